@@ -4,6 +4,10 @@ from scheduling.pages.clusters import rules
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.jobs import logs
 from scheduling.pages.jobs import table as views
+from scheduling.pages.queues import global_queue
+from scheduling.pages.queues import overview as queue_lists
+from scheduling.pages.queues import queue as queue_views
+from scheduling.pages.queues import revert as queue_reverts
 from scheduling.pages.quotas import matrix as quota_views
 from scheduling.pages.quotas import revert
 from scheduling.pages.tenants import tenants as tenant_views
@@ -23,6 +27,24 @@ urlpatterns = [
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
     path("clusters/<slug:name>/rules/", rules.job_rules, name="job-rules"),
+    path("clusters/<slug:name>/queue/", global_queue.global_queue, name="global-queue"),
+    path("queues/", queue_lists.queues, name="queues"),
+    path("queues/new/", queue_views.queue_new, name="queue-new"),
+    path(
+        "queues/changes/<uuid:record_id>/revert/", queue_reverts.queue_revert, name="queue-revert"
+    ),
+    path("queues/<slug:tenant>/<slug:name>/", queue_views.queue, name="queue"),
+    path(
+        "queues/<slug:tenant>/<slug:name>/settings/",
+        queue_views.queue_settings,
+        name="queue-settings",
+    ),
+    path("queues/<slug:tenant>/<slug:name>/delete/", queue_views.queue_delete, name="queue-delete"),
+    path(
+        "queues/<slug:tenant>/<slug:name>/<slug:verb>/",
+        queue_views.queue_state,
+        name="queue-state",
+    ),
     path("quotas/", quota_views.quotas, name="quotas"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
     path("quotas/check/", quota_views.check, name="quota-check"),

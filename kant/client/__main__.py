@@ -318,6 +318,7 @@ def _written(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
 def _filters(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("-t", "--tenant", help="of this tenant and all below it")
+    flag("--queue", metavar="NAME", help="in the queues of this name")
     flag("-u", "--user", help="of this submitter; me = yours")
     flag("-c", "--cluster", help="on this cluster")
     flag("-s", "--state", action="append", type=str.upper, help="in this state; again for others")

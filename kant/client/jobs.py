@@ -180,8 +180,8 @@ def _size(job: dict[str, Any]) -> str:
 
 
 def jobs(api: Api, args: argparse.Namespace) -> None:
-    names = ("tenant", "user", "cluster", "state", "kind", "reason", "gpu_type", "min_gpus",
-             "array", "q")  # fmt: skip
+    names = ("tenant", "queue", "user", "cluster", "state", "kind", "reason", "gpu_type",
+             "min_gpus", "array", "q")  # fmt: skip
     query = {name: getattr(args, name) for name in names}
     if args.all:
         found = list(api.items("jobs", query))

@@ -40,6 +40,7 @@ class JobFilter(FilterSet):
         max_length=63,
         label="Name of a cluster.",
     )
+    queue = filters.CharFilter("queue", max_length=63, label="Name of a queue of the tenants.")
     state = AnyOf(JobState)
     kind = OneOf(JobKind)
     reason = filters.CharFilter(

@@ -293,24 +293,29 @@ def position_of(job: Job) -> int | None:
     return before_in_queue(job).count() + 1 if stands_in_order(job) else None
 
 
-def before_in_queue(job: Job) -> QuerySet[Job]:
-    """Waiting jobs of its scheduler that stand before it: priority, for whom places are kept as it
-    is their turn, the shares of the tenants from the root down and of the user where those count,
-    who was stopped by a fault, then time, then size. The first comes first."""
-    lease = SchedulerLease.objects.filter(cluster=job.cluster_id, scope=job.scope).first()
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The waiting jobs of a scheduler in its order, and the shares that it wrote of it. `ranks`: by
+    id of a tenant; `user_shares`: {tenant: {id of a user: share}}."""
+
+    jobs: QuerySet[Job]
+    ranks: dict[int, int]
+    user_shares: dict[str, dict[str, float]]
+
+
+def standing_in(cluster_id: int, scope: str) -> Standing:
+    """Who waits their turn at a scheduler, the first first: by priority, for whom places are kept
+    as it is their turn, the shares of the tenants from the root down and of the user where those
+    count, who was stopped by a fault, then time, then size."""
+    lease = SchedulerLease.objects.filter(cluster=cluster_id, scope=scope).first()
     shares: dict[str, float] = lease.shares if lease else {}
     user_shares: dict[str, dict[str, float]] = lease.user_shares if lease else {}
     waiting = Job.objects.filter(
-        cluster=job.cluster_id, scope=job.scope, state__in=list(WAITING), held=False
+        cluster=cluster_id, scope=scope, state__in=list(WAITING), held=False
     ).exclude(reason__in=list(OUT_OF_ORDER))
     ranks = _ranks_of_tenants({*waiting.order_by().values_list("tenant", flat=True)}, shares)
     # Between those for whom places are kept, shares do not count.
     kept = When(evidence__has_key=KEPT_NODES, then=Value(0))
-    turn, mine, own = 0, 0, 0.0
-    if KEPT_NODES not in job.evidence:
-        turn, mine = 1, ranks.get(job.tenant_id, 0)
-        own = user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
-    at = FRONT if job.front else job.submitted_at
     of_rank: dict[int, list[int]] = {}
     for tenant, rank in ranks.items():
         of_rank.setdefault(rank, []).append(tenant)
@@ -319,33 +324,40 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
         When(tenant__name=name, user=user, then=Value(share))
         for name, user, share in _users_who_wait(waiting, user_shares)
     ]
+    ordered = waiting.annotate(
+        turn=Case(kept, default=Value(1), output_field=IntegerField()),
+        rank=Case(kept, *tenants, default=Value(0), output_field=IntegerField()),
+        user_share=Case(kept, *users, default=Value(0.0), output_field=FloatField()),
+        at=Case(
+            When(front=True, then=Value(FRONT)),
+            default=F("submitted_at"),
+            output_field=DateTimeField(),
+        ),
+    ).order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
+    return Standing(ordered, ranks, user_shares)
+
+
+def before_in_queue(job: Job) -> QuerySet[Job]:
+    """Waiting jobs of its scheduler that stand before it. The first comes first."""
+    standing = standing_in(job.cluster_id, job.scope)
+    turn, mine, own = 0, 0, 0.0
+    if KEPT_NODES not in job.evidence:
+        turn, mine = 1, standing.ranks.get(job.tenant_id, 0)
+        own = standing.user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
+    at = FRONT if job.front else job.submitted_at
     same_priority = Q(priority=job.priority)
     same_turn = same_priority & Q(turn=turn)
     same_rank = same_turn & Q(rank=mine)
     same_share = same_rank & Q(user_share=own)
     same_time = same_share & Q(at=at)
-    return (
-        waiting.exclude(id=job.pk)
-        .annotate(
-            turn=Case(kept, default=Value(1), output_field=IntegerField()),
-            rank=Case(kept, *tenants, default=Value(0), output_field=IntegerField()),
-            user_share=Case(kept, *users, default=Value(0.0), output_field=FloatField()),
-            at=Case(
-                When(front=True, then=Value(FRONT)),
-                default=F("submitted_at"),
-                output_field=DateTimeField(),
-            ),
-        )
-        .filter(
-            Q(priority__gt=job.priority)
-            | (same_priority & Q(turn__lt=turn))
-            | (same_turn & Q(rank__lt=mine))
-            | (same_rank & Q(user_share__lt=own))
-            | (same_share & Q(at__lt=at))
-            | (same_time & Q(gpu_milli__lt=job.gpu_milli))
-            | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
-        )
-        .order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
+    return standing.jobs.exclude(id=job.pk).filter(
+        Q(priority__gt=job.priority)
+        | (same_priority & Q(turn__lt=turn))
+        | (same_turn & Q(rank__lt=mine))
+        | (same_rank & Q(user_share__lt=own))
+        | (same_share & Q(at__lt=at))
+        | (same_time & Q(gpu_milli__lt=job.gpu_milli))
+        | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
     )
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
-from tenants.models import Tenant, User
+from tenants.models import Queue, Tenant, User
 
 ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
 
@@ -127,7 +127,27 @@ def tell(now: datetime | None = None) -> None:
             }
         }
     )
+    _queues(now)
     _replay(now)
+
+
+def _queues(now: datetime) -> None:
+    """Queues beside the default ones: held with jobs in it, limited below what runs, draining."""
+    vision = Tenant.objects.get(name="vision")
+    held = {"state": "held", "state_reason": "The file server moves", "state_by": "vera"}
+    nightly = {"title": "Sweeps at night", "rank": -1, "max_running": 4, "max_gpus": {"H200": 16}}
+    Queue.objects.create(tenant=vision, name="nightly", state_at=now, **held, **nightly)
+    Queue.objects.create(
+        tenant=vision, name="interactive", rank=1, kinds=["development"], max_gpus={"H200": 8}
+    )
+    draining = {"state": "draining", "state_reason": "Replaced", "state_by": "piet"}
+    Queue.objects.create(
+        tenant=Tenant.objects.get(name="search"), name="old", state_at=now, **draining
+    )
+    _store("retrain", "vision", "erin", now - timedelta(minutes=50), queue="nightly")
+    _store("retrain-2", "vision", "erin", now - timedelta(minutes=40), queue="nightly")
+    running = Job.objects.filter(tenant=vision, state="RUNNING").order_by("name")
+    Job.objects.filter(pk__in=[job.pk for job in running[:3]]).update(queue="interactive")
 
 
 def _replay(now: datetime) -> None:

@@ -128,7 +128,11 @@ def test_a_filter_that_names_nothing_is_told_and_can_be_left_out(as_user, query,
 @pytest.mark.parametrize(
     ("page", "filters", "rest"),
     [
-        ("/jobs/?staus=running&q=wait", "q, state, tenant, gpu, user, reason, array", "?q=wait"),
+        (
+            "/jobs/?staus=running&q=wait",
+            "q, state, tenant, queue, gpu, user, reason, array",
+            "?q=wait",
+        ),
         ("/quotas/changes/?gpu=H200&tenant=vision", "tenant", "?tenant=vision"),
         ("/ops/nodes/?staus=running&page=2", "q, gpu, cluster, show", "?"),
     ],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from scheduling.models import Job
 from tenants.models import AuditRecord, Queue
 
 WHY = ("--reason", "maintenance")
@@ -163,3 +164,27 @@ def test_who_is_of_several_tenants_names_one(kant):
 def test_shells_complete_queues(ada):
     out = ada("complete", "queue", "hold", "vision/")[1]
     assert out.startswith("vision/default\topen")
+
+
+def test_waiting_jobs_are_moved_and_keep_their_submission_time(ada):
+    ada("queue", "create", "nightly")
+    for name in ("one", "two"):
+        assert ada("submit", "-n", name, "-t", "vision", "-G", "H100", "-g", "1")[0] == 0
+    before = dict(Job.objects.values_list("name", "submitted_at"))
+    code, out, told = ada("move", "one", "two", "nightly")
+    assert (code, told) == (0, ""), told
+    assert [r[1] for r in rows(out)] == ["one", "two"]
+    assert set(Job.objects.values_list("queue", flat=True)) == {"nightly"}
+    assert dict(Job.objects.values_list("name", "submitted_at")) == before
+    out = ada("jobs", "--queue", "nightly", "-o", "id")[1]
+    assert len(out.splitlines()) == 2
+    code, _, told = ada("move", "one", "nope")
+    assert (code, "has no queue “nope”" in told) == (2, True)
+    Job.objects.filter(name="one").update(state="RUNNING")
+    code, _, told = ada("move", "one", "default")
+    assert (code, "of a job that has started only" in told) == (1, True)
+    ada("queue", "close", "default", *WHY)
+    code, _, told = ada("move", "two", "vision/default")
+    assert (code, "takes no jobs: it is closed" in told) == (1, True)
+    assert ada("submit", "-n", "three", "-G", "H100", "-g", "1", "--queue", "nightly")[0] == 0
+    assert Job.objects.get(name="three").queue == "nightly"

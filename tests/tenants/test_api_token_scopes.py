@@ -18,7 +18,7 @@ READ, SUBMIT, QUOTA, OPERATE = Scope.values
 # Which scope each write needs; "" = none.
 WRITES = {
     "jobs": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA, "audit": QUOTA, "tenants": OPERATE,
-    "gpu-types": OPERATE, "clusters": OPERATE, "replays": OPERATE, "tokens": "",
+    "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE, "replays": OPERATE, "tokens": "",
 }  # fmt: skip
 OPEN_TO_ALL = ("me", "tokens", "problems", "openapi.json", "docs")
 

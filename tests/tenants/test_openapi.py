@@ -61,7 +61,9 @@ def real(org):
     change = {"guaranteed": 8, "mode": "shared", "reason": "test"}
     ops = org.client("ops", **{"If-None-Match": "*"})
     quota = ops.put("/api/v1/quotas/vision/H100", change, format="json")
-    assert [job.status_code, array.status_code, quota.status_code] == [201, 201, 201]
+    held = ops.post("/api/v1/queues/vision/default/hold", {"reason": "test"}, format="json")
+    made = [job.status_code, array.status_code, quota.status_code, held.status_code]
+    assert made == [201, 201, 201, 200]
     return {
         "tenant": "vision",
         "gpu_type": "H100",
@@ -71,6 +73,7 @@ def real(org):
         "job_id": job.json()["id"],
         "array_id": array.json()["id"],
         "record_id": str(AuditRecord.objects.get(action="quota.changed").pk),
+        "queue_record_id": str(AuditRecord.objects.get(action="queue.changed").pk),
     }
 
 
@@ -83,6 +86,8 @@ def real(org):
 )
 def test_the_api_never_fails_and_answers_as_described(case, org, real, caplog):
     known = {**real, "name": real_name(case.operation.path)}
+    if case.operation.path.startswith("/api/v1/queues/"):
+        known["record_id"] = real["queue_record_id"]
     for name, value in list(case.path_parameters.items()):
         # Half of the examples meet something that exists.
         if hashlib.sha256(str(value).encode()).digest()[0] % 2:
@@ -112,7 +117,7 @@ def roles_of(case):
 
 
 def real_name(path):
-    kinds = {"tenants": "vision", "clusters": "demo", "gpu-types": "H100"}
+    kinds = {"tenants": "vision", "clusters": "demo", "gpu-types": "H100", "queues": "default"}
     return kinds.get(path.split("/")[3])
 
 

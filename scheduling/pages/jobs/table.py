@@ -95,7 +95,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return render(request, template, context)
 
 
-JOB_FILTERS = ("q", "state", "tenant", "gpu", "user", "reason", "array")
+JOB_FILTERS = ("q", "state", "tenant", "queue", "gpu", "user", "reason", "array")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,8 @@ def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) ->
         rows = rows.filter(array_id=filters["array"])
     if filters["tenant"]:
         rows = selectors.in_tenant(rows, filters["tenant"])
+    if filters["queue"]:
+        rows = rows.filter(queue=filters["queue"])
     if filters["reason"]:
         rows = rows.filter(reason=filters["reason"])
     if filters["user"]:

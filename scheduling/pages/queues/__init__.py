@@ -1,0 +1,1 @@
+"""The queues of tenants, one queue, its settings, and the global queue of a cluster."""

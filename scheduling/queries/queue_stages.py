@@ -1,0 +1,208 @@
+"""What is in queues: waiting jobs by stage, the head of each and why it waits, what its jobs hold,
+arrivals and starts. A few queries, however many queues there are."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import (
+    BooleanField,
+    Case,
+    Count,
+    DateTimeField,
+    F,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+    Window,
+)
+from django.db.models.functions import RowNumber
+from django.utils import timezone
+
+from scheduling.engine.states import HOLDING, WAITING, JobEventKind, JobState
+from scheduling.engine.types import whole_milli
+from scheduling.engine.verdict import KEPT_NODES, Reason
+from scheduling.models import Job, JobEvent, Placement, PodSet
+from scheduling.models.held import HELD
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.explain import FRONT, GATE_OF, OUT_OF_ORDER
+from tenants.models import Queue
+
+# The way of a job, in order (docs/operating/queues.md).
+TENANT_QUEUE, QUOTA_ADMITTED, GLOBAL_QUEUE, BEING_PLACED = STAGES = (
+    "tenant-queue",
+    "quota-admitted",
+    "global-queue",
+    "being-placed",
+)
+PERIOD = timedelta(hours=1)  # of arrivals and starts
+Key = tuple[int, str]  # tenant and name of a queue
+
+
+@dataclass(slots=True)
+class QueueNow:
+    """A queue and what is in it. `stages`: jobs by stage, all that do not run yet; `starting` of
+    them have their places. `held`: milli-GPU by GPU type. `arrived`, `started`: jobs in the last
+    PERIOD."""
+
+    queue: Queue
+    stages: Counter[str] = field(default_factory=Counter)
+    asked_milli: int = 0
+    oldest: datetime | None = None
+    head: Job | None = None
+    starting: int = 0
+    running: int = 0
+    held: dict[str, int] = field(default_factory=dict)
+    arrived: int = 0
+    started: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that have no places yet."""
+        return self.stages.total() - self.starting
+
+    @property
+    def held_milli(self) -> int:
+        return sum(self.held.values())
+
+
+def stage_of(state: str, reason: str, *, held: bool = False) -> str:
+    """At which stage an open job is that does not run yet."""
+    if state == JobState.ADMITTED or reason == Reason.WAITING_FOR_PREEMPTION:
+        return BEING_PLACED
+    if held or reason in OUT_OF_ORDER:
+        return TENANT_QUEUE
+    if GATE_OF.get(reason) in ("capacity", "placement"):
+        return GLOBAL_QUEUE
+    # It has its quota and stands behind others, or was not looked at since.
+    passed = reason in (Reason.BEHIND_IN_QUEUE, Reason.PENDING_EVALUATION)
+    return QUOTA_ADMITTED if passed and state == JobState.QUOTA_RESERVED else TENANT_QUEUE
+
+
+def queues_now(queues: Collection[Queue]) -> list[QueueNow]:
+    """What is in each of some queues, in their order."""
+    found = {(queue.tenant_id, queue.name): QueueNow(queue) for queue in queues}
+    tenants = {tenant for tenant, _ in found}
+    jobs = Job.objects.filter(tenant__in=tenants).order_by()
+    _count_waiting(found, jobs)
+    _count_holding(found, jobs, tenants)
+    _count_flow(found, jobs, tenants)
+    for job in heads(jobs.filter(state__in=list(WAITING))):
+        if now := found.get((job.tenant_id, job.queue)):
+            now.head = job
+    return list(found.values())
+
+
+def heads(waiting: QuerySet[Job]) -> Iterator[Job]:
+    """The first job of each queue that stands in its order; where none does, the first of those
+    that are held back."""
+    first = Window(RowNumber(), partition_by=[F("tenant_id"), F("queue")], order_by=_ORDER)
+    ids = waiting.annotate(aside=_ASIDE, kept=_KEPT, at=_AT, place=first).filter(place=1)
+    keys = [pk for pk, *_ in ids.values_list("pk", "place")]
+    rows = Job.objects.filter(pk__in=keys).select_related("tenant", "cluster")
+    return iter(rows.prefetch_related("pod_sets"))
+
+
+def first_of(queue: Queue, most: int) -> Sequence[Job]:
+    """The first waiting jobs of a queue in its order; those that are held back come last."""
+    waiting = Job.objects.filter(
+        tenant=queue.tenant_id, queue=queue.name, state__in=list(WAITING)
+    ).annotate(aside=_ASIDE, kept=_KEPT, at=_AT)
+    rows = waiting.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
+    return list(rows.order_by(*_ORDER)[:most])
+
+
+def first_by_model(standing: QuerySet[Job]) -> dict[str, UUID]:
+    """{GPU model that jobs name first: the first of them}, of jobs in their order."""
+    ids = list(standing.values_list("id", flat=True))
+    named = PodSet.objects.filter(job__in=standing.order_by().values("id"), index=0)
+    models = {job: names[0] for job, names in named.values_list("job_id", "gpu_models") if names}
+    found: dict[str, UUID] = {}
+    for job in ids:
+        if (model := models.get(job)) and model not in found:
+            found[model] = job
+    return found
+
+
+# As `explain.standing_in` orders the jobs of one tenant.
+_ASIDE = Case(
+    When(Q(held=True) | Q(reason__in=[r.value for r in OUT_OF_ORDER]), then=Value(True)),
+    default=Value(False),
+    output_field=BooleanField(),
+)
+_KEPT = Case(
+    When(evidence__has_key=KEPT_NODES, then=Value(False)),
+    default=Value(True),
+    output_field=BooleanField(),
+)
+_AT = Case(
+    When(front=True, then=Value(FRONT)), default=F("submitted_at"), output_field=DateTimeField()
+)
+_ORDER = [
+    *(F("aside").asc(), F("priority").desc(), F("kept").asc(), F("at").asc()),
+    *(F("gpu_milli").asc(), F("id").asc()),
+]
+
+
+def _count_waiting(found: dict[Key, QueueNow], jobs: QuerySet[Job]) -> None:
+    rows = (
+        jobs.filter(state__in=list(WAITING))
+        .values_list("tenant_id", "queue", "state", "reason", "held")
+        .annotate(count=Count("id"), milli=Sum("gpu_milli"), oldest=Min("submitted_at"))
+    )
+    for tenant, queue, state, reason, is_held, count, milli, oldest in rows:
+        now = found.get((tenant, queue))
+        if now is not None:
+            now.stages[stage_of(state, reason, held=is_held)] += count
+            now.asked_milli += milli
+            now.oldest = min(now.oldest or oldest, oldest)
+
+
+def _count_holding(
+    found: dict[Key, QueueNow], jobs: QuerySet[Job], tenants: Collection[int]
+) -> None:
+    """Jobs that have their places, and what they hold."""
+    rows = jobs.filter(state__in=list(HOLDING)).values_list("tenant_id", "queue", "state")
+    for tenant, queue, state, count in rows.annotate(count=Count("id")):
+        now = found.get((tenant, queue))
+        if now is None:
+            continue
+        if state == JobState.ADMITTED:
+            now.stages[BEING_PLACED] += count
+            now.starting += count
+        else:
+            now.running += count
+    held = (
+        Placement.objects.filter(state__in=LIVE_PLACEMENTS, job__tenant__in=tenants)
+        .order_by()
+        .values_list("job__tenant_id", "job__queue", "gpu_model")
+        .annotate(milli=Sum(HELD))
+    )
+    for tenant, queue, model, milli in held:
+        now = found.get((tenant, queue))
+        if now is not None and model:
+            now.held[model] = whole_milli(milli)
+
+
+def _count_flow(found: dict[Key, QueueNow], jobs: QuerySet[Job], tenants: Collection[int]) -> None:
+    since = timezone.now() - PERIOD
+    came = jobs.filter(submitted_at__gte=since).values_list("tenant_id", "queue")
+    began = (
+        JobEvent.objects.filter(
+            at__gte=since, kind=JobEventKind.ADMITTED.value, job__tenant__in=tenants
+        )
+        .order_by()
+        .values_list("job__tenant_id", "job__queue")
+    )
+    counts: defaultdict[Key, list[int]] = defaultdict(lambda: [0, 0])
+    for at, rows in enumerate((came, began)):
+        for tenant, queue, count in rows.annotate(count=Count("id")):
+            counts[tenant, queue][at] = count
+    for key, (arrived, started) in counts.items():
+        if now := found.get(key):
+            now.arrived, now.started = arrived, started

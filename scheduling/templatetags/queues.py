@@ -1,0 +1,92 @@
+"""How states of queues look on pages, and what changing them does."""
+
+from dataclasses import dataclass
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from tenants.models import Queue, QueueState
+from tenants.templatetags.ui import icon
+
+register = template.Library()
+
+# state -> (tone, icon)
+LOOKS: dict[str, tuple[str, str]] = {
+    QueueState.OPEN: ("good", "play-fill"),
+    QueueState.HELD: ("wait", "pause-fill"),
+    QueueState.DRAINING: ("wait", "hourglass-split"),
+    QueueState.CLOSED: ("", "slash-circle"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StateAct:
+    """What can be done to the state of a queue, on its button, and what it does."""
+
+    verb: str
+    title: str
+    effect: str
+
+
+ACTS = {
+    act.verb: act
+    for act in (
+        StateAct(
+            "hold",
+            "Hold",
+            "None of its waiting jobs starts until it is released. What runs goes on, new jobs may "
+            "wait, and other queues go on as if its jobs were not there.",
+        ),
+        StateAct("release", "Release", "Its waiting jobs may start again, each in its old place."),
+        StateAct(
+            "drain",
+            "Drain",
+            "It takes no more jobs. Those that are there start and end as ever.",
+        ),
+        StateAct("close", "Close", "It takes no more jobs, and nobody is to expect it to."),
+        StateAct("open", "Open", "It takes jobs, and they start in their turn."),
+    )
+}
+
+
+@register.simple_tag
+def queue_state(queue: Queue) -> SafeString:
+    tone, name = LOOKS[queue.state]
+    return format_html(
+        '<span class="chip {}" title="{}">{}{}</span>',
+        tone,
+        queue.state_reason,
+        icon(name),
+        queue.get_state_display(),
+    )
+
+
+@register.filter
+def state_acts(verbs: str) -> list[StateAct]:
+    """Those named, with blanks between."""
+    return [ACTS[verb] for verb in verbs.split()]
+
+
+@register.filter
+def verbs_of(queue: Queue) -> str:
+    """What can be done to the state that a queue is in, the likeliest first."""
+    match queue.state:
+        case QueueState.HELD:
+            return "release drain close"
+        case QueueState.DRAINING:
+            return "open hold close"
+        case QueueState.CLOSED:
+            return "open hold"
+    return "hold drain close"
+
+
+@register.filter
+def state_effect(state: str) -> str:
+    """What a state that is not open means for the jobs of the queue."""
+    return {
+        QueueState.HELD: "None of its waiting jobs starts. What runs goes on, and new jobs may "
+        "wait.",
+        QueueState.DRAINING: "It takes no more jobs. Those that are there start and end as ever.",
+        QueueState.CLOSED: "It takes no more jobs.",
+    }.get(QueueState(state), "")
