@@ -209,7 +209,7 @@ def start_of(job: Job) -> Start:
             return Start(at, "earliest", "It is not tried earlier.")
         case Reason.RESERVED_FOR_HEAD if "starts_at" in job.evidence:
             at = datetime.fromtimestamp(job.evidence["starts_at"], UTC)
-            text = "What is free is kept for a job ahead, which is expected to start then."
+            text = "The free GPUs are kept for a job ahead, which is expected to start then."
             return Start(at, "earliest", text)
         case Reason.ON_HOLD:
             return Start(None, "held", _why_held(job))

@@ -88,7 +88,7 @@ class Router:
 
     def _keep(self, job: LiveJob, others: int, demand: dict[str, list[Demand]]) -> None:
         """A job that waits for others is in no scope until they are over, wherever they run."""
-        text = f"The job waits for the end of {counted(others, 'other job', 'other jobs')}."
+        text = f"The job waits until {counted(others, 'other job has', 'other jobs have')} ended."
         if job.scope != WHOLE:
             self._move(job, WHOLE, demand)
             return

@@ -172,7 +172,7 @@ def test_how_many_pods_a_job_has_is_changed_also_while_it_runs(as_user):
 def test_the_page_tells_why_a_service_has_no_more_pods_and_which_of_them_leave(as_user):
     client, url = as_user("erin"), job_url("prepare")
     job = Job.objects.get(name="prepare")
-    told = {"reason": "InsufficientGpus", "summary": "16 GPUs are asked for; 8 free.",
+    told = {"reason": "InsufficientGpus", "summary": "Needs 16 GPUs; 8 are free.",
             "evidence": {}, "at": timezone.now().isoformat()}  # fmt: skip
     Job.objects.filter(pk=job.pk).update(
         state="RUNNING", gang=False, growth=told, attempt=1, admitted_at=timezone.now()
@@ -187,7 +187,7 @@ def test_the_page_tells_why_a_service_has_no_more_pods_and_which_of_them_leave(a
         )  # fmt: skip
     text = plain(client.get(url))
     assert "1 of its 4 pods has a place. The other 3 wait in the queue" in text
-    assert "Why not now: 16 GPUs are asked for; 8 free." in text
+    assert "Why not now: Needs 16 GPUs; 8 are free." in text
     assert "2 pods leave, since fewer are asked for." in text
 
 
@@ -387,11 +387,11 @@ def test_what_stands_behind_a_reason_is_told_in_words(as_user):
     client, job = as_user("erin"), Job.objects.get(name="prepare")
     rows = Job.objects.filter(name="wait-000")
     evidence = {"after": str(job.pk), "left": 2.0, "used": 49.384, "free": 12345, "jobs": 1}
-    message = f"It was to start after job or array {job.pk} succeeded, which did not."
+    message = f"It starts only after job or array {job.pk} succeeds, and that did not."
     rows.update(reason="Misconfigured", message=message, evidence=evidence)
     page = client.get(job_url("wait-000"))
     text = plain(page)
-    assert "after job or array prepare succeeded" in text
+    assert "after job or array prepare succeeds" in text
     for part in ("After prepare", "Left 2 Used", "Used 49.384", "Free 12,345"):
         assert part in text
     assert "judged anew whenever nodes, quotas, the policy or the job itself change" in text

@@ -217,14 +217,14 @@ def test_it_is_told_what_to_do() -> None:
     two, big = (world.state.jobs[name].verdict for name in ("two", "big"))
     assert two is not None
     assert two.summary == (
-        "Jobs of tenant a that are not preemptible hold 3 of the 4 H100 GPUs it is guaranteed; "
-        "2 H100 GPUs more are asked for, and such jobs may not borrow."
+        "Non-preemptible jobs of tenant a hold 3 of its guaranteed 4 H100 GPUs. This one needs "
+        "2 H100 GPUs, and such jobs cannot borrow."
     )
     assert "submit it as preemptible" in two.remedies
     assert big is not None
     assert big.will_never_run
     assert big.summary == (
-        "The job asks for 5 H100 GPUs and is not preemptible. Such jobs may not borrow here, and "
+        "Needs 5 H100 GPUs and is not preemptible. Such jobs cannot borrow here, and "
         "tenant a is guaranteed 4."
     )
     assert big.remedies[:2] == ("submit it as preemptible", "ask for a larger quota")

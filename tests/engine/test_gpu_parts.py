@@ -78,7 +78,7 @@ def test_no_slice_gives_a_share():
     found = cycle(state, tenancy, d.NodeChanged(node("n0", 56, gives_shares=False)), share)
     [verdict] = [waiting.verdict for waiting in found.waiting]
     assert verdict.reason is Reason.EXCEEDS_CAPACITY
-    assert "MIG slices and GPUs that are shared already have no shares" in verdict.summary
+    assert "a MIG slice or a GPU that is shared already cannot be split" in verdict.summary
     assert verdict.remedies[0] == "ask for a whole one of them, gpu_milli 1000"
 
 

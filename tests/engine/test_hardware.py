@@ -115,7 +115,7 @@ def test_where_no_node_gives_shares_the_reason_says_what_would(fields):
     found = cycle(state, TENANCY, none, d.JobSubmitted(job("shares", **fields)))
     [verdict] = [waiting.verdict for waiting in found.waiting]
     assert verdict.reason is Reason.EXCEEDS_CAPACITY
-    assert "no node with such GPUs gives shares of one" in verdict.summary
+    assert "no node with such GPUs can share one" in verdict.summary
     assert "kant.io/gpu-milli" in verdict.summary
     assert verdict.remedies[0] == "ask for whole GPUs"
     # The device plugin was replaced.

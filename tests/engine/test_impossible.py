@@ -15,29 +15,37 @@ KEEP_OUT = Taint("team", "x", "NoSchedule")
 WISHES = {
     "a selector that no node meets": (
         {"node_selector": {"zone": "b"}},
-        "0 nodes admit",
+        "no node may run",
         "relax the node selector",
     ),
     "an affinity that no node meets": (
         {"node_affinity": ((NodeExpression("zone", "In", ("a", "b")),),)},
-        "0 nodes admit",
+        "no node may run",
         "relax the node affinity",
     ),
     "an affinity that leaves too few nodes": (
         {"node_affinity": ((NodeExpression("metadata.name", "NotIn", ("n0",), of_name=True),),)},
-        "2 nodes admit",
+        "the 2 nodes that may run",
         "relax the node affinity",
     ),
     "taints that it does not tolerate": (
         {"node_selector": {"closed": "yes"}},
-        "0 nodes admit",
+        "no node may run",
         "tolerate the taint team=x:NoSchedule",
     ),
-    "pods per node": ({"max_per_node": 1}, "3 nodes admit", "allow more pods in a node or leaf"),
-    "pods per leaf": ({"max_per_leaf": 1}, "3 nodes admit", "allow more pods in a node or leaf"),
+    "pods per node": (
+        {"max_per_node": 1},
+        "the 3 nodes that may run",
+        "allow more pods in a node or leaf",
+    ),
+    "pods per leaf": (
+        {"max_per_leaf": 1},
+        "the 3 nodes that may run",
+        "allow more pods in a node or leaf",
+    ),
     "a network level": (
         {"required_level": "leaf", "gpus": 6},
-        "3 nodes admit",
+        "the 3 nodes that may run",
         "ask for a wider network level than leaf, or for none",
     ),
 }
@@ -108,10 +116,10 @@ def test_a_node_that_does_not_answer_is_not_gone_for_good():
 @pytest.mark.parametrize(
     ("asked", "wishes", "text"),
     [
-        ("3x4 H100", {"gpu_models": ("H100", "L4"), "max_per_node": 1}, "would hold 2 of them"),
-        ("2x5 H100", {"required_level": "leaf", "slice_size": 2}, "would hold 0 of them"),
-        ("10x1 H100", {"cpu_milli": 30_000}, "would hold 8 of them"),
-        ("10x1 H100", {"memory_mib": 240_000}, "would hold 8 of them"),
+        ("3x4 H100", {"gpu_models": ("H100", "L4"), "max_per_node": 1}, "would hold 2 when"),
+        ("2x5 H100", {"required_level": "leaf", "slice_size": 2}, "would hold 0 when"),
+        ("10x1 H100", {"cpu_milli": 30_000}, "would hold 8 when"),
+        ("10x1 H100", {"memory_mib": 240_000}, "would hold 8 when"),
     ],
     ids=["a gang runs on one GPU model", "slices that no leaf holds", "CPU", "memory"],
 )

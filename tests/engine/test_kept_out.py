@@ -52,7 +52,7 @@ def verdict(asks, *words, queueing=QueueingPolicy.STRICT_FIFO, nodes=NODES, **wi
     [
         (
             {"node_selector": {"zone": "mars"}},
-            "0 nodes admit such pods and would hold 0 of them when empty: no node with such GPUs "
+            "no node may run such pods: no node with such GPUs "
             "has the label zone=mars; zone is a or b there",
             {"missing_label": "zone=mars", "nodes_without_label": 3},
         ),
@@ -108,7 +108,9 @@ def test_every_node_may_have_the_taint():
 def test_where_too_few_nodes_are_left_it_says_what_keeps_from_the_others():
     told = verdict("2x8 H100", node_selector={"zone": "b"})
     assert (told.reason, told.evidence["possible_pods"]) == (Reason.EXCEEDS_CAPACITY, 1)
-    assert "1 node admits such pods and would hold 1 of them when empty: 2 nodes with such GPUs do "
+    assert (
+        "the only node that may run such pods would hold 1 when empty: 2 nodes with such GPUs do "
+    )
     assert "do not have the label zone=b" in told.summary
 
 

@@ -203,7 +203,7 @@ def test_while_it_avoids_a_node_that_it_needs_nobody_waits(policy):
     world.pending.append(d.JobRequeued("head", 3.0, ("n2",)))
     submit(world, "small", "4x1 H100", at=3.0)
     assert [s.job_id for s in world.cycle(3.0).started] == ["small"]
-    assert "avoided until" in world.state.jobs["head"].verdict.summary
+    assert "Kant avoids n2 until" in world.state.jobs["head"].verdict.summary
     world.cycle(50.0)
     submit(world, "behind", "1x1 H100", at=60.0)
     assert [s.job_id for s in world.cycle(60.0).started] == ["behind"]

@@ -296,8 +296,8 @@ class TestBadInput:
         verdict = explain(state, job, place(state, job))
         assert verdict.reason is Reason.EXCEEDS_CAPACITY
         assert verdict.summary == (
-            f"1 × 1 H800 is asked for, with {asked} {words} per pod; "
-            f"the 16 nodes that admit such pods each have {f'at most {most}' if most else 'none'}"
+            f"Needs 1 × 1 H800, with {asked} {words} per pod; "
+            f"the 16 nodes that may run such pods each have {f'at most {most}' if most else 'none'}"
         )
         told = {"resource": resource, "asked_per_pod": asked, "most_on_a_node": most}
         assert verdict.evidence.items() >= told.items()

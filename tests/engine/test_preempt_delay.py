@@ -296,7 +296,7 @@ def test_only_who_could_preempt_somebody_is_told_from_when_on(
     waits = run_cycle(state, [d.JobSubmitted(job("it", "a", "1x8 H100", *words, at=200.0))], 200.0)
     (verdict,) = (told.verdict for told in waits.waiting)
     assert verdict.evidence.get("preempts_from") == (201.5 if told else None)
-    text = "It preempts nobody before it has waited for 1.5 seconds."
+    text = "It may preempt others once it has waited for 1.5 seconds."
     assert (text in verdict.summary) == told
 
 

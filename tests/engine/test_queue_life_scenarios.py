@@ -322,9 +322,9 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     told = world.state.jobs["one"].verdict
     assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
     assert told.summary == (
-        "the free GPUs would hold 8 pods, CPU, memory, NICs and other resources beside them only "
-        "0 of 1; 2 nodes, n0 among them, are avoided, the first of them until "
-        "1970-01-01 00:02:00 UTC, as they rejected pods of the job. Until then nobody waits for it."
+        "Needs 1 × 1 H100. The free GPUs would do for 8, but the CPU, memory, NICs and other "
+        "resources beside them only for 0. Kant avoids 2 nodes that rejected pods of this job, n0 "
+        "until 1970-01-01 00:02:00 UTC. Until then nobody waits for it."
     )
     expected = {"pods_that_fit": 0, "avoided_nodes": 2, "avoided": "n0", "avoided_until": 120.0}
     assert told.evidence.items() >= expected.items()
@@ -333,7 +333,7 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     world.pending = [d.NodeChanged(replace(world.state.cluster.node("n0"), schedulable=False))]
     assert world.cycle(130).started == ()
     told = world.state.jobs["one"].verdict
-    assert "; n1 is avoided until 1970-01-01 00:02:30 UTC, as it rejected a pod of the job. It" in (
+    assert "Kant avoids n1 until 1970-01-01 00:02:30 UTC: it rejected a pod of this job. It" in (
         told.summary
     )
     assert "it lacks n0 (out of service), n1 (avoided until 1970-01-01 00:02:30 UTC" in told.summary

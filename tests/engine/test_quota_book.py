@@ -340,14 +340,14 @@ def test_a_refusal_says_how_much_of_it_could_be_had() -> None:
     refusal = book.refusal("a", MODEL, 64_000)
     assert refusal is not None
     assert quota_verdict(book, "a", refusal).summary == (
-        "Only 49.384 of 64 H100 GPUs can be had from the idle quota of tenant a and what others "
-        "can lend it."
+        "Needs 64 H100 GPUs. The idle quota of tenant a and what others can lend come to 49.384."
     )
     book.book("k", "a", MODEL, 49_384, 0.0)
     refusal = book.refusal("a", MODEL, 64_000)
     assert refusal is not None
     assert quota_verdict(book, "a", refusal).summary == (
-        "No other tenant has idle quota to lend tenant a for 64 H100 GPUs."
+        "Needs 64 H100 GPUs. Tenant a has used its quota, and no other tenant has idle quota to "
+        "lend."
     )
 
 

@@ -38,12 +38,8 @@ def test_one_of_a_thing_is_told_in_the_singular() -> None:
     first, second = (job(name, "a", "1x4 H100", at=at) for at, name in enumerate(("j", "k")))
     assert told(first, second, max_running=1) == "Tenant a runs 1 job and may run 1 at once."
     after = dataclasses.replace(second, after=("j",))
-    assert told(first, after) == "The job waits for the end of 1 other job."
+    assert told(first, after) == "The job waits until 1 other job has ended."
     whole = job("k", "a", "1x8 H100", at=1)
     one = dataclasses.replace(first, pod_sets=(PodSet("pods", 1, 7, ("H100",)),))
-    assert told(one, job("k", "a", "1x2 H100", at=1)) == (
-        "2 H100 GPUs are asked for at once; 1 H100 GPU free."
-    )
-    assert told(whole, job("l", "a", "1x1 H100", at=2)) == (
-        "1 H100 GPU is asked for at once; 0 H100 GPUs free."
-    )
+    assert told(one, job("k", "a", "1x2 H100", at=1)) == ("Needs 2 H100 GPUs at once; 1 is free.")
+    assert told(whole, job("l", "a", "1x1 H100", at=2)) == ("Needs 1 H100 GPU at once; 0 are free.")

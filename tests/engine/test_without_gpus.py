@@ -236,18 +236,18 @@ WRONG = {
     "a selector": (
         {"node_selector": {"zone": "z"}},
         Reason.EXCEEDS_CAPACITY,
-        "0 nodes admit such pods and would hold 0",
+        "no node may run such pods: ",
     ),
     "one group": (
         {"count": 3, "required_level": "leaf"},
         Reason.EXCEEDS_CAPACITY,
-        "2 nodes admit such pods and would hold 2 of them when empty",
+        "the 2 nodes that may run such pods would hold 2 when empty",
     ),
     "a device that only GPU nodes have": (
         {"extended": {"v.com/card": 1}},
         Reason.EXCEEDS_CAPACITY,
-        "1 pod without GPU is asked for, with 1 v.com/card per pod; the 2 nodes that admit such "
-        "pods each have none",
+        "Needs 1 pod without GPU, with 1 v.com/card per pod; the 2 nodes that may run such pods "
+        "each have none",
     ),
 }
 
@@ -305,7 +305,10 @@ def test_what_is_free_in_no_one_group_is_said_so():
     world.cycle(3.0)
     verdict = world.state.jobs["gang"].verdict
     assert verdict.reason is Reason.FRAGMENTED_CAPACITY
-    assert verdict.summary.startswith("nodes without GPUs have room, but not where 4 pods")
+    assert verdict.summary == (
+        "Needs 4 pods without GPU. Nodes without GPUs have room, but no group holds them all; l1 "
+        "holds the most, 2"
+    )
 
 
 def test_a_restored_one_keeps_its_place_and_grows_where_it_may():

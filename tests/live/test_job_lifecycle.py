@@ -258,7 +258,7 @@ def test_a_job_preempts_when_it_has_waited_for_long_enough_and_not_before(world)
     told = Job.objects.get(pk=high.pk)
     since = told.submitted_at.timestamp()
     assert told.evidence["preempts_from"] == pytest.approx(since + 2, abs=0.001)
-    assert told.message.endswith("It preempts nobody before it has waited for 2 seconds.")
+    assert told.message.endswith("It may preempt others once it has waited for 2 seconds.")
     world.drive_to(high, S.RUNNING)
     assert JobEvent.objects.get(job=low, kind=K.PREEMPTED).at.timestamp() >= since + 2
 

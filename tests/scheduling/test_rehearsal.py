@@ -269,7 +269,7 @@ def test_others_make_room_as_the_policy_lets_them(fleet):
     said = ask(fleet)["rehearsal"]
     assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
     assert said["evidence"]["preempts_from"] == pytest.approx(time.time() + 600, abs=60)
-    assert "It preempts nobody before it has waited for 600 seconds." in said["summary"]
+    assert "It may preempt others once it has waited for 600 seconds." in said["summary"]
     # Its pods are going already: they are nobody's victims, and their places not yet free.
     Job.objects.update(state="PENDING")
     assert ask(fleet)["rehearsal"]["outlook"] == "waits"

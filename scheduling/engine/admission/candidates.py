@@ -308,10 +308,10 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
     if refusal.non_preemptible:
         numbers["non_preemptible"] = account.non_preemptible / MILLI
         text = (
-            f"Jobs of tenant {account.tenant} that are not preemptible hold "
-            f"{account.non_preemptible / MILLI:g} of the "
-            f"{gpus(account.guaranteed, account.gpu_model)} it is "
-            f"guaranteed; {asked} more are asked for, and such jobs may not borrow."
+            f"Non-preemptible jobs of tenant {account.tenant} hold "
+            f"{account.non_preemptible / MILLI:g} of its guaranteed "
+            f"{gpus(account.guaranteed, account.gpu_model)}. This one needs {asked}, and "
+            "such jobs cannot borrow."
         )
         return Verdict(
             Reason.WAITING_FOR_QUOTA,
@@ -327,7 +327,7 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
         numbers["borrow_limit"] = account.borrow_limit / MILLI
         text = (
             f"Tenant {account.tenant} may borrow at most "
-            f"{gpus(account.borrow_limit, account.gpu_model)}; {asked} more would exceed it."
+            f"{gpus(account.borrow_limit, account.gpu_model)}; {asked} more would exceed that."
         )
         return Verdict(
             Reason.BORROW_LIMIT_REACHED,
@@ -337,16 +337,17 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
         )
     if account.shared:
         text = (
-            f"Only {refusal.allowed / MILLI:g} of {asked} can be had from the idle quota of "
-            f"tenant {account.tenant} and what others can lend it."
+            f"Needs {asked}. The idle quota of tenant {account.tenant} and what others can lend "
+            f"come to {refusal.allowed / MILLI:g}."
             if refusal.allowed > 0
-            else f"No other tenant has idle quota to lend tenant {account.tenant} for {asked}."
+            else f"Needs {asked}. Tenant {account.tenant} has used its quota, and no other tenant "
+            "has idle quota to lend."
         )
         remedies = ("wait until lenders' jobs or the tenant's own end", "make the job smaller")
     else:
         text = (
             f"Tenant {account.tenant} uses {account.used / MILLI:g} of its "
-            f"{gpus(account.guaranteed, account.gpu_model)}; {asked} more are asked for."
+            f"{gpus(account.guaranteed, account.gpu_model)}; this job needs {asked}."
         )
         remedies = ("wait until jobs of the tenant end", "make the job smaller")
     return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, remedies)
@@ -372,8 +373,8 @@ def _owed(
     others = len(owing) - 1
     also = f" and {counted(others, 'other tenant', 'other tenants')} more" if others else ""
     text = (
-        f"Tenant {tenant} may have {gpus(refusal.asked, model)} back by its guarantee: tenant "
-        f"{who} has borrowed {milli / MILLI:g}{also}."
+        f"Tenant {tenant} is guaranteed the {gpus(refusal.asked, model)} that this job needs: "
+        f"tenant {who} has borrowed {milli / MILLI:g}{also}."
     )
     helps = f"wait until jobs of tenant {who} end"
     if book.reclaims:

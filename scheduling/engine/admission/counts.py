@@ -66,8 +66,8 @@ def _pods_by_gpus(state: SchedulerState, s: PodSet) -> int:
 def _too_few(model: str, asked: int, free: int) -> Verdict:
     return Verdict(
         Reason.INSUFFICIENT_GPUS,
-        f"{gpus(asked, model)} {'is' if asked <= MILLI else 'are'} asked for at once; "
-        f"{gpus(free, model)} free.",
+        f"Needs {gpus(asked, model)} at once; {free / MILLI:g} "
+        f"{'is' if 0 < free <= MILLI else 'are'} free.",
         {"gpu_model": model, "asked": asked / MILLI, "free": free / MILLI},
         ("wait until jobs end", "ask for fewer GPUs or another GPU model"),
     )
@@ -78,7 +78,7 @@ def only_spares(state: SchedulerState) -> Verdict:
     spares = sum(state.policy.spare_nodes.values())
     return Verdict(
         Reason.INSUFFICIENT_GPUS,
-        f"The nodes that are free are kept as spares ({spares} in all).",
+        f"The free nodes are kept as spares ({spares} in all).",
         {"spare_nodes": spares},
         ("wait until jobs end", "keep fewer spare nodes"),
     )
@@ -89,8 +89,9 @@ def _in_pieces(state: SchedulerState, s: PodSet, pods: int, fit: int) -> Verdict
     free = state.cluster.free_milli(model)
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
-        f"{gpus(free, model)} {'is' if free <= MILLI else 'are'} free, but on nodes that hold only "
-        f"{fit} of {counted(pods, 'pod', 'pods')} of {counted(s.gpus, 'GPU', 'GPUs')}.",
+        f"Needs {counted(pods, 'pod', 'pods')} of {counted(s.gpus, 'GPU', 'GPUs')}. "
+        f"{gpus(free, model)} {'is' if 0 < free <= MILLI else 'are'} free, but on nodes with room "
+        f"for only {fit}.",
         {
             "gpu_model": model,
             "asked": pods * s.gpus,

@@ -71,10 +71,10 @@ def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdic
         why = f"it lacks {first}{beside}"
         helps = ("have an operator bring back the nodes that it lacks",)
     else:
-        why, helps = "its pods find no places together", ("ask for fewer or smaller pods",)
+        why, helps = "its pods do not fit together", ("ask for fewer or smaller pods",)
     if state.policy.spare_nodes and not record.job.uses_spares:
         why += ", and nodes are kept as spares"
-    text = f"It could not start even if all that runs had ended: {why}. Nobody waits for it."
+    text = f"It could not start even after all running jobs end: {why}. Nobody waits for it."
     others = (remedy for remedy in verdict.remedies if not remedy.startswith("wait"))
     return replace(
         verdict,

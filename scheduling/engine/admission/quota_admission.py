@@ -84,7 +84,7 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
         return
     if before:
         jobs = sum(len(state.arrays.get(name, (name,))) for name in dict.fromkeys(before))
-        text = f"The job waits for the end of {counted(jobs, 'other job', 'other jobs')}."
+        text = f"The job waits until {counted(jobs, 'other job has', 'other jobs have')} ended."
         numbers: dict[str, int | float | str] = {"jobs": jobs, "after": before[0]}
         tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)
         return
@@ -103,11 +103,11 @@ def doomed(after_ok: Collection[str], by: str) -> Verdict:
     """Why a job never starts that waits for the success of these jobs and arrays: `by` failed, one
     of them, or one that they wait for."""
     if by in after_ok:
-        text = f"It was to start after job or array {by} succeeded, which did not."
+        text = f"It starts only after job or array {by} succeeds, and that did not."
         remedies = ("take it out of `after_ok`", "submit the job again without it")
     else:
         text = (
-            "It was to start after the success of a job that will never start, as job or array "
+            "It starts only after another job succeeds, which will never start: job or array "
             f"{by} did not succeed."
         )
         remedies = ("change or cancel the jobs between them", "submit the job again without them")

@@ -374,7 +374,7 @@ class Blocking:
             return verdict
         if now < record.preempts_from < math.inf:
             seconds = counted(state.policy.preempt_after_s, "second", "seconds")
-            text = f"It preempts nobody before it has waited for {seconds}."
+            text = f"It may preempt others once it has waited for {seconds}."
             told = {PREEMPTS_FROM: record.preempts_from}
         elif now < record.protected_until < math.inf:
             text = "Jobs that it could preempt are in their minimum run time."

@@ -51,7 +51,7 @@ def _told(job: JobRequest, failed: PlacementFailure) -> Verdict:
     where = f" in one {job.required_level}" if job.required_level else ""
     return Verdict(
         Reason.EXCEEDS_CAPACITY,
-        f"The pod sets are to run together{where}: {asked}. Empty nodes hold {fit}.",
+        f"The pod sets must run together{where}: {asked}. Empty nodes hold {fit}.",
         numbers,
         ("ask for fewer or smaller pods", "submit the pod sets as jobs of their own"),
     )

@@ -42,7 +42,7 @@ def too_large_without_gpus(job: JobRequest, pools: Pools) -> Verdict | None:
             has = counted(nodes, "node without GPUs has", "nodes without GPUs have")
             return Verdict(
                 Reason.EXCEEDS_CAPACITY,
-                f"The job asks for {asked} {words} at once; the {has} {installed}.",
+                f"Needs {asked} {words} at once; the {has} {installed}.",
                 {"resource": resource, "asked": asked, "installed": installed},
                 ("ask for fewer or smaller pods",),
             )

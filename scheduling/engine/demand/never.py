@@ -143,13 +143,13 @@ def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
     if s.gpu_memory_mib:
         return Verdict(
             Reason.EXCEEDS_CAPACITY,
-            f"A pod of {s.name!r} asks for {s.gpu_memory_mib} MiB of one GPU; no GPU has as much.",
+            f"A pod of {s.name!r} needs {s.gpu_memory_mib} MiB of one GPU; no GPU has as much.",
             {"pod_set": s.name, "memory_mib": s.gpu_memory_mib},
             ("ask for less GPU memory",),
         )
     return Verdict(
         Reason.EXCEEDS_CAPACITY,
-        f"A pod of {s.name!r} asks for {s.gpus} GPUs; the largest node has {largest}.",
+        f"A pod of {s.name!r} needs {s.gpus} GPUs; the largest node has {largest}.",
         {"pod_set": s.name, "gpus_per_pod": s.gpus, "largest_node": largest},
         (f"ask for at most {counted(largest, 'GPU', 'GPUs')} in a pod and for more pods",),
     )
@@ -158,7 +158,7 @@ def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
 def _beyond_nodes(s: PodSet, excess: Excess) -> Verdict:
     return Verdict(
         Reason.EXCEEDS_CAPACITY,
-        f"A pod of {s.name!r} asks for {excess.asked} {excess.words}; a node has {excess.left}.",
+        f"A pod of {s.name!r} needs {excess.asked} {excess.words}; a node has {excess.left}.",
         {"pod_set": s.name, **excess.evidence},
         (excess.remedy,),
     )
@@ -171,8 +171,8 @@ def _beyond_capacity(
         if s.gpus and count > (fit := pools.pods_at_most(s, model)):
             return Verdict(
                 Reason.EXCEEDS_CAPACITY,
-                f"{counted(count, 'pod', 'pods')} of {s.gpus} {model} each; the whole pool holds "
-                f"{fit} of them.",
+                f"Needs {counted(count, 'pod', 'pods')} of {s.gpus} {model} each; the whole pool "
+                f"holds {fit}.",
                 {"gpu_model": model, "pods": count, "pods_that_fit_the_pool": fit},
                 (f"ask for at most {counted(fit, 'pod', 'pods')}",),
             )
@@ -181,7 +181,7 @@ def _beyond_capacity(
         if milli > installed * MILLI:
             return Verdict(
                 Reason.EXCEEDS_CAPACITY,
-                f"The job asks for {gpus(milli, model)}; the cluster has {installed}.",
+                f"Needs {gpus(milli, model)}; the cluster has {installed}.",
                 {"gpu_model": model, "asked": milli / MILLI, "installed": installed},
                 (f"ask for at most {counted(installed, 'GPU', 'GPUs')}",),
             )
@@ -197,7 +197,7 @@ def _beyond_quota(job: JobRequest, asked: Mapping[str, int], book: QuotaBook) ->
                 text = f"Tenant {tenant} has no quota for {model}."
             else:
                 text = (
-                    f"The job asks for {gpus(milli, model)}; tenant {tenant} can never hold more "
+                    f"Needs {gpus(milli, model)}; tenant {tenant} can never hold more "
                     f"than {gpus(ceiling, model)}, borrowing included."
                 )
             return Verdict(
@@ -210,7 +210,7 @@ def _beyond_quota(job: JobRequest, asked: Mapping[str, int], book: QuotaBook) ->
         if milli > most:
             return Verdict(
                 Reason.EXCEEDS_MAX_QUOTA,
-                f"The job asks for {gpus(milli, model)} and is not preemptible. Such jobs may not "
+                f"Needs {gpus(milli, model)} and is not preemptible. Such jobs cannot "
                 f"borrow here, and tenant {tenant} is guaranteed {most / MILLI:g}.",
                 {"gpu_model": model, "asked": milli / MILLI, "guaranteed": most / MILLI},
                 ("submit it as preemptible", "ask for a larger quota", "make the job smaller"),

@@ -89,9 +89,9 @@ def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailu
             text = f"{free / MILLI:g} of the {gpus(needs, model)} that {which} are free."
             return Verdict(Reason.INSUFFICIENT_GPUS, text, numbers)
         text = (
-            f"{gpus(free, model)} {'is' if free <= MILLI else 'are'} free, but not where a pod of "
-            "it may be: in too small pieces, outside its group, with too little of what it needs "
-            "beside them, or on nodes that are reserved, being left or avoided."
+            f"{gpus(free, model)} {'is' if 0 < free <= MILLI else 'are'} free, but not where a pod "
+            "of this job may run: in too small pieces, outside its group, without enough CPU or "
+            "memory, or on nodes that are reserved, draining or avoided."
         )
         return Verdict(Reason.FRAGMENTED_CAPACITY, text, numbers)
     if candidate.job.without_gpus:

@@ -111,7 +111,7 @@ def _judge(
         what = f"{pods} × {_amount(pod_set)} {named}"
     else:
         what = counted(pods, "pod without GPU", "pods without GPU")
-    asked = f"{what} {'is' if pods == 1 else 'are'} asked for"
+    asked = f"Needs {what}"
     free = counted(room.free_milli / MILLI, "GPU is free", "GPUs are free")
     evidence: dict[str, int | float | str] = {"pod_set": pod_set.name, "asked_pods": pods}
     if pod_set.gpus:
@@ -129,8 +129,8 @@ def _judge(
         evidence["to_end_milli"] = missing
         return Verdict(
             Reason.INSUFFICIENT_GPUS,
-            f"{asked}, {free} on {counted(room.usable_nodes, 'usable node', 'usable nodes')}: "
-            f"{counted(missing / MILLI, 'more has', 'more have')} to become free",
+            f"{asked}; {free} on {counted(room.usable_nodes, 'usable node', 'usable nodes')}, and "
+            f"{missing / MILLI:g} more must become free",
             evidence,
             ("wait until jobs end", "ask for fewer GPUs"),
         )
@@ -139,8 +139,7 @@ def _judge(
         nodes = counted(room.usable_nodes, "usable node", "usable nodes")
         return Verdict(
             Reason.INSUFFICIENT_CPU_OR_MEMORY,
-            f"{asked}; {nodes} without GPUs {'has' if room.usable_nodes == 1 else 'have'} room for "
-            f"{room.now} of them now",
+            f"{asked}; {nodes} without GPUs can take {room.now} now",
             evidence,
             ("wait until jobs end", *_less_beside(pod_set)),
         )
@@ -148,24 +147,22 @@ def _judge(
         evidence["pods_by_gpus"] = room.by_gpus
         return Verdict(
             Reason.INSUFFICIENT_CPU_OR_MEMORY,
-            f"the free GPUs would hold {counted(room.by_gpus, 'pod', 'pods')}, CPU, memory, NICs "
-            f"and other resources beside them only {room.now} of {pods}",
+            f"{asked}. The free GPUs would do for {room.by_gpus}, but the CPU, memory, NICs and "
+            f"other resources beside them only for {room.now}",
             evidence,
             (*_less_beside(pod_set), "wait until jobs on these nodes end"),
         )
     if room.widest_name:
         evidence["best_group"] = room.widest_name
         evidence["best_group_pods"] = room.widest
-        where = f"; {room.widest_name} holds the most, {room.widest}"
+        where = f"no group holds them all; {room.widest_name} holds the most, {room.widest}"
     else:
-        where = ""
+        where = f"only {counted(room.now, 'pod fits', 'pods fit')}"
     evidence["pods_to_end"] = max(pods - (room.widest if room.widest_name else room.now), 0)
-    need = f"{what} need{'s' if pods == 1 else ''}"
-    apart = f"nodes without GPUs have room, but not where {need} it"
+    room_is = "Nodes without GPUs have room" if pod_set.avoids_gpus else free
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
-        f"{apart if pod_set.avoids_gpus else f'{free}, but not where {need} them'}: "
-        f"{counted(room.now, 'pod fits', 'pods fit')} now{where}",
+        f"{asked}. {room_is}, but {where}",
         evidence,
         ("wait until jobs end", "ask for smaller pods or a wider topology level"),
     )
@@ -177,13 +174,10 @@ def _beside(verdict: Verdict, avoided_nodes: Mapping[str, float]) -> Verdict:
         return verdict
     until, name = min((until, name) for name, until in avoided_nodes.items())
     at = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    text = f"{name} is avoided {at}, as it rejected a pod of the job"
+    text = f"Kant avoids {name} {at}: it rejected a pod of this job"
     wait = "wait until the node is no longer avoided"
     if len(avoided_nodes) > 1:
-        text = (
-            f"{len(avoided_nodes)} nodes, {name} among them, are avoided, the first of them {at}, "
-            "as they rejected pods of the job"
-        )
+        text = f"Kant avoids {len(avoided_nodes)} nodes that rejected pods of this job, {name} {at}"
         wait = "wait until the nodes are no longer avoided"
     numbers: dict[str, int | float | str] = {
         "avoided_nodes": len(avoided_nodes),
@@ -192,7 +186,7 @@ def _beside(verdict: Verdict, avoided_nodes: Mapping[str, float]) -> Verdict:
     }
     return replace(
         verdict,
-        summary=f"{verdict.summary}; {text}",
+        summary=f"{verdict.summary}. {text}",
         evidence={**verdict.evidence, **numbers},
         remedies=(wait, *verdict.remedies),
     )
@@ -213,13 +207,13 @@ def _too_large(
     others = _remedies_of_constraints(state, pod_set, level, barred)
     parts = [PART_OF_GPU.search(model) for model in pod_set.gpu_models]
     if pod_set.is_share and parts and all(parts):
-        text = f"{asked}; MIG slices and GPUs that are shared already have no shares"
+        text = f"{asked}; a MIG slice or a GPU that is shared already cannot be split"
         helps = ("ask for a whole one of them, gpu_milli 1000", "ask for another GPU type")
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
     if not _shares_are_given(state, pod_set):
         text = (
-            f"{asked}; no node with such GPUs gives shares of one, which takes a device plugin "
-            "that advertises kant.io/gpu-milli"
+            f"{asked}; no node with such GPUs can share one: its device plugin must advertise "
+            "kant.io/gpu-milli"
         )
         helps = ("ask for whole GPUs", "have an operator install such a device plugin")
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
@@ -227,16 +221,16 @@ def _too_large(
         evidence |= barred.evidence()
     excess = None if room.empty else excess_of(pod_set, room.admitting)
     if excess is None:
-        text = (
-            f"{asked}; {counted(nodes, 'node admits', 'nodes admit')} such pods and would hold "
-            f"{room.empty} of them when empty"
-        )
+        which = "only node" if nodes == 1 else f"{nodes} nodes"
+        text = f"{asked}; no node may run such pods"
+        if nodes:
+            text = f"{asked}; the {which} that may run such pods would hold {room.empty} when empty"
         if barred is not None:
             text = f"{text}: {barred.text(_where(pod_set))}"
         remedies = ("ask for fewer or smaller pods", *others) if nodes else others
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, remedies)
     evidence |= excess.evidence
-    have = ("node that admits such pods has", "nodes that admit such pods each have")
+    have = ("node that may run such pods has", "nodes that may run such pods each have")
     text = (
         f"{asked}, with {excess.asked} {excess.words} per pod; the {counted(nodes, *have)} "
         f"{excess.left}"

@@ -15,14 +15,13 @@ def behind(ahead: str, model: str, by_users: Numbers) -> Verdict:
     if model == NO_GPUS:
         return Verdict(
             Reason.BEHIND_IN_QUEUE,
-            f"{_who(by_users)} waits for nodes without GPUs, and jobs behind it may not overtake "
-            "it.",
+            f"{_who(by_users)} waits for nodes without GPUs, and this job must not overtake it.",
             {"ahead": ahead, **by_users},
             ("wait for the job ahead",),
         )
     return Verdict(
         Reason.BEHIND_IN_QUEUE,
-        f"{_who(by_users)} waits for {model} GPUs, and jobs behind it may not overtake it.",
+        f"{_who(by_users)} waits for {model} GPUs, and this job must not overtake it.",
         {"ahead": ahead, "gpu_model": model, **by_users},
         ("wait for the job ahead", "choose another GPU model"),
     )
@@ -31,8 +30,7 @@ def behind(ahead: str, model: str, by_users: Numbers) -> Verdict:
 def to_borrow(ahead: str, model: str, by_users: Numbers) -> Verdict:
     return Verdict(
         Reason.BEHIND_IN_QUEUE,
-        f"{_who(by_users)} waits to borrow {model} GPUs, and jobs behind it may not borrow them "
-        "first.",
+        f"{_who(by_users)} waits to borrow {model} GPUs, and this job must not borrow them first.",
         {"ahead": ahead, "gpu_model": model, **by_users},
         ("wait for the job ahead", "ask for no more than the tenant's own quota has left"),
     )
@@ -40,7 +38,10 @@ def to_borrow(ahead: str, model: str, by_users: Numbers) -> Verdict:
 
 def has_turn(verdict: Verdict, nodes: int) -> Verdict:
     """The reason of a job that has its turn, with how many nodes are kept for it."""
-    text = f"It is its turn: what is free on {counted(nodes, 'node', 'nodes')} is kept for it."
+    text = (
+        f"It is this job's turn: Kant keeps the free GPUs on {counted(nodes, 'node', 'nodes')} "
+        "for it."
+    )
     return replace(
         verdict,
         summary=f"{verdict.summary} {text}",
@@ -50,7 +51,7 @@ def has_turn(verdict: Verdict, nodes: int) -> Verdict:
 
 def _who(by_users: Numbers) -> str:
     if by_users:
-        return "A job of another user of the tenant, who holds less and so goes first,"
+        return "A job of another user of the tenant, who holds less,"
     return "A job ahead"
 
 
@@ -67,14 +68,14 @@ def quota_reserved(head: Head) -> Verdict:
 
 def reserved(head: Head) -> Verdict:
     numbers: dict[str, int | float | str] = {"ahead": head.job_id}
-    text = "What is free is kept for a job ahead that has waited too long."
+    text = "The free GPUs are kept for a job ahead that has waited too long."
     if head.expected is not None:
         numbers["starts_at"] = head.expected.at
         numbers["nodes"] = len(head.expected.nodes)
-        text = "What is free is reserved for a job ahead whose start is known."
+        text = "The free GPUs are reserved for a job ahead whose start is known."
     elif head.kept:
         numbers["nodes"] = len(head.kept)
-        text = "What is free is kept for a job ahead, as it is its tenant's turn by fair share."
+        text = "The free GPUs are kept for a job ahead: by fair share it is its tenant's turn."
     return Verdict(
         Reason.RESERVED_FOR_HEAD,
         text,
