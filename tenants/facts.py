@@ -106,6 +106,9 @@ class SchedulingFacts(Protocol):
 
     def queue_load(self, tenant_id: int, queue: str) -> QueueLoad: ...
 
+    def queue_named_by(self, tenant: str, queue: str) -> list[str]:
+        """The clusters whose maps of queue names lead to it."""
+
     def queue_loads(self) -> dict[tuple[int, str], QueueLoad]:
         """{(tenant, queue): its load}, without examples; queues without open jobs are left out."""
 

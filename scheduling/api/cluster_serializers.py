@@ -52,6 +52,12 @@ class ClusterChange(Serializer):
         "all namespaces that are not named, or for all tenants. A namespace of a tenant serves it "
         "and those below it, and needs no entry.",
     )
+    queue_map = Object(
+        required=False,
+        help_text="{name, or namespace/name: “tenant/queue”, or another name of the map}: where "
+        "queues lead that plain pods name by the labels kueue.x-k8s.io/queue-name and "
+        "kai.scheduler/queue. Empty: those labels are left alone.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -70,9 +76,10 @@ class LeaderOutput(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Cluster]):
-    """`access`, `namespace_tenants` and `leaders` are shown to operators only, null to others.
-    `job_rules`: all rules of what jobs may name, defaults included. `connected`: a scheduler is at
-    work on the cluster now and reaches its API; where not, `status_message` says why."""
+    """`access`, `namespace_tenants`, `queue_map` and `leaders` are shown to operators only, null to
+    others. `job_rules`: all rules of what jobs may name, defaults included. `connected`: a
+    scheduler is at work on the cluster now and reaches its API; where not, `status_message` says
+    why."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -81,6 +88,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     label_map = serializers.DictField()
     job_rules = serializers.SerializerMethodField()
     namespace_tenants = serializers.SerializerMethodField()
+    queue_map = serializers.SerializerMethodField()
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()
@@ -106,6 +114,11 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     def get_namespace_tenants(self, cluster: Cluster) -> dict[str, Any] | None:
         viewer: User = self.context["viewer"]
         return cluster.namespace_tenants if viewer.is_operator else None
+
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_queue_map(self, cluster: Cluster) -> dict[str, Any] | None:
+        viewer: User = self.context["viewer"]
+        return cluster.queue_map if viewer.is_operator else None
 
     @extend_schema_field(LeaderOutput(many=True, allow_null=True))
     def get_leaders(self, cluster: Cluster) -> Any:

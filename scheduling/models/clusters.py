@@ -13,6 +13,8 @@ class Cluster(models.Model):
     `label_map` overrides rows of the default label table (docs/operating/).
     `namespace_tenants`: {namespace: names of tenants} that plain pods there may use; "*" stands for
     all namespaces that are not named, and for all tenants.
+    `queue_map`: {name or namespace/name: "tenant/queue" or another name} of queues that plain pods
+    name by labels of other schedulers.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -25,6 +27,9 @@ class Cluster(models.Model):
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     namespace_tenants = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    queue_map = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     is_active = models.BooleanField(default=True)

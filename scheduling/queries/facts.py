@@ -59,6 +59,11 @@ class Facts:
         found = _loads(jobs, places).get((tenant_id, queue), QueueLoad(0, 0, (), {}))
         return replace(found, examples=tuple(jobs.values_list("name", flat=True)[:EXAMPLES]))
 
+    def queue_named_by(self, tenant: str, queue: str) -> list[str]:
+        target = f"{tenant}/{queue}"
+        maps = Cluster.objects.order_by("name").values_list("name", "queue_map")
+        return [name for name, queue_map in maps if target in queue_map.values()]
+
     def queue_loads(self) -> dict[tuple[int, str], QueueLoad]:
         return _loads(Job.objects.filter(state__in=list(OPEN)), Placement.objects.all())
 

@@ -155,6 +155,11 @@ def delete_queue(
                 f" ({', '.join(load.examples)}). Move those that wait, drain the queue and let the "
                 "others end."
             )
+        if maps := facts.scheduling().queue_named_by(before.tenant.name, before.name):
+            raise Conflict(
+                f"queue_map of {', '.join(maps)} leads pods to {subject(before).lower()}. Change "
+                "the map first."
+            )
         _record(actor, DELETED, before.tenant, before, None, why)
         before.delete()
 

@@ -10,7 +10,7 @@ from scheduling.kube.door import credentials
 from scheduling.kube.door.config import FORMS, own_namespace
 from scheduling.kube.translate.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
-from scheduling.services.clusters import namespace_rights
+from scheduling.services.clusters import namespace_rights, queue_map
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.rules import rule_faults
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
@@ -20,7 +20,7 @@ from tenants.services.transactions import checked, unit_of_work
 
 FIELDS = (
     *("title", "access", "namespace", "label_map", "job_rules"),
-    *("namespace_tenants", "is_active"),
+    *("namespace_tenants", "queue_map", "is_active"),
 )
 
 
@@ -100,6 +100,7 @@ def _check(cluster: Cluster) -> None:
         *_access_faults(cluster.access),
         *rule_faults(cluster.job_rules),
         *namespace_rights.faults(cluster.namespace_tenants),
+        *queue_map.faults(cluster.queue_map),
     ]
     if theirs := Tenant.objects.filter(namespace=cluster.namespace).first():
         detail = f"It is the namespace of tenant “{theirs.name}”. Choose another one."

@@ -8,6 +8,7 @@ from scheduling.job_fields.definition import MAX_POD_SETS
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.workloads.members import gang_of, missing, natural, workload_of
+from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.spec import (
     ASK_FOR_GPUS,
     PLACES,
@@ -20,6 +21,7 @@ from scheduling.services.plain_pods.spec import (
 from scheduling.session.memory.live import Cause
 from scheduling.session.pods.plain import GANG_INCOMPLETE
 
+NO_QUEUES = QueueNames()
 NAMED = 3  # pods that a text names, of more it says how many
 
 
@@ -33,13 +35,19 @@ def groups_of(pods: Iterable[PodFacts]) -> list[list[PodFacts]]:
     return list(found.values())
 
 
-def pod_sets_of(pods: Sequence[PodFacts], also: str = "", *, alone: bool = False) -> PodSets:
+def pod_sets_of(
+    pods: Sequence[PodFacts],
+    also: str = "",
+    *,
+    alone: bool = False,
+    queues: QueueNames = NO_QUEUES,
+) -> PodSets:
     """The pods of a group as pod sets of one job, both in the order of the names of their pods.
 
     `also`: what else is to be told where pods are still to come. `alone`: it is one pod that starts
-    without its gang. Raises Refused.
+    without its gang. `queues`: what names of queues mean on the cluster. Raises Refused.
     """
-    asked, own = _judged(pods)
+    asked, own = _judged(pods, queues)
     name = "" if alone else gang_of(pods[0])
     if not name:
         if own:
@@ -68,13 +76,13 @@ def pod_sets_of(pods: Sequence[PodFacts], also: str = "", *, alone: bool = False
     return list(sets.values())
 
 
-def _judged(pods: Sequence[PodFacts]) -> tuple[list[Asked], dict[str, Cause]]:
+def _judged(pods: Sequence[PodFacts], queues: QueueNames) -> tuple[list[Asked], dict[str, Cause]]:
     """What each pod asks for, and by uid what is wrong with others."""
     asked, own = list[Asked](), dict[str, Cause]()
     for pod in pods:
         assert pod.plain is not None
         try:
-            asked.append(asked_by(pod, pod.plain))
+            asked.append(asked_by(pod, pod.plain, queues))
         except Refused as refused:
             own[pod.uid] = refused.cause
     return asked, own

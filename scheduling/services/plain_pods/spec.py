@@ -19,6 +19,13 @@ from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TEN
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
 from scheduling.kube.workloads.members import gang_of, workload_of
 from scheduling.services.jobs.pod_set_spec import check_pod_set
+from scheduling.services.plain_pods.queue_names import (
+    OTHERS,
+    QUEUE,
+    QueueNames,
+    WrongQueue,
+    queue_of,
+)
 from scheduling.session.memory.live import Cause
 from scheduling.session.pods.pod import CHECKPOINT_BY, CHECKPOINTED_AT
 from tenants import texts
@@ -40,6 +47,7 @@ ASK_FOR_GPUS = (
 # Where a field of the document stands in the pod.
 PLACES = {
     "tenant": f"label {TENANT}",
+    "queue": f"label {QUEUE}",
     "gpus": f"{REQUESTS}[nvidia.com/gpu]",
     "gpu_milli": f"{REQUESTS}[kant.io/gpu-milli]",
     "gpu_type": "annotation kant.io/gpu-models",
@@ -105,13 +113,18 @@ def place_of(error: FieldError, sets: PodSets = ()) -> str:
     return place if len(sets) < 2 else f"{place} of {sets[int(error.path[1])][0].pod.name}"
 
 
-def tenant_of(pod: PodFacts) -> str:
-    """The name of the tenant that its label says; raises Refused."""
-    name = pod.labels.get(TENANT, "")
+def tenant_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
+    """The names of the tenant and the queue that its labels say; raises Refused."""
+    try:
+        name, queue = queue_of(pod, names)
+    except WrongQueue as wrong:
+        raise Refused(wrong.reason, str(wrong)) from None
     if not SLUG.fullmatch(name):
         text = f"Set the label {TENANT} to the tenant whose quota the pod uses."
+        if not name and not names.queue_map and any(label in pod.labels for label in OTHERS):
+            text = f"{text} Queues of other schedulers are known by queue_map of the cluster."
         raise Refused("NoTenant", f"The label is {name!r}. {text}" if name else text)
-    return name
+    return name, queue
 
 
 def where_to(plain: PlainPod) -> dict[str, Any]:
@@ -136,14 +149,15 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
     return found
 
 
-def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
+def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> Asked:
     """What one pod asks for; raises Refused."""
     if plain.workload is not None and plain.workload.wait is not None:
         raise Refused(*plain.workload.wait[:2])
-    tenant, where = tenant_of(pod), where_to(plain)
+    (tenant, queue), where = tenant_of(pod, names), where_to(plain)
     wishes = {**_wishes(pod), **_gpus(pod)}
     of_job = {
         "tenant": tenant,
+        "queue": queue,
         "size": _size(pod, wishes.pop("size", None)),
         "priority": wishes.pop("priority", pod.priority),
         "preempts": plain.preempts,
@@ -301,7 +315,7 @@ def _wishes(pod: PodFacts) -> dict[str, Any]:
                 found[field] = read(text)
             except ValueError as wrong:
                 faults.append(f"annotation {name}: {wrong}")
-        elif name == GANG:
+        elif name in (GANG, QUEUE):
             faults.append(f"annotation {name}: Write it as a label of that name.")
         elif name.startswith(OWN_PREFIX) and name not in TOLD_BY_KANT:
             known = ", ".join(WISHES)

@@ -35,6 +35,7 @@ from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.spec import job_spec
 from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
 from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
+from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import (
     PLACES,
@@ -171,7 +172,8 @@ def _new_job(
             f"The pod is beyond the minimum of gang {unit.behind}: it follows when that has places."
         )
         raise Refused(GANG_INCOMPLETE, text)
-    sets = pod_sets_of(pods, _beside(offer, pods, known), alone=not gang)
+    queues = QueueNames(place.cluster.name, place.cluster.queue_map)
+    sets = pod_sets_of(pods, _beside(offer, pods, known), alone=not gang, queues=queues)
     order = _accepted(place, sets)
     first = sets[0][0].pod
     assert first.plain is not None

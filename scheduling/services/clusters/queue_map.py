@@ -1,0 +1,65 @@
+"""Where the queues lead that others' manifests name (`kai.scheduler/queue`,
+`kueue.x-k8s.io/queue-name`): a map of the cluster, which operators set.
+
+A key is a name, or NAMESPACE/NAME for pods of one namespace. What has a slash behind it is
+TENANT/QUEUE, what has none another name of the map.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scheduling.job_fields.faults import SLUG
+from tenants.errors import FieldError
+from tenants.models import Queue
+
+FIELD = "queue_map"
+MOST_ENTRIES, MOST_OF_A_NAME = 1000, 253
+
+
+def target_of(queue_map: Mapping[str, str], namespace: str, name: str) -> tuple[str, str] | None:
+    """The tenant and the queue that a name means in a namespace; None = the map does not say."""
+    found = queue_map.get(f"{namespace}/{name}", queue_map.get(name))
+    for _ in queue_map:  # a map that was checked ends sooner
+        if found is None or "/" in found:
+            break
+        found = queue_map.get(found)
+    tenant, slash, queue = (found or "").partition("/")
+    return (tenant, queue) if slash else None
+
+
+def faults(document: Any) -> Iterator[FieldError]:
+    """What is wrong with a cluster's `queue_map`."""
+    shape = 'Must be an object: {"name" or "namespace/name": "tenant/queue"}.'
+    if not isinstance(document, dict) or len(document) > MOST_ENTRIES:
+        yield FieldError((FIELD,), f"{shape} It has at most {MOST_ENTRIES} entries.")
+        return
+    known = {f"{t}/{q}" for t, q in Queue.objects.values_list("tenant__name", "name")}
+    for name, target in document.items():
+        at = (FIELD, name)
+        namespace, slash, of_namespace = name.rpartition("/")
+        if not of_namespace or (slash and not SLUG.fullmatch(namespace)):
+            yield FieldError(at, "Not a name, nor a namespace, a slash and a name.")
+        elif len(name) > MOST_OF_A_NAME or not isinstance(target, str):
+            yield FieldError(at, shape)
+        elif "/" in target:
+            if target not in known:
+                detail = f"There is no queue “{target}”. Make it first, or name another one as "
+                yield FieldError(at, f"{detail}TENANT/QUEUE.")
+        elif loop := _loop(document, name):
+            yield FieldError(at, f"It leads back to itself: {' → '.join(loop)}.")
+        elif target not in document:
+            detail = f"“{target}” is no other name of the map, nor TENANT/QUEUE."
+            yield FieldError(at, detail)
+
+
+def _loop(queue_map: Mapping[str, Any], name: str) -> list[str]:
+    """The names from this one back to it; [] where the way ends, or ends in another loop."""
+    way, at = [name], queue_map.get(name)
+    while isinstance(at, str) and at in queue_map and "/" not in at:
+        way.append(at)
+        if at == name:
+            return way
+        if way.count(at) > 1:
+            return []
+        at = queue_map[at]
+    return []
