@@ -8,6 +8,7 @@ get quotas in the same shares.
 from pathlib import Path
 from typing import NamedTuple
 
+from scheduling.engine.types import JobKind
 from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import NodeSeen
 from scheduling.models import Cluster
@@ -16,6 +17,8 @@ from scheduling.services.policies.changes import change_policy
 from tenants.models import GpuType, QuotaMode, Role, Tenant, User
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.members import set_member
+from tenants.services.queue_terms import QueueTerms
+from tenants.services.queues import Why, create_queue
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.services.tenant_terms import TenantTerms
@@ -62,6 +65,47 @@ TENANTS = (
     DemoTenant("search", "Search", "products", 15),
     DemoTenant("assistant", "Assistant", "products", 20),
     DemoTenant("platform", "Platform", None, 10, QuotaMode.ISOLATED),
+)
+
+
+class DemoQueue(NamedTuple):
+    """A queue of a demo tenant, beside its default one."""
+
+    tenant: str
+    name: str
+    terms: QueueTerms
+
+
+QUEUES = (
+    DemoQueue(
+        "vision",
+        "interactive",
+        QueueTerms(
+            title="Notebooks, before all else",
+            rank=1,
+            kinds=[JobKind.DEVELOPMENT.value],
+            max_running=8,
+            default_run_limit_s=4 * 3600,
+            max_run_limit_s=12 * 3600,
+        ),
+    ),
+    DemoQueue("vision", "nightly", QueueTerms(title="Sweeps that can wait", rank=-1)),
+    DemoQueue(
+        "language",
+        "pretraining",
+        QueueTerms(title="Large runs", weight=3.0, roles=[Role.TENANT_ADMIN.value]),
+    ),
+    DemoQueue(
+        "search",
+        "serving",
+        QueueTerms(
+            title="Services",
+            rank=1,
+            kinds=[JobKind.INFERENCE.value],
+            default_priority=10,
+            default_preemptible=False,
+        ),
+    ),
 )
 
 # Blocked heads are passed by what fits; training is packed into few groups, inference spread.
@@ -127,6 +171,9 @@ def _tenants(operator: User) -> None:
             TenantTerms(title=tenant.title, parent=tenant.parent, namespace=tenant.namespace),
             source=SOURCE,
         )
+    for queue in QUEUES:
+        tenant_row = Tenant.objects.get(name=queue.tenant)
+        create_queue(operator, tenant_row, queue.name, queue.terms, why=Why("", SOURCE))
     for account in ACCOUNTS:
         if account.tenant:
             tenant_row = Tenant.objects.get(name=account.tenant)

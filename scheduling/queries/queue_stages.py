@@ -84,13 +84,17 @@ def stage_of(state: str, reason: str, *, held: bool = False) -> str:
     return QUOTA_ADMITTED if passed and state == JobState.QUOTA_RESERVED else TENANT_QUEUE
 
 
+def counted(queues: Collection[Queue]) -> list[QueueNow]:
+    """What is in each of some queues, in their order, by numbers alone: neither heads nor what came
+    and started."""
+    return list(_counted(queues).values())
+
+
 def queues_now(queues: Collection[Queue]) -> list[QueueNow]:
     """What is in each of some queues, in their order."""
-    found = {(queue.tenant_id, queue.name): QueueNow(queue) for queue in queues}
+    found = _counted(queues)
     tenants = {tenant for tenant, _ in found}
     jobs = Job.objects.filter(tenant__in=tenants).order_by()
-    _count_waiting(found, jobs)
-    _count_holding(found, jobs, tenants)
     _count_flow(found, jobs, tenants)
     for job in heads(jobs.filter(state__in=list(WAITING))):
         if now := found.get((job.tenant_id, job.queue)):
@@ -126,6 +130,15 @@ def first_by_model(standing: QuerySet[Job]) -> dict[str, UUID]:
     for job in ids:
         if (model := models.get(job)) and model not in found:
             found[model] = job
+    return found
+
+
+def _counted(queues: Collection[Queue]) -> dict[Key, QueueNow]:
+    found = {(queue.tenant_id, queue.name): QueueNow(queue) for queue in queues}
+    tenants = {tenant for tenant, _ in found}
+    jobs = Job.objects.filter(tenant__in=tenants).order_by()
+    _count_waiting(found, jobs)
+    _count_holding(found, jobs, tenants)
     return found
 
 

@@ -8,12 +8,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from metrics import exporter, selectors, services
 from metrics.gpu_time import totals
+from metrics.queue_families import queue_families
 from scheduling.engine.decisions import CycleStats
 from scheduling.kube.seam import CreateAndBind, Outcome, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.session.pace import Pace
-from tenants.models import GpuType, Quota, Tenant, User
+from tenants.models import GpuType, Queue, Quota, Tenant, User
 from tenants.services.tokens import create_token
 from tests.metrics.rows import T0, at, cluster, job
 
@@ -99,6 +100,49 @@ def test_a_tenant_uses_what_those_below_it_use():
     for tenant in ("research", "vision"):
         key = (("gpu_type", "H100"), ("kind", "used"), ("tenant", tenant))
         assert found["kant_quota_gpus", key] == 8
+
+
+def test_queues_tell_jobs_by_stage_gpus_the_oldest_wait_and_their_state(now):
+    c = cluster(2)
+    job(c, "a", bound=4, nodes=("n000",))
+    job(c, "b")
+    vision = Tenant.objects.get(name="vision")
+    nightly = Queue.objects.create(
+        tenant=vision, name="nightly", state="held", max_gpus={"H100": 4}
+    )
+    Job.objects.filter(name="b").update(
+        queue="nightly", submitted_at=now - timedelta(minutes=5), reason="OnHold"
+    )
+    found = values(exporter.exposition().decode())
+
+    def told(family, queue, **labels):
+        key = {"tenant": "vision", "queue": queue, **labels}
+        return found[f"kant_queue_{family}", tuple(sorted(key.items()))]
+
+    assert told("jobs", "default", stage="running") == 1
+    assert told("held_gpus", "default", gpu_type="H100") == 8
+    assert told("jobs", "nightly", stage="tenant-queue") == 1
+    assert told("jobs", "nightly", stage="global-queue") == 0
+    assert (told("asked_gpus", "nightly"), told("asked_gpus", "default")) == (8, 0)
+    assert told("max_gpus", "nightly", gpu_type="H100") == 4
+    assert told("oldest_wait_seconds", "nightly") == 300
+    assert told("oldest_wait_seconds", "default") == 0
+    assert told("state", "nightly", state="held") == 1
+    assert told("state", "nightly", state="open") == 0
+    # What is gone leaves no labels behind, also where jobs keep its name.
+    nightly.delete()
+    assert not [
+        key for _, key in values(exporter.exposition().decode()) if ("queue", "nightly") in key
+    ]
+
+
+def test_queues_cost_as_many_queries_for_many_as_for_one(django_assert_num_queries):
+    cluster(1)
+    for number in range(20):
+        Tenant.objects.create(name=f"t{number}")
+    with django_assert_num_queries(4):
+        families = {family.name: family for family in queue_families()}
+    assert len(families["kant_queue_oldest_wait_seconds"].samples) == Queue.objects.count()
 
 
 def test_waits_are_told_by_the_pool_that_a_job_would_take_first():

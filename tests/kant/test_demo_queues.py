@@ -1,0 +1,28 @@
+"""The demo organisation has queues to try, and everybody's rules hold for them."""
+
+import pytest
+
+from kant import demo
+from tenants.models import Queue, User
+from tenants.services.queue_terms import QueueTerms
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_demo_organisation_has_a_few_queues_once():
+    operator = demo._accounts()
+    demo._tenants(operator)
+    made = {
+        (q.tenant.name, q.name): QueueTerms.of(q).columns()
+        for q in Queue.objects.select_related("tenant")
+    }
+    assert {key for key in made if key[1] == "default"} == {
+        (t.name, "default") for t in demo.TENANTS
+    }
+    for queue in demo.QUEUES:
+        assert made[queue.tenant, queue.name] == queue.terms.columns()
+    assert len(made) == len(demo.TENANTS) + len(demo.QUEUES)
+    Queue.objects.exclude(name="default").delete()
+    demo._tenants(operator)  # what was deleted stays so at the next start
+    assert not Queue.objects.exclude(name="default").exists()
+    assert User.objects.get(username="operator").is_operator
