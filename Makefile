@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 FLEET ?= demo
 
-.PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
+.PHONY: help controllers python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -51,7 +51,10 @@ test-fast: setup-dev ## Test the core and the services without servers, in two m
 	  tests/engine tests/simulator tests/tenants tests/scheduling
 
 test-nightly: export KANT_TEST_CASES=all
-test-nightly: test ## Run all tests with all random cases, and new ones in each run
+test-nightly: controllers test ## Run all tests with all random cases, and new ones in each run
+
+controllers: setup-dev
+	@$(BIN)/python -m tests.kube.apiserver build controllers || [ -z "$$CI" ]
 
 check: setup-dev ## Format, lint, types, import contracts, migrations, vendored files
 	$(BIN)/ruff format --check .

@@ -28,9 +28,9 @@ def installed(find: Callable[..., str], *names: str) -> str:
         missing(tool, remedy)
 
 
-def apiserver(folder: Path) -> ApiServer:
-    """A real kube-apiserver, to be entered; its files are in `folder`."""
+def apiserver(folder: Path, flags: tuple[str, ...] = ()) -> ApiServer:
+    """A real kube-apiserver with these flags, to be entered; its files are in `folder`."""
     try:
-        return ApiServer(folder)
+        return ApiServer(folder, flags=flags)
     except ServerUnavailable as error:
         missing("kube-apiserver", str(error))

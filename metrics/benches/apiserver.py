@@ -21,7 +21,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ PROGRAMS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
+# Built on request, as it takes minutes more: `python -m tests.kube.apiserver build controllers`.
+CONTROLLERS = "kube-controller-manager"
 READY_WITHIN_S = 180.0
 TELL_EVERY_S = 15.0
 # Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
@@ -77,13 +79,32 @@ def programs(*, build: bool = True) -> dict[str, Path]:
             "kube-apiserver and etcd are not built yet; `make test` does it, and so does "
             "`.venv/bin/python -m tests.kube.apiserver build`"
         )
+    _build_those_missing(found)
+    return found
+
+
+def controllers(*, build: bool = True) -> Path:
+    """Path of kube-controller-manager, built first where it is missing and `build` is set. Raises
+    ServerUnavailable."""
+    path = _cache_dir() / CONTROLLERS
+    if not path.exists() and not build:
+        raise ServerUnavailable(
+            f"{CONTROLLERS} is not built; `make test-nightly` does it, and so does "
+            "`.venv/bin/python -m tests.kube.apiserver build controllers`"
+        )
+    if not path.exists():
+        _build_those_missing({CONTROLLERS: path})
+    return path
+
+
+def _build_those_missing(found: Mapping[str, Path]) -> None:
+    folder = _cache_dir()
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name, path in found.items():
             if not path.exists():
                 _build(name, path)
-    return found
 
 
 def _version(module: str) -> str:
@@ -108,8 +129,9 @@ def _build(name: str, path: Path) -> None:
     unfinished = path.with_suffix(".unfinished")
     print(f"Building {name} (once; minutes) ...", file=sys.stderr, flush=True)
     command = ["go", "build", "-mod=readonly", "-trimpath", "-v", "-ldflags", flags]
+    package = PROGRAMS.get(name, f"k8s.io/kubernetes/cmd/{name}")
     building = subprocess.Popen(
-        [*command, "-o", str(unfinished), PROGRAMS[name]],
+        [*command, "-o", str(unfinished), package],
         cwd=MODULE_DIR,
         env={**os.environ, "CGO_ENABLED": "0"},
         stdout=subprocess.DEVNULL,
@@ -180,6 +202,19 @@ class ApiServer:
     def stop_apiserver(self, signal_: int = signal.SIGKILL) -> None:
         """End the API server alone, by default without a farewell; etcd keeps the objects."""
         _end(self._running.pop("kube-apiserver"), signal_)
+
+    def start_controllers(self, *names: str, flags: tuple[str, ...] = ()) -> None:
+        """Start the controllers of these names, as an administrator; they end with the server.
+        Raises ServerUnavailable."""
+        self._programs = {**self._programs, CONTROLLERS: controllers(build=False)}
+        arguments = [
+            f"--kubeconfig={self.kubeconfig('admin')}",
+            f"--controllers={','.join(names)}",
+            "--leader-elect=false",
+            "--use-service-account-credentials=false",
+            "--secure-port=0",
+        ]
+        self._spawn(CONTROLLERS, [*arguments, *flags])
 
     def stop(self) -> None:
         for name in reversed(list(self._running)):

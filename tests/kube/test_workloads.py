@@ -374,6 +374,15 @@ def test_a_pod_group_says_the_least_that_starts_together(kind):
     assert objects.asked == ["PodGroup"]
 
 
+def test_a_pod_group_that_a_job_owns_is_above_the_job():
+    """As the Job controller of Kubernetes 1.36 makes them."""
+    marks, group = GROUPS["native"]
+    owners = [owner_of("batch/v1", "Job", "tune")]
+    group = {**group, "metadata": {**group["metadata"], "ownerReferences": owners}}
+    of = pod(owner=owner_of("batch/v1", "Job", "tune"), **marks["spec"])
+    assert workload_of(of, Objects(group, batch(INDEXED))).gang == "PodGroup/g"
+
+
 def test_a_native_group_of_the_basic_policy_is_no_gang():
     marks, group = GROUPS["native"]
     group = {**group, "spec": {"schedulingPolicy": {"basic": {}}}}

@@ -111,12 +111,12 @@ def _by_objects(pod: PodFacts, find: Find) -> Workload | None:
         )
     named = named or leader_worker_set.named_by(pod)
     if named is not None:
-        return _read(pod, [named], find)
+        return _read(pod, named, find, follow=False)
     owner = pod.plain.owner
     if owner is None:
         return _marked(pod)
     if (owner.group, owner.kind) in RULES:
-        return _read(pod, [owner], find)
+        return _read(pod, owner, find, follow=True)
     if (owner.group, owner.kind) in ONE_BY_ONE:
         return Workload(owner.kind, owner.name)
     advice = UNKNOWN_OWNER.format(kind=owner.kind, version=owner.api_version, name=owner.name)
@@ -137,23 +137,23 @@ def _marked(pod: PodFacts) -> Workload | None:
     return None
 
 
-def _read(pod: PodFacts, chain: list[Reference], find: Find) -> Workload:
-    """Follow the chain of owners as far as they are known; the outermost decides."""
+def _read(pod: PodFacts, first: Reference, find: Find, *, follow: bool) -> Workload:
+    """What the object says; `follow`: the outermost of its owners that are known. A group that the
+    pod names itself has owners, too, and is above them."""
+    chain = [first]
     try:
-        found = find(chain[-1])
-        while (above := controller_of(found)) is not None and above not in chain:
+        found = find(first)
+        while follow and (above := controller_of(found)) is not None and above not in chain:
             if (above.group, above.kind) not in RULES:
                 break
             chain.append(above)
             found = find(above)
-        top = chain[-1]
-        return RULES[top.group, top.kind].read(pod, found)
+        return RULES[chain[-1].group, chain[-1].kind].read(pod, found)
     except Unknown as unknown:
-        top = chain[-1]
-        return Workload(top.kind, top.name, wait=unknown.wait)
+        return Workload(chain[-1].kind, chain[-1].name, wait=unknown.wait)
     except Contradicts as wrong:
-        top = chain[-1]
-        return Workload(top.kind, top.name, wait=_contradiction(top.kind, top.name, wrong))
+        kind, name = chain[-1].kind, chain[-1].name
+        return Workload(kind, name, wait=_contradiction(kind, name, wrong))
 
 
 def _contradiction(kind: str, name: str, wrong: Contradicts) -> Unclear:

@@ -1,16 +1,19 @@
-"""`python -m tests.kube.apiserver build`: build kube-apiserver and etcd into the cache."""
+"""`python -m tests.kube.apiserver build [controllers]`: build kube-apiserver and etcd, and on
+request kube-controller-manager, into the cache."""
 
 import sys
 
-from metrics.benches.apiserver import ServerUnavailable, programs
+from metrics.benches.apiserver import ServerUnavailable, controllers, programs
 
 
 def main(arguments: list[str]) -> int:
-    if arguments != ["build"]:
-        print("usage: python -m tests.kube.apiserver build", file=sys.stderr)
+    if arguments not in (["build"], ["build", "controllers"]):
+        print("usage: python -m tests.kube.apiserver build [controllers]", file=sys.stderr)
         return 2
     try:
         programs()
+        if "controllers" in arguments:
+            controllers()
     except ServerUnavailable as error:
         print(f"Tests on a real kube-apiserver are left out: {error}", file=sys.stderr)
         return 1

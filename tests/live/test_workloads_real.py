@@ -1,0 +1,402 @@
+"""Pods that operators make, on a real kube-apiserver: gangs as their owners and groups say.
+
+The objects of operators are made here as their controllers make them, by CustomResourceDefinitions
+that say no more than their names; the Job controller is Kubernetes' own where it is built.
+"""
+
+import pytest
+
+from metrics.benches import stage
+from metrics.benches.apiserver import ServerUnavailable
+from scheduling.engine.states import JobState as S
+from scheduling.kube.door import owners
+from scheduling.kube.workloads.registry import RULES
+from scheduling.models import Cluster, ClusterPolicy, Job
+from scheduling.services.scheduler.cycle import Scheduler
+from scheduling.session import changes
+from tenants.models import GpuType, Quota, Tenant
+from tests import requirements
+from tests.live.conftest import drive
+from tests.live.plain_pods import reference_to
+from tests.live.test_real_apiserver import grant_rights
+
+pytestmark = [pytest.mark.live, pytest.mark.apiserver]
+NODES = 4
+NS = "default"
+PODS = f"/api/v1/namespaces/{NS}/pods"
+GATES = "--feature-gates=GenericWorkload=true"
+# Kubernetes 1.36 serves its own PodGroups on request only.
+FLAGS = (GATES, "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+INDEXED = {"completionMode": "Indexed", "parallelism": 3, "completions": 3}
+VERSIONS = {
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "RayCluster": "ray.io/v1",
+    "PodGroup": "scheduling.x-k8s.io/v1alpha1",
+}
+
+
+class Real:
+    """A real API server, a tenant with quota for all of it, and a scheduler driven by hand."""
+
+    def __init__(self, server):
+        self.server = server
+        self.cluster = Cluster.objects.create(
+            name="real", access=server.access("kant"), namespace_tenants={"*": ["*"]}
+        )
+        self.policy = ClusterPolicy.objects.create(cluster=self.cluster)
+        tenant = Tenant.objects.create(name="team")
+        gpu_type = GpuType.objects.create(name=stage.MODEL)
+        milli = NODES * 8000
+        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=milli)
+        self.scheduler = Scheduler()
+
+    def drive(self, until, within=90.0):
+        drive(self.scheduler, self.cluster, until, within, self.describe)
+
+    def describe(self):
+        return [*Job.objects.values_list("pod_gang", "state", "reason", "message"), self.said()]
+
+    def call(self, method, path, body=None):
+        return self.server.request(method, path, body)
+
+    # --- objects ----------------------------------------------------------------------------------
+    def define(self, kind):
+        """The kind by a definition that lets every object pass."""
+        group, version = VERSIONS[kind].split("/")
+        plural = RULES[group, kind].plural
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        of_version = {"name": version, "served": True, "storage": True}
+        names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": f"{plural}.{group}",
+                # Groups of Kubernetes' own communities ask for it.
+                "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+            },
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": names,
+                "versions": [{**of_version, "schema": {"openAPIV3Schema": schema}}],
+            },
+        }
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        self.call("POST", path, definition)
+
+        def served():
+            conditions = self.call("GET", f"{path}/{plural}.{group}").get("status", {})
+            found = {c["type"]: c["status"] for c in conditions.get("conditions", ())}
+            return found.get("Established") == "True"
+
+        self.drive(served)
+
+    def own(self, kind, name, spec, version="", owner=None):
+        """An object that owns pods or groups them."""
+        version = version or VERSIONS[kind]
+        plural = RULES[version.split("/")[0], kind].plural
+        meta = {"name": name, "ownerReferences": [reference_to(owner)] if owner else []}
+        body = {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+        return self.call("POST", f"/apis/{version}/namespaces/{NS}/{plural}", body)
+
+    def job(self, name, spec, owner=None, labels=None):
+        """A batch Job, without a controller unless one was started."""
+        container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
+        pod = {"schedulerName": "kant", "restartPolicy": "Never", "containers": [container]}
+        meta = {"labels": {"kant.io/tenant": "team", **(labels or {})}}
+        template = {"metadata": meta, "spec": pod}
+        return self.own("Job", name, {**spec, "template": template}, "batch/v1", owner)
+
+    def pod(self, name, owner=None, labels=None, notes=None, gpus=4, **spec):
+        amount = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        requests = {"cpu": "100m", **amount}
+        container = {
+            "name": "c",
+            "image": "i",
+            "resources": {"requests": requests, "limits": amount},
+        }
+        meta = {
+            "name": name,
+            "labels": {"kant.io/tenant": "team", **(labels or {})},
+            "annotations": notes or {},
+            "ownerReferences": [reference_to(owner)] if owner else [],
+        }
+        spec = {"schedulerName": "kant", "containers": [container], **spec}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        return self.call("POST", PODS, body)
+
+    # --- what is to be seen -----------------------------------------------------------------------
+    def pods(self):
+        return {pod["metadata"]["name"]: pod for pod in self.call("GET", PODS)["items"]}
+
+    def nodes_of(self):
+        return {name: pod["spec"].get("nodeName") for name, pod in self.pods().items()}
+
+    def said(self):
+        """The reason and message of PodScheduled of each pod that is not scheduled."""
+        found = {}
+        for name, pod in self.pods().items():
+            for condition in pod["status"].get("conditions", ()):
+                if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                    found[name] = condition["reason"], condition["message"]
+        return found
+
+    def run(self):
+        """What kubelets would say of the pods that have a node."""
+        for name, pod in self.pods().items():
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                pod["status"]["phase"] = "Running"
+                self.call("PUT", f"{PODS}/{name}/status", pod)
+
+
+def gangs():
+    return {job.pod_gang: S(job.state) for job in Job.objects.exclude(pod_gang="")}
+
+
+@pytest.fixture
+def server(tmp_path):
+    with requirements.apiserver(tmp_path / "apiserver", flags=FLAGS) as server:
+        stage.create_nodes(server.request, NODES)
+        yield server
+
+
+@pytest.fixture
+def real(db, server, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+    grant_rights(server)
+    real = Real(server)
+    yield real
+    real.scheduler.stop()
+
+
+def comes_together(real, gang, pods, misses):
+    """The pods, all but the last first: nothing starts before that has come."""
+    *first, last = pods
+    for name, details in first:
+        real.pod(name, **details)
+    names = {name for name, _ in first}
+    real.drive(lambda: names <= real.said().keys())
+    real.drive(lambda: {real.said()[name][0] for name in names} == {"GangIncomplete"})
+    assert misses in real.said()[first[0][0]][1]
+    assert not any(real.nodes_of().values())
+    name, details = last
+    real.pod(name, **details)
+    real.drive(lambda: all(real.nodes_of().values()))
+    assert list(gangs()) == [gang]
+    assert Job.objects.get().placements.count() == len(pods)
+
+
+def test_an_indexed_job(real):
+    job = real.job("tune", INDEXED)
+    pods = [(f"tune-{n}", {"owner": job}) for n in range(3)]
+    comes_together(real, "Job/tune", pods, "2 of 3 pods of gang Job/tune have come.")
+
+
+def test_a_jobset_whose_last_job_depends_on_the_others(real):
+    real.define("JobSet")
+
+    def part(name, pods, *after):
+        spec = {**INDEXED, "parallelism": pods, "completions": pods}
+        depends = [{"name": other, "status": "Ready"} for other in after]
+        return {"name": name, "replicas": 1, "template": {"spec": spec}, "dependsOn": depends}
+
+    jobs = [part("driver", 1), part("workers", 2), part("report", 1, "workers")]
+    jobset = real.own("JobSet", "train", {"replicatedJobs": jobs})
+    pods = []
+    for name, count in (("driver", 1), ("workers", 2)):
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": "train",
+            "jobset.sigs.k8s.io/replicatedjob-name": name,
+        }
+        job = real.job(f"train-{name}-0", INDEXED, jobset, labels)
+        for n in range(count):
+            pods.append((f"train-{name}-0-{n}", {"owner": job, "labels": labels}))
+    misses = "Of its group workers 1 is missing."
+    comes_together(real, "JobSet/train/1", pods, misses)
+
+
+def test_a_pytorch_job_whose_master_needs_no_gpu(real):
+    real.define("PyTorchJob")
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": 2}}
+    job = real.own("PyTorchJob", "fit", {"pytorchReplicaSpecs": replicas})
+    label = "training.kubeflow.org/replica-type"
+    pods = [
+        ("fit-master-0", {"owner": job, "labels": {label: "master"}, "gpus": 0}),
+        *((f"fit-worker-{n}", {"owner": job, "labels": {label: "worker"}}) for n in range(2)),
+    ]
+    comes_together(real, "PyTorchJob/fit", pods, "Of its group worker 1 is missing.")
+
+
+def test_a_replica_of_a_leader_worker_set(real):
+    real.define("LeaderWorkerSet")
+    spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 3}}
+    real.own("LeaderWorkerSet", "serve", spec)
+    prefix = "leaderworkerset.sigs.k8s.io/"
+
+    def labels(worker):
+        return {
+            f"{prefix}name": "serve",
+            f"{prefix}group-index": "1",
+            f"{prefix}worker-index": str(worker),
+        }
+
+    pods = [
+        ("serve-1", {"labels": labels(0)}),
+        *((f"serve-1-{n}", {"labels": labels(n)}) for n in (1, 2)),
+    ]
+    comes_together(real, "LeaderWorkerSet/serve/1", pods, "Of its group worker 1 is missing.")
+
+
+def test_a_ray_cluster(real):
+    real.define("RayCluster")
+    workers = {"groupName": "w", "replicas": 2, "minReplicas": 2, "maxReplicas": 4}
+    ray = real.own("RayCluster", "rc", {"workerGroupSpecs": [workers]})
+    group = "ray.io/group"
+    pods = [
+        *((f"rc-w-{n}", {"owner": ray, "labels": {group: "w"}}) for n in range(2)),
+        ("rc-head", {"owner": ray, "labels": {group: "headgroup"}, "gpus": 0}),
+    ]
+    comes_together(real, "RayCluster/rc", pods, "Of its group headgroup 1 is missing.")
+
+
+def test_a_pod_group_of_coscheduling(real):
+    real.define("PodGroup")
+    real.own("PodGroup", "g", {"minMember": 2})
+    labels = {"scheduling.x-k8s.io/pod-group": "g"}
+    pods = [(name, {"labels": labels}) for name in "ab"]
+    comes_together(real, "PodGroup/g", pods, "1 of 2 pods of gang PodGroup/g has come.")
+
+
+def test_a_pod_group_of_kueue(real):
+    labels = {"kueue.x-k8s.io/pod-group-name": "pg"}
+    notes = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    pods = [(name, {"labels": labels, "notes": notes}) for name in "ab"]
+    comes_together(real, "KueuePodGroup/pg", pods, "1 of 2 pods of gang KueuePodGroup/pg has")
+
+
+def test_a_native_pod_group(real):
+    version = "scheduling.k8s.io/v1alpha2"
+    template = {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}
+    policy = {"gang": {"minCount": 2}}
+    workload = {
+        "apiVersion": version,
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "spec": {"podGroupTemplates": [{"name": "t", "schedulingPolicy": policy}]},
+    }
+    real.call("POST", f"/apis/{version}/namespaces/{NS}/workloads", workload)
+    spec = {"podGroupTemplateRef": template, "schedulingPolicy": policy}
+    real.own("PodGroup", "g", spec, version)
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    pods = [(name, group) for name in "ab"]
+    comes_together(real, "PodGroup/g", pods, "1 of 2 pods of gang PodGroup/g has come.")
+
+
+# --- owners that cannot be read, or go ------------------------------------------------------------
+def test_a_right_that_is_missing_is_named_and_the_pods_wait_for_it(real):
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
+    role = real.call("GET", path)
+    all_rules = role["rules"]
+    role["rules"] = [rule for rule in all_rules if rule["apiGroups"] != ["batch"]]
+    real.call("PUT", path, role)
+    job = real.job("tune", INDEXED)
+    for n in range(3):
+        real.pod(f"tune-{n}", job)
+    real.drive(lambda: real.said().keys() == {"tune-0", "tune-1", "tune-2"})
+    real.drive(lambda: {reason for reason, _ in real.said().values()} == {"OwnerUnreadable"})
+    text = real.said()["tune-0"][1]
+    assert text.startswith("Job default/tune decides which pods belong together.")
+    assert "does not allow Kant to list and watch jobs.batch" in text
+    alone = real.pod("alone", gpus=1)["metadata"]["name"]
+    real.drive(lambda: real.nodes_of()[alone])  # nobody else waits for it
+    role = real.call("GET", path)
+    role["rules"] = all_rules
+    real.call("PUT", path, role)
+    real.drive(lambda: all(real.nodes_of().values()))
+    assert list(gangs()) == ["Job/tune"]
+
+
+def test_a_kind_that_is_not_there_is_named(real):
+    labels = {"scheduling.x-k8s.io/pod-group": "g"}
+    real.pod("a", labels=labels)
+    real.drive(lambda: real.said().get("a", ("",))[0] == "OwnerUnreadable")
+    assert "podgroups.scheduling.x-k8s.io" in real.said()["a"][1]
+    real.define("PodGroup")
+    real.own("PodGroup", "g", {"minMember": 1})
+    real.drive(lambda: real.nodes_of()["a"])
+
+
+def test_a_pod_group_that_is_deleted_under_its_pods(real, monkeypatch):
+    monkeypatch.setattr(owners, "COMES_WITHIN_S", 0.3)
+    real.define("PodGroup")
+    real.own("PodGroup", "g", {"minMember": 3})
+    labels = {"scheduling.x-k8s.io/pod-group": "g"}
+    for name in "ab":
+        real.pod(name, labels=labels)
+    real.drive(lambda: {r for r, _ in real.said().values()} == {"GangIncomplete"})
+    real.call("DELETE", f"/apis/{VERSIONS['PodGroup']}/namespaces/{NS}/podgroups/g")
+    real.drive(lambda: {r for r, _ in real.said().values()} == {"OwnerGone"})
+    real.pod("c", labels=labels)
+    real.drive(lambda: real.said().get("c", ("",))[0] == "OwnerGone")
+    assert not any(real.nodes_of().values())
+
+
+# --- Kubernetes' own Job controller ---------------------------------------------------------------
+def controllers(real, *flags):
+    try:
+        real.server.start_controllers("job-controller", "garbage-collector-controller", flags=flags)
+    except ServerUnavailable as error:
+        pytest.skip(str(error))
+
+
+def test_the_job_controller_makes_a_gang(real):
+    controllers(real)
+    real.job("tune", INDEXED)
+    real.drive(lambda: gangs() == {"Job/tune": S.ADMITTED})
+    assert len([node for node in real.nodes_of().values() if node]) == 3
+
+
+def test_the_job_controller_makes_a_pod_group_of_kubernetes(real):
+    """The feature WorkloadWithJob: Workload and PodGroup by the controller, named by the pods."""
+    controllers(real, "--feature-gates=GenericWorkload=true,WorkloadWithJob=true")
+    real.job("tune", INDEXED)
+    real.drive(lambda: list(gangs().values()) == [S.ADMITTED])
+    [gang] = gangs()
+    assert gang.startswith("PodGroup/tune-")
+    group = gang.partition("/")[2]
+    named = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in real.pods().values()}
+    assert named == {group}
+
+
+def test_a_preempted_gang_is_marked_before_it_goes(real):
+    controllers(real)
+    real.policy.document = {"preemption": ["priority"], "min_runtime_s": 0}
+    real.policy.version += 1
+    real.policy.save()
+    wide = {**INDEXED, "parallelism": 8, "completions": 8}
+    real.job("low", wide)
+    real.drive(lambda: gangs() == {"Job/low": S.ADMITTED})
+    real.drive(lambda: real.run() or gangs() == {"Job/low": S.RUNNING})
+    low = [name for name in real.pods() if name.startswith("low-")]
+    real.pod("high", gpus=8, notes={"kant.io/priority": "10"})
+    real.drive(lambda: gangs() == {"Job/low": S.FAILED})
+
+    def marked():
+        found = real.pods()
+        going = [
+            found[n] for n in low if n in found and "deletionTimestamp" in found[n]["metadata"]
+        ]
+        return len(going) == 8 and [
+            {
+                c["type"]: c.get("reason")
+                for c in pod["status"]["conditions"]
+                if c["status"] == "True"
+            }
+            for pod in going
+        ]
+
+    real.drive(marked)
+    assert {marks["DisruptionTarget"] for marks in marked()} == {"PreemptionByScheduler"}
