@@ -93,6 +93,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     asked: set[EquivalenceClass] = set()
     waiting = len(state.queue.eq_classes)
     short: dict[EquivalenceClass, None] = {}
+    blocking.check_passed()
     while (eq_class := order.pop()) is not None:
         if eq_class in short:
             more |= _start_short(state, blocking, eq_class, out)

@@ -19,9 +19,12 @@ from scheduling.engine.queue.waiting import EquivalenceClass
 class Outcome:
     """The decisions of one cycle while it is being made."""
 
-    def __init__(self, now: float, refresh_s: float) -> None:
+    def __init__(
+        self, now: float, refresh_s: float, just_started: frozenset[str] = frozenset()
+    ) -> None:
         self.now = now
         self.refresh_s = refresh_s
+        self._just_started = just_started
         self.started: list[Started] = []
         self.quota_reserved: list[str] = []
         self.quota_lost: list[str] = []
@@ -44,7 +47,7 @@ class Outcome:
     @property
     def just_started(self) -> frozenset[str]:
         """Jobs of which something starts in this cycle."""
-        return frozenset(start.job_id for start in self.started)
+        return self._just_started.union([start.job_id for start in self.started])
 
     def walked(self, *, asked: int, waiting: int) -> None:
         """One walk over the queue asked so many of the equivalence classes that waited; what it

@@ -210,6 +210,7 @@ def _copied(state: SchedulerState) -> SchedulerState:
     memo: dict[int, Any] = {
         id(state.cluster): cluster,
         id(state.forecasts): {},
+        id(state.memo): (remembers := state.memo.twin()),
         id(state.policy): state.policy,
         # Nodes do not change while a cycle decides.
         id(state.pools): state.pools,
@@ -219,6 +220,7 @@ def _copied(state: SchedulerState) -> SchedulerState:
     twins = [(record, _copied_record(record, memo)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)
     copied = deepcopy(state, memo)
+    remembers.follow(copied, cluster, copied.book, copied.pools)
     for record, twin in twins:
         twin.eq_class = memo[id(record.eq_class)] if record.eq_class is not None else None
     return copied

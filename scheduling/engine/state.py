@@ -10,8 +10,8 @@ from scheduling.engine.cluster.cluster import ClusterState, PodKey
 from scheduling.engine.cluster.when_all_ended import Cleared
 from scheduling.engine.demand.never import wrong_times
 from scheduling.engine.demand.pools import Pools
-from scheduling.engine.demand.requested import Ask
 from scheduling.engine.demand.shapes import Key, shape_of
+from scheduling.engine.memo import EXPECTED, IN_VAIN, Memo
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queue.fair_order import FairOrder
@@ -36,7 +36,6 @@ from scheduling.engine.types import (
     PreemptionKind,
     QueueingPolicy,
 )
-from scheduling.engine.verdict import Verdict
 
 # Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
 # 10,000 writes a cycle.
@@ -63,6 +62,7 @@ class SchedulerState:
         policy: Policy | None = None,
         refresh_s: float = REFRESH_S,
         told_of_runs: bool = False,
+        memo: Memo | None = None,
     ) -> None:
         self.refresh_s = refresh_s
         self.told_of_runs = told_of_runs
@@ -73,6 +73,8 @@ class SchedulerState:
         self.judges = judging(self.policy)
         self.pools = Pools()
         self.book = QuotaBook()
+        self.memo = memo or Memo()
+        self.memo.follow(self, self.cluster, self.book, self.pools)
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
         self.jobs_started = 0  # so far, and how many have got places that others leave
@@ -96,20 +98,12 @@ class SchedulerState:
         # success of what failed, however many links away: what that was.
         self.doomed: dict[str, str] = {}
         self._dependents: dict[str, set[str]] = {}
-        # Of failed placements, by shape: the verdict and when it was found, in order of time.
-        self.explained: dict[Key, tuple[Verdict, float]] = {}
-        # What shapes ask for, and which can run (with the strategy), as of these versions.
-        self.asks: dict[object, Ask] = {}
-        self.asks_at = -1
-        self.possible: set[tuple[Key, str]] = set()
-        self.possible_at = (-1, -1)
-        self.admitted_at = ((-1, -1), (-1, -1))  # when all classes were last assessed
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
         self._early = Early()
         self._timers: list[float] = []
-        self._walked = 0  # the cluster's gains when last all classes were walked
+        self._walked = 0  # what nodes had gained when last all classes were walked
 
     # --- the place of a job in the queue ------------------------------------------------------
     def enqueue(self, record: JobRecord, now: float) -> None:
@@ -139,7 +133,7 @@ class SchedulerState:
             self.doom(record, None)
         if not waited:
             record.queued_at = now
-            record.in_vain.clear()
+            self.memo.forget_all(IN_VAIN, record)
         record.waits_since = now if since is None else since
         self._line_up(record, now)
 
@@ -292,7 +286,9 @@ class SchedulerState:
             eq_class.jobs and eq_class.jobs[0] <= last for eq_class in came
         )
         anybody = self.policy.preemption and not self.only_backfilled
-        if not (self.dirty or ahead or self.policy.fair_share or anybody):
+        if not self.memo.remembers:
+            self._make_anew()
+        elif not (self.dirty or ahead or self.policy.fair_share or anybody):
             return Merge(sorted((eq_class.jobs[0], eq_class) for eq_class in came if eq_class.jobs))
         self.dirty = False
         self.queue_reservations = self.queue_reservations.next_walk()
@@ -302,9 +298,17 @@ class SchedulerState:
             self.usage.standings = standings = self.standings()
             return FairOrder([eq_class for _, eq_class in eq_classes], standings, self.turns)
         if self.nobody_in_the_way:
-            eq_classes = self.queue.awake(self.cluster, self._walked)
-            self._walked = self.cluster.gains
+            eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
+            self._walked = self.memo.gains
         return Merge(eq_classes)
+
+    def _make_anew(self) -> None:
+        """Where nothing is remembered: what else follows from the jobs and nodes there are."""
+        self.preemptible_jobs.forget()
+        self.cluster.infeasible.clear()
+        for forecast in self.forecasts.values():
+            forecast.close()
+        self.forecasts.clear()
 
     @property
     def nobody_in_the_way(self) -> bool:
@@ -430,16 +434,20 @@ class SchedulerState:
         return set(self.policy.preemption) == {PreemptionKind.BACKFILL}
 
     @property
-    def plans_at(self) -> tuple[int, int]:
+    def allows_plans(self) -> tuple[int, int]:
         """While it stays the same, nothing happens that makes a preemption possible which was not.
         Who only takes from those that were backfilled past him gains nothing by another start: what
         the newcomer holds was free before."""
-        book = self.book
-        return self.cluster.version, book.loosened if self.only_backfilled else book.version
+        return self.memo.room if self.only_backfilled else self.memo.holders
 
     def at_preemption_limit(self, record: JobRecord) -> bool:
         """Whether the job has been preempted as often as it may be."""
         return record.preemptions >= self.policy.max_preemptions
+
+    def drop_expected(self, record: JobRecord) -> None:
+        """No start of the job is known any more."""
+        record.expected = None
+        self.memo.forget(EXPECTED, record)
 
     def note_started(self, record: JobRecord, at: float) -> None:
         self.placed.note(record.job.id, at, self.running)

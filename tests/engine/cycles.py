@@ -11,7 +11,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
-from scheduling.engine.queue.waiting import UNASKED, UNPLANNED, Merge
+from scheduling.engine.memo import Memo
 from scheduling.engine.running.preemptible import PreemptibleIndex
 from scheduling.engine.types import (
     MILLI,
@@ -58,35 +58,14 @@ QUOTAS = st.fixed_dictionaries(
 ).map(lambda rows: tuple(rows.values()))
 
 
-class AsksEverybody(SchedulerState):
-    """Each walk over the queue asks every lane and remembers nothing of what failed before."""
-
-    def next_walk(self) -> Merge:
-        self.dirty = True
-        for eq_class in self.queue.eq_classes:
-            eq_class.settled = None
-            eq_class.failed_at = eq_class.quota_at = UNASKED
-            eq_class.unplanned_at = UNPLANNED
-            eq_class.ask = eq_class.would_start = eq_class.reach = None
-        for record in self.jobs.values():
-            record.in_vain.clear()
-            record.grew_at = None
-        self.preemptible_jobs.forget()
-        self.asks.clear()
-        self.possible.clear()
-        self.forecasts.clear()
-        self.cluster.infeasible.clear()
-        return super().next_walk()
-
-
 class Cycles(Checks, RuleBasedStateMachine):
     policies = tuple(QueueingPolicy)
 
     def __init__(self, *, leaves: bool = True) -> None:
         super().__init__()
         self.leaves = leaves
-        self.state = SchedulerState()
-        self.anew = AsksEverybody()
+        self.state = SchedulerState(memo=Memo(check_share=1.0))
+        self.anew = SchedulerState(memo=Memo.off())
         self.now = 0.0
         self.count = 0
         self.alive: dict[str, JobRequest] = {}
@@ -307,6 +286,8 @@ class Cycles(Checks, RuleBasedStateMachine):
         result = run_cycle(self.state, self.pending, self.now)
         self._fixed_jobs_borrow_nothing_that_is_reclaimed(result, placed)
         self._asking_everybody_decides_the_same(result)
+        different = self.state.memo.take_differences()
+        assert not different, different
         self.pending = []
         self._gangs_come_whole_and_grow(result)
         for account in self._isolated():

@@ -13,7 +13,7 @@ from scheduling.engine.preemption import preempt
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.types import PreemptionKind, Quota, QuotaMode
 from tests.cases import examples
-from tests.engine.cycles import HARD, NODES, SORTS, TENANTS, AsksEverybody, Cycles
+from tests.engine.cycles import HARD, NODES, SORTS, TENANTS, Cycles
 from tests.engine.scenario import ASKS
 
 
@@ -24,7 +24,7 @@ def _without_bounds() -> Iterator[None]:
     may_succeed_at = preempt.may_succeed_at
 
     def asked(state: SchedulerState, claim: Claim, candidate: Candidate, now: float) -> float:
-        if isinstance(state, AsksEverybody):
+        if not state.memo.remembers:
             return now
         return may_succeed_at(state, claim, candidate, now)
 

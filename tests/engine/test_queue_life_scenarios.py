@@ -285,7 +285,7 @@ def test_what_was_found_out_about_jobs_that_are_gone_is_forgotten():
         world.cycle(now)
         assert world.state.jobs[name].verdict.reason == Reason.INSUFFICIENT_CPU_OR_MEMORY
         world.pending.append(d.JobEnded(name))
-        sizes.append(len(world.state.explained))
+        sizes.append(len(world.state.memo._for_a_while))
     assert sizes == [1] * 5
 
 

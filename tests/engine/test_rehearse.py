@@ -26,12 +26,12 @@ def digest(state: SchedulerState) -> object:
         [(a.tenant, a.gpu_model, a.used, a.over, a.lendable) for a in book.accounts()],
         (book.version, book.loosened, book.tightened, book.booked, book.returned, book.bookings),
         sorted((name, told(record)) for name, record in state.jobs.items()),
-        [(c.key, c.jobs, c.reserved, c.failed_at) for c in state.queue.eq_classes],
+        [(c.key, c.jobs, c.reserved, c.found) for c in state.queue.eq_classes],
         (state.queue.ordered, list(state.queue.touched), state.queue_reservations, state.dirty),
         [sorted(it) for it in (state.running, state.promised, state.growing, state.reserving)],
         (state.placed, state.parked, state.failed, state.arrays, state.look),
         (state.usage.tenants.now, state.usage.users and state.usage.users.now),
-        (state.asks, state.explained, state.possible, sorted(map(sorted, state.forecasts))),
+        (state.memo._shapes, state.memo._for_a_while, sorted(map(sorted, state.forecasts))),
     ))  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def told(record) -> tuple[object, ...]:
     return (
         *(record.key, record.held, record.not_before, record.reserved, record.verdict, pods),
         *(record.started_at, record.blocked_since, record.expected, record.preemptions),
-        *(sorted(record.preempted_by), sorted(record.leaving), record.nomination, record.in_vain),
+        *(sorted(record.preempted_by), sorted(record.leaving), record.nomination, record.found),
     )
 
 

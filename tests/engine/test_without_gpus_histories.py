@@ -8,8 +8,8 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.memo import Memo
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
-from tests.engine.cycles import AsksEverybody
 from tests.engine.scenario import ASKS, job, node
 
 STEPS = 150
@@ -32,7 +32,7 @@ class History:
         self.rng = random.Random(seed)
         self.all = SchedulerState()
         self.alone = {"g": SchedulerState(), "c": SchedulerState()}
-        self.anew = AsksEverybody()
+        self.anew = SchedulerState(memo=Memo.off())
         self.pending: list[d.Delta] = [d.NodeChanged(each) for each in NODES + BARE]
         quotas = [Quota(t, m, 8_000) for t, m in product("ab", ("H100", "L4"))]
         self.pending.append(d.TenantsChanged((Tenant("a"), Tenant("b")), tuple(quotas)))

@@ -3,23 +3,22 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scheduling.engine.demand.competing_pod_sets import compete, never_together
 from scheduling.engine.demand.model_choices import Search
 from scheduling.engine.demand.never import demand_of, needs_of, never
 from scheduling.engine.demand.requested import Ask, Demand, work_out
 from scheduling.engine.demand.shapes import MAX_CHOICES, Wish, narrowed, wish_of
+from scheduling.engine.memo import ASKED, BY_QUOTA, NEVER, POSSIBLE, Finding, Question
 from scheduling.engine.placement import impossible
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.queue.waiting import UNASKED, EquivalenceClass
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import Kept, QuotaBook, Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import BEYOND, MILLI, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
-# Shapes of which it is remembered what they ask for and that they can run.
-MAX_SHAPES = 10_000
 OWING_NAMED = 3  # tenants in the evidence of who owes a guarantee
 
 
@@ -35,31 +34,110 @@ class Candidate(NamedTuple):
     gang: Demand | None = None
 
 
+class _Never(Question):
+    """Why the class can never run; None where it can, which is remembered of its shape as well."""
+
+    def work_out(
+        self, state: SchedulerState, subject: EquivalenceClass, depends_on: object
+    ) -> Verdict | None:
+        job = state.jobs[subject.head].job
+        strategy = state.strategy_of(job)
+        shape = state.memo.shape((subject.key, strategy))
+        if state.memo.recall(_POSSIBLE, shape, depends_on) is not None:
+            return None
+        verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
+        verdict = verdict or impossible(state.cluster, job)
+        if verdict is None and compete(job):
+            verdict = never_together(job, state.mended.world(), strategy)
+        if verdict is None and isinstance(subject.key[1], tuple):
+            state.memo.note(_POSSIBLE, shape, None, depends_on)
+        return verdict
+
+    def check(
+        self, state: SchedulerState, subject: EquivalenceClass, known: Finding, depends_on: object
+    ) -> Verdict | None:
+        before: Verdict | None = known.answer
+        anew = self.work_out(state, subject, depends_on)
+        if before is None or anew is None or before.reason is not anew.reason:
+            return anew
+        return before  # how much is free is told beside it, and is not of now
+
+
+class _ByQuota(Question):
+    """Why quota refuses the class, if it does. What it depends on is `NUMBERS` where the numbers
+    of the refusal are asked for as well."""
+
+    def stands(
+        self, state: SchedulerState, _subject: object, known: Finding, depends_on: object
+    ) -> bool:
+        if depends_on is NUMBERS:
+            return state.memo.quota_unchanged(known.depends_on)
+        return state.memo.quota_stands(known.depends_on)
+
+    def check(
+        self, state: SchedulerState, subject: EquivalenceClass, known: Finding, _depends_on: object
+    ) -> Refusal | None:
+        anew, _ = _by_quota(state, subject)
+        return known.answer if (anew is None) == (known.answer is None) else anew
+
+
+class _AsksFor(Question):
+    """What the jobs of the class ask for, which is remembered of their shape as well."""
+
+    def work_out(self, state: SchedulerState, subject: EquivalenceClass, depends_on: object) -> Ask:
+        record, shape = state.jobs[subject.head], subject.key[1]
+        if not isinstance(shape, tuple):  # a class of one job is named by the job, which may change
+            return work_out(record.job, record.missing(), state.pools)
+        of_shape = state.memo.shape(shape)
+        known = state.memo.recall(_OF_SHAPE, of_shape, depends_on)
+        ask: Ask
+        if known is not None:
+            ask = known.answer
+        else:
+            ask = work_out(record.job, record.missing(), state.pools)
+            state.memo.note(_OF_SHAPE, of_shape, ask, depends_on)
+        return ask
+
+
+_NEVER, _POSSIBLE = _Never(NEVER), Question(POSSIBLE, checked=False)
+_BY_QUOTA, _ASKED, _OF_SHAPE = _ByQuota(BY_QUOTA), _AsksFor(ASKED), Question(ASKED, checked=False)
+NUMBERS: Final = "numbers"
+
+
 def assess(state: SchedulerState, eq_class: EquivalenceClass) -> None:
     """Bring a class's static verdicts up to date: can it ever run, may it run now by quota?"""
-    book = state.book
-    facts = (state.pools.version, book.structure)
-    if eq_class.never_at != facts:
-        eq_class.never_at = facts
-        eq_class.never = _never(state, eq_class)
-        eq_class.refusal, eq_class.quota_at = None, UNASKED
-    at = (book.loosened, book.tightened)
-    if eq_class.quota_at != at:
-        loosened, tightened = eq_class.quota_at
-        eq_class.quota_at = at
-        if loosened != at[0] if eq_class.refusal is not None else tightened != at[1]:
-            no, eq_class.quota_until = _by_quota(state, eq_class)
-            if eq_class.refusal is not None and no is None:
-                eq_class.admitted_at = state.cluster.now
-            eq_class.refusal = no
+    memo = state.memo
+    facts = memo.facts
+    if memo.changed(_NEVER, eq_class, facts):
+        eq_class.refusal = None
+        memo.forget(BY_QUOTA, eq_class)
+    eq_class.never = memo.answer(_NEVER, eq_class, facts)
+    if memo.recall(_BY_QUOTA, eq_class, NUMBERS) is None:
+        no, bound = _by_quota(state, eq_class)
+        if eq_class.refusal is not None and no is None:
+            eq_class.admitted_at = state.cluster.now
+        eq_class.refusal = no
+        as_of = memo.quota_as_of(refused=no is not None, bound=bound)
+        memo.note(_BY_QUOTA, eq_class, no, as_of)
+
+
+def assessed(state: SchedulerState, eq_class: EquivalenceClass) -> bool:
+    """Whether the static verdicts of the class would be the same now, be it with other numbers."""
+    memo = state.memo
+    return memo.recall(_NEVER, eq_class, memo.facts) is not None and quota_stands(state, eq_class)
+
+
+def quota_stands(state: SchedulerState, eq_class: EquivalenceClass) -> bool:
+    """Whether quota would answer the class as it did, be it with other numbers."""
+    return state.memo.recall(_BY_QUOTA, eq_class, None) is not None
 
 
 def _by_quota(
     state: SchedulerState, eq_class: EquivalenceClass
 ) -> tuple[Refusal | None, tuple[str, int] | None]:
-    """Why quota refuses the class, if it does; and of which GPU model how much must have been given
-    back, ever, before that can end, or may have been booked before it can begin. The latter is None
-    where the class may start in several ways."""
+    """Why quota refuses the class, if it does; and of which GPU model how much must be given back
+    before that can end, or may be booked before it can begin. The latter is None where the class
+    may start in several ways."""
     if eq_class.never is not None:
         return None, None
     record, book = state.jobs[eq_class.head], state.book
@@ -72,27 +150,8 @@ def _by_quota(
     refusal = book.refusal(eq_class.tenant, model, milli, non_preemptible=non_preemptible)
     if refusal is None:
         slack = book.slack(eq_class.tenant, model, milli, non_preemptible=non_preemptible)
-        return None, (model, book.booked.get(model, 0) + slack)
-    return refusal, (model, book.returned.get(model, 0) + milli - refusal.allowed)
-
-
-def _never(state: SchedulerState, eq_class: EquivalenceClass) -> Verdict | None:
-    """Why the class can never run. That a shape can is remembered."""
-    job = state.jobs[eq_class.head].job
-    strategy = state.strategy_of(job)
-    if state.possible_at != eq_class.never_at or len(state.possible) > MAX_SHAPES:
-        state.possible_at = eq_class.never_at
-        state.possible.clear()
-    shape = (eq_class.key, strategy)
-    if shape in state.possible:
-        return None
-    verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
-    verdict = verdict or impossible(state.cluster, job)
-    if verdict is None and compete(job):
-        verdict = never_together(job, state.mended.world(), strategy)
-    if verdict is None and isinstance(eq_class.key[1], tuple):
-        state.possible.add(shape)
-    return verdict
+        return None, (model, slack)
+    return refusal, (model, milli - refusal.allowed)
 
 
 def refused(
@@ -121,24 +180,10 @@ def refused(
 
 def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
     """What the job asks for now; that of a whole job is remembered with its class and shape."""
-    pools, eq_class = state.pools, record.eq_class
+    eq_class = record.eq_class
     if eq_class is None or record.pods or record.ended or record.leaving:
-        return work_out(record.job, record.missing(), pools)
-    if eq_class.ask is None or eq_class.ask_at != pools.version:
-        eq_class.ask, eq_class.ask_at = _ask_of_lane(state, eq_class, record), pools.version
-    return eq_class.ask
-
-
-def _ask_of_lane(state: SchedulerState, eq_class: EquivalenceClass, record: JobRecord) -> Ask:
-    if state.asks_at != state.pools.version or len(state.asks) > MAX_SHAPES:
-        state.asks_at = state.pools.version
-        state.asks.clear()
-    shape = eq_class.key[1]
-    ask = state.asks.get(shape)
-    if ask is None:
-        ask = work_out(record.job, record.missing(), state.pools)
-        if isinstance(shape, tuple):  # a class of one job is named by the job, which may change
-            state.asks[shape] = ask
+        return work_out(record.job, record.missing(), state.pools)
+    ask: Ask = state.memo.answer(_ASKED, eq_class, state.memo.sizes)
     return ask
 
 
@@ -153,9 +198,7 @@ def candidates(
     Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
     """
     eq_class, ask = record.eq_class, ask_of(state, record)
-    answered = (
-        eq_class is not None and eq_class.refusal is None and eq_class.quota_stands(state.book)
-    )
+    answered = eq_class is not None and eq_class.refusal is None and quota_stands(state, eq_class)
     if answered and ask.whole and not (closed or kept):  # static admission was asked the same
         way = ask.ways[0]
         return (Candidate(narrowed(record.job, way.models), ask.wish.most, way.gang),)

@@ -6,9 +6,10 @@ and takes its place again when that comes back. Whether a job is such a one is a
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
+from typing import Any
 
 from scheduling.engine.admission.candidates import Candidate, ask_of, pools_wanted
 from scheduling.engine.admission.start import place_on
@@ -17,11 +18,12 @@ from scheduling.engine.cluster.constraints import blocking_taint, will_admit
 from scheduling.engine.demand.model_choices import Search
 from scheduling.engine.demand.requested import Ask, smallest_starts
 from scheduling.engine.demand.shapes import MAX_CHOICES, narrowed
+from scheduling.engine.memo import WITHIN_REACH, Finding, Question
 from scheduling.engine.placement import PlacementFailure, pods_when_empty
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.view import View
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.queue.waiting import Reach
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSet
@@ -29,6 +31,45 @@ from scheduling.engine.verdict import Verdict, counted
 
 # Nodes that are named in a reason, and in its evidence.
 NAMED, LISTED = 3, 16
+
+
+@dataclass(slots=True, eq=False)
+class _ReachAsOf:
+    """What an answer of `within_reach` depends on: what was `asked`, and the `nodes` that would be
+    used, as of so many `changes` of the nodes; all nodes where it is not of these `alone`."""
+
+    asked: Any
+    alone: bool
+    nodes: frozenset[str]
+    changes: int
+
+
+class _WithinReach(Question):
+    """In which pools a job of the class could start if all that runs had ended."""
+
+    def stands(
+        self, state: SchedulerState, _subject: object, known: Finding, depends_on: object
+    ) -> bool:
+        as_of: _ReachAsOf = known.depends_on
+        cleared = state.cleared
+        if as_of.asked != depends_on:
+            return False
+        if as_of.changes == cleared.changes:
+            return True
+        # Which nodes are kept as spares depends on all of them.
+        if not (as_of.alone and cleared.unchanged(as_of.nodes, as_of.changes)):
+            return False
+        as_of.changes = cleared.changes
+        return True
+
+    def work_out(
+        self, state: SchedulerState, subject: EquivalenceClass, _depends_on: object
+    ) -> frozenset[str]:
+        record = state.jobs[subject.head]
+        return _find(state, record, ask_of(state, record), state.cleared.world())[0]
+
+
+_WITHIN_REACH = _WithinReach(WITHIN_REACH)
 
 
 def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
@@ -39,20 +80,18 @@ def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
     cleared = state.cleared
     world = cleared.world()
     asked = (
-        *(ask.wish, tuple(sorted(record.avoided_nodes)), state.pools.version, state.book.structure),
+        *(ask.wish, tuple(sorted(record.avoided_nodes)), *state.memo.facts),
         *(state.policy.spare_nodes, state.strategy_of(record.job)),
     )
-    known = eq_class.reach
-    if known is not None and known.asked == asked:
-        if known.at == cleared.changes:
-            return known.pools
-        # Which nodes are kept as spares depends on all of them.
-        alone = known.pools >= ask.pools and not state.policy.spare_nodes
-        if alone and cleared.unchanged(known.nodes, known.at):
-            known.at = cleared.changes
-            return known.pools
+    known = state.memo.recall(_WITHIN_REACH, eq_class, asked)
+    if known is not None:
+        pools: frozenset[str] = known.answer
+        return pools
     pools, nodes = _find(state, record, ask, world)
-    eq_class.reach = Reach(asked, pools, nodes, cleared.changes)
+    as_of = _ReachAsOf(
+        asked, pools >= ask.pools and not state.policy.spare_nodes, nodes, cleared.changes
+    )
+    state.memo.note(_WITHIN_REACH, eq_class, pools, as_of)
     return pools
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from scheduling.engine.admission.candidates import assess
+from scheduling.engine.admission.candidates import assess, assessed
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.reasons.tell import tell
@@ -22,23 +22,17 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
     state.parked.clear()
     if not state.queue.eq_classes:
         return
-    facts = (state.pools.version, state.book.structure)
-    at = (state.book.loosened, state.book.tightened)
-    eq_classes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.eq_classes
-    alike = state.admitted_at[0] == facts
-    only_booked = alike and state.admitted_at[1][0] == at[0]
-    only_returned = alike and state.admitted_at[1][1] == at[1]
-    state.admitted_at = (facts, at)
-    for eq_class in eq_classes:
+    since = state.memo.since_assessed()
+    for eq_class in state.queue.touched if since.nothing else state.queue.eq_classes:
         if (
-            only_booked
+            since.only_booked
             and eq_class.refusal is not None
             and not (eq_class.reserved or eq_class.fresh)
         ):
-            continue  # bookings never allow what was refused
-        if only_returned and eq_class.reserved and not eq_class.fresh:
-            continue  # giving back never refuses what was allowed
-        if eq_class.jobs and (eq_class.never_at != facts or not eq_class.quota_stands(state.book)):
+            continue
+        if since.only_returned and eq_class.reserved and not eq_class.fresh:
+            continue
+        if eq_class.jobs and not assessed(state, eq_class):
             assess(state, eq_class)
         passes = eq_class.never is None and eq_class.refusal is None
         turned = passes != eq_class.reserved

@@ -1,6 +1,7 @@
 """Dynamic admission and placement of the first job of a class (paper 3.2.1, 3.3.2)."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import (
     Candidate,
@@ -8,6 +9,7 @@ from scheduling.engine.admission.candidates import (
     beyond_ways,
     candidates,
     fits_by_count,
+    quota_stands,
     quota_verdict,
 )
 from scheduling.engine.admission.counts import (
@@ -26,12 +28,14 @@ from scheduling.engine.admission.hot_spares import (
 from scheduling.engine.admission.limits import over_job_limit, watch_run_limit
 from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.decisions import Started
-from scheduling.engine.demand.shapes import MAX_CHOICES, Key
+from scheduling.engine.demand.shapes import MAX_CHOICES
+from scheduling.engine.memo import NO_START, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.placement.gradient import gain_of
 from scheduling.engine.placement.strategies import STRATEGIES, compares
 from scheduling.engine.queue.job import JobRecord, Nomination
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.reasons.tell import tell
 from scheduling.engine.state import SchedulerState
@@ -44,6 +48,48 @@ Failed = tuple[Candidate, PlacementFailure | None]
 
 # Nothing of the job fits but on the nodes that are kept free as spares.
 SPARES_ONLY = PlacementFailure(-1)
+
+
+class _StartAsOf(NamedTuple):
+    """What a failed start depends on: the room there is, and the GPU models, nodes and quota to
+    borrow that belong to jobs ahead."""
+
+    room: tuple[int, int]
+    closed: frozenset[str]
+    reserved: frozenset[str]
+    kept: Kept
+
+
+class _NoStart(Question):
+    """That no job of the class can start: so until there is more room, or the jobs ahead leave
+    something that they did not."""
+
+    def stands(
+        self, _state: SchedulerState, _subject: object, known: Finding, depends_on: _StartAsOf
+    ) -> bool:
+        before: _StartAsOf = known.depends_on
+        return (
+            before.room == depends_on.room
+            and before.closed <= depends_on.closed
+            and before.reserved <= depends_on.reserved
+            and before.kept <= depends_on.kept
+        )
+
+    def check(
+        self,
+        state: SchedulerState,
+        subject: EquivalenceClass,
+        _known: Finding,
+        depends_on: _StartAsOf,
+    ) -> bool:
+        record = state.jobs[subject.head]
+        if over_job_limit(state, record) is not None:
+            return False
+        _, closed, reserved, kept = depends_on
+        return would_start(state, record, closed, reserved, kept)
+
+
+_NO_START = _NoStart(NO_START)
 
 
 def try_to_start(
@@ -65,15 +111,14 @@ def try_to_start(
     assert eq_class is not None
     if eq_class.never is not None:
         return False
-    now_at = (state.cluster.version, state.book.loosened)
-    ahead = (closed, reserved, kept)
-    if eq_class.failed_at == now_at and all(map(frozenset.issubset, eq_class.failed_with, ahead)):
+    ahead = _StartAsOf(state.memo.room, closed, reserved, kept)
+    if state.memo.recall(_NO_START, eq_class, ahead) is not None:
         return False
     if over_job_limit(state, record) is not None:
         return False
     out.attempts += 1
     tried: list[Failed] = []
-    by_quota = eq_class.refusal is None or not eq_class.quota_stands(state.book)
+    by_quota = eq_class.refusal is None or not quota_stands(state, eq_class)
     ways = candidates(state, record, closed, kept) if by_quota else ()
     if not ask_of(state, record).whole:
         ways = best_first(state, record.job, ways)
@@ -87,8 +132,8 @@ def try_to_start(
                 return True
             failure = placed
         tried.append((candidate, failure))
-    eq_class.failed_at, eq_class.failed_with = now_at, ahead
-    _explain(state, record, tried, closed, out.now)
+    _explain(state, record, tried, closed)
+    state.memo.note(_NO_START, eq_class, False, ahead)
     return False
 
 
@@ -107,12 +152,19 @@ def best_first(
     return [found[i] for i in sorted(range(len(found)), key=lambda i: (-gains[i], i))]
 
 
-def would_start(state: SchedulerState, record: JobRecord, closed: frozenset[str]) -> bool:
-    """Whether the job could start if no node were reserved for others."""
-    for candidate in candidates(state, record, closed):
+def would_start(
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    reserved: frozenset[str] = frozenset(),
+    kept: Kept = frozenset(),
+) -> bool:
+    """Whether the job could start now without these pools, nodes and quota to borrow."""
+    avoid = reserved.union(record.avoided_nodes)
+    for candidate in candidates(state, record, closed, kept):
         if fits_by_count(state, candidate):
             statement = Statement(state.cluster)
-            placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes))
+            placed = place_on(statement, state, candidate, avoid)
             statement.rollback()
             if not isinstance(placed, PlacementFailure):
                 return True
@@ -271,7 +323,7 @@ def _report(
     watch_run_limit(state, record, out.now)
     record.reserved = False
     out.block(record, None)
-    record.expected = record.expected_at = None
+    state.drop_expected(record)
     out.started.append(Started(record.job.id, placed, borrowed))
     state.enqueue(record, out.now)
 
@@ -281,7 +333,6 @@ def _explain(
     record: JobRecord,
     tried: Sequence[Failed],
     closed: frozenset[str],
-    now: float,
 ) -> None:
     """Keep the reason of a failed attempt in the class; the costly part at most once in a while."""
     eq_class = record.eq_class
@@ -290,27 +341,14 @@ def _explain(
     def explained(candidate: Candidate, failure: PlacementFailure) -> Verdict:
         models = tuple(s.gpu_models for s in candidate.job.pod_sets)
         avoided_nodes = tuple(record.avoided_nodes.items())
-        key = (*eq_class.key[1:], models, avoided_nodes, state.cluster.facts_version)
-        known = state.explained.get(key)
-        if known is None or now >= known[1] + state.refresh_s:
-            known = explain(state.cluster, candidate.job, failure, record.avoided_nodes), now
-            _forget_old(state, now)
-            state.explained.pop(key, None)  # it takes its place in the order of time
-            state.explained[key] = known
-        return known[0]
+        key = (*eq_class.key[1:], models, avoided_nodes, state.memo.nodes)
+        verdict: Verdict | None = state.memo.lately(key)
+        if verdict is None:
+            verdict = explain(state.cluster, candidate.job, failure, record.avoided_nodes)
+            state.memo.note_for(state.refresh_s, key, verdict)
+        return verdict
 
     eq_class.failure = why_failed(state, record, tried, closed, explained)
-
-
-def _forget_old(state: SchedulerState, now: float) -> None:
-    """Drop verdicts that would be worked out anew anyway; their jobs may be long gone."""
-    old: list[Key] = []
-    for key, (_, at) in state.explained.items():
-        if now < at + state.refresh_s:
-            break
-        old.append(key)
-    for key in old:
-        del state.explained[key]
 
 
 def why_failed(

@@ -45,7 +45,7 @@ def _path(standings: Standings, record: JobRecord) -> list[Standing]:
 
 def stands(state: SchedulerState, turn: Turn, now: float) -> bool:
     """Whether the nodes need not be chosen anew."""
-    return now < turn.until and turn.facts == state.cluster.facts_version
+    return now < turn.until and turn.chosen_by == state.memo.nodes
 
 
 def choose(
@@ -57,7 +57,7 @@ def choose(
 ) -> Turn:
     """The nodes that will have room for the job first, apart from those `taken` by jobs ahead: when
     jobs of those have ended that hold more, else of all. No nodes where none ever will."""
-    facts, avoid = state.cluster.facts_version, taken.union(record.avoided_nodes)
+    facts, avoid = state.memo.nodes, taken.union(record.avoided_nodes)
     for candidate in candidates(state, record, frozenset()):
         ends = _ends(state, {m for s in candidate.job.pod_sets for m in s.gpu_models}, now)
         more: dict[User, bool] = {}

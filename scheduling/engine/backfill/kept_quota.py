@@ -85,8 +85,8 @@ def withheld(
 ) -> Refusal | None:
     """Why quota refuses it where it is only what is kept that forbids it."""
     book, tenant, non_preemptible = state.book, job.tenant, not job.preemptible
-    if way.withheld_at != book.version:
-        way.withheld_at = book.version
+    if way.withheld_at != state.memo.booked:
+        way.withheld_at = state.memo.booked
         way.withheld.clear()
     key = (tenant, non_preemptible, kept, *demand.items())
     if key not in way.withheld:

@@ -13,12 +13,14 @@ waits in a pool in which the job could not start though all that runs had ended 
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import (
     ask_of,
     assess,
     candidates,
     pools_wanted,
+    quota_stands,
     quota_verdict,
 )
 from scheduling.engine.admission.limits import over_job_limit
@@ -36,12 +38,13 @@ from scheduling.engine.backfill.kept_quota import (
     withheld,
 )
 from scheduling.engine.backfill.planned_start import planned_start, smallest
-from scheduling.engine.backfill.settled import settle, still_settled
+from scheduling.engine.backfill.settled import UNPLANNED_AT_ALL, settle, still_settled
 from scheduling.engine.decisions import Reservation
+from scheduling.engine.memo import EXPECTED, SETTLED, WOULD_START, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, Reservations, Terms
-from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
 from scheduling.engine.quota.book import Awaited, Kept
 from scheduling.engine.reasons.behind import (
     Numbers,
@@ -55,6 +58,30 @@ from scheduling.engine.reasons.tell import tell, tell_class
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
+
+
+class _WouldStart(Question):
+    """Whether only reserved nodes keep the class waiting behind these jobs."""
+
+    def stands(self, _state: object, _subject: object, known: Finding, depends_on: object) -> bool:
+        return known.depends_on is depends_on
+
+
+class _AtStake(NamedTuple):
+    """What the forecast of a head's start depends on: places, quotas, whatever is booked where that
+    matters, the pools that it leads, and the heads ahead with their starts."""
+
+    places: int
+    quotas: int
+    booked: int | None
+    led: frozenset[str]
+    ahead: tuple[tuple[str, Expected | None], ...]
+
+
+# Neither is checked: the one is no more than a reason, told as it was a while ago, and the other
+# what was told of a start.
+_WOULD_START = _WouldStart(WOULD_START, checked=False)
+_EXPECTED = Question(EXPECTED, checked=False)
 
 
 class Blocking:
@@ -75,11 +102,27 @@ class Blocking:
         """Whether the class need not be asked: it would be told what it was told before."""
         if self._in_line:
             self._give_turns(eq_class)
-        if not still_settled(self._state, self._way, eq_class, self._out.now):
+        if not still_settled(self._state, self._way, eq_class):
             return False
+        if self._state.memo.draws():
+            self._check(eq_class, self.terms(eq_class))
         if self._state.takes_turns:
             self._line_up(eq_class)
         return True
+
+    def check_passed(self) -> None:
+        """Check the classes that were left out of the walk before it began."""
+        passed = self._state.queue.passed
+        for eq_class in passed:
+            self._check(eq_class, Terms(self._state.jobs[eq_class.head]))
+        passed.clear()
+
+    def _check(self, eq_class: EquivalenceClass, terms: Terms) -> None:
+        """Whether the job of the class that would be asked could start after all."""
+        state, record = self._state, terms.record
+        capped = eq_class.never is not None or over_job_limit(state, record) is not None
+        starts = not capped and would_start(state, record, terms.closed, terms.avoid, terms.kept)
+        state.memo.compare("settled: may a job start?", eq_class, False, starts)
 
     def terms(self, eq_class: EquivalenceClass, *, again: bool = False) -> Terms:
         """What the blocked jobs ahead leave to this class; `again`: to the job of it that is in the
@@ -91,7 +134,7 @@ class Blocking:
         ahead = self._way.ahead_of.get(models) or self._ahead(models)
         terms = self._left_by_heads(eq_class, first, models, ahead)
         state, now = self._state, self._out.now
-        if eq_class.refusal is not None and not eq_class.quota_stands(state.book):
+        if eq_class.refusal is not None and not quota_stands(state, eq_class):
             assess(state, eq_class)
         if not ahead.holds or eq_class.refusal is not None:
             return terms  # whom quota refuses need not be told what else is kept from it
@@ -175,7 +218,7 @@ class Blocking:
     def blocked(self, eq_class: EquivalenceClass, terms: Terms) -> None:
         """Tell the class why it waits, and close what the policy wants closed behind it."""
         state, out, mark = self._state, self._out, self._way.mark
-        eq_class.settled = None
+        state.memo.forget(SETTLED, eq_class)
         assess(state, eq_class)
         if eq_class.never is not None:
             tell_class(state, eq_class, eq_class.never, eq_class.never, out)
@@ -257,11 +300,14 @@ class Blocking:
     def _would_start(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
         """Whether only reserved nodes keep the class waiting; as costly as a start, and no more
         than a reason, so it is found out again only as often as numbers are told."""
-        known, now = eq_class.would_start, self._out.now
-        if known is None or known[0] is not self._way.mark or now >= known[1] + self._out.refresh_s:
-            would = would_start(self._state, self._state.jobs[eq_class.head], terms.closed)
-            known = eq_class.would_start = (self._way.mark, now, would)
-        return known[2]
+        memo, mark = self._state.memo, self._way.mark
+        known = memo.recall(_WOULD_START, eq_class, mark)
+        if known is not None:
+            return bool(known.answer)
+        would = would_start(self._state, self._state.jobs[eq_class.head], terms.closed)
+        until = self._out.now + self._out.refresh_s
+        memo.note(_WOULD_START, eq_class, would, mark, until)
+        return would
 
     def _close(self, eq_class: EquivalenceClass, record: JobRecord, wanted: frozenset[str]) -> bool:
         """Apply the policy to the jobs behind; whether those of the same class are among them."""
@@ -337,7 +383,7 @@ class Blocking:
         head = Head(record.job.id, False, None, record.turn.nodes)
         self._heads.update(dict.fromkeys(pools, head))
         self._way.add((*pools, head), record.key)
-        eq_class.settled = None
+        state.memo.forget(SETTLED, eq_class)
 
     def _close_quota(
         self, eq_class: EquivalenceClass, record: JobRecord, kept: Kept = frozenset()
@@ -356,8 +402,9 @@ class Blocking:
             self._accounts.setdefault(account, eq_class.head)
             way.kept.update(dict.fromkeys(more, eq_class.head))
             if self._policy is QueueingPolicy.BACKFILL:
-                way.closers[eq_class.head] = record.awaits_min_runtime
-            way.add((*account, eq_class.head, more, record.awaits_min_runtime), record.key)
+                way.closers[eq_class.head] = record.no_plan.awaits_min_runtime
+            found = (*account, eq_class.head, more, record.no_plan.awaits_min_runtime)
+            way.add(found, record.key)
 
     def _may_preempt(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
         """Whether a plan could be made for the job where nobody ahead forbids it."""
@@ -369,16 +416,17 @@ class Blocking:
     def _not_yet(self, eq_class: EquivalenceClass, record: JobRecord, verdict: Verdict) -> Verdict:
         """The reason with when the job will have waited for long enough to preempt those that it
         could, or the end of their protection."""
-        state, now = self._state, self._out.now
-        if eq_class.unplanned_at[:2] != state.plans_at:
+        state, now, why = self._state, self._out.now, record.no_plan
+        plans = Unplanned(state.allows_plans, None)
+        if state.memo.changed(UNPLANNED_AT_ALL, eq_class, plans):
             return verdict
-        if now < record.preempts_from < math.inf:
+        if now < why.preempts_from < math.inf:
             seconds = counted(state.policy.preempt_after_s, "second", "seconds")
             text = f"It may preempt others once it has waited for {seconds}."
-            told = {PREEMPTS_FROM: record.preempts_from}
-        elif now < record.protected_until < math.inf:
+            told = {PREEMPTS_FROM: why.preempts_from}
+        elif now < why.protected_until < math.inf:
             text = "Jobs that it could preempt are in their minimum run time."
-            told = {PROTECTED_UNTIL: record.protected_until}
+            told = {PROTECTED_UNTIL: why.protected_until}
         else:
             return verdict
         return replace(
@@ -423,8 +471,8 @@ class Blocking:
             self._heads.update(dict.fromkeys(pools, head))
             self._way.could[head.job_id] = self._open_ways(record)
             if closes and not record.job.without_gpus:
-                self._way.closers[head.job_id] = record.awaits_min_runtime
-            self._way.add((*pools, head, record.awaits_min_runtime), record.key)
+                self._way.closers[head.job_id] = record.no_plan.awaits_min_runtime
+            self._way.add((*pools, head, record.no_plan.awaits_min_runtime), record.key)
 
     def _plan(self, record: JobRecord, reach: frozenset[str]) -> bool:
         """Whether it is known when quota, limits and places will let the job start, which is the
@@ -455,10 +503,12 @@ class Blocking:
         ahead have started, which need not leave it its nodes, or a job is past its declared end."""
         state, known, name = self._state, record.expected, record.job.id
         at_stake = self._at_stake(record, led)
+        # What was told stands while nothing is at stake, also where nothing is remembered.
+        changed = state.memo.changed(_EXPECTED, record, at_stake)
         passed = known is not None and known.until <= self._out.now
-        if record.expected_at != at_stake or passed or self._way.starts:
-            record.expected_at = at_stake
+        if changed or passed or self._way.starts:
             expected = record.expected = self._foreseen(record, led)
+            state.memo.note(_EXPECTED, record, None, at_stake)
             if expected != known:
                 at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
                 self._out.reservations.append(Reservation(name, at, tuple(sorted(nodes))))
@@ -468,13 +518,14 @@ class Blocking:
                     state.reserving.discard(name)
         return record.expected
 
-    def _at_stake(self, record: JobRecord, led: frozenset[str]) -> object:
+    def _at_stake(self, record: JobRecord, led: frozenset[str]) -> "_AtStake":
         """All that the forecast of the job's start depends on. Who starts behind a head does not
         delay it; if heads or quota stand between, others may do so."""
         state = self._state
         ahead = tuple([(head.job_id, head.expected) for head in self._way.before[record.job.id]])
-        booked = state.book.version if ahead or self._refused(record) else None
-        return state.cluster.version, state.book.structure, booked, led, ahead
+        memo = state.memo
+        booked = memo.booked if ahead or self._refused(record) else None
+        return _AtStake(memo.places, memo.quotas, booked, led, ahead)
 
     def _refused(self, record: JobRecord) -> bool:
         """Whether quota or a limit of jobs keeps the job from its start, whatever is free."""
@@ -519,12 +570,13 @@ class Blocking:
         if head.expected is None or record.eq_class is None:
             return False
         at_stake = self._at_stake(record, head.pools)
-        if record.expected_at == at_stake:
+        if not self._state.memo.changed(_EXPECTED, record, at_stake):
             return False
         found = self._foreseen(record, head.pools)
         if found != head.expected:
             return True
-        record.expected, record.expected_at = found, at_stake
+        record.expected = found
+        self._state.memo.note(_EXPECTED, record, None, at_stake)
         return False
 
     def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:
@@ -547,7 +599,7 @@ class Blocking:
         for job_id in sorted(self._state.reserving - heads):
             record = self._state.jobs.get(job_id)
             if record is not None:
-                record.expected = record.expected_at = None
+                self._state.drop_expected(record)
                 self._out.reservations.append(Reservation(job_id, None))
         self._state.reserving &= heads
 

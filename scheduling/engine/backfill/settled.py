@@ -7,58 +7,83 @@ with a long queue nearly all its time.
 
 import math
 
-from scheduling.engine.admission.candidates import assess
+from scheduling.engine.admission.candidates import ask_of, assess, quota_stands
 from scheduling.engine.admission.limits import limits_of, over_job_limit
 from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_first
+from scheduling.engine.memo import SETTLED, UNPLANNED, Finding, Question
 from scheduling.engine.queue.reservations import Reservations, Settled
-from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 
 NO_NODE = 1 << 30  # GPUs that no node has
 
 
-def still_settled(
-    state: SchedulerState, way: Reservations, eq_class: EquivalenceClass, now: float
-) -> bool:
-    """Whether a visit would find and tell what the last one did."""
-    known = eq_class.settled
-    if known is None or known.mark is not way.mark or eq_class.fresh or now >= known.until:
-        return False
-    if known.refused and eq_class.refusal is None and not eq_class.quota_stands(state.book):
-        assess(state, eq_class)  # who started before it in this walk may have taken the quota again
-    if known.never is not eq_class.never or known.refused != (eq_class.refusal is not None):
-        return False
-    if known.first is not eq_class.jobs[0] or known.ask is not eq_class.ask:
-        return False
-    if known.plans is not None and known.plans != state.plans_at:
-        return False
-    book = state.book
-    if known.structure != book.structure:
-        return False
-    if known.facts not in (None, state.cluster.facts_version):
-        return False
-    if known.kept_at not in (None, book.version):
-        if not _kept_alike(state, way, eq_class, known):
+class _Settled(Question):
+    """That a visit of the class would find and tell what the last one did; in particular, that no
+    job of it can start."""
+
+    def stands(
+        self,
+        state: SchedulerState,
+        subject: EquivalenceClass,
+        known: Finding,
+        depends_on: Reservations,
+    ) -> bool:
+        as_of: Settled = known.depends_on
+        memo = state.memo
+        if as_of.mark is not depends_on.mark or subject.fresh or as_of.sizes != memo.sizes:
             return False
-        known.kept_at = book.version
-    if known.jobs_at not in (None, state.jobs_started):
-        if over_job_limit(state, state.jobs[eq_class.head]) is not None:
+        if as_of.refused and subject.refusal is None and not quota_stands(state, subject):
+            assess(state, subject)  # who started before it in this walk may have taken it again
+        if as_of.never is not subject.never or as_of.refused != (subject.refusal is not None):
             return False
-        known.jobs_at = state.jobs_started
-    if known.refused:
-        return eq_class.quota_stands(book)
-    if known.ways_at not in (None, book.loosened):
-        return False
-    if known.closed or known.never is not None:
+        if as_of.first is not subject.jobs[0]:
+            return False
+        if as_of.plans is not None and as_of.plans != state.allows_plans:
+            return False
+        if as_of.quotas != memo.quotas or as_of.nodes not in (None, memo.nodes):
+            return False
+        if as_of.booked not in (None, memo.booked):
+            if not _kept_alike(state, depends_on, subject, as_of):
+                return False
+            as_of.booked = memo.booked
+        if as_of.jobs_started not in (None, state.jobs_started):
+            if over_job_limit(state, state.jobs[subject.head]) is not None:
+                return False
+            as_of.jobs_started = state.jobs_started
+        if as_of.refused:
+            return quota_stands(state, subject)
+        if as_of.freed_quota not in (None, memo.freed_quota):
+            return False
+        if as_of.closed or as_of.never is not None:
+            return True
+        gains = memo.gains
+        if as_of.gained != gains:
+            most = memo.most_gained(as_of.gained)
+            if most is None or most >= as_of.asks.gpus:
+                return False
+            as_of.gained = gains
         return True
-    gains = state.cluster.gains
-    if known.gained != gains:
-        most = state.cluster.gained(known.gained)
-        if most is None or most >= known.ask.gpus:
-            return False
-        known.gained = gains
-    return True
+
+
+class _UnplannedAtAll(Question):
+    """As preempt.py found it, whether overdue or not."""
+
+    def stands(
+        self, _state: SchedulerState, _subject: object, known: Finding, depends_on: Unplanned
+    ) -> bool:
+        before: Unplanned = known.depends_on
+        return before.same(depends_on)
+
+
+_SETTLED = _Settled(SETTLED, checked=False)
+UNPLANNED_AT_ALL = _UnplannedAtAll(UNPLANNED, checked=False)
+
+
+def still_settled(state: SchedulerState, way: Reservations, eq_class: EquivalenceClass) -> bool:
+    """Whether a visit would find and tell what the last one did."""
+    return state.memo.recall(_SETTLED, eq_class, way) is not None
 
 
 def _kept_alike(
@@ -69,7 +94,7 @@ def _kept_alike(
     record = state.jobs[eq_class.head]
     if known.refused:
         return not (waits_first(state, way, record) or news_of(state, way, record))
-    return known.withheld <= kept_from(state, way, record, known.ask.pools, known.kept)
+    return known.withheld <= kept_from(state, way, record, known.asks.pools, known.kept)
 
 
 def settle(
@@ -90,47 +115,51 @@ def settle(
     (`withheld`, `kept`); `preempts`: its first job may take places from others; `lacks`: it could
     not start though all that runs had ended.
     """
-    eq_class.settled = None
-    record, book = state.jobs[eq_class.head], state.book
-    ask = eq_class.ask
-    if ask is None:
-        return
-    plans = None
-    since, until = record.blocked_since, min(now + state.refresh_s, eq_class.unplanned_until)
+    memo = state.memo
+    memo.forget(SETTLED, eq_class)
+    record = state.jobs[eq_class.head]
+    if record.pods or record.ended or record.leaving:
+        return  # what it asks for changes by itself
+    ask, plans = ask_of(state, record), None
+    since, until = record.blocked_since, now + state.refresh_s
     due = math.inf if since is None else since + state.policy.backfill_after_s
     if preempts:
-        plans = state.plans_at
-        if eq_class.unplanned_at[:2] != plans:
+        plans = state.allows_plans
+        unplanned = memo.recall(UNPLANNED_AT_ALL, eq_class, Unplanned(plans, None))
+        if unplanned is None:
             return  # no plan was made for it: others had used up what a cycle may make
+        until = min(until, unplanned.until)
     if due > now:
         until = min(until, due)
-    refused, ways_at, kept_at = eq_class.refusal is not None, None, None
+    refused, freed_quota, booked = eq_class.refusal is not None, None, None
     # What it would close is closed already; it may be more when others have borrowed, and that is
     # news if it is its turn, or begins to wait for it.
     waits = refused and not closed and not now < due < math.inf
     foresees = refused and not closed and bool(way.asked)
     if withheld or (waits and (way.kept or way.accounts)) or foresees:
-        kept_at = book.version
+        booked = memo.booked
     if not (refused or closed) and (len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways)):
-        ways_at = book.loosened
+        freed_quota = memo.freed_quota
     limited = not closed and bool(limits_of(state, record))
-    to_ask = limited or closed or eq_class.never or (ways_at, kept_at, plans) != (None, None, None)
-    eq_class.settled = Settled(
+    alone = not (limited or closed or eq_class.never)
+    to_ask = not alone or (freed_quota, booked, plans) != (None, None, None)
+    as_of = Settled(
         eq_class.jobs[0],
-        ask,
+        memo.sizes,
         way.mark,
         eq_class.never,
         refused,
         closed,
         withheld,
         kept,
-        state.cluster.gains,
-        until,
-        ways_at,
-        kept_at,
+        ask,
+        memo.gains,
+        freed_quota,
+        booked,
         plans,
         state.jobs_started if limited else None,
         0 if to_ask else NO_NODE if refused else ask.gpus,
-        state.cluster.facts_version if lacks else None,
-        book.structure,
+        memo.nodes if lacks else None,
+        memo.quotas,
     )
+    memo.note(_SETTLED, eq_class, True, as_of, until)

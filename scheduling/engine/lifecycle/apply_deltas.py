@@ -17,7 +17,7 @@ from scheduling.engine.types import JobRequest
 
 def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
     """Apply one delta; pods that lost their node or device are noted in `out.lost`."""
-    cluster = state.cluster
+    cluster, memo = state.cluster, state.memo
     match delta:
         case d.JobSubmitted(job, not_before, held):
             known = job.id in state.jobs
@@ -43,17 +43,17 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.failed.add(job_id)  # it ended before this state began
         case d.NodeChanged(node):
             state.pools.upsert(node)
-            before = cluster.version
+            before = memo.places
             _lost(state, cluster.upsert_node(node), out)
-            state.dirty |= cluster.version != before
+            state.dirty |= memo.places != before
             return
         case d.NodeRemoved(name):
             state.pools.remove(name)
             _lost(state, cluster.remove_node(name), out)
         case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib, extended):
-            before = cluster.facts_version
+            before = memo.nodes
             cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended)
-            if state.policy.spare_nodes and cluster.facts_version != before:
+            if state.policy.spare_nodes and memo.nodes != before:
                 cluster.widened()  # a node it is on is no spare: there may be room beside it
         case d.OtherPodRemoved(uid):
             cluster.remove_other_pod(uid)
@@ -114,7 +114,8 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
         state.queue.plan_anew()  # it may be preempted now, or no longer
         watch_run_limit(state, record, out.now)
     if resized:
-        record.expected = record.expected_at = record.verdict = None
+        record.verdict = None
+        state.drop_expected(record)
         if record.nomination is not None:
             state.drop_promise(record, out.now)  # of another number of pods
     return record

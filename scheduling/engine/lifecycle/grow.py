@@ -7,9 +7,10 @@ so goes first when somebody else needs it (`victims`).
 
 from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import Candidate, most_by_quota
-from scheduling.engine.admission.start import place, started
+from scheduling.engine.admission.start import place, place_on, started
 from scheduling.engine.backfill.beside_holds import is_over
 from scheduling.engine.backfill.kept_quota import closes_quota
 from scheduling.engine.demand.never import demand_of
@@ -25,10 +26,41 @@ from scheduling.engine.lifecycle.growth_reasons import (
     no_room,
     stays,
 )
+from scheduling.engine.memo import GREW, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
+from scheduling.engine.statement import Statement
+
+
+class _GrewAsOf(NamedTuple):
+    """What it depends on that a gang gets no more pods."""
+
+    room: tuple[int, int]
+    missing: tuple[int, ...]
+    closed: frozenset[str]
+    avoid: frozenset[str]
+    kept: Kept
+
+
+class _Grew(Question):
+    """That a gang which runs gets no more of the pods that it misses."""
+
+    def check(
+        self, state: SchedulerState, subject: JobRecord, _known: Finding, depends_on: _GrewAsOf
+    ) -> bool:
+        found = _more(state, subject, depends_on)
+        if found is None:
+            return False
+        statement = Statement(state.cluster)
+        placed = place_on(statement, state, found, depends_on.avoid)
+        statement.rollback()
+        return not isinstance(placed, PlacementFailure)
+
+
+_GREW = _Grew(GREW)
 
 
 def grow(state: SchedulerState, out: Outcome) -> bool:
@@ -61,26 +93,41 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     # other pods meanwhile.
     avoid = frozenset(record.avoided_nodes).union(state.leaving.nodes(), *reserved)
     kept = way.all_kept.union([head.hold for head in bound if head.hold])
-    as_of = (state.cluster.version, state.book.loosened, missing, closed, avoid, kept)
-    if record.grew_at == as_of:
+    as_of = _GrewAsOf(state.memo.room, missing, closed, avoid, kept)
+    if state.memo.recall(_GREW, record, as_of) is not None:
         return False
-    most = tuple(0 if m in closed else n for m, n in zip(models, missing, strict=True))
-    wish = Wish((0,) * len(most), most)
-    all_of_it = demand_of(job, models, most, state.pools)
-    counts = most_by_quota(state, job, models, wish, all_of_it, kept)
+    most = _open(models, as_of)
+    candidate = _more(state, record, as_of)
     if not any(most):
         stays(record, BEHIND, partial(behind, state, job.tenant, wanted), out)
-    elif counts is None or not any(counts):
+    elif candidate is None:
+        all_of_it = demand_of(job, models, most, state.pools)
         stays(record, BY_QUOTA, partial(by_quota, state, job, all_of_it, kept), out)
     else:
-        candidate = Candidate(narrowed(job, models), counts)
         placed = place(state, candidate, avoid)
         if not isinstance(placed, PlacementFailure):
             started(state, record, placed, out)
             return True
         stays(record, NO_ROOM, partial(no_room, state, candidate, placed), out)
-    record.grew_at = as_of
+    state.memo.note(_GREW, record, False, as_of)
     return False
+
+
+def _open(models: tuple[str, ...], as_of: _GrewAsOf) -> tuple[int, ...]:
+    """The missing pods of each set whose pool no job ahead has closed."""
+    return tuple(0 if m in as_of.closed else n for m, n in zip(models, as_of.missing, strict=True))
+
+
+def _more(state: SchedulerState, record: JobRecord, as_of: _GrewAsOf) -> Candidate | None:
+    """The most pods that quota lets the gang have beside what it has; None = no pod."""
+    job, models = record.job, _models(record)
+    most = _open(models, as_of)
+    wish = Wish((0,) * len(most), most)
+    all_of_it = demand_of(job, models, most, state.pools)
+    counts = most_by_quota(state, job, models, wish, all_of_it, as_of.kept)
+    if counts is None or not any(counts):
+        return None
+    return Candidate(narrowed(job, models), counts)
 
 
 def _models(record: JobRecord) -> tuple[str, ...]:

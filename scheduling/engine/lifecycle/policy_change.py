@@ -26,6 +26,7 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         state.drop_turn(record)
     state.preemptible_jobs.forget()
     state.queue.forget_verdicts()
+    state.memo.forget_shapes()
 
 
 def _count_users(state: SchedulerState, now: float) -> None:

@@ -7,6 +7,7 @@ starts when the last victim is reported gone. A job never preempts one that pree
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import Candidate, ask_of, assess
 from scheduling.engine.admission.limits import jobs_to_stop, over_job_limit
@@ -16,6 +17,7 @@ from scheduling.engine.decisions import Alternative, Preempted
 from scheduling.engine.demand.never import demand_of, needs_of
 from scheduling.engine.demand.requested import smallest_starts
 from scheduling.engine.demand.shapes import narrowed
+from scheduling.engine.memo import IN_VAIN, UNPLANNED, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.preemption.candidates import EvictionCandidate, Victims
 from scheduling.engine.preemption.feasibility import may_succeed_at
@@ -23,9 +25,9 @@ from scheduling.engine.preemption.ranks import Loss, rank
 from scheduling.engine.preemption.returns import steadier
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
-from scheduling.engine.queue.job import InVain, JobRecord
+from scheduling.engine.queue.job import JobRecord, NoPlan
 from scheduling.engine.queue.preemption_delay import preempts_from
-from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 
@@ -37,6 +39,55 @@ MODELS_COMPARED = 4
 # more units than these are in question; else all of them or none.
 ELASTIC_TRIED, ELASTIC_UNITS = 16, 200
 ALTERNATIVES_TOLD = 4
+
+
+class _Unplanned(Question):
+    """That nobody can be preempted for the first job of a class."""
+
+    def stands(
+        self, _state: SchedulerState, _subject: object, known: Finding, depends_on: Unplanned
+    ) -> bool:
+        before: Unplanned = known.depends_on
+        return before.same(depends_on)
+
+    def check(
+        self,
+        state: SchedulerState,
+        subject: EquivalenceClass,
+        _known: Finding,
+        depends_on: Unplanned,
+    ) -> bool:
+        record = state.jobs[subject.head]
+        why, record.no_plan = record.no_plan, NoPlan()
+        again = Outcome(state.cluster.now, state.refresh_s, depends_on.just_started)
+        found = bool(within_reach(state, record)) and (
+            _first_plan(state, record, bool(depends_on.overdue), frozenset(), again) is not None
+        )
+        record.no_plan = why
+        return found
+
+
+class _Tried(NamedTuple):
+    """What it depends on that a plan failed for who only takes from those backfilled past him:
+    nodes and quotas, and the GPU-milli by model within reach, which have not become more."""
+
+    terms: tuple[int, int]
+    reach: dict[str, int]
+
+
+class _InVain(Question):
+    """That no preemption makes room for some pods of a job: whether it only waits for the minimum
+    run time of others, and when the first of those in theirs may be preempted."""
+
+    def stands(
+        self, _state: SchedulerState, _subject: object, known: Finding, depends_on: _Tried
+    ) -> bool:
+        before: _Tried = known.depends_on
+        more = any(milli > before.reach[model] for model, milli in depends_on.reach.items())
+        return before.terms == depends_on.terms and not more
+
+
+_UNPLANNED = _Unplanned(UNPLANNED)
 
 
 def try_to_preempt(
@@ -52,26 +103,34 @@ def try_to_preempt(
     if not state.policy.preemption or not record.job.preempts or out.plans >= PLANS_PER_CYCLE:
         return False
     assess(state, eq_class)
-    stamp = (*state.plans_at, overdue)
+    as_of = Unplanned(state.allows_plans, overdue, out.just_started)
     if eq_class.never is not None:
         return False
     if state.only_backfilled and over_job_limit(state, record) is not None:
         return False  # nothing was backfilled past it
-    if eq_class.unplanned_at == stamp and out.now < eq_class.unplanned_until:
+    if state.memo.recall(_UNPLANNED, eq_class, as_of) is not None:
         return False
-    eq_class.unplanned_until = math.inf
-    record.awaits_min_runtime = False
-    record.protected_until = record.preempts_from = math.inf
+    record.no_plan = NoPlan()
     if not within_reach(state, record):
         return False  # whoever made room for it would do so in vain
+    plan = _first_plan(state, record, overdue, kept, out)
+    if plan is not None:
+        _carry_out(state, record, plan, out)
+        return True
+    if not kept:
+        state.memo.note(_UNPLANNED, eq_class, False, as_of, record.no_plan.again_at)
+    return False
+
+
+def _first_plan(
+    state: SchedulerState, record: JobRecord, overdue: bool, kept: Kept, out: Outcome
+) -> Plan | None:
+    """A plan for as many pods of the job as possible."""
     for counts in _wanted(record) if overdue or not state.only_backfilled else ():
         plan = _cheapest(state, record, counts, overdue, kept, out)
         if plan is not None and plan.units:  # else it would pass those for whom room is kept
-            _carry_out(state, record, plan, out)
-            return True
-    if not kept:
-        eq_class.unplanned_at = stamp
-    return False
+            return plan
+    return None
 
 
 def _wanted(record: JobRecord) -> Iterator[tuple[int, ...]]:
@@ -145,7 +204,7 @@ def _plan_for(
     possible_at = out.now if only else may_succeed_at(state, claim, candidate, out.now)
     due = preempts_from(state.policy, record)
     if possible_at < math.inf and due > out.now:
-        record.preempts_from = due
+        record.no_plan.preempts_from = due
         claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, early=True)
         possible_at = may_succeed_at(state, claim, candidate, out.now)
     if possible_at == math.inf or (possible_at > out.now and not overdue):
@@ -153,17 +212,21 @@ def _plan_for(
         return None
     stops = bool(jobs_to_stop(state, record))
     victims = Victims(state, claim, out.now, just_started, stops=stops)
-    reach, what = victims.within_reach(), candidate.counts + models
+    reach, in_vain = (
+        victims.within_reach(),
+        _InVain(f"{IN_VAIN} {candidate.counts + models}", checked=False),
+    )
     if victims.none or any(reach[m] < milli for m, milli in needs.items()):
-        record.in_vain.pop(what, None)  # what is lost may come back elsewhere
+        state.memo.forget(in_vain.name, record)  # what is lost may come back elsewhere
         return None
     # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
-    facts = state.cluster.facts_version, book.structure
-    last = record.in_vain.get(what) if only else None
-    if last is not None and last.holds(facts, reach, out.now):
-        record.in_vain[what] = last._replace(reach=reach)
-        record.awaits_min_runtime |= last.awaits_min_runtime
-        _try_again_at(state, record, last.until, last.protected_until)
+    tried = _Tried(state.memo.terms, reach)
+    last = state.memo.recall(in_vain, record, tried) if only else None
+    if last is not None:
+        state.memo.note(in_vain, record, last.answer, tried, last.until)
+        awaits_min_runtime, protected_until = last.answer
+        record.no_plan.awaits_min_runtime |= awaits_min_runtime
+        _try_again_at(state, record, last.until, protected_until)
         return None
     best: Plan | None = None
     ways: list[frozenset[str] | None] = [None]
@@ -198,11 +261,11 @@ def _plan_for(
                 return ripe
         else:
             until = victims.soon_at if only else min(until, victims.soon_at)
-    last = InVain(facts, reach, until, ripe is not None, victims.protected_until)
     if only:
-        record.in_vain[what] = last
-    record.awaits_min_runtime |= last.awaits_min_runtime
-    _try_again_at(state, record, last.until, last.protected_until)
+        why = (ripe is not None, victims.protected_until)
+        state.memo.note(in_vain, record, why, tried, until)
+    record.no_plan.awaits_min_runtime |= ripe is not None
+    _try_again_at(state, record, until, victims.protected_until)
     return None
 
 
@@ -231,10 +294,10 @@ def _try_again_at(
     state: SchedulerState, record: JobRecord, until: float, protected_until: float
 ) -> None:
     """No plan is possible before that by the passing of time alone."""
-    assert record.eq_class is not None
-    record.protected_until = min(record.protected_until, protected_until)
+    why = record.no_plan
+    why.protected_until = min(why.protected_until, protected_until)
     if until < math.inf:
-        record.eq_class.unplanned_until = min(record.eq_class.unplanned_until, until)
+        why.again_at = min(why.again_at, until)
         state.wake_at(until)
 
 

@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduling.engine.cluster.columns import Booking
+from scheduling.engine.memo import Found
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import JobRequest, PodPlacement
@@ -31,12 +32,12 @@ copied_by_fields(Expected)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """These nodes are kept for a job whose turn it is. They were chosen by the facts of the cluster
-    at version `facts`, and are again when they have not emptied by `until`."""
+    """These nodes are kept for a job whose turn it is. They were chosen by the facts of the nodes
+    as of `chosen_by`, and are again when they have not emptied by `until`."""
 
     nodes: frozenset[str]
     until: float
-    facts: int
+    chosen_by: int
 
 
 copied_by_fields(Turn)
@@ -51,22 +52,21 @@ class Nomination:
     awaited: set[tuple[str, int, int]]
 
 
-class InVain(NamedTuple):
-    """That no preemption could make room, by these facts and the GPU-milli by model that were
-    within reach; `awaits_min_runtime`: not before `until`. `protected_until`: when the first of
-    those that are
-    in their minimum run time may be preempted, inf = there are none."""
+@dataclass(slots=True)
+class NoPlan:
+    """Why nobody was preempted for a job when that was last looked for; written by preempt.py.
 
-    facts: tuple[int, int]
-    reach: dict[str, int]
-    until: float
-    awaits_min_runtime: bool
-    protected_until: float
+    `again_at`: no plan is possible before that by the passing of time alone. `awaits_min_runtime`:
+    what was backfilled past it has not all run long enough to be preempted, else it could start.
+    `protected_until`: when enough of those whom it could preempt have run long enough, and
+    `preempts_from`: when it will have waited for long enough to preempt anybody that it could; inf
+    = that is not what it waits for.
+    """
 
-    def holds(self, facts: tuple[int, int], reach: dict[str, int], now: float) -> bool:
-        """Whether a new plan would fail as well."""
-        more = any(milli > self.reach[model] for model, milli in reach.items())
-        return facts == self.facts and now < self.until and not more
+    again_at: float = math.inf
+    awaits_min_runtime: bool = False
+    protected_until: float = math.inf
+    preempts_from: float = math.inf
 
 
 class OrderKey(NamedTuple):
@@ -97,19 +97,13 @@ class JobRecord:
     `avoided_nodes`: node -> until when it is avoided. `queued_at`: when it last came into a class;
     `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
     misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
-    the head. `awaits_min_runtime`: what was backfilled past it has not all run long enough to be
-    preempted,
-    else it could start; `protected_until`: when enough of those whom it could preempt may have,
-    `preempts_from`: when it will have waited for long enough to preempt anybody that it could,
-    inf = it does not wait for that. `in_vain`: by
-    what was to be placed, when no preemption could make room for it. `expected` is its reservation
-    as of `expected_at`: the versions of the cluster and of the quotas, the pools it was the head
-    of, and the starts of the heads ahead. `turn`: what is kept for it as it is its turn by fair
-    share. `disruptions`: how many of its pods may be evicted now, by its disruption budget.
+    the head. `no_plan`: why nobody was preempted for it. `expected` is its reservation. `found`:
+    what the memo knows of it. `turn`: what is kept for it as it is its turn by fair share.
+    `disruptions`: how many of its pods may be evicted now, by its disruption budget.
     `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
     evicted.
-    `nomination`: places held for it while others leave them. `grew_at`: as of when nothing more was
-    found for an elastic gang that runs. `limit_at`: when its run time ends, as it is watched.
+    `nomination`: places held for it while others leave them. `limit_at`: when its run time ends,
+    as it is watched.
     """
 
     job: JobRequest
@@ -129,12 +123,9 @@ class JobRecord:
     queued_at: float
     waits_since: float | None
     blocked_since: float | None
-    awaits_min_runtime: bool
-    protected_until: float
-    preempts_from: float
-    in_vain: dict[object, InVain]
+    no_plan: NoPlan
     expected: Expected | None
-    expected_at: Any
+    found: Found
     turn: Turn | None
     preemptions: int
     preempted_by: set[str]
@@ -143,7 +134,6 @@ class JobRecord:
     leaving: dict[tuple[int, int], Booking]
     left: bool
     nomination: Nomination | None
-    grew_at: Any
     limit_at: float | None
 
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
@@ -164,12 +154,9 @@ class JobRecord:
         self.queued_at = -math.inf
         self.waits_since = None
         self.blocked_since = None
-        self.awaits_min_runtime = False
-        self.protected_until = math.inf
-        self.preempts_from = math.inf
-        self.in_vain = {}
+        self.no_plan = NoPlan()
         self.expected = None
-        self.expected_at = None
+        self.found = {}
         self.turn = None
         self.preemptions = 0
         self.preempted_by = set()
@@ -178,8 +165,12 @@ class JobRecord:
         self.leaving = {}
         self.left = False
         self.nomination = None
-        self.grew_at = None
         self.limit_at = None
+
+    @property
+    def about(self) -> str:
+        """Of whom something was found out."""
+        return f"job {self.job.id}"
 
     @property
     def passed_since(self) -> float | None:

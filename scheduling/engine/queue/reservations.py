@@ -189,36 +189,34 @@ class Reservations:
 
 @dataclass(slots=True, eq=False)
 class Settled:
-    """Why a class that could not start still cannot, and has been told so.
+    """What it depends on that a class which could not start still cannot, and has been told so.
 
-    It holds `until` then, for the same first job that asks for the same, behind the same `mark`,
-    by the same quotas and limits (`structure`),
-    with the same answer about quota; unless it is `closed` to the class whatever is free, also
-    while
-    no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
-    the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
-    must have gone on closing to it what was `withheld` (of what was `kept` from it), or have held
-    all that it would wait for itself. `plans`: as of when no other jobs could be preempted for it.
-    `jobs_at`: where a limit of jobs may come to keep it waiting too, how many jobs had started.
-    `needs`: wholly free GPUs of a node without which it need not be asked whatever else was given
-    back, quota apart. `facts`: of a class that is in nobody's way because of what it lacks, the
-    version of the nodes.
+    It holds for the same first job that asks for the same, as nodes are of the same `sizes`, behind
+    the same `mark`, by the same `quotas` and limits, with the same answer about quota; unless it is
+    `closed` to the class whatever is free, also while no node has `gained` what one of its pods
+    needs. `freed_quota` must be the same where it may start in several ways; since it was `booked`
+    what is kept for borrowers ahead must have gone on closing to it what was `withheld` (of what
+    was `kept` from it), or have held all that it would wait for itself. `plans`: what the finding
+    depends on that no other jobs can be preempted for it. `jobs_started`: where a limit of jobs may
+    come to keep it waiting too, how many had. `needs`: wholly free GPUs of a node without which it
+    need not be asked whatever else was given back, quota apart. `nodes`: of a class that is in
+    nobody's way because of what it lacks, the facts of nodes.
     """
 
     first: OrderKey
-    ask: Ask
+    sizes: int
     mark: Mark
     never: Verdict | None
     refused: bool
     closed: bool
     withheld: frozenset[str]
     kept: Kept
+    asks: Ask
     gained: int
-    until: float
-    ways_at: int | None
-    kept_at: int | None
+    freed_quota: int | None
+    booked: int | None
     plans: tuple[int, int] | None
-    jobs_at: int | None
+    jobs_started: int | None
     needs: int
-    facts: int | None
-    structure: int
+    nodes: int | None
+    quotas: int

@@ -10,34 +10,19 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.demand.requested import Ask
 from scheduling.engine.demand.shapes import Key
+from scheduling.engine.memo import SETTLED, UNPLANNED, WOULD_START, Found, Memo
 from scheduling.engine.queue.job import JobRecord, OrderKey
-from scheduling.engine.quota.book import Kept, QuotaBook, Refusal
+from scheduling.engine.quota.book import Refusal
 from scheduling.engine.verdict import Verdict
 
 if TYPE_CHECKING:
     from scheduling.engine.queue.reservations import Settled
 
-UNASKED = (-1, -1)
-UNPLANNED = (-1, -1, False)
-
 # Classes without jobs that are kept, as another job of their shape may come.
 MAX_EMPTY = 1_000
-
-
-@dataclass(slots=True, eq=False)
-class Reach:
-    """The `pools` in which a job could start if all that runs had ended, on these `nodes`. The
-    answer is to what was `asked`, as of so many changes of the nodes (`at`)."""
-
-    asked: tuple[object, ...]
-    pools: frozenset[str]
-    nodes: frozenset[str]
-    at: int
 
 
 @dataclass(slots=True, eq=False)
@@ -45,19 +30,11 @@ class EquivalenceClass:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
     `user`: of this user alone, where the policy tells the users of a tenant apart.
 
-    Each finding stands with the versions it was made at: `never` with those of node sizes and
-    quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
-    the book (`quota_at`: loosened, tightened; `quota_until`: a GPU model, and how much of it must
-    have been given back before the refusal can end, or may be booked before it can begin;
-    `admitted_at`: when it last ended), the failed placement (`failed_at`) with those of the cluster
-    and of the book, and with the pools that were closed and the nodes and the quota to borrow that
-    were reserved then (`failed_with`). `failure` is its reason; no preemption for the first job was
-    possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
-    `reserved`: neither `never` nor `refusal` stands; `told_reserved`: what its jobs were last told
-    of that. `rest` is the reason told to all but the first job; those in `fresh` have not been
-    told. No job of the class declares less than `shortest` seconds. `settled`: what its last answer
-    rested on. `would_start`: behind these jobs, as found out then, only reserved nodes keep it
-    waiting. `reach`: where it could start if all that runs had ended.
+    `never` and `refusal` by quota are its static verdicts as last assessed, `failure` the reason of
+    its last failed placement; `found` is what the memo knows of it. `admitted_at`: when a refusal
+    last ended. `reserved`: neither `never` nor `refusal` stands; `told_reserved`: what its jobs
+    were last told of that. `rest` is the reason told to all but the first job; those in `fresh`
+    have not been told. No job of the class declares less than `shortest` seconds.
     """
 
     key: Key
@@ -65,43 +42,39 @@ class EquivalenceClass:
     user: str = ""
     jobs: list[OrderKey] = field(default_factory=list)
     never: Verdict | None = None
-    never_at: tuple[int, int] = (-1, -1)
     refusal: Refusal | None = None
-    quota_at: tuple[int, int] = UNASKED
-    quota_until: tuple[str, int] | None = None
+    failure: Verdict | None = None
     admitted_at: float = -math.inf
-    ask: Ask | None = None
-    ask_at: int = -1
     reserved: bool = False
     told_reserved: bool = False
-    unplanned_at: tuple[int, int, bool] = UNPLANNED
-    unplanned_until: float = math.inf
-    failure: Verdict | None = None
-    failed_at: tuple[int, int] = (-1, -1)
-    failed_with: tuple[frozenset[str], frozenset[str], Kept] = (frozenset(),) * 3
     rest: Verdict | None = None
     rest_at: float = 0.0
     fresh: set[str] = field(default_factory=set)
     shortest: float = math.inf
-    settled: "Settled | None" = None
-    would_start: tuple[object, float, bool] | None = None
-    reach: Reach | None = None
+    found: Found = field(default_factory=dict)
+
+    @property
+    def about(self) -> str:
+        """Of whom something was found out."""
+        return f"the class of job {self.head}" if self.jobs else "a class without jobs"
 
     @property
     def head(self) -> str:
         return self.jobs[0].job_id
 
-    def quota_stands(self, book: QuotaBook) -> bool:
-        """Whether quota would answer the class as it did, be it with other numbers."""
-        free = self.refusal is None
-        if self.quota_at[free] == (book.tightened if free else book.loosened):
-            return True
-        if self.quota_until is None or self.quota_at == UNASKED:
-            return False
-        model, milli = self.quota_until
-        if free:
-            return book.booked.get(model, 0) <= milli
-        return book.returned.get(model, 0) < milli
+
+class Unplanned(NamedTuple):
+    """What it depends on that nobody can be preempted for the first job of a class: what
+    `allows_plans`; whether the job is `overdue`, None = either. `just_started`: those that are
+    taken from nobody."""
+
+    allows_plans: tuple[int, int]
+    overdue: bool | None
+    just_started: frozenset[str] = frozenset()
+
+    def same(self, other: "Unplanned") -> bool:
+        """Whether what was found out by this is so by the other."""
+        return self.allows_plans == other.allows_plans and other.overdue in (None, self.overdue)
 
 
 class WaitQueue:
@@ -111,6 +84,7 @@ class WaitQueue:
         self.eq_classes: dict[EquivalenceClass, None] = {}  # those with jobs
         self.ordered: list[tuple[OrderKey, EquivalenceClass]] = []  # by the classes' first jobs
         self.touched: dict[EquivalenceClass, None] = {}  # those that got jobs since the last walk
+        self.passed: list[EquivalenceClass] = []  # those of `awake` that are to be checked
         self._by_key: dict[Key, EquivalenceClass] = {}
         self._empty: dict[EquivalenceClass, None] = {}  # the longest without jobs first
 
@@ -154,7 +128,9 @@ class WaitQueue:
     def _keep(self, eq_class: EquivalenceClass) -> None:
         """What was found out about the shape holds for its next job, not what its jobs were told;
         nor is a class kept that is one job's own."""
-        eq_class.rest = eq_class.settled = eq_class.would_start = None
+        eq_class.rest = None
+        for question in (SETTLED, WOULD_START):
+            eq_class.found.pop(question, None)
         eq_class.shortest = math.inf
         if isinstance(eq_class.key[1], tuple):
             self._empty[eq_class] = None
@@ -168,49 +144,49 @@ class WaitQueue:
 
     def _out_of_order(self, eq_class: EquivalenceClass) -> None:
         """Its first job changes; another one may preempt others than the first did."""
-        eq_class.unplanned_at = UNPLANNED
+        eq_class.found.pop(UNPLANNED, None)
         self.ordered.pop(bisect_left(self.ordered, (eq_class.jobs[0],)))
 
-    def awake(self, cluster: ClusterState, since: int) -> list[tuple[OrderKey, EquivalenceClass]]:
+    def awake(self, memo: Memo, since: int, now: float) -> list[tuple[OrderKey, EquivalenceClass]]:
         """The classes in order without those of which `still_settled` would say that they are, as
         seen from what was given back since the walk before. All must be assessed, and nobody be in
         anybody's way."""
-        most, gains, now = cluster.gained(since), cluster.gains, cluster.now
-        if most is None:
+        most, gains, sizes = memo.most_gained(since), memo.gains, memo.sizes
+        if most is None or not memo.remembers:
             return self.ordered
         found = []
         for first, eq_class in self.ordered:
-            known = eq_class.settled
+            finding = eq_class.found.get(SETTLED)
+            if finding is None or finding.until <= now or eq_class.fresh:
+                found.append((first, eq_class))
+                continue
+            known: Settled = finding.depends_on
             if (
-                known is None
-                or known.needs <= most
-                or known.until <= now
+                known.needs <= most
                 or known.first is not first
-                or known.ask is not eq_class.ask
+                or known.sizes != sizes
                 or known.refused != (eq_class.refusal is not None)
                 or eq_class.never is not None
-                or eq_class.fresh
             ):
                 found.append((first, eq_class))
             else:
                 known.gained = gains
+                if memo.draws():
+                    self.passed.append(eq_class)
         return found
 
     def plan_anew(self) -> None:
         """Preemptions that were not possible may be now."""
         for eq_class in self.eq_classes:
-            eq_class.unplanned_at = UNPLANNED
-            eq_class.settled = None
+            eq_class.found.pop(UNPLANNED, None)
+            eq_class.found.pop(SETTLED, None)
 
     def forget_verdicts(self) -> None:
         """Everything found out about the classes may be wrong now."""
         for eq_class in tuple(self._empty):
             self._drop(eq_class)
         for eq_class in self.eq_classes:
-            eq_class.never_at = eq_class.failed_at = (-1, -1)
-            eq_class.unplanned_at = UNPLANNED
-            eq_class.quota_at = UNASKED
-            eq_class.settled = eq_class.reach = None
+            eq_class.found.clear()
 
 
 class Merge:
