@@ -116,6 +116,20 @@ def keeping(**_: Any) -> list[CheckMessage]:
 
 
 @register()
+def core_checks(**_: Any) -> list[CheckMessage]:
+    """No scheduler could begin with a share that is none."""
+    if 0 <= settings.KANT_CHECK_SHARE <= 1:
+        return []
+    return [
+        Error(
+            f"KANT_CHECK_SHARE is {settings.KANT_CHECK_SHARE:g}, which is no share.",
+            hint="Set it to a number from 0 (check no remembered answer) to 1 (check all).",
+            id="kant.E012",
+        )
+    ]
+
+
+@register()
 def single_sign_on(**_: Any) -> list[CheckMessage]:
     """Sign-in by a provider would fail for everybody."""
     found: list[CheckMessage] = [

@@ -42,6 +42,8 @@ CYCLE_WORK = {
     "attempts": ("attempts", "Attempts to admit and place a job"),
     "plans": ("preemption_plans", "Plans of a preemption that were tried"),
     "starts": ("starts", "Starts that were decided"),
+    "checked": ("answers_checked", "Remembered answers that were worked out anew"),
+    "wrong": ("answers_wrong", "Remembered answers that were not true: errors of Kant"),
 }
 
 

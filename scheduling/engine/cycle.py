@@ -56,7 +56,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         _decide(state, out)
     # 4. Tell.
     report_quota(state, out)
-    return out.result(state.next_wake(now))
+    return out.result(state.next_wake(now), *state.memo.take_checks())
 
 
 def _decide(state: SchedulerState, out: Outcome) -> None:

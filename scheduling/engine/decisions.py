@@ -108,7 +108,7 @@ class CycleStats(NamedTuple):
 
     `walks` over the queue; equivalence classes `asked` in them, and those `remembered`, of which an
     earlier answer still stood; `attempts` to admit and place a job; preemption `plans` made;
-    `starts` decided.
+    `starts` decided; remembered answers that were `checked`, and that were `wrong`.
     """
 
     walks: int = 0
@@ -117,6 +117,18 @@ class CycleStats(NamedTuple):
     attempts: int = 0
     plans: int = 0
     starts: int = 0
+    checked: int = 0
+    wrong: int = 0
+
+
+class WrongAnswer(NamedTuple):
+    """A remembered answer that is not the one found anew: an error of the engine. In words: what
+    was asked, of whom, and both answers."""
+
+    question: str
+    subject: str
+    remembered: str
+    anew: str
 
 
 class CycleResult(NamedTuple):
@@ -127,6 +139,7 @@ class CycleResult(NamedTuple):
     `stats`: what it took.
     `staying`: why elastic gangs that run get no more pods, where that changed.
     `next_at`: when something may be decided although nothing is reported; None = never.
+    `wrong`: remembered answers that were checked and were not true, as far as they are told.
     """
 
     started: tuple[Started, ...] = ()
@@ -142,3 +155,4 @@ class CycleResult(NamedTuple):
     run_limits: tuple[RunLimit, ...] = ()
     staying: tuple[Waiting, ...] = ()
     next_at: float | None = None
+    wrong: tuple[WrongAnswer, ...] = ()

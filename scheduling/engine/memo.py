@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.decisions import WrongAnswer
 from scheduling.engine.demand.pools import Pools
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.quota.book import QuotaBook
@@ -37,8 +38,8 @@ POSSIBLE: Final = "possible"  # that jobs of it can run
 EXPECTED: Final = "expected"  # when and where it will start
 IN_VAIN: Final = "in vain"  # that no preemption makes room for so many pods of it
 GREW: Final = "grew"  # that it runs and gets no more pods
-# Differences that are kept until somebody takes them.
-MAX_DIFFERENCES: Final = 100
+# Wrong answers of which more than the number is told.
+MAX_TOLD: Final = 20
 # The check draws from a fixed sequence: two runs of one history check the same answers.
 _DRAWN, _FACTOR, _STEP = 1 << 32, 1_664_525, 1_013_904_223
 
@@ -93,15 +94,6 @@ class Since(NamedTuple):
     only_returned: bool
 
 
-class WrongAnswer(NamedTuple):
-    """A remembered answer that is not the one found anew."""
-
-    question: str
-    subject: str
-    remembered: str
-    anew: str
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Question:
     """What is asked again and again, under a name of its own."""
@@ -146,7 +138,7 @@ class Memo:
     """Owns all that one engine remembers of its answers.
 
     `remembers`: no if it is off. `check_share`: how much of the remembered answers is worked out
-    anew, 0 … 1; `differences` are those that were wrong, `checked` counts all that were.
+    anew, 0 … 1.
     """
 
     def __init__(self, *, remembers: bool = True, check_share: float = 0.0) -> None:
@@ -154,8 +146,8 @@ class Memo:
             raise ValueError(f"check_share is {check_share}: give a share of 0 to 1")
         self.remembers = remembers
         self._checking = False
-        self.checked = 0
-        self.differences: list[WrongAnswer] = []
+        self._checked, self._wrong = 0, 0
+        self._told: list[WrongAnswer] = []
         self._threshold = int(check_share * _DRAWN)
         self._drawn = 0
         self._shapes: dict[object, LikeJobs] = {}
@@ -379,12 +371,17 @@ class Memo:
 
     def compare(self, name: str, subject: Subject, remembered: Any, anew: Any) -> None:
         """Keep the difference between two answers, if there is one."""
-        self.checked += 1
-        if anew != remembered and len(self.differences) < MAX_DIFFERENCES:
-            self.differences.append(WrongAnswer(name, subject.about, repr(remembered), repr(anew)))
+        self._checked += 1
+        if anew == remembered:
+            return
+        self._wrong += 1
+        if len(self._told) < MAX_TOLD:
+            self._told.append(WrongAnswer(name, subject.about, repr(remembered), repr(anew)))
 
-    def take_differences(self) -> tuple[WrongAnswer, ...]:
-        """What was found wrong since it was last asked."""
-        found = tuple(self.differences)
-        self.differences.clear()
-        return found
+    def take_checks(self) -> tuple[int, int, tuple[WrongAnswer, ...]]:
+        """How many answers were checked since this was asked last, how many of them were wrong, and
+        the first of these."""
+        told = self._checked, self._wrong, tuple(self._told)
+        self._checked, self._wrong = 0, 0
+        self._told.clear()
+        return told

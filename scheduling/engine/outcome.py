@@ -11,6 +11,7 @@ from scheduling.engine.decisions import (
     RunLimit,
     Started,
     Waiting,
+    WrongAnswer,
 )
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import EquivalenceClass
@@ -56,26 +57,26 @@ class Outcome:
         self.asked += asked
         self.remembered += max(0, waiting - asked)
 
-    @property
-    def stats(self) -> CycleStats:
-        return CycleStats(
-            self.walks, self.asked, self.remembered, self.attempts, self.plans, len(self.started)
-        )
-
     def block(self, record: JobRecord, since: float | None) -> None:
         """Note, and report, since when a job is blocked at the head; None = no longer."""
         if record.blocked_since != since:
             record.blocked_since = since
             self.blocked[record.job.id] = Blocked(record.job.id, since)
 
-    def result(self, next_at: float | None) -> CycleResult:
+    def result(
+        self, next_at: float | None, checked: int, wrong: int, told: tuple[WrongAnswer, ...]
+    ) -> CycleResult:
+        """`checked`: so many remembered answers were, `wrong`: were, and are `told`."""
+        starts = len(self.started)
+        walked = (self.walks, self.asked, self.remembered)
+        stats = CycleStats(*walked, self.attempts, self.plans, starts, checked, wrong)
         return CycleResult(
             tuple(self.started),
             tuple(self.quota_reserved),
             tuple(self.quota_lost),
             tuple(self.waiting.values()),
             tuple(self.lost),
-            self.stats,
+            stats,
             tuple(self.preempted),
             tuple(self.moved),
             tuple(self.reservations),
@@ -83,4 +84,5 @@ class Outcome:
             tuple(self.run_limits),
             tuple(self.staying.values()),
             next_at,
+            told,
         )

@@ -19,6 +19,7 @@ from scheduling.engine.deltas import (
     JobRequeued,
     PodRequeued,
 )
+from scheduling.engine.memo import Memo
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
@@ -77,10 +78,12 @@ class Session:
         on_news: Callable[[], None],
         scope: str = WHOLE,
         shards: Sequence[Shard] = (),
+        check_share: float = 0.0,
     ) -> None:
         self.cluster_id = cluster.pk
         self.scope = scope
         self.shards = shards
+        self._check_share = check_share
         self.gateway = Gateway(
             cluster.access, namespace=cluster.namespace, label_map=cluster.label_map
         )
@@ -241,7 +244,8 @@ class Session:
 
     def _begin(self) -> None:
         """An engine that knows nothing yet."""
-        self.state = SchedulerState(told_of_runs=True)
+        memo = Memo(check_share=self._check_share)
+        self.state = SchedulerState(told_of_runs=True, memo=memo)
         self.nodes.follow(self.state.cluster)
 
     def _cycle(self, deltas: list[Delta], now: float) -> CycleResult:
@@ -263,8 +267,18 @@ class Session:
                 self._begin()
             else:
                 self._cycled = True
+                self._tell_wrong(result)
                 self.pace.decided(result.stats, time.perf_counter() - began)
                 return result
+
+    def _tell_wrong(self, result: CycleResult) -> None:
+        """Remembered answers that were not true are errors of Kant: what they led to stands."""
+        for wrong in result.wrong:
+            log.error(
+                "wrong answer remembered in scope %r of cluster %s: %s, of %s: remembered %s, "
+                "found anew %s",
+                *(self.scope, self.cluster_id, *wrong),
+            )
 
     def _set_aside(self, job_id: str) -> None:
         job = self.life.jobs.pop(job_id)

@@ -286,8 +286,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         result = run_cycle(self.state, self.pending, self.now)
         self._fixed_jobs_borrow_nothing_that_is_reclaimed(result, placed)
         self._asking_everybody_decides_the_same(result)
-        different = self.state.memo.take_differences()
-        assert not different, different
+        assert not result.wrong, result.wrong
         self.pending = []
         self._gangs_come_whole_and_grow(result)
         for account in self._isolated():

@@ -58,6 +58,12 @@ def test_jobs_are_kept_for_a_day_at_least(settings):
     assert ids() == {"kant.E006"}
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_of_answers_to_check_is_between_0_and_1(settings, share):
+    settings.KANT_CHECK_SHARE = share
+    assert ids() == {"kant.E012"}
+
+
 @pytest.fixture
 def sso(settings):
     settings.KANT_OIDC_ISSUER = "https://id.example.com"

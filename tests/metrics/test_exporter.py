@@ -59,7 +59,8 @@ def test_whether_and_how_a_scheduler_works(now):
     for seconds in (0.005, 0.006, 7.0, 11.0):
         pace.took(seconds)
     for _ in range(2):
-        pace.decided(CycleStats(walks=1, asked=3, remembered=40, attempts=2, starts=1), 0.25)
+        stats = CycleStats(walks=1, asked=3, remembered=40, attempts=2, starts=1, checked=5)
+        pace.decided(stats._replace(wrong=1), 0.25)
     pace.spent("write", 1.5)
     bind = CreateAndBind("key", "default", "pod", {}, "node", {})
     for result in (Result.BOUND, Result.BOUND, Result.REFUSED):
@@ -77,7 +78,8 @@ def test_whether_and_how_a_scheduler_works(now):
         key = (*asked, ("result", result), ("scope", ""))
         assert found["kant_kubernetes_effects_total", key] == number
     counts = {"walks": 2, "classes_asked": 6, "classes_remembered": 80, "attempts": 4, "starts": 2}
-    for name, number in {**counts, "preemption_plans": 0}.items():
+    counts |= {"answers_checked": 10, "answers_wrong": 2, "preemption_plans": 0}
+    for name, number in counts.items():
         assert found[f"kant_scheduler_{name}_total", scope] == number
     for phase, seconds in (("decide", 0.5), ("write", 1.5)):
         key = (("cluster", "c1"), ("phase", phase), ("scope", ""))

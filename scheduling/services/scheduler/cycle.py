@@ -246,7 +246,8 @@ class Scheduler:
             cluster = Cluster.objects.get(id=cluster_id)
             # Read after the lease was taken: what is declared later makes the session end.
             shards = declared_shards(cluster_id)
-            session = Session(cluster, partial(self.alarm.ring, cluster_id), scope, shards)
+            ring, share = partial(self.alarm.ring, cluster_id), settings.KANT_CHECK_SHARE
+            session = Session(cluster, ring, scope, shards, check_share=share)
         except KubeError as error:
             self._give_up(key, lease, error)
             return
