@@ -6,10 +6,12 @@ import pytest
 from django.db import connection, connections
 
 from scheduling.models import Job, JobEvent
+from scheduling.services.jobs.submit import submit_job
 from tenants.errors import DomainError, Invalid
-from tenants.models import Quota, Tenant
+from tenants.models import AuditRecord, Queue, Quota, Tenant
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services.queues import Why, create_queue, delete_queue, set_state
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.services.tenants import change_tenant
@@ -148,3 +150,41 @@ def test_a_deletion_among_other_writes_fails_nobody(org):
         assert all(status < 500 for status, _ in told), told
         Job.objects.all().delete()
         Tenant.objects.filter(name__startswith="below").delete()
+
+
+def test_a_queue_is_not_deleted_under_a_job_that_enters_it(org):
+    """Either the job is there and the queue stays, or the queue is gone and the job refused."""
+    ops = org.users["ops"]
+    for number in range(8):
+        queue = Queue.objects.create(tenant=org.tenants["vision"], name=f"q{number}")
+        document = {"name": f"j{number}", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
+        document["queue"] = queue.name
+        at_once(
+            [
+                lambda q=queue: delete_queue(ops, q, expected_version=1, why=Why("x", "api")),
+                lambda d=document: submit_job(ops, d),
+            ]
+        )
+        there = Queue.objects.filter(pk=queue.pk).exists()
+        assert Job.objects.filter(queue=queue.name).exists() is there
+
+
+def test_a_name_of_a_queue_is_given_once(org):
+    ops, vision = org.users["ops"], org.tenants["vision"]
+    made = at_once(
+        [lambda: create_queue(ops, vision, "nightly", why=Why("", "api")) for _ in range(6)]
+    )
+    assert sum(not isinstance(one, DomainError) for one in made) == 1
+    assert Queue.objects.filter(tenant=vision, name="nightly").count() == 1
+
+
+def test_one_of_two_states_of_a_queue_is_refused_or_both_are_recorded(org):
+    ops = org.users["ops"]
+    queue = Queue.objects.get(tenant=org.tenants["vision"])
+    done = at_once(
+        [lambda s=s: set_state(ops, queue, s, why=Why("x", "api")) for s in ("held", "held")]
+    )
+    assert sum(isinstance(one, DomainError) for one in done) == 1
+    queue.refresh_from_db()
+    assert (queue.state, queue.version) == ("held", 2)
+    assert AuditRecord.objects.filter(action="queue.changed").count() == 1
