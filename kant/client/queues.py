@@ -28,7 +28,7 @@ LISTS = (
     ("kinds", "--kind", "KIND", "a kind of jobs that it takes"),
     ("roles", "--role", "ROLE", "who may submit: engineers, or tenant admins only"),
     ("users", "--user", "NAME", "a user who may submit"),
-    ("groups", "--group", "NAME", "a group of the OpenID provider whose members may submit"),
+    ("groups", "--group", "NAME", "a group whose members may submit"),
 )
 
 

@@ -36,11 +36,17 @@ def in_minutes(seconds: float | None) -> str | None:
 
 
 class ChangeForm(Fields):
-    """What people change of a waiting job, of one that runs only its times and, where that may be,
-    how many pods it has. Each field carries the value it was shown with, so that only what they
-    touched is sent, whatever somebody else has changed meanwhile. `sized`: the pod sets whose
-    counts can be changed, by the names of their fields."""
+    """What people change of a waiting job, its queue among it, of one that runs only its times and,
+    where that may be, how many pods it has. Each field carries the value it was shown with, so that
+    only what they touched is sent, whatever somebody else has changed meanwhile. `sized`: the pod
+    sets whose counts can be changed, by the names of their fields."""
 
+    queue = forms.ChoiceField(
+        label="Queue",
+        required=False,
+        show_hidden_initial=True,
+        help_text="It keeps its submission time",
+    )
     priority = asked(JobDocument, "priority", show_hidden_initial=True)
     declared_min = asked(
         JobDocument,
@@ -55,6 +61,7 @@ class ChangeForm(Fields):
             data,
             prefix="change",
             initial={
+                "queue": job.queue,
                 "priority": job.priority,
                 "declared_min": in_minutes(job.declared_s),
                 "limit_min": in_minutes(job.run_limit_s),
@@ -62,6 +69,7 @@ class ChangeForm(Fields):
         )
         if job.state not in WAITING and self.add_prefix("priority") not in (data or {}):
             del self.fields["priority"]  # what was sent from an older page is refused with a reason
+        self._offer_queues(job, data or {})
         self.sized: dict[str, str] = {}
         sets = list(job.pod_sets.all())
         for row in sets:
@@ -71,6 +79,18 @@ class ChangeForm(Fields):
                 self.sized[name] = row.name
                 label = "Pods" if len(sets) == 1 else f"Pods of {row.name}"
                 self.add(name, _pods(job, row, label, required=sent))
+
+    def _offer_queues(self, job: Job, data: Any) -> None:
+        """The queues of its tenant, where it may go to another one."""
+        names = [job.queue]
+        if job.state in WAITING or self.add_prefix("queue") in data:
+            names = list(job.tenant.queues.order_by("name").values_list("name", flat=True))
+        if len({*names, job.queue}) < 2:
+            del self.fields["queue"]
+            return
+        choice = self.fields["queue"]
+        assert isinstance(choice, forms.ChoiceField)
+        choice.choices = [(name, name) for name in dict.fromkeys((*names, job.queue))]
 
     def changes(self) -> dict[str, Any]:
         """The changes in the names of `services.job_changes`."""

@@ -96,7 +96,7 @@ class QueueFields(Serializer):
         "roles, is one of `users` or in one of `groups`. All of them where none is named.",
     )
     users = _names("Names of users who may submit.")
-    groups = _names("Groups of the OpenID provider whose members may submit.")
+    groups = _names("Groups, of Kant or of the OpenID provider, whose members may submit.")
 
 
 class QueueInput(QueueFields):

@@ -484,3 +484,39 @@ def test_jobs_are_filtered_by_queue(as_user, nightly):
     assert [job.name for job in page.context["jobs"]] == ["wait-000"]
     listed = client.get("/api/v1/jobs?tenant=vision&queue=nightly")
     assert [job["name"] for job in listed.json()["items"]] == ["wait-000"]
+
+
+# --- moving a job ---------------------------------------------------------------------------------
+def test_a_waiting_job_is_moved_on_its_page(as_user, nightly):
+    client = as_user("erin")
+    job = Job.objects.get(name="wait-000")
+    page = client.get(f"/jobs/{job.pk}/")
+    assert f'href="{url()}"' in page.content.decode()
+    assert [name for name, _ in page.context["form"].fields["queue"].choices] == [
+        "default",
+        "nightly",
+    ]
+    typed = {"initial-change-queue": "default", "change-queue": "nightly"}
+    typed |= {"initial-change-priority": "0", "change-priority": "0"}
+    moved = client.post(f"/jobs/{job.pk}/change/", typed, follow=True)
+    assert "wait-000 is changed." in plain(moved)
+    after = Job.objects.get(pk=job.pk)
+    assert (after.queue, after.submitted_at) == ("nightly", job.submitted_at)
+    Queue.objects.filter(pk=nightly.pk).update(kinds=["inference"], state="draining")
+    other = Job.objects.get(name="wait-001")
+    refused = client.post(f"/jobs/{other.pk}/change/", typed)
+    assert (refused.status_code, "takes no jobs: it is draining" in plain(refused)) == (422, True)
+    Queue.objects.filter(pk=nightly.pk).update(kinds=[], state="open")
+    Job.objects.filter(pk=other.pk).update(state="RUNNING")
+    late = client.post(f"/jobs/{other.pk}/change/", typed)
+    assert (late.status_code, "of a job that has started only" in plain(late)) == (422, True)
+    assert Job.objects.get(pk=other.pk).queue == "default"
+
+
+def test_who_has_one_queue_is_not_asked_for_another(as_user):
+    job = Job.objects.get(name="wait-000")
+    page = as_user("erin").get(f"/jobs/{job.pk}/")
+    assert "queue" not in page.context["form"].fields
+    assert (
+        'href="/queues/?tenant=vision"' in as_user("erin").get("/tenants/vision/").content.decode()
+    )

@@ -128,7 +128,7 @@ class QueueForm(Fields):
     groups = NamesField(
         label="Groups",
         most=MOST_NAMES,
-        help_text="Of the OpenID provider, with spaces between",
+        help_text="Of Kant, or of the OpenID provider, with spaces between",
         show_hidden_initial=True,
     )
     reason = forms.CharField(
