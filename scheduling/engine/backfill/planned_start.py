@@ -187,14 +187,18 @@ def _quota_at(
         if no is None:
             return -math.inf
         lacks = no.asked - no.allowed
+        given = dict[tuple[str, str, bool], int]()  # back since it was refused
         for at, ended, freed in forecast.ends():
             for model, milli in freed.items():
                 key = (ended.job.tenant, model, not ended.job.preemptible)
-                book.suppose(key[0], model, -milli, non_preemptible=key[2])
-                changed[key] -= milli
+                given[key] = given.get(key, 0) + milli
             # Refused until as much has been given back as is asked beyond what is allowed.
             lacks -= freed.get(no.account.gpu_model, 0)
             if lacks <= 0:
+                for key, milli in given.items():
+                    book.suppose(key[0], key[1], -milli, non_preemptible=key[2])
+                    changed[key] -= milli
+                given.clear()
                 no = book.refusal_of(tenant, asked, non_preemptible=non_preemptible)
                 if no is None:
                     return at

@@ -52,6 +52,8 @@ class Forecast:
         self._ends: list[End] = sorted(
             {(at, name) for name, due in self._due.items() for at in due.values()}
         )
+        # What each end gives back, by GPU model, of jobs that have not changed since.
+        self._freed: dict[str, dict[float, dict[str, int]]] = {}
         # Answers by what they depend on, where that is little; and all of the last question.
         self._seen: dict[object, Nodes] = {}
         self._last: tuple[object, Expected] | None = None
@@ -145,11 +147,19 @@ class Forecast:
         """What is given back when, in order: the job and its GPU-milli by GPU model, whole ones.
         The copy has to follow."""
         for at, name in self._ends:
-            record, freed = self._jobs[name], dict[str, int]()
-            for pod in self._ending(at, name):
-                model, milli = record.pods[pod]
-                freed[model] = freed.get(model, 0) + milli
-            yield at, record, freed
+            record = self._jobs[name]
+            freed = self._freed.get(name)
+            if freed is None:
+                freed = self._freed[name] = self._given_back(record, self._due[name])
+            yield at, record, freed[at]
+
+    def _given_back(self, record: JobRecord, due: Due) -> dict[float, dict[str, int]]:
+        found: dict[float, dict[str, int]] = {}
+        for pod, at in due.items():
+            model, milli = record.pods[pod]
+            freed = found.setdefault(at, {})
+            freed[model] = freed.get(model, 0) + milli
+        return found
 
     def _others(self, nodes: frozenset[str]) -> frozenset[str]:
         """All other nodes of the models."""
@@ -181,6 +191,7 @@ class Forecast:
     def follow(self) -> None:
         """Bring the copy up to date with what is booked."""
         for name in sorted(self._changed):
+            self._freed.pop(name, None)
             for at in set(self._due.pop(name, {}).values()):
                 self._forget(at, name)
             self._copy.release_job(name)
