@@ -60,7 +60,9 @@ def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected 
         )
         statement.rollback()
         if not isinstance(placed, PlacementFailure):
-            return Expected(at, frozenset(p.node for p in placed))
+            # Of several that may end at any moment it is told for the last.
+            late = max((due for _, _, due in ends if due <= now), default=at)
+            return Expected(late if at <= now else at, frozenset(p.node for p in placed))
     return None
 
 
