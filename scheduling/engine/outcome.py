@@ -72,8 +72,8 @@ class Outcome:
         stats = CycleStats(*walked, self.attempts, self.plans, starts, checked, wrong)
         return CycleResult(
             tuple(self.started),
-            tuple(self.quota_reserved),
-            tuple(self.quota_lost),
+            tuple(sorted(self.quota_reserved)),
+            tuple(sorted(self.quota_lost)),
             tuple(self.waiting.values()),
             tuple(self.lost),
             stats,
