@@ -74,13 +74,13 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         # Asked again at once, not when something else happens: victims leave room beside the jobs
         # they make way for, a head that lost its quota, or what it would borrow, frees what was
         # reserved for it, who started on quota that others lent makes it worth reclaiming, and
-        # where it is fair another tenant's jobs come first now.
-        moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
+        # where shares decide other jobs come first now.
+        moved = more and (PreemptionKind.RECLAIM in kinds or state.by_shares)
         again = (state.dirty or moved) and not state.nobody_in_the_way
         # 2.7 Gangs that run grow; what others may think of that is asked at once, too.
         if not again and state.growing and grow(state, out):
             admit_by_quota(state, out)
-            again = bool(kinds) or state.policy.fair_share
+            again = bool(kinds) or state.by_shares
     state.queue.touched.clear()
 
 

@@ -11,6 +11,7 @@ from scheduling.engine.types import (
     Node,
     PodPlacement,
     Policy,
+    Queue,
     Quota,
     Tenant,
 )
@@ -58,6 +59,18 @@ class TenantsChanged:
     quotas: tuple[Quota, ...]
     used_elsewhere: tuple[tuple[str, str, float, float], ...] = ()
     jobs_elsewhere: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesChanged:
+    """All queues of the tenants that have more than a queue of which nothing is said, replacing
+    what was known. `jobs_elsewhere`: (tenant, queue, jobs that run in other clusters and scopes),
+    `held_elsewhere`: (tenant, queue, gpu model, milli that they hold there), counted against the
+    limits of queues."""
+
+    queues: tuple[Queue, ...]
+    jobs_elsewhere: tuple[tuple[str, str, int], ...] = ()
+    held_elsewhere: tuple[tuple[str, str, str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +238,7 @@ Delta = (
     | OtherPodChanged
     | OtherPodRemoved
     | TenantsChanged
+    | QueuesChanged
     | OtherScopesChanged
     | PolicyChanged
     | JobSubmitted

@@ -18,9 +18,11 @@ from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
 from scheduling.engine.queue.job import Expected, JobRecord, order_key
 from scheduling.engine.queue.preemption_delay import Early, preempts_from
+from scheduling.engine.queue.queue_order import QueueOrder
+from scheduling.engine.queue.queues import QueueName, Queues, own_lane
 from scheduling.engine.queue.reservations import Reservations
 from scheduling.engine.queue.standings import Standings
-from scheduling.engine.queue.waiting import Merge, WaitQueue
+from scheduling.engine.queue.waiting import EquivalenceClass, Merge, WaitQueue
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.running.forecast import Forecast
 from scheduling.engine.running.last_look import Look
@@ -49,7 +51,8 @@ class SchedulerState:
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
     held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: those that may
     not preempt yet. `running` are those that have started, `growing` the elastic gangs of them that
-    miss pods, `promised` those whose places are held while others leave them (`leaving`).
+    miss pods, `aside` the jobs of queues that are held with their classes, `promised` those whose
+    places are held while others leave them (`leaving`).
     `queue_reservations`: what the last walk over the queue found closed by blocked jobs. While its
     reason stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
     `told_of_runs`: deltas tell when pods begin to run; else they do at once.
@@ -87,6 +90,10 @@ class SchedulerState:
         self.queue = WaitQueue()
         self.queue_reservations = Reservations()
         self.usage = Usage(of_users=self.policy.fair_users)
+        self.queues = Queues()
+        # Jobs of queues that are held, by class: one hold sets aside thousands at once.
+        self.aside: dict[str, EquivalenceClass] = {}
+        self.aside_of: dict[QueueName, list[EquivalenceClass]] = {}
         self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
         self.preemptible_jobs = PreemptibleIndex(self.cluster, self)
         self.look = Look()
@@ -114,6 +121,8 @@ class SchedulerState:
         """
         waited, since = record.eq_class is not None, record.waits_since
         self.queue.remove(record)
+        if self.aside:
+            self.aside.pop(record.job.id, None)
         if record.left or record.nomination is not None:
             return
         record.waits_since = None
@@ -139,7 +148,8 @@ class SchedulerState:
 
     def _line_up(self, record: JobRecord, now: float) -> None:
         """Let a job that stands in no class wait in that of its like."""
-        user = record.job.user if self.policy.fair_users else ""
+        by_users = self.queues.by_users(record.job, policy=self.policy.fair_users)
+        user = record.job.user if by_users else ""
         self.queue.add(record, self._lane_key(record, now, user), user)
 
     def regroup(self, record: JobRecord, now: float) -> None:
@@ -161,8 +171,11 @@ class SchedulerState:
                 heappush(self._due, (record.not_before, record.job.id))
 
     def kept_back(self, record: JobRecord, now: float) -> bool:
-        """Whether it is held, or its start time or the end of jobs before it is still to come."""
-        return record.held or record.not_before > now or bool(self.waits_for(record))
+        """Whether it or its queue is held, or its start time or the end of jobs before it is still
+        to come."""
+        if record.held or record.not_before > now or self.queues.why_held(record.job) is not None:
+            return True
+        return bool(self.waits_for(record))
 
     def waits_for(self, record: JobRecord) -> list[str]:
         """Jobs and arrays that have to end, or would have had to succeed, before this one may
@@ -205,7 +218,9 @@ class SchedulerState:
 
     def _lane_key(self, record: JobRecord, now: float, user: str) -> Key:
         job = record.job
-        whose = (job.tenant, user) if user else job.tenant
+        whose: object = (job.tenant, user) if user else job.tenant
+        if lane := own_lane(job):
+            whose = (job.tenant, user, lane)
         self._forgive(record, now)
         early = (due := preempts_from(self.policy, record)) > now
         if early:
@@ -288,15 +303,20 @@ class SchedulerState:
         anybody = self.policy.preemption and not self.only_backfilled
         if not self.memo.remembers:
             self._make_anew()
-        elif not (self.dirty or ahead or self.policy.fair_share or anybody):
+        elif not (self.dirty or ahead or self.by_shares or anybody):
             return Merge(sorted((eq_class.jobs[0], eq_class) for eq_class in came if eq_class.jobs))
         self.dirty = False
         self.queue_reservations = self.queue_reservations.next_walk()
         eq_classes = self.queue.ordered
+        if self.queues.ordered:
+            self.queues.capacity = self._capacity()
         if self.policy.fair_share:
             self._drop_lost_turns()
             self.usage.standings = standings = self.standings()
-            return FairOrder([eq_class for _, eq_class in eq_classes], standings, self.turns)
+            found = [eq_class for _, eq_class in eq_classes]
+            return FairOrder(found, standings, self.turns, self.queues, self.jobs)
+        if self.queues.ordered:
+            return QueueOrder([c for _, c in eq_classes], self.queues, self.jobs)
         if self.nobody_in_the_way:
             eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
             self._walked = self.memo.gains
@@ -311,11 +331,16 @@ class SchedulerState:
         self.forecasts.clear()
 
     @property
+    def by_shares(self) -> bool:
+        """Whether the order is another after each start: not that of the jobs alone."""
+        return self.policy.fair_share or bool(self.queues.ordered)
+
+    @property
     def nobody_in_the_way(self) -> bool:
         """Whether no job can take from another during a walk, nor give anything back."""
         policy = self.policy
         best_effort = policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
-        return best_effort and not (policy.preemption or policy.spare_nodes or policy.fair_share)
+        return best_effort and not (policy.preemption or policy.spare_nodes or self.by_shares)
 
     @property
     def takes_turns(self) -> bool:
@@ -337,11 +362,15 @@ class SchedulerState:
 
     def standings(self) -> Standings:
         """How tenants and users stand now by what they hold in all of the cluster."""
-        capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
-        capacity.update(self.gpus_elsewhere)
         half_life_s = self.policy.usage_half_life_s
         book = self.book
-        return Standings(self.usage, book.tenants, book.lineage, capacity, half_life_s)
+        return Standings(self.usage, book.tenants, book.lineage, self._capacity(), half_life_s)
+
+    def _capacity(self) -> Counter[str]:
+        """GPUs by model, in all of the cluster."""
+        capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
+        capacity.update(self.gpus_elsewhere)
+        return capacity
 
     def shares(self) -> Shares:
         """Dominant shares where the policy orders by fairness, else nothing."""
@@ -409,6 +438,7 @@ class SchedulerState:
                 continue
             beyond, non_preemptible = more_of.get(model, 0), not job.preemptible
             self.usage.change(job, model, milli + beyond / BEYOND)
+            self.queues.change(job, model, milli + beyond / BEYOND)
             more = self.book.book(
                 job.id, job.tenant, model, milli, at, non_preemptible=non_preemptible, beyond=beyond
             )
@@ -476,6 +506,7 @@ class SchedulerState:
             if milli:
                 beyond = more_of.get(model, 0)
                 self.usage.change(record.job, model, -milli - beyond / BEYOND)
+                self.queues.change(record.job, model, -milli - beyond / BEYOND)
                 self.book.unbook(record.job.id, model, milli, beyond)
         self.preemptible_jobs.touch(record)
         self.dirty = True
@@ -493,6 +524,8 @@ class SchedulerState:
         self.give_back_all(record)
         self.gone(record)
         self.queue.remove(record)
+        if self.aside:
+            self.aside.pop(record.job.id, None)
         if self.doomed:
             self.doom(record, None)
         del self.jobs[record.job.id]
@@ -581,6 +614,8 @@ class SchedulerState:
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         if job.user != record.job.user:
             job = replace(job, user=record.job.user)  # as whose it is counted
+        if record.pods and job.queue != record.job.queue:
+            job = replace(job, queue=record.job.queue)  # likewise
         self.preemptible_jobs.leave(record)
         record.job, record.key = job, order_key(job, front=front)
         self.preemptible_jobs.touch(record)

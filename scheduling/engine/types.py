@@ -367,6 +367,30 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue of a tenant, for its jobs that name it.
+
+    Among the queues of one tenant those of the higher `rank` go first, of equal ones whose jobs
+    hold less by `weight`. `fifo`: its jobs start in their order whatever the policy says,
+    `fair_users`: of its users who hold less first; neither = as the policy has it. `held`: its
+    waiting jobs are as if they were not there; `why`: who holds it and for what, in words.
+    `max_running`: most jobs of it that may run at once, `max_milli`: most GPU-milli of a GPU model
+    at once; None and no entry = no limit.
+    """
+
+    tenant: str
+    name: str = DEFAULT_QUEUE
+    weight: float = 1.0
+    rank: int = 0
+    fifo: bool = False
+    fair_users: bool = False
+    held: bool = False
+    why: str = ""
+    max_running: int | None = None
+    max_milli: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """Quota of one tenant for one GPU model, in milli-GPU (engine.md, Quota).
 

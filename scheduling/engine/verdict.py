@@ -15,9 +15,11 @@ class Reason(StrEnum):
     EXCEEDS_CAPACITY = "ExceedsCapacity"
     # Will run.
     ON_HOLD = "OnHold"
+    QUEUE_HELD = "QueueHeld"
     WAITING_FOR_VOLUME = "WaitingForVolume"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     BORROW_LIMIT_REACHED = "BorrowLimitReached"
+    QUEUE_LIMIT_REACHED = "QueueLimitReached"
     BEHIND_IN_QUEUE = "BehindInQueue"
     INSUFFICIENT_GPUS = "InsufficientGpus"
     FRAGMENTED_CAPACITY = "FragmentedCapacity"

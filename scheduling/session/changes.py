@@ -13,6 +13,7 @@ from scheduling.engine.deltas import (
     JobSubmitted,
     OtherScopesChanged,
     PolicyChanged,
+    QueuesChanged,
     TenantsChanged,
 )
 from scheduling.engine.shards.division import WHOLE, WIDE
@@ -24,6 +25,7 @@ from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, Transition
 from scheduling.session.memory.news import News
 from scheduling.session.memory.past import half_life_of, past_use
+from scheduling.session.memory.queues import queues
 from scheduling.session.pods.follow import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class Changes:
         self._shards = tuple(shards)
         self._signature: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
+        self.queues = QueuesChanged(())
         self.others = OtherScopesChanged()
         self._looked_back = (0.0, False)  # by which half-life, and whether for users
         self._looked_at = self._counted_at = self._used_at = 0.0
@@ -220,6 +223,7 @@ class Changes:
             if (used, jobs) != (self.tenancy.used_elsewhere, self.tenancy.jobs_elsewhere):
                 self._tell_tenancy()
             else:
+                self._tell_queues()
                 self._tell_others()
 
     def _read_tenancy(self) -> None:
@@ -243,7 +247,14 @@ class Changes:
         self.life.namespaces = load.namespaces(self._namespace)
         self.life.judge_again()
         self.life.out.deltas.append(self.tenancy)
+        self._tell_queues()
         self._tell_others()
+
+    def _tell_queues(self) -> None:
+        told = queues(self.cluster_id, self.scope)
+        if told != self.queues:
+            self.queues = told
+            self.life.out.deltas.append(told)
 
     def _tell_others(self) -> None:
         """What counts for fair share beside the scope."""

@@ -129,7 +129,11 @@ class Borrower:
     def _known(self, state: SchedulerState) -> list[Delta]:
         """Policy, tenants, what others hold and all held, and what the wide scope runs."""
         life = self._changes.life
-        known: list[Delta] = [PolicyChanged(life.policy), self._changes.tenancy]
+        known: list[Delta] = [
+            PolicyChanged(life.policy),
+            self._changes.tenancy,
+            self._changes.queues,
+        ]
         # All nodes are told to be its own.
         known += (OtherScopesChanged(self._changes.others.held), PastUse(state.usage.past))
         known += life.foreign.not_of_kant()

@@ -204,7 +204,7 @@ class Checks:
         """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools, and
         no gang grows in them, whatever its place in the order."""
         policy = self.state.policy
-        if policy.queueing is not QueueingPolicy.STRICT_FIFO or policy.fair_share:
+        if policy.queueing is not QueueingPolicy.STRICT_FIFO or self.state.by_shares:
             return
         if result.preempted:
             return
@@ -229,7 +229,8 @@ class Checks:
 
     def _over_job_limit(self, name: str) -> bool:
         verdict = self.state.jobs[name].verdict
-        return verdict is not None and "max_running" in verdict.evidence
+        at_its_limit = verdict is not None and verdict.reason is Reason.QUEUE_LIMIT_REACHED
+        return at_its_limit or (verdict is not None and "max_running" in verdict.evidence)
 
     def _closed_by_quota(self, record, model: str) -> bool:
         way, book, tenant = self.state.queue_reservations, self.state.book, record.job.tenant

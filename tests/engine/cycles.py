@@ -60,6 +60,7 @@ QUOTAS = st.fixed_dictionaries(
 
 class Cycles(Checks, RuleBasedStateMachine):
     policies = tuple(QueueingPolicy)
+    queue_names = ("default",)  # of those that jobs name, one after the other
 
     def __init__(self, *, leaves: bool = True) -> None:
         super().__init__()
@@ -109,6 +110,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         words += [f"s={declared}"] if declared else []
         words += ["min=1"] if elastic else []
         words += [f"user={'xyz'[self.count % 3]}"]
+        words += [f"queue={self.queue_names[self.count % len(self.queue_names)]}"]
         request = job(f"j{self.count}", tenant, asks, *words, at=self.now)
         self.count += 1
         self.alive[request.id] = request
@@ -350,7 +352,9 @@ class Cycles(Checks, RuleBasedStateMachine):
         users = self.state.usage.users
         assert (users is not None) == self.state.policy.fair_users
         if users is None:
-            assert not any(eq_class.user for eq_class in self.state.queue.eq_classes)
+            split = {n for n, queue in self.state.queues.known.items() if queue.fair_users}
+            for eq_class in self.state.queue.eq_classes:
+                assert not eq_class.user or (eq_class.tenant, eq_class.queue) in split
             return
         held: dict[tuple[tuple[str, str], str], int] = {}
         for record in self.state.jobs.values():
@@ -397,6 +401,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         assert len(standing) == len(set(standing))
         for name, record in self.state.jobs.items():
             parked = record.held or record.not_before > self.now
+            parked |= self.state.queues.why_held(record.job) is not None
             if record.nomination is not None or record.left:
                 assert name not in standing
             elif record.started_at is None:

@@ -6,6 +6,7 @@ One fact a line; jobs are submitted in the order in which they are written:
     quota   a H100 16 shared borrow=4 lend=0 | b H100 8 isolated
     tree    a < dept | b < dept          parents
     tenant  a max_running=2 weight=3     other facts of a tenant
+    queue   a/night rank=1 held=yes      a queue of a tenant, made or changed; a/default is one too
     policy  strict-fifo, backfill_after_s=60
     at 10                                a cycle; what follows happens in it
       + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
@@ -33,6 +34,7 @@ from scheduling.engine.types import (
     Node,
     PodSet,
     Policy,
+    Queue,
     QueueingPolicy,
     Quota,
     QuotaMode,
@@ -143,6 +145,7 @@ def play(text: str) -> World:
     quotas: list[Quota] = []
     parents: dict[str, str] = {}
     facts: dict[str, dict[str, Any]] = {}
+    queues: dict[str, Queue] = {}
     for line in text.strip().splitlines():
         word, _, rest = line.strip().partition(" ")
         rest = rest.strip()
@@ -160,6 +163,13 @@ def play(text: str) -> World:
             pairs = [w.split("=") for w in words]
             facts[name] = {key: _value(value, kinds[key]) for key, value in pairs}
             world.pending.append(_tenants(quotas, parents, facts))
+        elif word == "queue":
+            name, *words = rest.split()
+            kinds = {f.name: str(f.type) for f in dataclasses.fields(Queue)}
+            pairs = [w.split("=") for w in words]
+            told = queues.setdefault(name, Queue(*name.split("/")))
+            queues[name] = dataclasses.replace(told, **{k: _value(v, kinds[k]) for k, v in pairs})
+            world.pending.append(d.QueuesChanged(tuple(queues.values())))
         elif word == "policy":
             world.pending.append(d.PolicyChanged(_policy(rest)))
         elif word == "at":

@@ -11,6 +11,7 @@ from django.utils import timezone
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import Usage
 from scheduling.engine.queue.job import order_key
+from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import QuotaBook
@@ -74,7 +75,7 @@ def as_the_scheduler(jobs, found):
         each.jobs.append(order_key(live.request, front=job.front))
         classes.append(each)
     turns = [str(job.pk) for job in jobs if KEPT_NODES in job.evidence]
-    walk, order = FairOrder(classes, found, turns), []
+    walk, order = FairOrder(classes, found, turns, Queues(), {}), []
     while (each := walk.pop()) is not None:
         order.append(each.jobs.pop(0).job_id)
         walk.push(each)

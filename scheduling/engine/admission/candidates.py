@@ -199,7 +199,8 @@ def candidates(
     """
     eq_class, ask = record.eq_class, ask_of(state, record)
     answered = eq_class is not None and eq_class.refusal is None and quota_stands(state, eq_class)
-    if answered and ask.whole and not (closed or kept):  # static admission was asked the same
+    limited = state.queues.limit_of(record.job) is not None
+    if answered and ask.whole and not (closed or kept or limited):  # static admission was asked so
         way = ask.ways[0]
         return (Candidate(narrowed(record.job, way.models), ask.wish.most, way.gang),)
     return _candidates(state, record, ask, closed, kept)
@@ -246,6 +247,7 @@ def beyond_ways(
             model not in closed
             and (not free or state.pools.unlike(model) or milli <= state.cluster.free_milli(model))
             and book.refusal(tenant, model, milli, kept, non_preemptible=non_preemptible) is None
+            and state.queues.beyond(record.job, {model: milli}) is None
         )
 
     found = (models for models in Search(ask.options, fits) if models not in known)
@@ -260,21 +262,24 @@ def most_by_quota(
     all_of_it: Demand,
     kept: Kept,
 ) -> tuple[int, ...] | None:
-    """The most pods per pod set that quota allows, not fewer than the least; None = none.
+    """The most pods per pod set that quota and the queue allow, not fewer than the least; None =
+    none.
 
     The pod sets of a job that is no gang do not wait for each other.
     """
     non_preemptible = not job.preemptible
-    if state.book.refusal_of(job.tenant, all_of_it, kept, non_preemptible=non_preemptible) is None:
+
+    def may_hold(asked: Demand) -> bool:
+        no = state.book.refusal_of(job.tenant, asked, kept, non_preemptible=non_preemptible)
+        return no is None and state.queues.beyond(job, asked) is None
+
+    if may_hold(all_of_it):
         return wish.most
     if wish.least == wish.most:
         return None
 
     def allowed(counts: tuple[int, ...]) -> bool:
-        asked = demand_of(job, models, counts, state.pools)
-        return (
-            state.book.refusal_of(job.tenant, asked, kept, non_preemptible=non_preemptible) is None
-        )
+        return may_hold(demand_of(job, models, counts, state.pools))
 
     if not allowed(wish.least):
         return None

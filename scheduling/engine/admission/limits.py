@@ -1,19 +1,26 @@
-"""Limits that are no quota: jobs of a tenant that may run at once, and the run time of a job."""
+"""Limits that are no quota: jobs of a tenant that may run at once, jobs and GPUs of a queue, and
+the run time of a job."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from scheduling.engine.admission.candidates import ask_of
 from scheduling.engine.decisions import RunLimit
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.queues import Beyond
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.verdict import Reason, Verdict, counted
+from scheduling.engine.types import MILLI, JobRequest, Queue
+from scheduling.engine.verdict import Reason, Verdict, counted, gpus
+
+_OTHER_QUEUE = ("move the job to another queue", "raise the limit of the queue")
 
 
 def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
-    """Why the tenant may start no further job now; more pods of a started job are no new job."""
+    """Why the tenant or the queue may start no further job now; more pods of a started job are no
+    new job. Why the queue may hold in no way what the job asks for."""
     for name, runs, most in _reached(state, record):
         return Verdict(
             Reason.WAITING_FOR_QUOTA,
@@ -21,7 +28,74 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
             {"tenant": name, "running": runs, "max_running": most},
             ("wait until jobs of the tenant end", "raise the tenant's limit"),
         )
-    return None
+    return over_queue_limit(state, record)
+
+
+def over_queue_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
+    """The same of a limit of its queue."""
+    queue = state.queues.limit_of(record.job)
+    if queue is None:
+        return None
+    most = queue.max_running
+    if most is not None and record.started_at is None:
+        runs = _running_of(state, queue)
+        if runs >= most:
+            return Verdict(
+                Reason.QUEUE_LIMIT_REACHED,
+                f"Queue {queue.name} of tenant {queue.tenant} runs "
+                f"{counted(runs, 'job', 'jobs')} and may run {most} at once.",
+                {
+                    "tenant": queue.tenant,
+                    "queue": queue.name,
+                    "running": runs,
+                    "max_running": most,
+                },
+                ("wait until jobs of the queue end", *_OTHER_QUEUE),
+            )
+    no = _beyond(state, record) if queue.max_milli else None
+    return None if no is None else queue_is_full(record.job, no)
+
+
+def queue_is_full(job: JobRequest, no: Beyond) -> Verdict:
+    """The reason of a job that asks for more GPUs than its queue may hold."""
+    return Verdict(
+        Reason.QUEUE_LIMIT_REACHED,
+        f"Queue {job.queue} of tenant {job.tenant} holds {no.used / MILLI:g} of the "
+        f"{gpus(no.most, no.model)} that it may hold at once; {no.asked / MILLI:g} more are asked "
+        "for.",
+        {
+            "tenant": job.tenant,
+            "queue": job.queue,
+            "gpu_model": no.model,
+            "asked": no.asked / MILLI,
+            "used": no.used / MILLI,
+            "max_gpus": no.most / MILLI,
+        },
+        ("wait until jobs of the queue end", "make the job smaller", *_OTHER_QUEUE),
+    )
+
+
+def _beyond(state: SchedulerState, record: JobRecord) -> Beyond | None:
+    """What keeps the job from its first start, where each of its starts is too much for its
+    queue."""
+    ask = ask_of(state, record)
+    found: Beyond | None = None
+    for way in ask.ways if not ask.beyond else ():
+        for start in way.starts:
+            no = state.queues.beyond(record.job, start)
+            if no is None:
+                return None
+            found = found or no
+    return found
+
+
+def _running_of(state: SchedulerState, queue: Queue) -> int:
+    """Jobs of the queue that run or are about to, here and elsewhere."""
+    runs = state.queues.runs_elsewhere(queue)
+    for records in (state.running, state.promised):
+        for record in records.values():
+            runs += record.job.queue == queue.name and record.job.tenant == queue.tenant
+    return runs
 
 
 def jobs_to_stop(state: SchedulerState, record: JobRecord) -> dict[str, int]:

@@ -64,7 +64,8 @@ def _mark(record: JobRecord, passes: bool, out: Outcome) -> None:
 
 
 def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
-    """A job that may not be attempted now: on hold, after others, or before its time."""
+    """A job that may not be attempted now: it or its queue is on hold, it is after others, or
+    before its time."""
     if record.started_at is None:
         _mark(record, False, out)
     by = state.doomed_by(record)
@@ -81,6 +82,10 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
         text = f"The job waits until {counted(jobs, 'other job has', 'other jobs have')} ended."
         numbers: dict[str, int | float | str] = {"jobs": jobs, "after": before[0]}
         tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)
+        return
+    held = state.queues.why_held(record.job)
+    if held is not None:
+        tell(record, held, out)
         return
     tell(
         record,

@@ -87,7 +87,7 @@ def _in_front(
     """Those before the jobs of the class, which may have been put off meanwhile; the first of them
     is before the others, too. Where it is fair the order was another when they were asked."""
     mine = first.job.id
-    if state.policy.fair_share:
+    if state.by_shares:
         return [head for head in heads if again or head.job_id != mine]
     key = first.key
     return [h for h in heads if state.jobs[h.job_id].key < key or (again and h.job_id == mine)]

@@ -192,8 +192,7 @@ class Blocking:
             and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
             # Where it is fair, an older job may be behind; it was never backfilled past a younger.
             and not (
-                state.policy.fair_share
-                and any(state.jobs[ahead].key > record.key for ahead in closers)
+                state.by_shares and any(state.jobs[ahead].key > record.key for ahead in closers)
             )
         )
 
@@ -245,13 +244,16 @@ class Blocking:
             return
         verdict = self._reason(eq_class, terms, wanted)
         rest = verdict
-        capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
+        # No GPU would help it: it is in nobody's way.
+        by_queue = verdict.reason is Reason.QUEUE_LIMIT_REACHED
+        capped = by_queue or "max_running" in verdict.evidence
         reach = within_reach(state, record)
         if not reach and not verdict.will_never_run:
             verdict = rest = with_what_it_lacks(state, record, verdict)
         may_close = bool(reach) and not capped and not verdict.will_never_run
         if self._policy is QueueingPolicy.BACKFILL and not verdict.will_never_run and reach:
-            planned = (capped or eq_class.refusal is not None) and self._plan(record, reach)
+            waits = capped or eq_class.refusal is not None
+            planned = waits and not by_queue and self._plan(record, reach)
             may_close = may_close and not planned
             if planned and not capped:
                 self._overdue(record)

@@ -120,6 +120,8 @@ def settle(
     record = state.jobs[eq_class.head]
     if record.pods or record.ended or record.leaving:
         return  # what it asks for changes by itself
+    if state.queues.limit_of(record.job) is not None:
+        return  # what the queue may hold more changes with every pod of it
     ask, plans = ask_of(state, record), None
     since, until = record.blocked_since, now + state.refresh_s
     due = math.inf if since is None else since + state.policy.backfill_after_s

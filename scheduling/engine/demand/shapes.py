@@ -23,7 +23,7 @@ MAX_CHOICES = 64
 # What tells jobs apart without mattering to whether they fit.
 _NOT_SHAPE = {
     "id", "tenant", "submitted_at", "priority", "declared_s", "after", "after_ok",
-    "array", "run_limit_s", "user",
+    "array", "run_limit_s", "user", "queue",
 }  # fmt: skip
 _shape = attrgetter(*(f.name for f in fields(JobRequest) if f.name not in _NOT_SHAPE))
 

@@ -8,6 +8,7 @@ from scheduling.engine.admission.limits import watch_run_limit
 from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.lifecycle.policy_change import follow
+from scheduling.engine.lifecycle.queue_change import take_over
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord, order_key
 from scheduling.engine.queue.preemption_delay import delay_of
@@ -65,6 +66,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.preemptible_jobs.forget()
                 state.queue.plan_anew()
                 _tell_anew(state)
+        case d.QueuesChanged():
+            take_over(state, delta, out.now)
         case d.OtherScopesChanged(held, gpus):
             state.usage.change_elsewhere(held)
             state.gpus_elsewhere = dict(gpus)

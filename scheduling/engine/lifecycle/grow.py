@@ -75,7 +75,8 @@ def grow(state: SchedulerState, out: Outcome) -> bool:
 def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     """Place what fits now of a gang's missing pods. What failed is not tried again before the
     cluster or the quota books give more, or the jobs that wait leave more."""
-    if record.job.id not in state.growing or record.held:
+    held = record.held or state.queues.why_held(record.job) is not None
+    if held or record.job.id not in state.growing:
         return False
     if record.not_before > out.now:
         stays(record, BACKING_OFF, partial(backs_off, record), out)

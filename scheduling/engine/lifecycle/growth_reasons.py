@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from scheduling.engine.admission.candidates import Candidate, quota_verdict
 from scheduling.engine.admission.counts import only_spares
+from scheduling.engine.admission.limits import queue_is_full
 from scheduling.engine.admission.start import SPARES_ONLY
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.demand.requested import Demand
@@ -22,7 +23,9 @@ from scheduling.engine.verdict import Reason, Verdict, gpus
 
 BACKING_OFF = frozenset({Reason.BACKING_OFF})
 BEHIND = frozenset({Reason.BEHIND_IN_QUEUE})
-BY_QUOTA = frozenset({Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED})
+BY_QUOTA = frozenset(
+    {Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED, Reason.QUEUE_LIMIT_REACHED}
+)
 NO_ROOM = frozenset(
     {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
 )
@@ -61,10 +64,14 @@ def behind(state: SchedulerState, tenant: str, wanted: Sequence[str]) -> Verdict
 
 
 def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept) -> Verdict:
-    """Quota allows none of the missing pods."""
+    """Quota, or its queue, allows none of the missing pods."""
     refusal = state.book.refusal_of(job.tenant, missing, kept, non_preemptible=not job.preemptible)
-    assert refusal is not None
-    verdict = quota_verdict(state.book, job.tenant, refusal)
+    if refusal is not None:
+        verdict = quota_verdict(state.book, job.tenant, refusal)
+    else:
+        no = state.queues.beyond(job, missing)
+        assert no is not None
+        verdict = queue_is_full(job, no)
     return Verdict(verdict.reason, verdict.summary, verdict.evidence)
 
 

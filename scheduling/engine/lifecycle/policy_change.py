@@ -1,7 +1,11 @@
 """A policy that is switched while jobs wait and run: nobody loses a place."""
 
+from collections.abc import Iterable
+
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
+from scheduling.engine.lifecycle.held_queues import scatter
 from scheduling.engine.queue.fair_share import Held
+from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import delay_of
 from scheduling.engine.state import SchedulerState, judging
 from scheduling.engine.types import BEYOND, Policy, PreemptionKind
@@ -21,7 +25,8 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         for record in list(state.jobs.values()):
             record.job = kept_off_gpus(record.job, policy.cpu_jobs_on_gpu_nodes)
     if by_users or by_waits or elsewhere:
-        _regroup(state, now)
+        regroup(state, state.jobs.values(), now)
+        scatter(state)
     for record in list(state.turns.values()):
         state.drop_turn(record)
     state.preemptible_jobs.forget()
@@ -45,8 +50,8 @@ def _count_users(state: SchedulerState, now: float) -> None:
         users.change(user, model, elsewhere)
 
 
-def _regroup(state: SchedulerState, now: float) -> None:
+def regroup(state: SchedulerState, records: Iterable[JobRecord], now: float) -> None:
     """Let jobs wait in other classes, as others are their like now."""
-    for record in state.jobs.values():
+    for record in records:
         if record.eq_class is not None:
             state.regroup(record, now)

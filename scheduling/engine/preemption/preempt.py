@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import Candidate, ask_of, assess
-from scheduling.engine.admission.limits import jobs_to_stop, over_job_limit
+from scheduling.engine.admission.limits import jobs_to_stop, over_job_limit, over_queue_limit
 from scheduling.engine.admission.out_of_service import within_reach
 from scheduling.engine.admission.start import book, nomination
 from scheduling.engine.decisions import Alternative, Preempted
@@ -108,6 +108,8 @@ def try_to_preempt(
         return False
     if state.only_backfilled and over_job_limit(state, record) is not None:
         return False  # nothing was backfilled past it
+    if over_queue_limit(state, record) is not None:
+        return False  # nobody's place would help it
     if state.memo.recall(_UNPLANNED, eq_class, as_of) is not None:
         return False
     record.no_plan = NoPlan()
@@ -198,6 +200,8 @@ def _plan_for(
         return None
     borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
     if kept and book.wants(job.tenant, asked, kept):
+        return None
+    if state.queues.beyond(job, asked) is not None:
         return None
     claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, early=False)
     only, just_started = state.only_backfilled, out.just_started

@@ -1,16 +1,19 @@
 """The order of fair share: whose turn it is, asked anew after each start.
 
 Among equal priorities the tree of tenants is descended by the smallest share at each level, then
-the users of the tenant; a job stands in its tenant as in the order without shares. Branches lie in
+the users of the tenant; a job stands in its tenant as in the order without shares, or by its queue
+where the tenant has several (queue_order.py). Branches lie in
 heaps by a lower bound of their keys: a start makes shares larger only along its own path, so a
 branch is looked at again when it comes first, and a start costs the depth of the tree, not its
 width. Where a share becomes smaller all is set up again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush, heapreplace
 
-from scheduling.engine.queue.job import OrderKey
+from scheduling.engine.queue.job import JobRecord, OrderKey
+from scheduling.engine.queue.queue_order import Line
+from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standing, Standings
 from scheduling.engine.queue.waiting import EquivalenceClass, Merge
 
@@ -25,7 +28,8 @@ class _Branch:
     def __init__(self, standing: Standing | None, filled: int) -> None:
         self.standing = standing
         self.filler: _Key = (0.0,) * filled
-        self.heap: list[tuple[_Key, int, EquivalenceClass | _Branch]] = []
+        self.heap: list[tuple[_Key, int, EquivalenceClass | _Branch | Line]] = []
+        self.line: Line | None = None  # of a tenant whose jobs stand by their queues
         self.below: dict[object, _Branch] = {}
         self.known: _Key | None = None  # its key in the heap above, no larger than what it is now
 
@@ -37,6 +41,8 @@ class _Branch:
             if isinstance(item, _Branch):
                 key = item.key()
                 item.known = key
+            elif isinstance(item, Line):
+                key = _key_of(item)
             else:
                 key = (item.jobs[0],) if item.jobs else None
             if key is None:
@@ -52,7 +58,7 @@ class _Branch:
         """All that are left, some of them more than once."""
         found: list[EquivalenceClass] = []
         for _, _, item in self.heap:
-            if isinstance(item, _Branch):
+            if isinstance(item, _Branch | Line):
                 found += item.eq_classes()
             else:
                 found.append(item)
@@ -61,10 +67,16 @@ class _Branch:
     def take(self) -> EquivalenceClass:
         """Remove the first class; `key` has been asked."""
         _, _, item = self.heap[0]
-        if isinstance(item, _Branch):
+        if isinstance(item, _Branch | Line):
             return item.take()
         heappop(self.heap)
         return item
+
+
+def _key_of(line: Line) -> _Key | None:
+    """The key of the first class of a line, among those of other tenants."""
+    first = line.first()
+    return None if first is None else (*line.levels, first.jobs[0])
 
 
 class FairOrder(Merge):
@@ -72,9 +84,16 @@ class FairOrder(Merge):
     priority."""
 
     def __init__(
-        self, eq_classes: Iterable[EquivalenceClass], standings: Standings, turns: Iterable[str]
+        self,
+        eq_classes: Iterable[EquivalenceClass],
+        standings: Standings,
+        turns: Iterable[str],
+        queues: Queues,
+        jobs: Mapping[str, JobRecord],
     ) -> None:
         super().__init__(())
+        self._queues = queues
+        self._jobs = jobs
         self._standings = standings
         self._turns = frozenset(turns)
         self._lowered = standings.lowered
@@ -158,7 +177,10 @@ class FairOrder(Merge):
                 at.below[standing] = below
             at = below
             passed.append(at)
-        heappush(at.heap, ((key,), self._number, eq_class))
+        if eq_class.tenant in self._queues.ordered:
+            self._line_up(at, eq_class)
+        else:
+            heappush(at.heap, ((key,), self._number, eq_class))
         for above, branch in zip(passed[-2::-1], passed[:0:-1], strict=True):
             now = branch.key()
             assert now is not None
@@ -168,11 +190,24 @@ class FairOrder(Merge):
             self._number += 1
             heappush(above.heap, (now, self._number, branch))
 
+    def _line_up(self, at: _Branch, eq_class: EquivalenceClass) -> None:
+        """Let a class stand in the line of its tenant, the only item of its branch."""
+        line, by_users = at.line, self._standings.of_users
+        if line is None:
+            levels = (0.0,) if by_users else ()
+            line = at.line = Line(
+                eq_class.tenant, self._queues, self._jobs, by_users=by_users, levels=levels
+            )
+        line.push(eq_class)
+        key = _key_of(line)
+        assert key is not None
+        heappush(at.heap, (key, self._number, line))
+
     def _path(self, eq_class: EquivalenceClass) -> list[Standing]:
         path = self._paths.get(eq_class.tenant)
         if path is None:
             path = self._paths[eq_class.tenant] = self._standings.path(eq_class.tenant)
-        if not self._standings.of_users:
+        if not self._standings.of_users or eq_class.tenant in self._queues.ordered:
             return path
         return [*path, self._standings.of(eq_class.tenant, eq_class.user)]
 

@@ -16,6 +16,7 @@ from scheduling.engine.demand.shapes import Key
 from scheduling.engine.memo import SETTLED, UNPLANNED, WOULD_START, Found, Memo
 from scheduling.engine.queue.job import JobRecord, OrderKey
 from scheduling.engine.quota.book import Refusal
+from scheduling.engine.types import DEFAULT_QUEUE
 from scheduling.engine.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ MAX_EMPTY = 1_000
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
-    `user`: of this user alone, where the policy tells the users of a tenant apart.
+    `user`: of this user alone, where the policy, or the queue, tells users apart. `queue`: all of
+    them are of this queue of the tenant.
 
     `never` and `refusal` by quota are its static verdicts as last assessed, `failure` the reason of
     its last failed placement; `found` is what the memo knows of it. `admitted_at`: when a refusal
@@ -40,6 +42,7 @@ class EquivalenceClass:
     key: Key
     tenant: str
     user: str = ""
+    queue: str = DEFAULT_QUEUE
     jobs: list[OrderKey] = field(default_factory=list)
     never: Verdict | None = None
     refusal: Refusal | None = None
@@ -92,7 +95,8 @@ class WaitQueue:
         """Put a job into the class of its shape; it stays where its order key says."""
         eq_class = self._by_key.get(key)
         if eq_class is None:
-            eq_class = self._by_key[key] = EquivalenceClass(key, record.job.tenant, user)
+            job = record.job
+            eq_class = self._by_key[key] = EquivalenceClass(key, job.tenant, user, job.queue)
         if not eq_class.jobs:
             self._empty.pop(eq_class, None)
             self.eq_classes[eq_class] = None
@@ -124,6 +128,28 @@ class WaitQueue:
         elif not at:
             insort(self.ordered, (eq_class.jobs[0], eq_class))
         record.eq_class = None
+
+    def set_aside(self, eq_class: EquivalenceClass) -> None:
+        """Take a class with all its jobs out of the queue; it keeps them."""
+        self.ordered.pop(bisect_left(self.ordered, (eq_class.jobs[0],)))
+        del self.eq_classes[eq_class], self._by_key[eq_class.key]
+        self.touched.pop(eq_class, None)
+        eq_class.reserved = eq_class.told_reserved = False
+        eq_class.fresh.clear()
+
+    def bring_back(self, eq_class: EquivalenceClass, jobs: list[OrderKey]) -> None:
+        """Let a class that was set aside wait again, with these of its jobs. Nothing that was found
+        out about it stands."""
+        known = self._by_key.get(eq_class.key)
+        if known is not None:  # it has no jobs, as those of its queue do not wait
+            self._drop(known)
+        self._by_key[eq_class.key] = eq_class
+        eq_class.jobs = jobs
+        eq_class.fresh = {key.job_id for key in jobs}
+        eq_class.rest = None
+        eq_class.found.clear()
+        self.eq_classes[eq_class] = self.touched[eq_class] = None
+        insort(self.ordered, (jobs[0], eq_class))
 
     def _keep(self, eq_class: EquivalenceClass) -> None:
         """What was found out about the shape holds for its next job, not what its jobs were told;

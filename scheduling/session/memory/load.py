@@ -37,6 +37,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policy.document import to_policy
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
 from tenants import selectors
+from tenants.models import Queue as QueueRow
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
@@ -296,13 +297,15 @@ def versions(cluster_id: int, scope: str) -> dict[str, int]:
 
 
 def signature(cluster_id: int) -> tuple[Any, ...]:
-    """Changes whenever a tenant, a quota or the policy of the cluster does, or how it is reached,
-    which comes last."""
+    """Changes whenever a tenant, a queue, a quota or the policy of the cluster does, or how it is
+    reached, which comes last."""
     tenants = TenantRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
     quotas = QuotaRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
+    queues = QueueRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
     policy = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("version").first()
     cluster = Cluster.objects.filter(id=cluster_id).first()
-    return (*tenants.values(), *quotas.values(), policy, cluster and reached_by(cluster))
+    counts = (*tenants.values(), *quotas.values(), *queues.values())
+    return (*counts, policy, cluster and reached_by(cluster))
 
 
 def reached_by(cluster: Cluster) -> tuple[object, ...]:

@@ -1,0 +1,82 @@
+"""Holding a queue and releasing it: thousands of waiting jobs at once, class by class.
+
+While their queue is held, jobs stand in no class, like those that are held themselves. Their class
+is set aside with them, so that a release need not find out for each of them which are its like. A
+job that something happens to meanwhile leaves its class (`SchedulerState.enqueue`).
+"""
+
+from scheduling.engine.memo import IN_VAIN
+from scheduling.engine.queue.queues import QueueName
+from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.state import SchedulerState
+
+
+def hold(state: SchedulerState, name: QueueName, now: float) -> None:
+    """Take the waiting jobs of a queue, which is held by now, out of everybody's way."""
+    mine = [c for c in state.queue.eq_classes if (c.tenant, c.queue) == name]
+    found = state.aside_of.setdefault(name, [])
+    for eq_class in mine:
+        state.queue.set_aside(eq_class)
+        found.append(eq_class)
+        for key in eq_class.jobs:
+            record = state.jobs[key.job_id]
+            record.eq_class = record.waits_since = None
+            state.aside[key.job_id] = eq_class
+            state.parked.append(key.job_id)
+            if record.turn is not None:
+                state.drop_turn(record)
+    for record in list(state.promised.values()):
+        if (record.job.tenant, record.job.queue) == name and record.started_at is None:
+            state.drop_promise(record, now)
+
+
+def tell_anew(state: SchedulerState, name: QueueName) -> None:
+    """Tell the waiting jobs of a held queue why it is held by now."""
+    for record in state.jobs.values():
+        if _waits_in(record.job.tenant, record.job.queue, name) and record.started_at is None:
+            record.verdict = None
+            state.parked.append(record.job.id)
+
+
+def release(state: SchedulerState, name: QueueName, now: float) -> None:
+    """Let the jobs of a queue wait where they belong."""
+    for eq_class in state.aside_of.pop(name, ()):
+        jobs = [key for key in eq_class.jobs if state.aside.get(key.job_id) is eq_class]
+        for key in jobs:
+            del state.aside[key.job_id]
+        if not jobs:
+            continue
+        if not _goes_on(eq_class):
+            for key in jobs:
+                state.enqueue(state.jobs[key.job_id], now)
+            continue
+        state.queue.bring_back(eq_class, jobs)
+        for key in jobs:
+            record = state.jobs[key.job_id]
+            record.eq_class = eq_class
+            record.queued_at = record.waits_since = now
+            if record.found:
+                state.memo.forget_all(IN_VAIN, record)
+            if state.doomed:
+                state.doom(record, None)
+    for record in list(state.jobs.values()):
+        if _waits_in(record.job.tenant, record.job.queue, name) and record.eq_class is None:
+            runs = record.started_at is not None and record.job.gang
+            if not (runs or record.left or record.nomination is not None):
+                state.enqueue(record, now)
+
+
+def scatter(state: SchedulerState) -> None:
+    """Jobs of held queues have other likes by now; each looks for its own when it is released."""
+    state.aside.clear()
+    state.aside_of.clear()
+
+
+def _goes_on(eq_class: EquivalenceClass) -> bool:
+    """Whether the jobs of the class are each other's like for as long as they are what they are:
+    not where it is one job's own, or depends on how long they have waited."""
+    return len(eq_class.key) == 2 and isinstance(eq_class.key[1], tuple)
+
+
+def _waits_in(tenant: str, queue: str, name: QueueName) -> bool:
+    return queue == name[1] and tenant == name[0]

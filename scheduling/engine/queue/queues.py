@@ -1,0 +1,169 @@
+"""Queues of tenants: which of them goes first, which is held, and what each may hold.
+
+A queue has an order, shares and limits, and no quota: that stays with its tenant. Only tenants of
+which a queue is told cost anything here.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from scheduling.engine.deltas import QueuesChanged
+from scheduling.engine.native import mypyc_attr
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, NOISE, JobRequest, Queue
+from scheduling.engine.verdict import Reason, Verdict
+
+QueueName = tuple[str, str]  # tenant, queue of it
+QueueUser = tuple[str, str, str]  # tenant, queue, user of it
+
+DIGITS: Final = 12  # of shares; the order in which floats were added up tells nobody apart
+SMALLEST_WEIGHT: Final = 1e-9
+
+
+class Beyond(NamedTuple):
+    """A queue may hold `most` milli of a GPU model; `asked` more are too many beside what it
+    has `used`."""
+
+    model: str
+    asked: int
+    used: float
+    most: int
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
+class Queues:
+    """The queues that are told of, and what their jobs hold.
+
+    `held`: why the waiting jobs of a queue are as if they were not there. `ordered`: tenants whose
+    jobs stand by their queues: those with several, or with one that has an order of its own.
+    """
+
+    def __init__(self) -> None:
+        self.told = QueuesChanged(())
+        self.known: dict[QueueName, Queue] = {}
+        self.held: dict[QueueName, Verdict] = {}
+        self.limited: dict[QueueName, Queue] = {}
+        self.ordered: frozenset[str] = frozenset()
+        self.tenants: frozenset[str] = frozenset()
+        self.capacity: dict[str, int] = {}  # GPUs by model, all of them, as of the last walk
+        self._holds: dict[QueueName, dict[str, float]] = {}  # GPU-milli by model
+        self._users: dict[QueueUser, dict[str, float]] = {}
+        self._elsewhere: dict[QueueName, dict[str, float]] = {}
+        self._runs_elsewhere: dict[QueueName, int] = {}
+
+    def replace(
+        self, told: QueuesChanged, held_now: Iterable[tuple[JobRequest, str, float]]
+    ) -> None:
+        """Take over what is told. `held_now`: (job, GPU model, milli) of all that is held."""
+        self.told = told
+        self.known = {(q.tenant, q.name): q for q in told.queues}
+        self.held = {name: _held(q) for name, q in self.known.items() if q.held}
+        self.limited = {
+            name: q for name, q in self.known.items() if q.max_running is not None or q.max_milli
+        }
+        names: dict[str, int] = {}
+        for q in told.queues:
+            # One with an order of its own is as good as two.
+            names[q.tenant] = names.get(q.tenant, 0) + (2 if q.fifo or q.fair_users else 1)
+        self.tenants = frozenset(names)
+        self.ordered = frozenset([tenant for tenant, number in names.items() if number > 1])
+        self._elsewhere, self._runs_elsewhere = {}, {}
+        for tenant, queue, model, milli in told.held_elsewhere:
+            self._elsewhere.setdefault((tenant, queue), {})[model] = milli
+        for tenant, queue, jobs in told.jobs_elsewhere:
+            self._runs_elsewhere[tenant, queue] = jobs
+        self._holds, self._users = {}, {}
+        for job, model, milli in held_now:
+            self.change(job, model, milli)
+
+    def change(self, job: JobRequest, model: str, milli: float) -> None:
+        """Places of a job were given to it, or given back."""
+        if job.tenant not in self.tenants:
+            return
+        holds = self._holds.setdefault((job.tenant, job.queue), {})
+        holds[model] = holds.get(model, 0.0) + milli
+        by_user = self._users.setdefault((job.tenant, job.queue, job.user), {})
+        by_user[model] = by_user.get(model, 0.0) + milli
+
+    def of(self, job: JobRequest) -> Queue | None:
+        """What is told of the queue of a job."""
+        return self.known.get((job.tenant, job.queue)) if self.known else None
+
+    def why_held(self, job: JobRequest) -> Verdict | None:
+        """Why jobs of its queue do not start; None = they may."""
+        return self.held.get((job.tenant, job.queue)) if self.held else None
+
+    def by_users(self, job: JobRequest, *, policy: bool) -> bool:
+        """Whether the users of its queue are told apart; `policy`: whether those of tenants are."""
+        queue = self.of(job)
+        return policy or (queue is not None and queue.fair_users)
+
+    # --- order ----------------------------------------------------------------------------------
+    def fair_users(self, tenant: str, queue: str, *, policy: bool) -> bool:
+        """Whether jobs of the queue are in the order of their users' shares."""
+        known = self.known.get((tenant, queue))
+        return policy if known is None else known.fair_users or (policy and not known.fifo)
+
+    def standing(self, job: JobRequest) -> tuple[float, float]:
+        """By which queues of a tenant are ordered, of which these are the next jobs: the smaller
+        goes first. Half of the job counts, so that shares are met on average: who holds less than
+        its part by less than half a job is as near to it as who holds more by as much."""
+        name = (job.tenant, job.queue)
+        known = self.known.get(name)
+        rank, weight = (0, 1.0) if known is None else (known.rank, known.weight)
+        holds = dict(self._holds.get(name, {}))
+        for s in job.pod_sets:
+            model = s.gpu_models[0] if s.gpu_models else next(iter(self.capacity), "")
+            holds[model] = holds.get(model, 0.0) + s.count * s.milli_per_pod / 2
+        share = self._share(holds) / max(weight, SMALLEST_WEIGHT)
+        return -float(rank), round(share, DIGITS)
+
+    def user_share(self, tenant: str, queue: str, user: str) -> float:
+        """The dominant share of what a user holds by jobs of the queue."""
+        return round(self._share(self._users.get((tenant, queue, user))), DIGITS)
+
+    def _share(self, holds: Mapping[str, float] | None) -> float:
+        most = 0.0
+        for model, milli in holds.items() if holds else ():
+            capacity = self.capacity.get(model, 0)
+            if capacity:
+                most = max(most, milli / (capacity * MILLI))
+        return most
+
+    # --- limits ---------------------------------------------------------------------------------
+    def limit_of(self, job: JobRequest) -> Queue | None:
+        """The queue of a job, where it has a limit."""
+        return self.limited.get((job.tenant, job.queue)) if self.limited else None
+
+    def runs_elsewhere(self, queue: Queue) -> int:
+        return self._runs_elsewhere.get((queue.tenant, queue.name), 0)
+
+    def beyond(self, job: JobRequest, demand: Mapping[str, int]) -> Beyond | None:
+        """What of a demand, GPU-milli by model, is more than the queue of the job may hold."""
+        queue = self.limit_of(job)
+        if queue is None or not queue.max_milli:
+            return None
+        name = (queue.tenant, queue.name)
+        holds, elsewhere = self._holds.get(name, {}), self._elsewhere.get(name, {})
+        for model, asked in demand.items():
+            most = queue.max_milli.get(model)
+            if most is None or not asked:
+                continue
+            used = holds.get(model, 0.0) + elsewhere.get(model, 0.0)
+            if used + asked > most + NOISE:
+                return Beyond(model, asked, used, most)
+        return None
+
+
+def _held(queue: Queue) -> Verdict:
+    why = f": {queue.why}" if queue.why else "."
+    return Verdict(
+        Reason.QUEUE_HELD,
+        f"Queue {queue.name} of tenant {queue.tenant} is on hold{why}",
+        {"tenant": queue.tenant, "queue": queue.name},
+        ("release the queue", "move the job to another queue"),
+    )
+
+
+def own_lane(job: JobRequest) -> str:
+    """What tells the classes of its queue from those of others of its tenant."""
+    return "" if job.queue == DEFAULT_QUEUE else job.queue

@@ -1,0 +1,89 @@
+"""Rows of queues into the engine's nouns."""
+
+from collections.abc import Iterable
+
+from django.db.models import Count, Q, Sum
+
+from scheduling.engine.deltas import QueuesChanged
+from scheduling.engine.states import HOLDING
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, Queue
+from scheduling.models import Job, Placement
+from scheduling.models.held import HELD
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.models import Queue as QueueRow
+from tenants.models import QueueOrder, QueueState
+
+
+def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
+    """The queues of tenants that have more than a plain one, and what their jobs hold outside of
+    the scope, where a limit counts it; None = of the whole cluster."""
+    by_tenant: dict[str, list[QueueRow]] = {}
+    for row in QueueRow.objects.select_related("tenant").order_by("tenant_id", "name"):
+        by_tenant.setdefault(row.tenant.name, []).append(row)
+    found = [
+        _queue(tenant, row)
+        for tenant, rows in by_tenant.items()
+        if len(rows) > 1 or not _is_plain(rows[0])
+        for row in rows
+    ]
+    limited = {(q.tenant, q.name) for q in found if q.max_running is not None or q.max_milli}
+    if not limited:
+        return QueuesChanged(tuple(found))
+    own = Q(cluster_id=cluster_id) & (Q() if scope is None else Q(scope=scope))
+    return QueuesChanged(
+        tuple(found), _jobs_elsewhere(own, limited), _held_elsewhere(cluster_id, scope, limited)
+    )
+
+
+def _is_plain(row: QueueRow) -> bool:
+    """Whether the only queue of a tenant says nothing that matters to its order."""
+    held, limited = row.state == QueueState.HELD, row.max_running is not None or row.max_gpus
+    return row.name == DEFAULT_QUEUE and not (held or limited or row.order)
+
+
+def _queue(tenant: str, row: QueueRow) -> Queue:
+    held = row.state == QueueState.HELD
+    return Queue(
+        tenant,
+        row.name,
+        weight=row.weight,
+        rank=row.rank,
+        fifo=row.order == QueueOrder.FIFO,
+        fair_users=row.order == QueueOrder.FAIR_USERS,
+        held=held,
+        why=_why(row) if held else "",
+        max_running=row.max_running,
+        max_milli={model: gpus * MILLI for model, gpus in row.max_gpus.items()},
+    )
+
+
+def _why(row: QueueRow) -> str:
+    """Who holds it, since when and what for."""
+    by = f"by {row.state_by}" if row.state_by else ""
+    since = f"since {row.state_at:%Y-%m-%d %H:%M} UTC" if row.state_at else ""
+    reason = row.state_reason.strip().rstrip(".")
+    told = " ".join(filter(None, (by, since)))
+    return ". ".join(filter(None, (reason, told))) + "." if reason or told else ""
+
+
+def _jobs_elsewhere(own: Q, limited: Iterable[tuple[str, str]]) -> tuple[tuple[str, str, int], ...]:
+    rows = Job.objects.filter(~own, state__in=list(HOLDING)).order_by()
+    numbers = rows.values_list("tenant__name", "queue").annotate(Count("id"))
+    counted = {(tenant, queue): jobs for tenant, queue, jobs in numbers}
+    return tuple((*name, counted[name]) for name in sorted(limited) if name in counted)
+
+
+def _held_elsewhere(
+    cluster_id: int, scope: str | None, limited: Iterable[tuple[str, str]]
+) -> tuple[tuple[str, str, str, float], ...]:
+    own = Q(job__cluster_id=cluster_id)
+    if scope is not None:
+        own &= Q(job__scope=scope)
+    rows = (
+        Placement.objects.filter(~own, state__in=LIVE_PLACEMENTS)
+        .values_list("job__tenant__name", "job__queue", "gpu_model")
+        .annotate(Sum(HELD))
+        .order_by("job__tenant__name", "job__queue", "gpu_model")
+    )
+    names = set(limited)
+    return tuple(row for row in rows if row[:2] in names)
