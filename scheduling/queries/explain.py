@@ -38,7 +38,9 @@ GATE_OF: dict[str, str] = {
     Reason.EXCEEDS_MAX_QUOTA: "quota",
     Reason.WAITING_FOR_QUOTA: "quota",
     Reason.BORROW_LIMIT_REACHED: "quota",
+    Reason.QUEUE_LIMIT_REACHED: "quota",
     Reason.ON_HOLD: "order",
+    Reason.QUEUE_HELD: "order",
     Reason.WAITING_FOR_VOLUME: "order",
     Reason.BACKING_OFF: "order",
     Reason.BEHIND_IN_QUEUE: "order",
@@ -51,7 +53,12 @@ GATE_OF: dict[str, str] = {
 }
 SHOWN_AHEAD = 5
 # Waiting jobs with these reasons stand in nobody's way.
-OUT_OF_ORDER = frozenset({Reason.ON_HOLD, Reason.WAITING_FOR_VOLUME, Reason.BACKING_OFF}) | NEVER
+OUT_OF_ORDER = NEVER | {
+    Reason.ON_HOLD,
+    Reason.QUEUE_HELD,
+    Reason.WAITING_FOR_VOLUME,
+    Reason.BACKING_OFF,
+}
 FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission
 
 
@@ -213,6 +220,8 @@ def start_of(job: Job) -> Start:
             return Start(at, "earliest", text)
         case Reason.ON_HOLD:
             return Start(None, "held", _why_held(job))
+        case Reason.QUEUE_HELD:
+            return Start(None, "held", "Not before its queue is released.")
         case Reason.WAITING_FOR_VOLUME:
             return Start(None, "held", "Not before its volumes can be mounted.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
@@ -220,6 +229,9 @@ def start_of(job: Job) -> Start:
                 "It waits for quota, and nobody knows when that is there: a start is worked out, "
                 "by the run times declared, under backfill for the first job that waits for it."
             )
+            return Start(None, "unknown", text)
+        case Reason.QUEUE_LIMIT_REACHED:
+            text = "When jobs of its queue have ended; nobody forecasts that."
             return Start(None, "unknown", text)
     return Start(None, "unknown", _why_unknown(job))
 

@@ -380,7 +380,7 @@ def test_a_rehearsal_costs_few_queries_however_many_nodes_and_jobs(
         runs(fleet, [node])
     for _ in range(5):
         waits(fleet, 2)
-    with django_assert_max_num_queries(40):
+    with django_assert_max_num_queries(41):
         assert eve.post(URL, HELLO | {"replicas": 2}, format="json").status_code == 200
 
 
