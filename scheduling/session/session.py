@@ -55,6 +55,7 @@ from scheduling.session.memory.nodes import Nodes
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.pods.budgets import Budgets
+from scheduling.session.pods.filters import nodes_by_filter
 from scheduling.session.pods.follow import Lifecycle
 from scheduling.session.pods.leftovers import Leftovers
 from scheduling.session.pods.services import Services
@@ -90,6 +91,7 @@ class Session:
         self.news = threading.Event()
         self.on_news = on_news
         self.life = Lifecycle(self._is_closed)
+        self.life.by_filter = lambda pod_set: nodes_by_filter(self.state.cluster, pod_set)
         self.budgets = Budgets()
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)

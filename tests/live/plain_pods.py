@@ -7,6 +7,7 @@ from scheduling.models import Job
 from scheduling.services.jobs.changes import hold_job, release_job
 
 MERGE = "merge-patch+json"
+WAITS = "FailedScheduling"
 NAMESPACE = "default"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
@@ -68,6 +69,12 @@ def condition(world, name="plain"):
 
 
 def told(world, name="plain"):
+    """(type, reason, note) of the Events on the pods of that name, but those that kube-scheduler
+    would write, too."""
+    return [each for each in all_told(world, name) if each[1] not in ("Scheduled", WAITS)]
+
+
+def all_told(world, name="plain"):
     """(type, reason, note) of the Events on the pods of that name."""
     items = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
     found = [e for e in items if e["regarding"]["name"] == name]
@@ -96,7 +103,7 @@ def hold_and_ungate(world, uid, gated):
     world.drive(lambda: job_of(uid).message == gated)
     hold_job(world.user, job_of(uid))
     ungate(world)
-    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
+    world.drive(lambda: condition(world)[1:] == ("OnHold", "OnHold: The job is on hold."))
 
 
 class Between:

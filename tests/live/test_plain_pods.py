@@ -140,7 +140,7 @@ def test_the_affinity_of_a_gated_pod_is_followed(world):
     world.drive(lambda: job_of(uid).reason == "ExceedsCapacity")
     job = job_of(uid)
     assert "relax the node affinity" in job.evidence["remedies"]
-    world.drive(lambda: condition(world)[1] == "Unschedulable")
+    world.drive(lambda: condition(world)[1] == "ExceedsCapacity")
     [row] = job.pod_sets.all()
     assert row.node_affinity[0]["match_expressions"][0]["key"] == "disk"
 

@@ -8,13 +8,14 @@ pytestmark = pytest.mark.live
 
 
 def told(world, job, attempt=1):
-    """(reason, type, note) by pod name, of the Events on the pods of an attempt."""
+    """(reason, type, note) by pod name, of the Events on the pods of an attempt but that they were
+    bound."""
     uids = {r.pod_uid for r in world.placements(job, attempt=attempt)}
     items = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
     assert all(e["reportingController"] == "kant" for e in items)
     found = {}
     for event in items:
-        if event["regarding"]["uid"] in uids:
+        if event["regarding"]["uid"] in uids and event["reason"] != "Scheduled":
             assert event["regarding"]["name"] not in found, "told twice"
             note = (event["reason"], event["type"], event["note"])
             found[event["regarding"]["name"]] = note

@@ -188,7 +188,9 @@ def test_a_job_that_is_cancelled_while_its_volume_is_made_leaves_nothing(world):
 def test_a_plain_pod_is_bound_when_its_claim_is(world):
     uid = make(world, volumes=[PLAIN])
     text = "There is no volume claim data in namespace default."
-    world.drive(lambda: condition(world) == ("False", "Unschedulable", f"WaitingForVolume: {text}"))
+    world.drive(
+        lambda: condition(world) == ("False", "WaitingForVolume", f"WaitingForVolume: {text}")
+    )
     claim(world, namespace="default", storageClassName="local")
     world.drive(lambda: state_of(uid) is S.RUNNING)
     home = node_of(world)

@@ -369,6 +369,7 @@ class Lifecycle(Volumes):
         pod.in_flight = False
         if outcome.result == Result.BOUND:
             advance(self.out, job, pod, P.BOUND)
+            self.tell_scheduled(job, pod)
             self.follow(job, now)
         elif job.leaving is None and pod.leaving is None:
             node = pod.place.node

@@ -7,12 +7,14 @@ bound, or may have been, cannot be placed again: where another job would wait ag
 (docs/decisions/0015, 0026).
 """
 
+from collections.abc import Callable
 from itertools import islice
 from typing import cast
 
 from scheduling.engine.deltas import JobEnded, JobRequeued
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.kube.seam import (
     Bind,
@@ -40,6 +42,17 @@ GANG_CHANGED = "GangChanged"
 LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED, GANG_CHANGED})
 GANG_INCOMPLETE = "GangIncomplete"
 UNKNOWN_OWNER = "UnknownOwner"
+FAILED_SCHEDULING = "FailedScheduling"
+COUNTED = 4  # kinds of pods in one pass of which nodes are counted: each looks at all of them
+# Why a job waits that more nodes would help: what autoscalers act upon is `Unschedulable` alone.
+MORE_NODES = frozenset(
+    {
+        Reason.INSUFFICIENT_GPUS,
+        Reason.FRAGMENTED_CAPACITY,
+        Reason.INSUFFICIENT_CPU_OR_MEMORY,
+        Reason.RESERVED_FOR_HEAD,
+    }
+)
 # Why a pod has no job although nobody made a mistake.
 NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended"})
 
@@ -52,6 +65,7 @@ class PlainPods(Requeueing):
     def __init__(self) -> None:
         super().__init__()
         self.unbound: dict[str, PodFacts] = {}
+        self.by_filter: Callable[[PodSet], str] = lambda _: ""  # nodes that cannot take such a pod
         self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
         self._new: dict[str, None] = {}
         self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
@@ -212,20 +226,46 @@ class PlainPods(Requeueing):
         told at least once."""
         writes = self.out.writes
         told = [
-            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new) for r in writes.reasons
+            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new, r.is_noted)
+            for r in writes.reasons
         ]
         again = (t for t in writes.transitions if t.kind is Kind.REQUEUED)
-        told += [(t.job_id, f"{t.reason}: {t.message}", True) for t in again]
-        for job_id, text, is_new in told:
+        told += [(t.job_id, f"{t.reason}: {t.message}", True, True) for t in again]
+        counts: dict[PodSet, str] = {}
+        for job_id, text, is_new, is_noted in told:
             job = self.jobs.get(job_id)
             if job is not None and (is_new or not job.told):
                 job.told = text
                 for pod in self._unbound_of(job):
                     self._tell_waiting(pod, text)
+                    if is_noted:
+                        self._tell_failed(job, pod, text, counts)
 
     def _tell_waiting(self, pod: PodFacts, text: str) -> None:
         if pod.uid not in self._told:
-            self._set_condition(pod, "Unschedulable", text)
+            reason = text.partition(":")[0]
+            self._set_condition(pod, "Unschedulable" if reason in MORE_NODES else reason, text)
+
+    def _tell_failed(
+        self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSet, str]
+    ) -> None:
+        """The Event that people who know kube-scheduler look for. `counts`: the nodes by filter of
+        the pod sets that were told of before in this pass."""
+        if pod.uid in self._told or pod.gated:
+            return
+        pod_set = job.request.pod_sets[self._places[pod.uid][1][0]]
+        if pod_set not in counts and len(counts) < COUNTED:
+            counts[pod_set] = self.by_filter(pod_set)
+        nodes = counts.get(pod_set, "") if text.partition(":")[0] in MORE_NODES else ""
+        note = f"{text.rstrip('.')}. {nodes}." if nodes else text
+        of = pod.namespace, pod.name, pod.uid
+        self.out.effects.append(EmitEvent((), *of, FAILED_SCHEDULING, note, type="Warning"))
+
+    def tell_scheduled(self, job: LiveJob, pod: LivePod) -> None:
+        """The Event that a pod has its node."""
+        note = f"Successfully assigned {job.namespace}/{pod.name} to {pod.place.node}"
+        of = job.namespace, pod.name, pod.uid
+        self.out.effects.append(EmitEvent((), *of, "Scheduled", note, "Binding"))
 
     def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
         if not pod.gated:  # of a gated one the API server has said so
@@ -278,6 +318,7 @@ class PlainPods(Requeueing):
         pod.in_flight = False
         if outcome.result == Result.BOUND:
             advance(self.out, job, pod, P.BOUND)
+            self.tell_scheduled(job, pod)
         elif outcome.result == Result.TAKEN:
             self.taken(job, pod, outcome.node, now)
         elif outcome.result in (Result.GONE, Result.DELETING, Result.NEW_INCARNATION):

@@ -1,0 +1,57 @@
+"""How many nodes of a cluster cannot take a pod, by what keeps it from them first. Pure.
+
+The order is that of an administrator who looks at one node: is it in service, may the pod be there,
+has it such GPUs, are enough of them free, and what is beside them.
+"""
+
+from collections import Counter
+
+from scheduling.engine.cluster.affinity import matches
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import blocking_taint
+from scheduling.engine.placement.fit import devices_on, rest_fits, share_milli
+from scheduling.engine.types import Node, PodSet
+
+TOLD = 5  # filters that a text names, those of most nodes first
+HAS_ROOM = ""
+
+
+def nodes_by_filter(state: ClusterState, pod_set: PodSet) -> str:
+    """As in "0/500 nodes can take it: 480 too few free GPUs, 12 out of service, 8 no label a=b"."""
+    found = Counter(
+        _filter(state, slot, node, pod_set)
+        for slot, node in enumerate(state.facts)
+        if node is not None
+    )
+    total, room = found.total(), found.pop(HAS_ROOM, 0)
+    text = f"{room}/{total} nodes can take it"
+    kept = sorted(found.items(), key=lambda each: (-each[1], each[0]))
+    parts = [f"{nodes} {name}" for name, nodes in kept[:TOLD]]
+    if rest := sum(nodes for _, nodes in kept[TOLD:]):
+        parts.append(f"{rest} other reasons")
+    return f"{text}: {', '.join(parts)}" if parts else text
+
+
+def _filter(state: ClusterState, slot: int, node: Node, pod_set: PodSet) -> str:
+    """What keeps a pod of the set from the node; HAS_ROOM = nothing does."""
+    if not node.schedulable or node.out_of_service:
+        return "out of service"
+    for key, value in sorted(pod_set.node_selector.items()):
+        if node.labels.get(key) != value:
+            return f"no label {key}={value}"
+    if not matches(node, pod_set.node_affinity):
+        return "not in node affinity"
+    if (taint := blocking_taint(node.taints, pod_set.tolerations)) is not None:
+        return f"untolerated taint {taint.key}"
+    if not state.usable[slot]:
+        return "out of service"
+    if pod_set.gpus and pod_set.gpu_models and node.gpu_model not in pod_set.gpu_models:
+        return f"no {' or '.join(pod_set.gpu_models)}"
+    if pod_set.avoids_gpus and not node.without_gpus:
+        return "kept for GPUs"
+    milli = share_milli(node.gpu_memory_mib, pod_set)
+    if pod_set.gpus and (not milli or devices_on(state, slot, pod_set, milli) is None):
+        return "too few free GPUs"
+    if not rest_fits(state, slot, pod_set):
+        return "too little CPU, memory or others"
+    return HAS_ROOM
