@@ -14,11 +14,12 @@ from metrics.replays.scenario import Shape, changed_nodes
 from metrics.simulate import results as simulation
 from scheduling.engine.deltas import PolicyChanged, TenantsChanged
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import MILLI, Node, Policy
+from scheduling.engine.types import MILLI, Node, Policy, Queue
 from scheduling.models import Job
 from scheduling.policy.document import to_policy
 from scheduling.queries import history
 from scheduling.session.memory.load import tenancy
+from scheduling.session.memory.queues import queues, released
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Change, Settings
 from scheduling.simulator.observe import NEVER, PoolBook
@@ -109,6 +110,7 @@ class PeriodRun:
         nodes: Sequence[Node],
         policy: Policy,
         tenancies: Sequence[Tenancy],
+        queues: tuple[Queue, ...],
         past: Sequence[Change],
         seconds: float,
         tell: Tell,
@@ -123,6 +125,7 @@ class PeriodRun:
             policy=policy,
             tenants=first.tenants,
             quotas=first.quotas,
+            queues=queues,
             settings=Settings(
                 sample_s=max(1.0, seconds / POINTS),
                 warm_up_s=-history.RUNNING_AT,
@@ -315,6 +318,7 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
         if not any(node.devices for node in fleet):
             raise ReplayError("There is no node with GPUs to run the jobs on.")
     tenants = tenancy(replay.cluster_id).tenants
+    lines = released(queues(replay.cluster_id))
 
     def tenancies(changes: Sequence[quotas.Document]) -> list[Tenancy]:
         over_time = quotas.over_time(replay.since, replay.until, changes)
@@ -324,7 +328,7 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
         fleet: Sequence[Node], policy: Policy, changes: Sequence[quotas.Document], told: Tell
     ) -> PeriodRun:
         past = history.held_before(window, policy)
-        return PeriodRun(jobs, fleet, policy, tenancies(changes), past, seconds, told)
+        return PeriodRun(jobs, fleet, policy, tenancies(changes), lines, past, seconds, told)
 
     before, after = to_policy(replay.policy_before), to_policy(replay.policy)
     half = (READ + 1.0) / 2

@@ -1,6 +1,7 @@
 """Where a simulated run takes its jobs and its fleet from: a generated workload, a trace, or a
 cluster's own history."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,11 +9,12 @@ from itertools import chain
 from pathlib import Path
 
 from metrics.simulate.inputs import InputError, fleet_of, length_of, lines_of
-from scheduling.engine.types import Node, Policy, Quota, Tenant
+from scheduling.engine.types import Node, Policy, Queue, Quota, Tenant
 from scheduling.models import Cluster
 from scheduling.queries import history
 from scheduling.queries.selectors import complete_from, what_is_gone
 from scheduling.session.memory.load import policy, tenancy
+from scheduling.session.memory.queues import queues, released
 from scheduling.simulator import traces, workload
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes
@@ -59,6 +61,7 @@ class Source:
     tenants: tuple[Tenant, ...]
     quotas: tuple[Quota, ...]
     hours: float | None
+    queues: tuple[Queue, ...] = ()
     start: float = 0.0
     policy: Policy | None = None
     window: history.Window | None = None
@@ -119,6 +122,7 @@ def traced(
     rows = None if path.is_file() else list(read(bad))  # a pipe can be read only once
     remarks: tuple[str, ...] = ()
     before, tenants, number = float("-inf"), dict[str, None](), 0
+    queues: set[tuple[str, str]] = set()
     for job in read(bad) if rows is None else rows:
         if job.submitted_at < before and not remarks:
             remarks = (
@@ -127,7 +131,9 @@ def traced(
             )
         before = job.submitted_at
         if job.gpus > 0:
-            tenants[job.tenant or dealt_to(number, traces.TENANTS)] = None
+            tenant = job.tenant or dealt_to(number, traces.TENANTS)
+            tenants[tenant] = None
+            queues.add((tenant, job.queue))
             number += 1
     if not number:
         raise InputError(f"--trace {path}: has no job that asks for a GPU")
@@ -145,8 +151,15 @@ def traced(
     )
     return Source(
         str(path), fleet, _until(made, hours), tuple(Tenant(t) for t in sorted(tenants)), quotas,
-        hours, remarks=remarks,
+        hours, _several(queues), remarks=remarks,
     )  # fmt: skip
+
+
+def _several(named: set[tuple[str, str]]) -> tuple[Queue, ...]:
+    """The queues of tenants that have more than one; of equal rank and weight, as a trace says no
+    more of them."""
+    of_tenant = Counter(tenant for tenant, _ in named)
+    return tuple(Queue(*name) for name in sorted(named) if of_tenant[name[0]] > 1)
 
 
 def _until(made: Iterator[Arrival], hours: float | None) -> Iterator[Arrival]:
@@ -222,6 +235,7 @@ def recorded(
         tenants=known.tenants,
         quotas=known.quotas,
         hours=most,
+        queues=released(queues(cluster.pk)),
         start=history.RUNNING_AT,
         policy=policy(cluster.pk),
         window=window,

@@ -23,11 +23,20 @@ from scheduling.engine.deltas import (
     PodRequeued,
     PodsRunning,
     PolicyChanged,
+    QueuesChanged,
     TenantsChanged,
 )
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
+from scheduling.engine.types import (
+    DEFAULT_LEVELS,
+    Node,
+    PodPlacement,
+    Policy,
+    Queue,
+    Quota,
+    Tenant,
+)
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.engine.verdict import Reason
 from scheduling.simulator.agenda import (
@@ -68,6 +77,7 @@ class Simulation:
         policy: Policy,
         tenants: tuple[Tenant, ...] = (),
         quotas: tuple[Quota, ...] = (),
+        queues: tuple[Queue, ...] = (),
         settings: Settings | None = None,
         faults: Iterable[Fault] = (),
         changes: Iterable[Change] = (),
@@ -75,7 +85,8 @@ class Simulation:
         levels: tuple[str, ...] = DEFAULT_LEVELS,
         journal: Journal | None = None,
     ) -> None:
-        """`journal`: is told of every placement."""
+        """`queues`: all of the tenants that have more than a plain one. `journal`: is told of every
+        placement."""
         self.settings = settings or Settings()
         # Nobody reads the numbers in the reasons of a simulated job.
         self._tells_of_runs = self.settings.bind_delay_s > 0  # else they run at once
@@ -96,6 +107,8 @@ class Simulation:
         self._agenda = Agenda(start, arrivals, faults)
         self._push = self._agenda.push
         self._deltas: list[Delta] = [TenantsChanged(tenants, quotas)]
+        if queues:
+            self._deltas.append(QueuesChanged(queues))
         self._cycle_at: float | None = None
         for node in nodes:
             self._deltas.append(NodeChanged(node))
@@ -455,7 +468,7 @@ class Simulation:
     def _change(self, delta: Delta) -> None:
         if isinstance(delta, NodeChanged):
             self._node_is(self._outages.changed(delta.node))
-        elif isinstance(delta, TenantsChanged | PolicyChanged | PastUse):
+        elif isinstance(delta, TenantsChanged | QueuesChanged | PolicyChanged | PastUse):
             self._tenancies -= isinstance(delta, TenantsChanged)
             self._deltas.append(delta)
         else:

@@ -6,12 +6,15 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from scheduling.engine.deltas import QueuesChanged
 from scheduling.engine.types import Policy, PreemptionKind
+from scheduling.engine.types import Queue as EngineQueue
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.quota_use import use_of
 from scheduling.session.memory import load
-from tenants.models import Quota, Tenant
+from scheduling.session.memory.queues import queues
+from tenants.models import Queue, Quota, Tenant
 
 URL = "/api/v1/jobs?dry_run=true"
 HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
@@ -433,3 +436,51 @@ def test_a_quota_tells_what_cannot_be_preempted(fleet):
     law = use_of("law", "H100")
     assert law is not None
     assert (law.used, law.fixed, law.stuck) == (4000, 0, 0)
+
+
+def test_a_job_in_a_held_queue_or_at_the_limit_of_its_queue_is_told_so(fleet):
+    night = Queue.objects.create(
+        tenant=fleet.tenants["vision"],
+        name="night",
+        state="held",
+        state_reason="New racks.",
+        state_by="ada",
+    )
+    said = ask(fleet, queue="night")["rehearsal"]
+    assert (said["outlook"], said["reason"], said["position"]) == ("waits", "QueueHeld", None)
+    assert "New racks. by ada." in said["summary"]
+    assert said["start"]["basis"] == "held"
+    assert said["evidence"] == {"tenant": "vision", "queue": "night"}
+    assert ask(fleet)["rehearsal"]["outlook"] == "starts"
+    Queue.objects.filter(pk=night.pk).update(state="open", max_gpus={"H100": 4})
+    said = ask(fleet, queue="night")["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("waits", "QueueLimitReached")
+    assert (said["evidence"]["asked"], said["evidence"]["max_gpus"]) == (8.0, 4.0)
+    assert ask(fleet, queue="night", gpus=4)["rehearsal"]["outlook"] == "starts"
+
+
+def test_what_queues_are_to_the_engine(fleet):
+    """Tenants with nothing but a plain queue are not told of."""
+    assert queues(fleet.cluster.pk) == QueuesChanged(())
+    vision = fleet.tenants["vision"]
+    Queue.objects.create(
+        tenant=vision, name="night", rank=-1, weight=2.0, order="fair-users", max_running=3
+    )
+    Queue.objects.filter(tenant=fleet.tenants["law"]).update(max_gpus={"H100": 8})
+    runs(fleet, ["n1"], gpus=2)
+    told = queues(fleet.cluster.pk)
+    assert told.queues == (
+        EngineQueue("vision", "default"),
+        EngineQueue("vision", "night", 2.0, -1, fair_users=True, max_running=3),
+        EngineQueue("law", "default", max_milli={"H100": 8000}),
+    )
+    assert (told.jobs_elsewhere, told.held_elsewhere) == ((), ())
+    elsewhere = queues(fleet.cluster.pk + 1)
+    assert elsewhere.jobs_elsewhere == (("law", "default", 1),)
+    assert elsewhere.held_elsewhere == (("law", "default", "H100", 2000),)
+
+
+def test_a_change_of_a_queue_is_news(fleet):
+    before = load.signature(fleet.cluster.pk)
+    Queue.objects.filter(tenant=fleet.tenants["law"]).update(state="held", version=2)
+    assert load.signature(fleet.cluster.pk) != before

@@ -23,7 +23,7 @@ def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", min_co
     pod_sets = (PodSet("main", pods, gpus, ("H100",), min_count=min_count),)
     wishes = {
         k: more.pop(k)
-        for k in ("priority", "declared_s", "preemptible", "after", "after_ok", "kind")
+        for k in ("priority", "declared_s", "preemptible", "after", "after_ok", "kind", "queue")
         if k in more
     }
     return Arrival(JobRequest(name, tenant, at, pod_sets, gang=gang, **wishes), duration, **more)

@@ -5,11 +5,12 @@ import random
 
 import pytest
 
-from scheduling.engine.deltas import NodeRemoved, TenantsChanged
+from scheduling.engine.deltas import NodeRemoved, QueuesChanged, TenantsChanged
 from scheduling.engine.states import JobState
 from scheduling.engine.types import (
     Policy,
     PreemptionKind,
+    Queue,
     QueueingPolicy,
     Quota,
     QuotaMode,
@@ -391,3 +392,14 @@ def test_what_tenants_used_is_what_was_used_since_the_warm_up():
     assert set(used) == {"a", "b"}
     assert all(milli_s > 0 for milli_s in used.values())
     assert sum(used.values()) == pytest.approx(out.pools["H100"].milli_s)
+
+
+def test_queues_of_a_tenant_are_known_and_may_change():
+    jobs = [arrival("old", 0, 50), arrival("late", 1, 50), arrival("new", 2, 50, queue="urgent")]
+    queues = (Queue("a"), Queue("a", "urgent", rank=1))
+    out = simulation(jobs, nodes=1, queues=queues).run()
+    assert [rows(out)[name][0] for name in ("old", "new", "late")] == [0, 50, 100]
+    held = Change(10, QueuesChanged((queues[0], Queue("a", "urgent", held=True))))
+    again = Change(120, QueuesChanged(queues))
+    out = simulation(jobs, nodes=1, queues=queues, changes=[held, again]).run()
+    assert [rows(out)[name][0] for name in ("old", "late", "new")] == [0, 50, 120]

@@ -302,3 +302,11 @@ def test_an_unknown_column_is_refused_and_named_with_the_known_ones(header, name
         f"line 1, column {name}: is unknown; known are id, submitted_at"
     )
     assert str(error.value).endswith("kind, ends, after")
+
+
+def test_a_trace_names_queues():
+    text = "id,submitted_at,duration_s,gpus,pods,tenant,queue\na,0,9,1,1,t,night\nb,1,9,1,1,t,\n"
+    jobs = read(text)
+    assert [job.queue for job in jobs] == ["night", "default"]
+    made = arrivals(jobs, gpu_models=("H100",), per_node=8)
+    assert [one.job.queue for one in made] == ["night", "default"]

@@ -147,6 +147,7 @@ class Command(BaseCommand):
             policy=policy,
             tenants=source.tenants,
             quotas=source.quotas,
+            queues=source.queues,
             settings=Settings(
                 cycle_s=options["cycle"],
                 bind_delay_s=options["bind_delay"],

@@ -1,6 +1,7 @@
 """Rows of queues into the engine's nouns."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from django.db.models import Count, Q, Sum
 
@@ -33,6 +34,12 @@ def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
     return QueuesChanged(
         tuple(found), _jobs_elsewhere(own, limited), _held_elsewhere(cluster_id, scope, limited)
     )
+
+
+def released(told: QueuesChanged) -> tuple[Queue, ...]:
+    """The queues as they are for what is simulated: who is held now was not so all the time, nor
+    will be, and what happens elsewhere is not known then."""
+    return tuple(replace(queue, held=False, why="") for queue in told.queues)
 
 
 def _is_plain(row: QueueRow) -> bool:
@@ -82,7 +89,7 @@ def _held_elsewhere(
     rows = (
         Placement.objects.filter(~own, state__in=LIVE_PLACEMENTS)
         .values_list("job__tenant__name", "job__queue", "gpu_model")
-        .annotate(Sum(HELD))
+        .annotate(held=Sum(HELD))
         .order_by("job__tenant__name", "job__queue", "gpu_model")
     )
     names = set(limited)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.states import JobState
-from scheduling.engine.types import MILLI, JobKind, JobRequest, PodSet
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, JobKind, JobRequest, PodSet
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.traces.table import MOST_HOURS, BadRows, Row, TraceFormatError, each
 
@@ -18,7 +18,7 @@ class TraceJob:
     `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
     `gpu_models`: acceptable models, () = any, None = not said: what the fleet has most of.
     `cpu_milli`, `memory_mib`: of each pod. `after`: ids of jobs it waits for. `user`: who submitted
-    it, "" = not said.
+    it, "" = not said. `queue`: of its tenant.
     """
 
     id: str
@@ -36,6 +36,7 @@ class TraceJob:
     ends: JobState = JobState.SUCCEEDED
     after: tuple[str, ...] = ()
     user: str = ""
+    queue: str = DEFAULT_QUEUE
 
 
 def jobs_in(
@@ -137,5 +138,6 @@ def arrivals(
             declared_s=job.declared_s,
             after=job.after,
             user=job.user,
+            queue=job.queue,
         )
         yield Arrival(request, job.duration_s, job.ends)

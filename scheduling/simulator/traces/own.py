@@ -1,7 +1,7 @@
 """Kant's own trace formats, CSV and JSON lines (docs/traces.md).
 
 Columns or keys: id, submitted_at, duration_s, gpus (of a pod), pods; optional: tenant, user,
-gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON).
+queue, gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON).
 """
 
 import json
@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from scheduling.engine.states import TERMINAL, JobState
-from scheduling.engine.types import JobKind
+from scheduling.engine.types import DEFAULT_QUEUE, JobKind
 from scheduling.simulator.traces.jobs import TraceJob, jobs_in
 from scheduling.simulator.traces.table import MOST_GPUS, BadRows, Row, TraceFormatError, table
 
 REQUIRED = ("id", "submitted_at", "duration_s", "gpus", "pods")
 KNOWN = (
-    *REQUIRED, "tenant", "user", "gpu_model", "declared_s", "priority", "kind", "ends", "after",
+    *REQUIRED, "tenant", "user", "queue", "gpu_model", "declared_s", "priority", "kind", "ends",
+    "after",
 )  # fmt: skip
 KINDS = {k.value.upper(): k for k in JobKind}
 ENDS = {s.value: s for s in sorted(TERMINAL)}
@@ -94,4 +95,5 @@ def _read(row: Row) -> TraceJob | None:
         ends=row.choice("ends", ENDS) if row.values.get("ends") else JobState.SUCCEEDED,
         after=tuple(row.text("after", "").split()),
         user=row.text("user", ""),
+        queue=row.text("queue", "") or DEFAULT_QUEUE,
     )

@@ -1,0 +1,47 @@
+"""`manage.py bench queue_hold`: a queue of 10,000 waiting jobs is held and released.
+
+CPU of the cycle that takes it in, beside that of a cycle in which the queue of another tenant is
+held, which has no jobs: so much more costs what happens to the jobs, each of which is told.
+"""
+
+import gc
+import time
+from dataclasses import replace
+from statistics import median
+
+from metrics.benches.naive import cluster
+from metrics.benches.queue_stage import NOW, TENANTS, fillers, loaded, waiting
+from scheduling.engine.cycle import run_cycle
+from scheduling.engine.deltas import QueuesChanged
+from scheduling.engine.types import Queue
+
+NODES, JOBS, REPEATS = 1_000, 10_000, 9
+
+
+def run() -> dict[str, float]:
+    """Medians in milliseconds, and both over the cycle without jobs."""
+    mine, other = TENANTS[:2]
+    jobs = [replace(job, tenant=mine, queue="night") for job in waiting(JOBS)]
+    state = loaded(cluster(NODES), jobs=[*fillers()[:5_000], *jobs])
+    queues = [Queue(tenant, name) for tenant in (mine, other) for name in ("default", "night")]
+    now = NOW + 1
+    run_cycle(state, [QueuesChanged(tuple(queues))], now)
+    spent: dict[str, list[float]] = {"hold": [], "release": [], "without_jobs": []}
+    told = 0
+    for _ in range(REPEATS):
+        for name, held in (("hold", mine), ("release", ""), ("without_jobs", other)):
+            now += 1
+            shut = tuple(replace(q, held=q.tenant == held and q.name == "night") for q in queues)
+            gc.collect()
+            begin = time.process_time()
+            result = run_cycle(state, [QueuesChanged(shut)], now)
+            spent[name].append(time.process_time() - begin)
+            told = max(told, len(result.waiting))
+        run_cycle(state, [QueuesChanged(tuple(queues))], now)
+    found = {name: median(times) for name, times in spent.items()}
+    return {
+        "hold_over_without_jobs": found["hold"] / found["without_jobs"],
+        "release_over_without_jobs": found["release"] / found["without_jobs"],
+        **{f"{name}_ms": seconds * 1e3 for name, seconds in found.items()},
+        "jobs_told": float(told),
+    }
