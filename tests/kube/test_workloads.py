@@ -257,6 +257,38 @@ def test_a_training_job_can_say_with_how_many_it_starts():
     assert (groups_of(found), found.elastic) == ({"master": 1, "worker": 2}, True)
 
 
+def test_replicas_and_jobs_that_have_succeeded_are_not_waited_for():
+    replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": 3}}
+    status = {"replicaStatuses": {"Worker": {"succeeded": 1}, "Master": {"succeeded": 1}}}
+    job = made(
+        *("kubeflow.org/v1", "PyTorchJob", "fit", {"pytorchReplicaSpecs": replicas}), status=status
+    )
+    of = pod(owner=owner_of("kubeflow.org/v1", "PyTorchJob", "fit"))
+    assert groups_of(workload_of(of, Objects(job))) == {"worker": 2}
+    status = {"replicatedJobsStatus": [{"name": "workers", "succeeded": 1}]}
+    jobs = [replicated("driver", 1, 1), replicated("workers", 2, 4)]
+    jobset = made(
+        *("jobset.x-k8s.io/v1alpha2", "JobSet", "train", {"replicatedJobs": jobs}), status=status
+    )
+    of = pod(
+        owner=owner_of("jobset.x-k8s.io/v1alpha2", "JobSet", "train"),
+        labels={f"{JOBSET}replicatedjob-name": "workers"},
+    )
+    assert groups_of(workload_of(of, Objects(jobset))) == {"driver": 1, "workers": 4}
+
+
+def test_the_topology_that_kai_reads_of_an_owner_is_a_level_of_all_its_pods():
+    notes = {"kai.scheduler/topology-required-placement": "network.topology.nvidia.com/spine"}
+    found = workload_of(
+        pod(owner=owner_of("batch/v1", "Job", "tune")), Objects(batch(INDEXED, notes=notes))
+    )
+    assert (found.required_level, found.preferred_level) == ("spine", "")
+    notes = {"kai.scheduler/topology-required-placement": "example.com/rack"}
+    job = batch(INDEXED, notes=notes)
+    wait = workload_of(pod(owner=owner_of("batch/v1", "Job", "tune")), Objects(job)).wait
+    assert "annotation kai.scheduler/topology-required-placement" in wait.text
+
+
 def test_a_launcher_that_waits_for_its_workers_is_not_waited_for():
     types = {"field": "mpiReplicaSpecs", "of": {"Launcher": 1, "Worker": 4}}
     policy = {"launcherCreationPolicy": "WaitForWorkersReady"}

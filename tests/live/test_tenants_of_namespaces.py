@@ -47,6 +47,32 @@ RIGHTS = {
 }
 
 
+UNNAMED = {
+    "that whose namespace it is": ("team-jobs", {}, "team"),
+    "the only one it may use": ("elsewhere", {"elsewhere": ["other"]}, "other"),
+    "the only one of all others": ("elsewhere", {"*": ["other"]}, "other"),
+    "one of two": ("elsewhere", {"elsewhere": ["other", "team"]}, ""),
+    "any": ("elsewhere", {"*": ["*"]}, ""),
+    "none": ("elsewhere", {}, ""),
+}
+
+
+@pytest.mark.parametrize(("namespace", "table", "tenant"), UNNAMED.values(), ids=UNNAMED)
+def test_a_pod_without_the_label_uses_the_tenant_of_its_namespace(
+    org, monkeypatch, namespace, table, tenant
+):
+    monkeypatch.setattr(plain_pods, "NAMESPACE", namespace)
+    Cluster.objects.update(namespace_tenants=table)
+    uid = make(org, gpus=1, labels={})
+    if tenant:
+        org.drive(lambda: state_of(uid) is S.RUNNING)
+        assert job_of(uid).tenant.name == tenant
+        return
+    org.drive(lambda: told(org))
+    [(_, reason, _)] = told(org)
+    assert reason == "NoTenant"
+
+
 @pytest.mark.parametrize(("namespace", "tenant", "table", "allowed"), RIGHTS.values(), ids=RIGHTS)
 def test_who_may_use_a_tenant(org, monkeypatch, namespace, tenant, table, allowed):
     monkeypatch.setattr(plain_pods, "NAMESPACE", namespace)

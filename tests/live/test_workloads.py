@@ -186,6 +186,23 @@ def test_a_pod_group_of_kueue_is_a_gang(world):
     world.drive(lambda: states() == [S.RUNNING])
 
 
+def test_pods_of_a_pod_set_share_the_level_that_kueue_names(world):
+    spec = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 2}}}
+    job = own(world, "PyTorchJob", "fit", spec)
+    label = "training.kubeflow.org/replica-type"
+    leaf = {"kueue.x-k8s.io/podset-required-topology": "network.topology.nvidia.com/leaf"}
+    wrong = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}
+    member(world, "fit-master-0", job, {label: "master"}, gpus=1)
+    member(world, "fit-worker-0", job, {label: "worker"}, leaf)
+    member(world, "fit-worker-1", job, {label: "worker"}, wrong)
+    world.drive(lambda: "NotHonoured" in {reason for reason, _ in said(world, "fit-worker-1")})
+    assert "Kant knows no network level by the label" in condition(world, "fit-worker-1")[2]
+    notes = {"metadata": {"annotations": leaf}}
+    world.call("PATCH", path("fit-worker-1"), notes, kind=MERGE)
+    world.drive(lambda: states() == [S.RUNNING])
+    assert [s.required_level for s in jobs()[0].pod_sets.all()] == ["", "leaf"]
+
+
 # --- owners that change, go, or cannot be read ----------------------------------------------------
 def full(world):
     job = world.submit("full", pods=4)

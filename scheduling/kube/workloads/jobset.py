@@ -10,8 +10,8 @@ from typing import Any
 
 from scheduling.kube.seam import GangGroup, PodFacts, Workload
 from scheduling.kube.workloads.batch_job import pods_at_once
+from scheduling.kube.workloads.contradiction import Contradicts
 from scheduling.kube.workloads.reading import (
-    Contradicts,
     Found,
     Rule,
     count_of,
@@ -42,7 +42,13 @@ def read(pod: PodFacts, jobset: Found) -> Workload:
             "spec.replicatedJobs", f"There is none named {mine!r}, as label {REPLICATED_JOB} says."
         )
     step = steps[mine]
-    groups = [GangGroup(_name(job), _pods(job)) for job in jobs if steps[_name(job)] == step]
+    # A job that has succeeded is not made again.
+    statuses = {_name(s): s for s in list_of(part_of(jobset, "status"), "replicatedJobsStatus")}
+    groups = [
+        GangGroup(_name(job), _pods(job, statuses.get(_name(job), {})))
+        for job in jobs
+        if steps[_name(job)] == step
+    ]
     part = f"{step + 1}" if max(steps.values()) else ""
     return gang(KIND, jobset, groups, group=mine, part=part)
 
@@ -51,9 +57,10 @@ def _name(job: Mapping[str, Any]) -> str:
     return str(job.get("name", ""))
 
 
-def _pods(job: Mapping[str, Any]) -> int:
+def _pods(job: Mapping[str, Any], status: Mapping[str, Any]) -> int:
     jobs = count_of(job, "replicas", 1, f"spec.replicatedJobs[{_name(job)}].replicas")
-    return jobs * pods_at_once(part_of(job, "template", "spec"))
+    done = count_of(status, "succeeded", 0, f"status.replicatedJobsStatus[{_name(job)}].succeeded")
+    return max(jobs - done, 0) * pods_at_once(part_of(job, "template", "spec"))
 
 
 def _steps(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:

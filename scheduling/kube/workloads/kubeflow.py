@@ -28,11 +28,13 @@ def read(pod: PodFacts, job: Found, *, kind: str, replicas: str) -> Workload:
     policy = part_of(spec, "runPolicy")
     if policy.get("suspend"):
         return suspended(kind, job)
-    of_type = part_of(spec, replicas)
-    groups = [
-        GangGroup(t.lower(), count_of(part_of(of_type, t), "replicas", 1, f"spec.{replicas}.{t}"))
-        for t in sorted(of_type)
-    ]
+    of_type, statuses = part_of(spec, replicas), part_of(job, "status", "replicaStatuses")
+    groups = []
+    for name in sorted(of_type):
+        pods = count_of(part_of(of_type, name), "replicas", 1, f"spec.{replicas}.{name}")
+        # A pod that has succeeded is not made again.
+        done = count_of(part_of(statuses, name), "succeeded", 0, f"status.replicaStatuses.{name}")
+        groups.append(GangGroup(name.lower(), max(pods - done, 0)))
     mine = next((pod.labels[label].lower() for label in TYPES if label in pod.labels), "")
     least = part_of(policy, "schedulingPolicy").get("minAvailable")
     elastic = part_of(spec, "elasticPolicy")

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduling.kube.seam import GangGroup, PodFacts, Reference, Workload
+from scheduling.kube.workloads.contradiction import Contradicts
 from scheduling.kube.workloads.levels import preferred_level, required_level
 from scheduling.kube.workloads.reading import (
-    Contradicts,
     Found,
     Rule,
     count_of,
@@ -64,13 +64,7 @@ def without_object(pod: PodFacts) -> Workload | None:
     total = count_of(pod.annotations, KUEUE_COUNT, 0, field)
     if not total:
         raise Contradicts(field, "Say of how many pods the group is.")
-    return Workload(
-        *(KUEUE_KIND, name, (GangGroup("", total),)),
-        required_level=required_level(pod.annotations, "kueue.x-k8s.io/podset-required-topology"),
-        preferred_level=preferred_level(
-            pod.annotations, "kueue.x-k8s.io/podset-preferred-topology"
-        ),
-    )
+    return Workload(KUEUE_KIND, name, (GangGroup("", total),))
 
 
 def read_native(_: PodFacts, found: Found) -> Workload:

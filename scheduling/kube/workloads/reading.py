@@ -6,6 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from scheduling.kube.seam import GangGroup, PodFacts, Reference, Unclear, Workload
+from scheduling.kube.workloads.contradiction import Contradicts
+from scheduling.kube.workloads.levels import levels_of_owner
 
 Found = Mapping[str, Any]  # an object: its metadata, spec and status
 SUSPENDED, CONTRADICTION = "OwnerSuspended", "WorkloadContradicts"
@@ -13,13 +15,6 @@ MAX_COUNT = 1_000_000
 # Annotations of an owner that count for its pods.
 NOTES = "kant.io/"
 KAI_MINIMUM = "kai.scheduler/batch-min-member"
-
-
-class Contradicts(Exception):
-    """An object says what cannot be: the field and what helps."""
-
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(f"{field}: {text}")
 
 
 class Rule(Struct, frozen=True):
@@ -94,7 +89,8 @@ def one_by_one(kind: str, found: Found) -> Workload:
 def gang(kind: str, found: Found, groups: Sequence[GangGroup], **more: Any) -> Workload:
     """A gang of these groups; of none, its pods start one by one."""
     groups = tuple(group for group in groups if group.minimum)
-    return Workload(kind, name_of(found), groups, notes=notes_of(found), **more)
+    levels = levels_of_owner(part_of(found, "metadata", "annotations"))
+    return Workload(kind, name_of(found), groups, notes=notes_of(found), **{**levels, **more})
 
 
 def suspended(kind: str, found: Found) -> Workload:

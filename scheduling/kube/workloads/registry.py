@@ -18,9 +18,9 @@ from scheduling.kube.workloads import (
     pod_groups,
     ray,
 )
+from scheduling.kube.workloads.contradiction import Contradicts
 from scheduling.kube.workloads.reading import (
     CONTRADICTION,
-    Contradicts,
     Found,
     Rule,
     controller_of,

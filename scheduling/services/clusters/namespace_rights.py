@@ -39,6 +39,16 @@ def refusal(cluster: Cluster, namespace: str, tenant: Tenant) -> str:
     )
 
 
+def only_tenant(cluster: Cluster, namespace: str) -> str:
+    """The name of the tenant that pods of this namespace use if they name none: that whose
+    namespace it is, else the only one that they may use; "" = there is no such one."""
+    owner = Tenant.objects.filter(namespace=namespace).values_list("name", flat=True).first()
+    if owner is not None:
+        return owner
+    allowed = cluster.namespace_tenants.get(namespace, cluster.namespace_tenants.get(ALL, []))
+    return allowed[0] if len(allowed) == 1 and allowed != [ALL] else ""
+
+
 def faults(document: Any) -> Iterable[FieldError]:
     """What is wrong with a cluster's `namespace_tenants`."""
     if not isinstance(document, dict):

@@ -18,10 +18,12 @@ UNKNOWN_QUEUE = "UnknownQueue"
 @dataclass(frozen=True, slots=True)
 class QueueNames:
     """The map of a cluster, by its name. An empty one leaves the labels of others alone: they may
-    be meant for a queueing system beside Kant."""
+    be meant for a queueing system beside Kant. `tenant`: of pods whose labels lead to none, by
+    their namespace; "" = that has no single one."""
 
     cluster: str = ""
     queue_map: Mapping[str, str] = field(default_factory=dict)
+    tenant: str = ""
 
 
 class WrongQueue(Exception):

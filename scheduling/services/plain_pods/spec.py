@@ -17,6 +17,8 @@ from scheduling.job_fields.values import OWN_PREFIX
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
+from scheduling.kube.workloads.contradiction import Contradicts
+from scheduling.kube.workloads.levels import levels_of_pods
 from scheduling.kube.workloads.members import gang_of, workload_of
 from scheduling.services.jobs.pod_set_spec import check_pod_set
 from scheduling.services.plain_pods.queue_names import (
@@ -114,11 +116,13 @@ def place_of(error: FieldError, sets: PodSets = ()) -> str:
 
 
 def tenant_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
-    """The names of the tenant and the queue that its labels say; raises Refused."""
+    """The names of the tenant and the queue that its labels say, else of the tenant of its
+    namespace; raises Refused."""
     try:
         name, queue = queue_of(pod, names)
     except WrongQueue as wrong:
         raise Refused(wrong.reason, str(wrong)) from None
+    name = name or names.tenant
     if not SLUG.fullmatch(name):
         text = f"Set the label {TENANT} to the tenant whose quota the pod uses."
         if not name and not names.queue_map and any(label in pod.labels for label in OTHERS):
@@ -173,10 +177,19 @@ def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> Asked:
         "memory_mib": pod.memory_mib,
         "extended": dict(pod.extended),
         **where,
+        **_levels_of_set(pod),
         "image": plain.image[:IMAGE_LENGTH] or IMAGE,
         "command": list(plain.command),
     }
     return Asked(pod, of_job, of_set)
+
+
+def _levels_of_set(pod: PodFacts) -> dict[str, str]:
+    """The network levels that pods of its kind are to share; raises Refused."""
+    try:
+        return levels_of_pods(pod.annotations)
+    except Contradicts as wrong:
+        raise Refused("NotHonoured", str(wrong)) from None
 
 
 def _level(plain: PlainPod, name: str) -> str:

@@ -172,7 +172,10 @@ def _new_job(
             f"The pod is beyond the minimum of gang {unit.behind}: it follows when that has places."
         )
         raise Refused(GANG_INCOMPLETE, text)
-    queues = QueueNames(place.cluster.name, place.cluster.queue_map)
+    cluster = place.cluster
+    named = all(TENANT in pod.labels for pod in pods)
+    of_namespace = "" if named else namespace_rights.only_tenant(cluster, pods[0].namespace)
+    queues = QueueNames(cluster.name, cluster.queue_map, of_namespace)
     sets = pod_sets_of(pods, _beside(offer, pods, known), alone=not gang, queues=queues)
     order = _accepted(place, sets)
     first = sets[0][0].pod
