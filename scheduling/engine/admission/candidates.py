@@ -99,8 +99,10 @@ class _AsksFor(Question):
         return ask
 
 
-_NEVER, _POSSIBLE = _Never(NEVER), Question(POSSIBLE, checked=False)
-_BY_QUOTA, _ASKED, _OF_SHAPE = _ByQuota(BY_QUOTA), _AsksFor(ASKED), Question(ASKED, checked=False)
+_NEVER = _Never(NEVER, plain=True)
+_POSSIBLE = Question(POSSIBLE, checked=False, plain=True)
+_BY_QUOTA, _ASKED = _ByQuota(BY_QUOTA), _AsksFor(ASKED, plain=True)
+_OF_SHAPE = Question(ASKED, checked=False, plain=True)
 NUMBERS: Final = "numbers"
 
 
@@ -183,7 +185,9 @@ def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
     eq_class = record.eq_class
     if eq_class is None or record.pods or record.ended or record.leaving:
         return work_out(record.job, record.missing(), state.pools)
-    ask: Ask = state.memo.answer(_ASKED, eq_class, state.memo.sizes)
+    memo = state.memo
+    known = memo.recall(_ASKED, eq_class, memo.sizes)
+    ask: Ask = memo.answer(_ASKED, eq_class, memo.sizes) if known is None else known.answer
     return ask
 
 

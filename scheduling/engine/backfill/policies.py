@@ -81,7 +81,7 @@ class _AtStake(NamedTuple):
 # Neither is checked: the one is no more than a reason, told as it was a while ago, and the other
 # what was told of a start.
 _WOULD_START = _WouldStart(WOULD_START, checked=False)
-_EXPECTED = Question(EXPECTED, checked=False)
+_EXPECTED = Question(EXPECTED, checked=False, plain=True)
 
 
 class Blocking:

@@ -60,7 +60,7 @@ class _Grew(Question):
         return not isinstance(placed, PlacementFailure)
 
 
-_GREW = _Grew(GREW)
+_GREW = _Grew(GREW, plain=True)
 
 
 def grow(state: SchedulerState, out: Outcome) -> bool:

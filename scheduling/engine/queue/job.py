@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scheduling.engine.cluster.columns import Booking
 from scheduling.engine.memo import Found
@@ -67,6 +67,9 @@ class NoPlan:
     awaits_min_runtime: bool = False
     protected_until: float = math.inf
     preempts_from: float = math.inf
+
+
+NOT_LOOKED_FOR: Final = NoPlan()  # of all jobs for which nobody was to be preempted yet
 
 
 class OrderKey(NamedTuple):
@@ -154,7 +157,7 @@ class JobRecord:
         self.queued_at = -math.inf
         self.waits_since = None
         self.blocked_since = None
-        self.no_plan = NoPlan()
+        self.no_plan = NOT_LOOKED_FOR
         self.expected = None
         self.found = {}
         self.turn = None
