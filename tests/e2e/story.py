@@ -144,8 +144,13 @@ def _queues(now: datetime) -> None:
     Queue.objects.create(
         tenant=Tenant.objects.get(name="search"), name="old", state_at=now, **draining
     )
-    _store("retrain", "vision", "erin", now - timedelta(minutes=50), queue="nightly")
-    _store("retrain-2", "vision", "erin", now - timedelta(minutes=40), queue="nightly")
+    waits = {
+        "queue": "nightly",
+        "reason": "QueueHeld",
+        "message": "Queue nightly is held: The file server moves.",
+    }
+    _store("retrain", "vision", "erin", now - timedelta(minutes=50), **waits)
+    _store("retrain-2", "vision", "erin", now - timedelta(minutes=40), **waits)
     running = Job.objects.filter(tenant=vision, state="RUNNING").order_by("name")
     Job.objects.filter(pk__in=[job.pk for job in running[:3]]).update(queue="interactive")
 

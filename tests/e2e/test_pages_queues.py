@@ -81,6 +81,8 @@ def test_a_row_tells_stages_head_oldest_and_what_runs(as_user, nightly):
         ("PENDING", Reason.WAITING_FOR_QUOTA, "tenant-queue"),
         ("PENDING", Reason.PENDING_EVALUATION, "tenant-queue"),
         ("QUOTA_RESERVED", Reason.ON_HOLD, "tenant-queue"),
+        ("QUOTA_RESERVED", Reason.QUEUE_HELD, "tenant-queue"),
+        ("QUOTA_RESERVED", Reason.QUEUE_LIMIT_REACHED, "tenant-queue"),
         ("QUOTA_RESERVED", Reason.BEHIND_IN_QUEUE, "quota-admitted"),
         ("QUOTA_RESERVED", Reason.INSUFFICIENT_GPUS, "global-queue"),
         ("QUOTA_RESERVED", Reason.FRAGMENTED_CAPACITY, "global-queue"),
