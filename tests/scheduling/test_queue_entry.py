@@ -102,6 +102,9 @@ def test_who_may_not_use_a_queue_is_told_those_that_they_may(org, eve, night):
         assert submit(org.client(who), "?dry_run=true", queue="night").status_code == 200
     setting(night, users=["eve"])
     assert accepted(eve, queue="night")
+    # Who administers the tenant could let themselves in.
+    assert submit(org.client("ada"), "?dry_run=true", queue="night").status_code == 200
+    assert submit(org.client("joe"), "?dry_run=true", queue="night").status_code == 403
 
 
 def test_roles_include_those_below_and_groups_are_those_here_and_there(org, eve, night):
