@@ -18,7 +18,7 @@ from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
 from scheduling.engine.queue.job import Expected, JobRecord, order_key
 from scheduling.engine.queue.preemption_delay import Early, preempts_from
-from scheduling.engine.queue.queue_order import QueueOrder
+from scheduling.engine.queue.queue_order import OrderByQueues
 from scheduling.engine.queue.queues import QueueName, Queues, own_lane
 from scheduling.engine.queue.reservations import Reservations
 from scheduling.engine.queue.standings import Standings
@@ -316,7 +316,7 @@ class SchedulerState:
             found = [eq_class for _, eq_class in eq_classes]
             return FairOrder(found, standings, self.turns, self.queues, self.jobs)
         if self.queues.ordered:
-            return QueueOrder([c for _, c in eq_classes], self.queues, self.jobs)
+            return OrderByQueues([c for _, c in eq_classes], self.queues, self.jobs)
         if self.nobody_in_the_way:
             eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
             self._walked = self.memo.gains

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush, heapreplace
 
 from scheduling.engine.queue.job import JobRecord, OrderKey
-from scheduling.engine.queue.queue_order import Line
+from scheduling.engine.queue.queue_order import TenantLine
 from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standing, Standings
 from scheduling.engine.queue.waiting import EquivalenceClass, Merge
@@ -28,8 +28,8 @@ class _Branch:
     def __init__(self, standing: Standing | None, filled: int) -> None:
         self.standing = standing
         self.filler: _Key = (0.0,) * filled
-        self.heap: list[tuple[_Key, int, EquivalenceClass | _Branch | Line]] = []
-        self.line: Line | None = None  # of a tenant whose jobs stand by their queues
+        self.heap: list[tuple[_Key, int, EquivalenceClass | _Branch | TenantLine]] = []
+        self.line: TenantLine | None = None  # of a tenant whose jobs stand by their queues
         self.below: dict[object, _Branch] = {}
         self.known: _Key | None = None  # its key in the heap above, no larger than what it is now
 
@@ -41,7 +41,7 @@ class _Branch:
             if isinstance(item, _Branch):
                 key = item.key()
                 item.known = key
-            elif isinstance(item, Line):
+            elif isinstance(item, TenantLine):
                 key = _key_of(item)
             else:
                 key = (item.jobs[0],) if item.jobs else None
@@ -58,7 +58,7 @@ class _Branch:
         """All that are left, some of them more than once."""
         found: list[EquivalenceClass] = []
         for _, _, item in self.heap:
-            if isinstance(item, _Branch | Line):
+            if isinstance(item, _Branch | TenantLine):
                 found += item.eq_classes()
             else:
                 found.append(item)
@@ -67,13 +67,13 @@ class _Branch:
     def take(self) -> EquivalenceClass:
         """Remove the first class; `key` has been asked."""
         _, _, item = self.heap[0]
-        if isinstance(item, _Branch | Line):
+        if isinstance(item, _Branch | TenantLine):
             return item.take()
         heappop(self.heap)
         return item
 
 
-def _key_of(line: Line) -> _Key | None:
+def _key_of(line: TenantLine) -> _Key | None:
     """The key of the first class of a line, among those of other tenants."""
     first = line.first()
     return None if first is None else (*line.levels, first.jobs[0])
@@ -195,7 +195,7 @@ class FairOrder(Merge):
         line, by_users = at.line, self._standings.of_users
         if line is None:
             levels = (0.0,) if by_users else ()
-            line = at.line = Line(
+            line = at.line = TenantLine(
                 eq_class.tenant, self._queues, self._jobs, by_users=by_users, levels=levels
             )
         line.push(eq_class)

@@ -16,7 +16,7 @@ from scheduling.engine.queue.waiting import EquivalenceClass, Merge
 _Heap = list[tuple[OrderKey, int, EquivalenceClass]]
 
 
-class Line:
+class TenantLine:
     """Classes of one tenant whose first jobs are of one priority. `by_users`: whether the policy
     tells users apart. `levels`: zeros for the levels of shares that others have below their
     tenant."""
@@ -100,7 +100,7 @@ def _settle(heap: _Heap) -> bool:
     return False
 
 
-class QueueOrder(Merge):
+class OrderByQueues(Merge):
     """All classes in the order of their first jobs, those of some tenants by their queues; see
     `Merge`."""
 
@@ -114,8 +114,8 @@ class QueueOrder(Merge):
         self._queues = queues
         self._jobs = jobs
         self._number = 0
-        self._heap: list[tuple[OrderKey, int, EquivalenceClass | Line]] = []
-        self._lines: dict[str, dict[float, Line]] = {}  # by tenant and priority
+        self._heap: list[tuple[OrderKey, int, EquivalenceClass | TenantLine]] = []
+        self._lines: dict[str, dict[float, TenantLine]] = {}  # by tenant and priority
         for eq_class in eq_classes:
             self.push(eq_class)
 
@@ -131,7 +131,7 @@ class QueueOrder(Merge):
                     self.push(eq_class)
                 continue
             at, _, item = heappop(self._heap)
-            if isinstance(item, Line):
+            if isinstance(item, TenantLine):
                 first = item.first()
                 if first is None:
                     continue
@@ -170,18 +170,18 @@ class QueueOrder(Merge):
             after = eq_class.jobs[0].after
             line = lines.get(after)
             if line is None:
-                line = lines[after] = Line(
+                line = lines[after] = TenantLine(
                     eq_class.tenant, self._queues, self._jobs, by_users=False
                 )
             line.push(eq_class)
         for line in lines.values():
             self._line_up(line)
 
-    def _line_up(self, line: Line) -> None:
+    def _line_up(self, line: TenantLine) -> None:
         first = line.first()
         if first is not None:
             self._add(line.place(first), line)
 
-    def _add(self, at: OrderKey, item: EquivalenceClass | Line) -> None:
+    def _add(self, at: OrderKey, item: EquivalenceClass | TenantLine) -> None:
         self._number += 1
         heappush(self._heap, (at, self._number, item))
