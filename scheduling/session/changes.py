@@ -223,7 +223,8 @@ class Changes:
             if (used, jobs) != (self.tenancy.used_elsewhere, self.tenancy.jobs_elsewhere):
                 self._tell_tenancy()
             else:
-                self._tell_queues()
+                if any(q.max_running is not None or q.max_milli for q in self.queues.queues):
+                    self._tell_queues()  # what its jobs hold elsewhere counts
                 self._tell_others()
 
     def _read_tenancy(self) -> None:
