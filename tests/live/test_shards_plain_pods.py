@@ -8,6 +8,7 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Job
 from scheduling.session import changes
 from tests.live.plain_pods import (
+    MERGE,
     condition,
     hold_and_ungate,
     job_of,
@@ -47,6 +48,35 @@ def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(wor
     world.drive(lambda: state_of(rest) is S.CANCELLED)
     world.cancel(job_of(uid))
     world.drive(lambda: pod_of(world) is None)
+
+
+def test_a_gang_of_an_owner_is_one_job_and_let_go_when_the_owner_changes(world, monkeypatch):
+    """The wide scope takes it up, the shard that has it lets it go."""
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+    divide(world)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    full = [world.submit(f"full-{i}", pods=2) for i in range(2)]
+    world.drive(lambda: all(world.state(job) == S.RUNNING for job in full))
+    spec = {"completionMode": "Indexed", "parallelism": 2, "completions": 2}
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "tune"}, "spec": spec}
+    owner = world.call("POST", jobs, body)
+    for n in range(2):
+        make(world, f"tune-{n}", owner=owner, notes={"sim.kant.io/run-seconds": "600"})
+
+    def gangs():
+        found = Job.objects.filter(pod_gang="Job/tune").order_by("submitted_at")
+        return [S(state) for state in found.values_list("state", flat=True)]
+
+    world.drive(lambda: len(gangs()) == 1 and Job.objects.get(pod_gang="Job/tune").scope)
+    grown = {"spec": {"parallelism": 3, "completions": 3}}
+    world.call("PATCH", f"{jobs}/tune", grown, kind=MERGE)
+    world.drive(lambda: gangs() == [S.CANCELLED])
+    make(world, "tune-2", gpus=1, owner=owner, notes={"sim.kant.io/run-seconds": "600"})
+    world.drive(lambda: len(gangs()) == 2)
+    for job in full:
+        world.cancel(job)
+    world.drive(lambda: gangs() == [S.CANCELLED, S.RUNNING])
 
 
 def test_a_gated_pod_that_fits_no_shard_now_says_what_holds_it_and_is_lent_nothing(world):
