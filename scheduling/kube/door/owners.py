@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 # The watches of pods and of their owners are two streams: a pod may be seen first.
 COMES_WITHIN_S = 3.0
 READING, UNREADABLE, GONE = "ReadingOwner", "OwnerUnreadable", "OwnerGone"
+GONE_FOR_SURE = float("-inf")  # since when, of one that was seen to be deleted
 # Of pod templates nothing matters here but how many pods there are.
 LEFT_OUT = frozenset({"containers", "initContainers", "volumes", "affinity", "managedFields"})
 
@@ -151,17 +152,19 @@ class Owners:
         if facts is not None and reference.uid in ("", facts.uid):
             self._missed.pop(which, None)
             return facts.found
-        if (trouble := self._troubles.get(key)) is not None and not watch.synced:
-            raise Unknown(
-                Unclear(UNREADABLE, f"{what} decides which pods belong together. {trouble}.", False)
-            )
-        if not watch.synced:
-            raise Unknown(Unclear(READING, f"Kant is reading {what}.", is_answer=False))
-        since = self._missed.setdefault(which, time.monotonic())
-        if time.monotonic() - since < COMES_WITHIN_S:
-            loop = asyncio.get_running_loop()
-            loop.call_later(COMES_WITHIN_S + 0.1, self._again, which)
-            raise Unknown(Unclear(READING, f"Kant is reading {what}.", is_answer=False))
+        since = self._missed.get(which)
+        if since != GONE_FOR_SURE:
+            if (trouble := self._troubles.get(key)) is not None:
+                text = f"{what} decides which pods belong together. {trouble}."
+                raise Unknown(Unclear(UNREADABLE, text, is_answer=False))
+            reading = Unknown(Unclear(READING, f"Kant is reading {what}.", is_answer=False))
+            if not watch.synced:
+                raise reading
+            since = self._missed.setdefault(which, time.monotonic())
+            if time.monotonic() - since < COMES_WITHIN_S:
+                loop = asyncio.get_running_loop()
+                loop.call_later(COMES_WITHIN_S + 0.1, self._again, which)
+                raise reading
         text = (
             f"There is no {what}, which says which pods belong together: none of them starts. Make "
             "it (again), or delete the pod."
@@ -185,19 +188,22 @@ class Owners:
             if known is not None and known.uid == facts.uid:
                 del objects[which[1]]
                 if which in self._naming:
-                    self._missed[which] = float("-inf")  # it does not come late
+                    self._missed[which] = GONE_FOR_SURE
             self._again(which)
 
         def health(error: KubeError | None) -> None:
-            if error is None and self._troubles.pop(key, None) is None and listed:
-                return
-            if error is None:
-                listed.append(True)
-            elif not watch.synced:
+            before = self._troubles.pop(key, None)
+            if error is not None:
                 self._troubles[key] = error
-                logger.warning("%s cannot be read: %s", f"{rule.plural}.{rule.group}", error)
-            for which in [w for w in self._naming if w[0] == key]:
-                self._again(which)
+                if before is None:
+                    logger.warning("%s cannot be read: %s", plural, error)
+            elif before is None and listed:
+                return
+            else:
+                listed.append(True)
+            if str(before) != str(error) or error is None:
+                for which in [w for w in self._naming if w[0] == key]:
+                    self._again(which)
 
         listed: list[bool] = []
         plural = f"{rule.plural}.{rule.group}"
