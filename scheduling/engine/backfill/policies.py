@@ -13,7 +13,7 @@ waits in a pool in which the job could not start though all that runs had ended 
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scheduling.engine.admission.candidates import (
     ask_of,
@@ -95,7 +95,7 @@ class Blocking:
         ] = {}  # by GPU model, where it is nobody's turn yet
         self._way = way
         self._out = out
-        self._policy = state.policy.queueing
+        self._rules = RULES[state.policy.queueing]
         self._pools, self._accounts, self._heads = way.pools, way.accounts, way.heads
 
     def settled(self, eq_class: EquivalenceClass) -> bool:
@@ -107,7 +107,7 @@ class Blocking:
         if self._state.memo.draws():
             self._check(eq_class, self.terms(eq_class))
         if self._state.takes_turns:
-            self._line_up(eq_class)
+            self.line_up(eq_class)
         return True
 
     def check_passed(self) -> None:
@@ -230,10 +230,10 @@ class Blocking:
             tell_class(state, eq_class, verdict, verdict, out)
             if terms.unsure:
                 return
-            closes = bool(terms.kept) and self._policy is QueueingPolicy.STRICT_FIFO
+            closes = bool(terms.kept) and self._rules.closes_kept
             lacks = closes and not within_reach(state, record)
             if closes and not lacks:
-                self._close_quota(eq_class, record, terms.kept)
+                self.close_quota(eq_class, record, terms.kept)
                 return
             kept = terms.kept
             away = kept_from(state, self._way, record, wanted, kept) if kept else frozenset[str]()
@@ -251,13 +251,13 @@ class Blocking:
         if not reach and not verdict.will_never_run:
             verdict = rest = with_what_it_lacks(state, record, verdict)
         may_close = bool(reach) and not capped and not verdict.will_never_run
-        if self._policy is QueueingPolicy.BACKFILL and not verdict.will_never_run and reach:
-            waits = capped or eq_class.refusal is not None
-            planned = waits and not by_queue and self._plan(record, reach)
+        waits = (capped or eq_class.refusal is not None) and not by_queue
+        if waits and reach and not verdict.will_never_run:
+            planned = self._rules.plan(self, record, reach)
             may_close = may_close and not planned
             if planned and not capped:
-                self._overdue(record)
-        if may_close and self._close(eq_class, record, reach):
+                self.is_due(record)
+        if may_close and self._rules.close(self, eq_class, record, reach):
             rest = behind(eq_class.head, min(reach), {})
         preempts = terms.claim.may_preempt and self._may_preempt(eq_class, terms)
         told = self._not_yet(eq_class, record, verdict) if preempts else verdict
@@ -311,28 +311,16 @@ class Blocking:
         memo.note(_WOULD_START, eq_class, would, mark, until)
         return would
 
-    def _close(self, eq_class: EquivalenceClass, record: JobRecord, wanted: frozenset[str]) -> bool:
-        """Apply the policy to the jobs behind; whether those of the same class are among them."""
-        if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
-            self._line_up(eq_class)
-            return False
-        if self._policy is QueueingPolicy.STRICT_FIFO:
-            if eq_class.refusal is None:
-                self._way.could[eq_class.head] = self._open_ways(record)
-                for model in sorted(wanted.difference(self._pools)):
-                    self._pools[model] = eq_class.head
-                    self._way.add((model, eq_class.head), record.key)
-        elif eq_class.refusal is None:
-            self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
-            return False
-        elif not waits_first(self._state, self._way, record) or not self._overdue(record):
-            return False
-        if eq_class.refusal is not None:
-            self._close_quota(eq_class, record)
-        return True
+    def close_pools(self, record: JobRecord, wanted: frozenset[str]) -> None:
+        """Close all of these pools to whoever comes behind the job."""
+        name = record.job.id
+        self._way.could[name] = self._open_ways(record)
+        for model in sorted(wanted.difference(self._pools)):
+            self._pools[model] = name
+            self._way.add((model, name), record.key)
 
     # --- turns by fair share ------------------------------------------------------------------
-    def _line_up(self, eq_class: EquivalenceClass) -> None:
+    def line_up(self, eq_class: EquivalenceClass) -> None:
         """The class finds no room: keep what is kept for its first job, or let it be the next to
         have its turn where nobody has it."""
         state, record = self._state, self._state.jobs[eq_class.head]
@@ -387,7 +375,7 @@ class Blocking:
         self._way.add((*pools, head), record.key)
         state.memo.forget(SETTLED, eq_class)
 
-    def _close_quota(
+    def close_quota(
         self, eq_class: EquivalenceClass, record: JobRecord, kept: Kept = frozenset()
     ) -> None:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
@@ -403,7 +391,7 @@ class Blocking:
             way.waits[eq_class.head] = (kept, waits)
             self._accounts.setdefault(account, eq_class.head)
             way.kept.update(dict.fromkeys(more, eq_class.head))
-            if self._policy is QueueingPolicy.BACKFILL:
+            if self._rules.passes_closers:
                 way.closers[eq_class.head] = record.no_plan.awaits_min_runtime
             found = (*account, eq_class.head, more, record.no_plan.awaits_min_runtime)
             way.add(found, record.key)
@@ -438,11 +426,15 @@ class Blocking:
         )
 
     def overdue(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
-        """Whether what was backfilled past the job may be preempted for it: it is the first that
-        waits for a pool, or for quota to borrow, and has done so for long enough."""
+        """Whether what was backfilled past the job may be preempted for it."""
+        return self._rules.overdue(self, eq_class, terms)
+
+    def has_led(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
+        """Whether the job is the first that waits for a pool, or for quota to borrow, and has done
+        so for long enough."""
         record, state = terms.claim.record, self._state
         since = record.blocked_since
-        if self._policy is not QueueingPolicy.BACKFILL or since is None:
+        if since is None:
             return False
         if since + state.policy.backfill_after_s > self._out.now:
             return False
@@ -452,7 +444,7 @@ class Blocking:
             return False  # what it could take would be kept from it
         return any(m not in self._heads for m in within_reach(state, record))
 
-    def _overdue(self, record: JobRecord) -> bool:
+    def is_due(self, record: JobRecord) -> bool:
         """Whether the job has been blocked for longer than the policy's threshold."""
         if record.blocked_since is None:
             self._out.block(record, self._out.now)
@@ -462,13 +454,18 @@ class Blocking:
             self._state.wake_at(due)
         return due <= self._out.now
 
-    def _lead(self, record: JobRecord, pools: list[str]) -> None:
+    def waits_first(self, record: JobRecord) -> bool:
+        """Whether quota refuses the job and it is the first to wait for some of it."""
+        return waits_first(self._state, self._way, record)
+
+    def lead(self, record: JobRecord, wanted: frozenset[str]) -> None:
         """Make the job the head of the pools that have none yet."""
+        pools = [m for m in sorted(wanted) if m not in self._heads]
         if pools:
             led = frozenset(pools)
             self._way.before[record.job.id] = tuple(self._way.all_heads())
             expected = self._expected(record, led)
-            closes = self._overdue(record) and expected is None
+            closes = self.is_due(record) and expected is None
             head = Head(record.job.id, closes, expected, pools=led)
             self._heads.update(dict.fromkeys(pools, head))
             self._way.could[head.job_id] = self._open_ways(record)
@@ -476,7 +473,7 @@ class Blocking:
                 self._way.closers[head.job_id] = record.no_plan.awaits_min_runtime
             self._way.add((*pools, head, record.no_plan.awaits_min_runtime), record.key)
 
-    def _plan(self, record: JobRecord, reach: frozenset[str]) -> bool:
+    def plan(self, record: JobRecord, reach: frozenset[str]) -> bool:
         """Whether it is known when quota, limits and places will let the job start, which is the
         first to wait for some of it: what it needs then is kept for it."""
         way = self._way
@@ -655,3 +652,101 @@ class Blocking:
         if verdict is None:
             verdict = self._way.told[head.job_id] = reserved(head)
         return verdict
+
+
+# --- the queueing policies ------------------------------------------------------------------------
+class QueueingRules:
+    """What a queueing policy has a blocked job close to the jobs behind it: a class for each.
+
+    `closes_kept`: what is kept from a job is closed by it, too. `passes_closers`: whoever could be
+    preempted for a job that closes something may pass it.
+    """
+
+    def __init__(self, *, closes_kept: bool = False, passes_closers: bool = False) -> None:
+        self.closes_kept = closes_kept
+        self.passes_closers = passes_closers
+
+    def close(
+        self,
+        blocking: Blocking,
+        eq_class: EquivalenceClass,
+        record: JobRecord,
+        wanted: frozenset[str],
+    ) -> bool:
+        """Close what the first job of the class, which wants these pools, is to close; whether the
+        others of the class are behind it."""
+        raise NotImplementedError
+
+    def plan(self, _blocking: Blocking, _record: JobRecord, _reach: frozenset[str]) -> bool:
+        """Whether the start is known of a job that quota or a limit of jobs keeps waiting: then
+        what it needs is kept for it, and nothing closed."""
+        return False
+
+    def overdue(self, _blocking: Blocking, _eq_class: EquivalenceClass, _terms: Terms) -> bool:
+        """Whether what passed the job may be preempted for it."""
+        return False
+
+
+class StrictFifo(QueueingRules):
+    """The pools that it competes for; where quota refuses it, its tenant's quota, and what it would
+    borrow."""
+
+    def close(
+        self,
+        blocking: Blocking,
+        eq_class: EquivalenceClass,
+        record: JobRecord,
+        wanted: frozenset[str],
+    ) -> bool:
+        if eq_class.refusal is None:
+            blocking.close_pools(record, wanted)
+        else:
+            blocking.close_quota(eq_class, record)
+        return True
+
+
+class BestEffortFifo(QueueingRules):
+    """Nothing; where it is fair, nodes are kept for the job whose turn it is."""
+
+    def close(
+        self,
+        blocking: Blocking,
+        eq_class: EquivalenceClass,
+        _record: JobRecord,
+        _wanted: frozenset[str],
+    ) -> bool:
+        blocking.line_up(eq_class)
+        return False
+
+
+class Backfill(QueueingRules):
+    """The nodes of its start, and the quota where it waits for that; all that strict FIFO closes
+    where no start is known and it has waited for longer than the threshold."""
+
+    def close(
+        self,
+        blocking: Blocking,
+        eq_class: EquivalenceClass,
+        record: JobRecord,
+        wanted: frozenset[str],
+    ) -> bool:
+        if eq_class.refusal is None:
+            blocking.lead(record, wanted)
+            return False
+        if not (blocking.waits_first(record) and blocking.is_due(record)):
+            return False
+        blocking.close_quota(eq_class, record)
+        return True
+
+    def plan(self, blocking: Blocking, record: JobRecord, reach: frozenset[str]) -> bool:
+        return blocking.plan(record, reach)
+
+    def overdue(self, blocking: Blocking, eq_class: EquivalenceClass, terms: Terms) -> bool:
+        return blocking.has_led(eq_class, terms)
+
+
+RULES: Final[dict[QueueingPolicy, QueueingRules]] = {
+    QueueingPolicy.STRICT_FIFO: StrictFifo(closes_kept=True),
+    QueueingPolicy.BEST_EFFORT_FIFO: BestEffortFifo(),
+    QueueingPolicy.BACKFILL: Backfill(passes_closers=True),
+}
