@@ -78,12 +78,12 @@ class SchedulerState:
         self.book = QuotaBook()
         self.memo = memo or Memo()
         self.memo.follow(self, self.cluster, self.book, self.pools)
-        self.jobs: dict[str, JobRecord] = {}
-        self.running: dict[str, JobRecord] = {}
+        self.jobs: dict[str, JobRecord] = {}  # every job that waits or runs
+        self.running: dict[str, JobRecord] = {}  # those that have started
         self.jobs_started = 0  # so far, and how many have got places that others leave
-        self.growing: dict[str, JobRecord] = {}
+        self.growing: dict[str, JobRecord] = {}  # elastic gangs of these that miss pods
         self.placed = Placed()
-        self.promised: dict[str, JobRecord] = {}
+        self.promised: dict[str, JobRecord] = {}  # whose places others still leave (`leaving`)
         self.leaving = Leaving()
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn

@@ -92,52 +92,50 @@ def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
 
 @dataclass(slots=True, init=False)  # a native __init__ takes a fifth of the time
 class JobRecord:
-    """What the engine knows of one job, waiting or started.
+    """What the engine knows of one job, waiting or started. Beside each field: who writes it, where
+    that is not only the state (`state.py`) and what is told of the job (`apply_deltas.py`). A pod
+    is (pod set, ordinal); times are seconds since the epoch."""
 
-    `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
-    when, where not since its start, `runs_since` when each began to run, as far as that was told.
-    `ended`: pods that are done and not to be placed again.
-    `avoided_nodes`: node -> until when it is avoided. `queued_at`: when it last came into a class;
-    `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
-    misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
-    the head. `no_plan`: why nobody was preempted for it. `expected` is its reservation. `found`:
-    what the memo knows of it. `turn`: what is kept for it as it is its turn by fair share.
-    `disruptions`: how many of its pods may be evicted now, by its disruption budget.
-    `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
-    evicted.
-    `nomination`: places held for it while others leave them. `limit_at`: when its run time ends,
-    as it is watched.
-    """
-
+    # --- what it asks for, and its place in the queue
     job: JobRequest
-    key: OrderKey
-    eq_class: "EquivalenceClass | None"
-    not_before: float
+    key: OrderKey  # its place among all jobs
+    eq_class: "EquivalenceClass | None"  # where it waits; by the queue (waiting.py) alone
+    not_before: float  # its start time, or the end of its back-off
     held: bool
-    reserved: bool
-    verdict: Verdict | None
-    verdict_at: float
-    pods: dict[tuple[int, int], tuple[str, int]]
-    placed_at: dict[tuple[int, int], float]
-    runs_since: dict[tuple[int, int], float]
-    ended: set[tuple[int, int]]
-    started_at: float | None
-    avoided_nodes: dict[str, float]
-    queued_at: float
+    avoided_nodes: dict[str, float]  # node -> until when; dropped when that has passed
+
+    # --- how long it has waited, and for what
+    queued_at: float  # when it last came into a class
+    # Since when nothing but quota, its turn and places, or the pods that it misses, keeps it from a
+    # start; None = it does not wait so.
     waits_since: float | None
-    blocked_since: float | None
-    no_plan: NoPlan
-    expected: Expected | None
-    found: Found
-    turn: Turn | None
-    preemptions: int
-    preempted_by: set[str]
-    disruptions: int | None
-    checkpoint_at: float
-    leaving: dict[tuple[int, int], Booking]
-    left: bool
-    nomination: Nomination | None
-    limit_at: float | None
+    blocked_since: float | None  # when it was first blocked at the head; by outcome.py
+    reserved: bool  # it has passed quota; by quota_admission.py, ends with its start
+    verdict: Verdict | None  # what it was last told; by reasons/tell.py, None = tell it anew
+    verdict_at: float  # when
+    found: Found  # what the memo knows of it
+
+    # --- what is kept for it while it waits
+    expected: Expected | None  # its reservation; by policies.py
+    turn: Turn | None  # nodes, as it is its turn by fair share; by policies.py
+    nomination: Nomination | None  # places that others leave first; by start.py
+
+    # --- what it holds
+    started_at: float | None
+    pods: dict[tuple[int, int], tuple[str, int]]  # pod -> GPU model and milli of its place
+    placed_at: dict[tuple[int, int], float]  # since when, where that is not since its start
+    runs_since: dict[tuple[int, int], float]  # when pods began to run, as far as that was told
+    ended: set[tuple[int, int]]  # pods that are done and not to be placed again
+    limit_at: float | None  # when its run time ends, as it is watched; by limits.py
+
+    # --- preemption
+    no_plan: NoPlan  # why nobody was preempted for it; by preempt.py alone
+    preemptions: int  # how often it was preempted; by preempt.py
+    preempted_by: set[str]  # by which jobs; by preempt.py
+    disruptions: int | None  # how many of its pods may be evicted now, by its disruption budget
+    checkpoint_at: float  # when it last saved its work
+    leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet, and their places
+    left: bool  # all of it was evicted
 
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
         self.job = job

@@ -28,33 +28,29 @@ MAX_EMPTY = 1_000
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """Waiting jobs of one tenant and shape, in order, and what was found out about them.
-    `user`: of this user alone, where the policy, or the queue, tells users apart. `queue`: all of
-    them are of this queue of the tenant.
-
-    `never` and `refusal` by quota are its static verdicts as last assessed, `failure` the reason of
-    its last failed placement; `found` is what the memo knows of it. `admitted_at`: when a refusal
-    last ended. `reserved`: neither `never` nor `refusal` stands; `told_reserved`: what its jobs
-    were last told of that. `rest` is the reason told to all but the first job; those in `fresh`
-    have not been told. No job of the class declares less than `shortest` seconds.
-    """
+    """Waiting jobs of one tenant, queue and shape, in order, and what was found out about them.
+    Beside each field: who writes it, where that is not this module."""
 
     key: Key
     tenant: str
-    user: str = ""
-    queue: str = DEFAULT_QUEUE
+    user: str = ""  # whose jobs alone these are, where the policy, or the queue, tells users apart
+    queue: str = DEFAULT_QUEUE  # of the tenant; all of them are of it
     jobs: list[OrderKey] = field(default_factory=list)
-    never: Verdict | None = None
-    refusal: Refusal | None = None
-    failure: Verdict | None = None
-    admitted_at: float = -math.inf
-    reserved: bool = False
-    told_reserved: bool = False
-    rest: Verdict | None = None
-    rest_at: float = 0.0
-    fresh: set[str] = field(default_factory=set)
-    shortest: float = math.inf
-    found: Found = field(default_factory=dict)
+    shortest: float = math.inf  # seconds; none of the jobs declares less
+
+    # --- what was found out about the first job, and so about all
+    found: Found = field(default_factory=dict)  # what the memo knows; `note` of memo.py
+    never: Verdict | None = None  # why it can never run; `assess` of candidates.py
+    refusal: Refusal | None = None  # why quota refuses it; `assess`
+    admitted_at: float = -math.inf  # when a refusal last ended; `assess`
+    failure: Verdict | None = None  # why it found no place when it was last tried; start.py
+
+    # --- what its jobs were told
+    reserved: bool = False  # neither `never` nor `refusal` stands; quota_admission.py
+    told_reserved: bool = False  # what they were last told of that; quota_admission.py
+    rest: Verdict | None = None  # the reason of all but the first; reasons/tell.py
+    rest_at: float = 0.0  # when that was told; reasons/tell.py
+    fresh: set[str] = field(default_factory=set)  # those that have not been told yet
 
     @property
     def about(self) -> str:
