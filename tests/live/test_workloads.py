@@ -158,6 +158,18 @@ def test_a_ray_cluster_starts_with_its_minimum_and_grows_pod_by_pod(world):
     assert job_of(uids["w-1"]).pod_gang == ""
 
 
+def test_pods_without_gpus_of_an_owner_start_one_by_one(world):
+    """A Spark driver, replicas of a web server; shares by words of others stay refused."""
+    world.set_policy(cpu_jobs_on_gpu_nodes="freely")
+    raw = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "uid": "u"}}
+    uid = member(world, "web-a", raw, requests={"cpu": "1"})
+    world.drive(lambda: job_of(uid) and job_of(uid).state == S.RUNNING)
+    assert [s.gpus for s in job_of(uid).pod_sets.all()] == [0]
+    member(world, "web-b", raw, notes={"gpu-fraction": "0.5"}, requests={"cpu": "1"})
+    world.drive(lambda: "InvalidPod" in {reason for reason, _ in said(world, "web-b")})
+    assert "annotation gpu-fraction" in condition(world, "web-b")[2]
+
+
 @pytest.mark.parametrize("kind", ["PodGroup", "Coscheduling"])
 def test_pods_wait_for_their_group_object_and_for_its_minimum(world, kind):
     native = {"schedulingPolicy": {"gang": {"minCount": 2}}}

@@ -262,8 +262,16 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
         if gang_of(pod):
             text = "The pod asks for nothing. Request cpu and memory, or GPUs."
             raise Refused("InvalidPod", f"{REQUESTS}: {text}")
+        if workload_of(pod) is not None and _asks_for_cpu(pod):
+            return {"gpus": 0}
         raise Refused("InvalidPod", _no_gpu(pod))
     return {"gpus": pod.gpus or 1, "gpu_milli": pod.gpu_milli or MILLI}
+
+
+def _asks_for_cpu(pod: PodFacts) -> bool:
+    """Whether it is meant to run without a GPU, not on a part of one that others give by name."""
+    meant = any(name in pod.annotations for name in SHARES_BY_ANNOTATION)
+    return not meant and not pod.extended and bool(pod.cpu_milli or pod.memory_mib)
 
 
 def _no_gpu(pod: PodFacts) -> str:
