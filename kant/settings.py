@@ -302,9 +302,9 @@ KANT_SAMPLE_SECONDS = env.float("KANT_SAMPLE_SECONDS", default=10.0)  # metric s
 KANT_LEASE_SECONDS = env.float("KANT_LEASE_SECONDS", default=15.0)  # scheduler lease per cluster
 # How many of the answers that the decision core remembers are worked out anew, to find it wrong:
 # a share from 0 to 1. KANT_CHECK=1 checks all of them.
-KANT_CHECK_SHARE = env.float(
-    "KANT_CHECK_SHARE", default=1.0 if env.bool("KANT_CHECK", default=False) else 0.0001
-)
+KANT_CHECK_SHARE = env.float("KANT_CHECK_SHARE", default=0.0001)
+if env.bool("KANT_CHECK", default=False):
+    KANT_CHECK_SHARE = 1.0
 # How long jobs that are over and metric samples are kept (docs/decisions/0016).
 KANT_KEEP_DAYS = env.int("KANT_KEEP_DAYS", default=90)
 # What `access` of a cluster may name: files below these folders, and programs that a kubeconfig has
