@@ -13,7 +13,8 @@ from kant.client.places import amount
 from kant.client.submission import duration_s
 
 QUEUE = "TENANT/QUEUE"
-NAMED = "its tenant and its name; the name alone where you are a member of one tenant"
+NAMED = "its tenant and its name; the name alone where only one of yours has it"
+ADVICE = f"Write the tenant before its name: {QUEUE}."
 ANY = "any"
 POLICY = "policy"
 ORDERS = ("fifo", "fair-users", POLICY)
@@ -93,13 +94,13 @@ def act(api: Api, args: argparse.Namespace) -> None:
 
 def delete(api: Api, args: argparse.Namespace) -> None:
     path = _path(api, args.queue)
-    version = api.get(path)["version"]
+    queue = api.get(path)
     query = {"reason": args.reason, **(_query(args) or {})}
-    api.delete(path, query, guard=at_version(version))
+    api.delete(path, query, guard=at_version(queue["version"]))
     if args.dry_run:
         output.note("Nothing was changed: this was a dry run.")
     else:
-        print(f"Deleted queue {'/'.join(_of_tenant(api, args.queue))}.")
+        print(f"Deleted queue {named(queue)}.")
 
 
 def changes(api: Api, args: argparse.Namespace) -> None:
@@ -227,11 +228,25 @@ def _of_tenant(api: Api, text: str) -> tuple[str, str]:
     tenant, _, name = text.rpartition("/")
     if not name:
         raise usage(f"Name a queue, e.g. vision/nightly, not {text!r}.")
-    return tenant or only_tenant(api, f"Write the tenant before its name: {QUEUE}."), name
+    return tenant or only_tenant(api, ADVICE), name
+
+
+def _there(api: Api, text: str) -> tuple[str, str]:
+    """The same of a queue that is there: its name alone does where one is yours, or only one has
+    it. Raises ClientError."""
+    if "/" in text or not text:
+        return _of_tenant(api, text)
+    found = [queue["tenant"] for queue in api.items("queues", {"name": text})]
+    if len(found) > 1:
+        members = {m["tenant"] for m in api.get("me")["memberships"]}
+        found = [tenant for tenant in found if tenant in members] or found
+    if len(found) > 1:
+        raise usage(f"{ADVICE} There are {', '.join(f'{tenant}/{text}' for tenant in found)}.")
+    return (found[0], text) if found else _of_tenant(api, text)
 
 
 def _path(api: Api, text: str) -> str:
-    return "queues/" + "/".join(quote(part, safe="") for part in _of_tenant(api, text))
+    return "queues/" + "/".join(quote(part, safe="") for part in _there(api, text))
 
 
 def _change(api: Api, text: str) -> dict[str, Any]:

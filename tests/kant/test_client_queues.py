@@ -156,7 +156,10 @@ def test_who_is_of_several_tenants_names_one(kant):
     kant.sign_in("ops")
     code, _, told = kant("queue", "show", "default")
     assert (code, "Write the tenant before its name: TENANT/QUEUE." in told) == (2, True)
+    assert "There are law/default, ml/default" in told
     assert kant("queue", "show", "law/default")[0] == 0
+    kant("queue", "create", "vision-lab/night")
+    assert kant("queue", "hold", "night", *WHY)[1].startswith("vision-lab/night is held")
     kant.sign_in("eve")
     assert kant("queue", "hold", "default", *WHY)[0] == 4
 
