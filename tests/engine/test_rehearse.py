@@ -1,13 +1,12 @@
 """A rehearsal says what the next cycle does with the job, and changes nothing."""
 
 import random
-from copy import deepcopy
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
-from scheduling.engine.rehearse import Places, Rehearsal, rehearse, rise
+from scheduling.engine.rehearse import Places, Rehearsal, _copied, rehearse, rise
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.engine.verdict import Reason
 from tests.engine.cycles import NODES, SORTS, Cycles
@@ -147,7 +146,7 @@ def test_of_rising_requests_those_start_that_would_start_alone(monkeypatch) -> N
 def compare_rise(state: SchedulerState, tenant: str, now: float) -> str:
     asks = ("1x1", "1x2", "1x4", "1x8", "2x8", "3x8")
     rising = [job("new", tenant, f"{ask} H100", "preempts=no", at=now) for ask in asks]
-    settled = deepcopy(state)
+    settled = _copied(state)
     run_cycle(settled, [], now)
     alone = [rehearse(settled, d.JobSubmitted(request), now) for request in rising]
     fits = [said.places is not None for said in alone]
