@@ -30,7 +30,7 @@ TREES: tuple[tuple[dict[str, str], dict[str, float]], ...] = (
 )
 
 
-@pytest.mark.parametrize("seed", seeds(36))
+@pytest.mark.parametrize("seed", seeds(36, usual=12))
 def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
     """Trees of depth 1 to 3 with weights at each level; departments have jobs of their own."""
     rng = random.Random(seed)
