@@ -29,7 +29,7 @@ RELEASED, FAILED = PlacementState.RELEASED, PlacementState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class MetricScope:
     """What a number speaks of: a cluster (None = all), a GPU model ("" = all), a time window."""
 
     cluster: Cluster | None
@@ -114,7 +114,7 @@ def latest_samples(cluster: Cluster) -> dict[str, MetricSample]:
     return {s.gpu_model: s for s in MetricSample.objects.filter(cluster=cluster, at=last.at)}
 
 
-def samples(scope: Scope, *, most: int = 600) -> list[MetricSample]:
+def samples(scope: MetricScope, *, most: int = 600) -> list[MetricSample]:
     """Samples of one pool in the window, thinned evenly to at most `most`, oldest first."""
     rows = MetricSample.objects.filter(
         gpu_model=scope.gpu_model, at__gte=scope.since, at__lte=scope.until
@@ -129,7 +129,7 @@ def samples(scope: Scope, *, most: int = 600) -> list[MetricSample]:
     return list(chosen.select_related("cluster").order_by("at"))
 
 
-def sor(scope: Scope) -> tuple[float | None, timedelta]:
+def sor(scope: MetricScope) -> tuple[float | None, timedelta]:
     """SOR over the window, and how much of the window has been recorded (paper 4.2).
 
     Samples carry running integrals, so a window is the difference of its two ends.
@@ -160,7 +160,7 @@ class UnitWait(NamedTuple):
     wait: definitions.Wait
 
 
-def waits(scope: Scope) -> dict[str, definitions.JobWaits]:
+def waits(scope: MetricScope) -> dict[str, definitions.JobWaits]:
     """JWTD by size class that occurs, plus "all", of the jobs submitted in the window, as known at
     its end."""
     jobs = Job.objects.filter(submitted_at__gte=scope.since, submitted_at__lte=scope.until)
@@ -291,7 +291,7 @@ NodeRow = tuple[int, str, str, int, str]
 PodRow = tuple[str, int, str, int, str, int]
 
 
-def jtted(scope: Scope) -> list[definitions.PlacementQuality]:
+def jtted(scope: MetricScope) -> list[definitions.PlacementQuality]:
     """JTTED by size class over the placements that began to hold inside the window, without what
     elastic gangs got while they ran."""
     return _jtted(_node_rows(scope), _pod_rows(scope))
@@ -301,7 +301,7 @@ def jtted_by_pool(
     since: datetime, until: datetime
 ) -> dict[tuple[int, str], list[definitions.PlacementQuality]]:
     """`jtted` of each primary key of a cluster and GPU model, read once for all of them."""
-    everywhere = Scope(None, "", since, until)
+    everywhere = MetricScope(None, "", since, until)
     nodes: defaultdict[tuple[int, str], list[NodeRow]] = defaultdict(list)
     for node in _node_rows(everywhere):
         nodes[node[0], node[2]].append(node)
@@ -311,12 +311,12 @@ def jtted_by_pool(
     return {pool: _jtted(nodes[pool], rows) for pool, rows in pods.items()}
 
 
-def _node_rows(scope: Scope) -> Iterable[NodeRow]:
+def _node_rows(scope: MetricScope) -> Iterable[NodeRow]:
     nodes = node_records(scope.cluster, scope.gpu_model).order_by()
     return nodes.values_list("cluster_id", "name", "gpu_model", "gpus", "leaf")
 
 
-def _pod_rows(scope: Scope) -> Iterable[PodRow]:
+def _pod_rows(scope: MetricScope) -> Iterable[PodRow]:
     begun = Q(job__admitted_at=None) | Q(intended_at__lte=F("job__admitted_at"))
     # By when they ended, since of that there is an index.
     lasted = Q(ended_at=None) | Q(ended_at__gte=scope.since)

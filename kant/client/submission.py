@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kant.client.errors import usage
-from kant.client.job_flags import FLAGS, Flag
+from kant.client.job_flags import FLAGS, CliFlag
 
 CHANGEABLE = tuple(flag.field for flag in FLAGS if flag.changes)
 # What pods are like: it stands in the pod sets where the document has them.
@@ -55,7 +55,7 @@ def add_changeable(parser: argparse.ArgumentParser) -> None:
             _add(parser, one)
 
 
-def _add(parser: argparse.ArgumentParser, flag: Flag) -> None:
+def _add(parser: argparse.ArgumentParser, flag: CliFlag) -> None:
     how: dict[str, Any] = {"dest": flag.field, "help": flag.says}
     if flag.reads == "yes_or_no":
         how["action"] = argparse.BooleanOptionalAction

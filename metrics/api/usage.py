@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from metrics.gpu_time import usage
-from metrics.gpu_time.usage import DIMENSIONS, Period, Scope
+from metrics.gpu_time.usage import DIMENSIONS, Period, UsageScope
 from metrics.models import UsageDay
 from scheduling.queries.names import cluster_names, gpu_type_names
 from tenants.api.base import View
@@ -117,7 +117,7 @@ def by_of(text: str) -> tuple[str, ...]:
     return names
 
 
-def scope_of(user: User, query: Any) -> Scope:
+def scope_of(user: User, query: Any) -> UsageScope:
     """The scope a query string names, within what the user may see; raises a Problem."""
     tenants, cluster = access_of(user).visible_tenants(), None
     if name := query.get("tenant", ""):
@@ -126,7 +126,7 @@ def scope_of(user: User, query: Any) -> Scope:
         cluster = asked_for("cluster", name, cluster_names()).pk
     if gpu_type := query.get("gpu_type", ""):
         asked_for("gpu_type", gpu_type, used_gpu_type_names())
-    return Scope(period_of(query), tenants, gpu_type, cluster)
+    return UsageScope(period_of(query), tenants, gpu_type, cluster)
 
 
 def used_gpu_type_names() -> Names:

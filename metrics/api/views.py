@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from metrics import definitions, selectors
 from metrics.samples.held import uses_at
-from metrics.selectors import Scope
+from metrics.selectors import MetricScope
 from metrics.simulate.inputs import length_of
 from scheduling.queries.names import cluster_names, gpu_type_names
 from scheduling.queries.selectors import complete_from
@@ -36,14 +36,14 @@ def window_of(text: str) -> timedelta:
     return length
 
 
-def scope_of(query: Any) -> Scope:
+def scope_of(query: Any) -> MetricScope:
     """The scope a query string names; raises a Problem."""
     now, cluster = timezone.now(), None
     if name := query.get("cluster", ""):
         cluster = asked_for("cluster", name, cluster_names())
     if gpu_type := query.get("gpu_type", ""):
         asked_for("gpu_type", gpu_type, gpu_type_names())
-    return Scope(
+    return MetricScope(
         cluster=cluster,
         gpu_model=gpu_type,
         since=now - window_of(query.get("window", "24h")),
@@ -134,7 +134,7 @@ class SamplesSerializer(serializers.Serializer[Any]):
     items = SampleSerializer(many=True)
 
 
-def summary(scope: Scope) -> dict[str, Any]:
+def summary(scope: MetricScope) -> dict[str, Any]:
     """The five metrics of a scope as one document."""
     use = definitions.pool_use(uses_at(scope.cluster, scope.until, scope.gpu_model))
     occupation, recorded = selectors.sor(scope)

@@ -42,7 +42,7 @@ from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
 from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.observe import STATE_NAMES
-from scheduling.simulator.run import Outcome
+from scheduling.simulator.run import RunOutcome
 from tenants.models import GpuType, Quota, Tenant, User
 
 DAYS = 2
@@ -169,7 +169,7 @@ def _node_row(cluster: Cluster, node: Node) -> NodeRecord:
     )
 
 
-def _write_samples(cluster: Cluster, outcome: Outcome, since: datetime) -> None:
+def _write_samples(cluster: Cluster, outcome: RunOutcome, since: datetime) -> None:
     (book,) = outcome.pools.values()
     held = 0.0
     rows = []

@@ -14,7 +14,7 @@ from scheduling.simulator.faults import faults_of
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
 from scheduling.simulator.nodes import engine_nodes
-from scheduling.simulator.run import Outcome
+from scheduling.simulator.run import RunOutcome
 from scheduling.simulator.workload import HOUR
 
 # Figures by size class; all others of a run are plain numbers.
@@ -96,7 +96,7 @@ def simulate(
     **more: Any,
 ) -> Figures:
     """Run to the task's end and return its figures."""
-    shares = workload.Shares()
+    shares = workload.StreamShares()
     run = simulation_type(
         nodes,
         shares.watch(iter(arrivals)),
@@ -125,7 +125,7 @@ class Watching(Simulation):
         raise NotImplementedError
 
 
-def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) -> Figures:
+def figures(outcome: RunOutcome, nodes: Sequence[Node], *, warm_up_until: float) -> Figures:
     """The figures of a study from a finished run; None where there is nothing to divide by.
 
     GAR, SOR and GFR are of the pool with most GPUs. `sor_net` is SOR less the GPU time that was

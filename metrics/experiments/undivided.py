@@ -22,7 +22,7 @@ from scheduling.simulator import workload
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.observe import Observer
-from scheduling.simulator.run import Outcome
+from scheduling.simulator.run import RunOutcome
 from scheduling.simulator.workload import HOUR
 
 END, ARRIVAL = 0, 1  # what ends at an instant goes first
@@ -54,14 +54,14 @@ def on_one_machine(task: Task, simulate: Simulate, draw: Draw = drawn) -> Figure
     fleet = fleet_of(task.fleet)
     first = engine_nodes(fleet)[0]
     machine = replace(first, devices=tuple(Device(i) for i in range(fleet.gpus)))
-    shares = workload.Shares()
+    shares = workload.StreamShares()
     arrivals = shares.watch(iter(draw(task, fleet.gpus, first)))
     observer = Observer(0.0, task.settings.sample_s)
     observer.node_changed(machine, 0.0)
     cpu = time.process_time()
     events, waiting = simulate(arrivals, observer, machine.name, task)
     stop = task.hours * HOUR
-    outcome = Outcome(
+    outcome = RunOutcome(
         observer=observer,
         pools=dict(observer.finish(stop)),
         ended_at=stop,

@@ -93,7 +93,7 @@ def _date(parameter: str, text: str) -> date:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class UsageScope:
     """Whose GPU time is asked for. `tenants`: primary keys, None = of all, also of deleted ones.
     `cluster` None and `gpu_model` "": all."""
 
@@ -114,7 +114,7 @@ class Scope:
 Labels = tuple[str | None, ...]
 
 
-def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount]:
+def usage(scope: UsageScope, by: Sequence[str], now: datetime) -> dict[Labels, Amount]:
     """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
     tenant, not for those above it. What a tenant borrowed is told of it with all below it, in rows
     of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known."""
@@ -123,7 +123,7 @@ def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount
 
 
 def usages(
-    scope: Scope, groupings: Sequence[Sequence[str]], now: datetime
+    scope: UsageScope, groupings: Sequence[Sequence[str]], now: datetime
 ) -> list[dict[Labels, Amount]]:
     """`usage` by each of several groups of DIMENSIONS, of one moment; what is not written yet is
     measured once for all of them."""
@@ -156,12 +156,12 @@ def usages(
     return answers
 
 
-def _tells_borrowed(scope: Scope, by: Sequence[str]) -> bool:
+def _tells_borrowed(scope: UsageScope, by: Sequence[str]) -> bool:
     return "tenant" in by and OF_QUOTA.issuperset(by) and scope.cluster is None
 
 
 def _summed(
-    scope: Scope,
+    scope: UsageScope,
     by: Sequence[str],
     until: date,
     found: Iterable[tuple[Key | BorrowedKey, Amount]],
@@ -195,7 +195,7 @@ def days_known() -> UsageLedger:
 
 
 def _written(
-    scope: Scope, by: Sequence[str], until: date
+    scope: UsageScope, by: Sequence[str], until: date
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
     rows = _in_scope(UsageDay.objects.all(), scope, until)
     if scope.cluster is not None:
@@ -205,7 +205,7 @@ def _written(
 
 
 def _written_borrowed(
-    scope: Scope, by: Sequence[str], until: date
+    scope: UsageScope, by: Sequence[str], until: date
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
     rows = _in_scope(BorrowedDay.objects.all(), scope, until)
     for key, (borrowed,) in _sums(rows, by, "borrowed"):
@@ -222,7 +222,7 @@ def _sums(
         yield key, [int(row[f"{measure}__sum"]) for measure in measures]
 
 
-def _in_scope(rows: QuerySet[Any], scope: Scope, until: date) -> QuerySet[Any]:
+def _in_scope(rows: QuerySet[Any], scope: UsageScope, until: date) -> QuerySet[Any]:
     """Days before `until`, of any cluster."""
     rows = rows.filter(day__gte=scope.period.since, day__lte=scope.period.until, day__lt=until)
     if scope.tenants is not None:
@@ -231,7 +231,7 @@ def _in_scope(rows: QuerySet[Any], scope: Scope, until: date) -> QuerySet[Any]:
 
 
 def _open(
-    scope: Scope, until: date, now: datetime, told: bool
+    scope: UsageScope, until: date, now: datetime, told: bool
 ) -> Iterator[tuple[Key | BorrowedKey, Amount]]:
     """`told`: with what was borrowed."""
     begin = midnight(max(scope.period.since, until))

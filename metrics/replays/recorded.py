@@ -14,7 +14,7 @@ from metrics import definitions, selectors
 from metrics.definitions import JobWaits, Wait, WaitCurve
 from metrics.models import MetricSample, Replay
 from metrics.replays import quotas
-from metrics.selectors import Scope
+from metrics.selectors import MetricScope
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models.held import HELD
 from scheduling.models.jobs import PREEMPTED
@@ -31,14 +31,14 @@ MILLI_S_PER_GPU_HOUR = 3.6e6
 Figures = dict[str, Any]
 
 
-def scope_of(replay: Replay) -> Scope:
-    return Scope(replay.cluster, "", replay.since, replay.until)
+def scope_of(replay: Replay) -> MetricScope:
+    return MetricScope(replay.cluster, "", replay.since, replay.until)
 
 
 class Recorded:
     """The period as it was."""
 
-    def __init__(self, scope: Scope, left_out: Collection[str]) -> None:
+    def __init__(self, scope: MetricScope, left_out: Collection[str]) -> None:
         """`left_out`: jobs that count in no wait."""
         self.scope = scope
         self._samples = list(
@@ -128,7 +128,7 @@ class Recorded:
         return (np.diff(until) / np.diff([0.0, *at]) / definitions.MILLI).tolist()
 
 
-def _held(scope: Scope) -> list[tuple[str, float, float, float]]:
+def _held(scope: MetricScope) -> list[tuple[str, float, float, float]]:
     """Of each pod that held GPUs: its tenant, milli-GPU, from and until which second of the
     period, as far as in it."""
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
@@ -148,7 +148,7 @@ def _held(scope: Scope) -> list[tuple[str, float, float, float]]:
 
 
 def _waits(
-    scope: Scope, left_out: Collection[str]
+    scope: MetricScope, left_out: Collection[str]
 ) -> tuple[dict[str, JobWaits], dict[str, JobWaits]]:
     """JWTD by size class and "all", and by tenant."""
     jobs = Job.objects.filter(
@@ -166,7 +166,7 @@ def _waits(
     return selectors.by_size(counted), of_tenants
 
 
-def _preempted(scope: Scope) -> int:
+def _preempted(scope: MetricScope) -> int:
     """Jobs that made room for others in the period."""
     events = JobEvent.objects.filter(
         reason=PREEMPTED, at__gte=scope.since, at__lte=scope.until, job__cluster=scope.cluster

@@ -10,7 +10,7 @@ from typing import Any
 from metrics import definitions
 from metrics.models import Replay
 from metrics.replays import quotas
-from metrics.replays.scenario import Shape, changed_nodes
+from metrics.replays.scenario import NodeShape, changed_nodes
 from metrics.simulate import results as simulation
 from scheduling.engine.deltas import PolicyChanged, TenantsChanged
 from scheduling.engine.states import WAITING
@@ -21,7 +21,7 @@ from scheduling.queries import history
 from scheduling.session.memory.load import tenancy
 from scheduling.session.memory.queues import queues, released
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import Arrival, Change, Settings
+from scheduling.simulator.model import Arrival, Settings, TimedChange
 from scheduling.simulator.observe import NEVER, PoolBook
 from scheduling.simulator.run import TraceError
 
@@ -111,7 +111,7 @@ class PeriodRun:
         policy: Policy,
         tenancies: Sequence[Tenancy],
         queues: tuple[Queue, ...],
-        past: Sequence[Change],
+        past: Sequence[TimedChange],
         seconds: float,
         tell: Tell,
     ) -> None:
@@ -134,8 +134,8 @@ class PeriodRun:
             # Who waits for ever waits to the end of the period, though nothing else is to come.
             changes=[
                 *past,
-                *(Change(at, tenancy) for at, tenancy in tenancies[1:]),
-                Change(seconds + 1.0, PolicyChanged(policy)),
+                *(TimedChange(at, tenancy) for at, tenancy in tenancies[1:]),
+                TimedChange(seconds + 1.0, PolicyChanged(policy)),
             ],
             start=history.RUNNING_AT,
         )
@@ -312,7 +312,7 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
     jobs = jobs_of(window, seconds, _part(tell, 0.0, READ))
     nodes = list(history.nodes_of(replay.cluster))
     other = changed_nodes(
-        nodes, {Shape(c["gpu_type"], c["gpus"]): c["change"] for c in replay.nodes}
+        nodes, {NodeShape(c["gpu_type"], c["gpus"]): c["change"] for c in replay.nodes}
     )
     for fleet in (nodes, other):
         if not any(node.devices for node in fleet):

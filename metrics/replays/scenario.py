@@ -24,7 +24,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class NodeShape:
     """Nodes that are alike to a capacity plan: so many GPUs of a model each."""
 
     gpu_type: str
@@ -34,23 +34,23 @@ class Shape:
         return f"{self.gpu_type} × {self.gpus}"
 
 
-def shapes_of(cluster: Cluster) -> dict[Shape, int]:
+def shapes_of(cluster: Cluster) -> dict[NodeShape, int]:
     """The shapes of the GPU nodes of a cluster, and how many nodes there are of each."""
     rows = NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
-    counts = Counter(Shape(*row) for row in rows.order_by().values_list("gpu_model", "gpus"))
+    counts = Counter(NodeShape(*row) for row in rows.order_by().values_list("gpu_model", "gpus"))
     return dict(sorted(counts.items()))
 
 
-def changed_nodes(nodes: Sequence[Node], changes: Mapping[Shape, int]) -> list[Node]:
+def changed_nodes(nodes: Sequence[Node], changes: Mapping[NodeShape, int]) -> list[Node]:
     """The nodes with so many more of a shape, or fewer (negative).
 
     Added nodes are copies of those of their shape, the ones in service first, in network groups of
     their own as large as the copied ones. Taken away are the last by name that are in service, then
     the others.
     """
-    by_shape: dict[Shape, list[Node]] = {}
+    by_shape: dict[NodeShape, list[Node]] = {}
     for node in nodes:
-        by_shape.setdefault(Shape(node.gpu_model, len(node.devices)), []).append(node)
+        by_shape.setdefault(NodeShape(node.gpu_model, len(node.devices)), []).append(node)
     gone: set[str] = set()
     added: list[Node] = []
     for shape, change in changes.items():
@@ -92,7 +92,7 @@ def differences(replay: Replay) -> Iterator[tuple[str, str, str]]:
         yield setting.name, setting.before, setting.after
     for one in replay.nodes:
         if one["change"]:
-            shape = Shape(short_model(one["gpu_type"]), one["gpus"])
+            shape = NodeShape(short_model(one["gpu_type"]), one["gpus"])
             yield f"Nodes of {shape}", "as now", f"{one['change']:+d}".replace("-", "−")
     before = {(one["tenant"], one["gpu_type"]): one for one in replay.quotas_before}
     for one in replay.quotas:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
 from metrics.replays import quotas as quota_changes
-from metrics.replays.scenario import MOST_NODES, Shape, shapes_of
+from metrics.replays.scenario import MOST_NODES, NodeShape, shapes_of
 from scheduling.models import Cluster, Job
 from scheduling.policy.document import effective
 from scheduling.queries.selectors import what_is_gone
@@ -157,9 +157,9 @@ def _period_faults(since: datetime, until: datetime, now: datetime) -> list[Fiel
 
 def _node_faults(cluster: Cluster, nodes: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     there = shapes_of(cluster)
-    left, faults, seen = sum(there.values()), [], set[Shape]()
+    left, faults, seen = sum(there.values()), [], set[NodeShape]()
     for index, one in enumerate(nodes):
-        shape, change = Shape(one["gpu_type"], one["gpus"]), one["change"]
+        shape, change = NodeShape(one["gpu_type"], one["gpus"]), one["change"]
         count = there.get(shape)
         if count is None:
             known = ", ".join(str(s) for s in there) or "none at all"

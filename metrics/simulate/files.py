@@ -16,9 +16,9 @@ from metrics.simulate.inputs import InputError
 from metrics.simulate.output import plain_cell
 from metrics.simulate.report import Figure, Report
 from scheduling.engine.types import held_milli
-from scheduling.simulator.journal import Journal
+from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.observe import STATE_NAMES
-from scheduling.simulator.run import Outcome
+from scheduling.simulator.run import RunOutcome
 
 JOB_COLUMNS = (
     "id", "tenant", "gpu_model", "gpus", "priority", "submitted_s", "started_s", "ended_s",
@@ -54,8 +54,8 @@ def _rounded(value: float) -> float | None:
 
 def write_results(
     folder: Path,
-    outcome: Outcome,
-    journal: Journal,
+    outcome: RunOutcome,
+    journal: RunJournal,
     document: dict[str, Any],
     text: list[str],
     *,
@@ -114,7 +114,7 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> N
     parquet.write_table(pyarrow.table(table), path)
 
 
-def _jobs(outcome: Outcome) -> Iterator[Row]:
+def _jobs(outcome: RunOutcome) -> Iterator[Row]:
     jobs = outcome.observer.jobs
     for i in range(len(jobs)):
         yield (
@@ -139,7 +139,7 @@ def _jobs(outcome: Outcome) -> Iterator[Row]:
         )
 
 
-def _samples(outcome: Outcome) -> Iterator[Row]:
+def _samples(outcome: RunOutcome) -> Iterator[Row]:
     for model, pool in sorted(outcome.pools.items()):
         series = pool.series
         for i, at in enumerate(series.at):
@@ -147,7 +147,7 @@ def _samples(outcome: Outcome) -> Iterator[Row]:
             yield (at, model, *(_rounded(v) for v in values))
 
 
-def _placements(outcome: Outcome, journal: Journal) -> Iterator[Row]:
+def _placements(outcome: RunOutcome, journal: RunJournal) -> Iterator[Row]:
     ids = outcome.observer.jobs.ids
     for stay in journal.stays:
         p = stay.place
@@ -157,26 +157,26 @@ def _placements(outcome: Outcome, journal: Journal) -> Iterator[Row]:
         yield (ids[stay.row], *where, stay.begin, until, int(stay.lost))
 
 
-def _nodes(journal: Journal) -> Iterator[Row]:
+def _nodes(journal: RunJournal) -> Iterator[Row]:
     for at, node in journal.nodes:
         group = node.topology[0] or node.name
         counts = (len(node.devices), node.healthy_gpus, int(node.schedulable))
         yield (at, node.name, node.gpu_model, group, *counts)
 
 
-def _losses(outcome: Outcome, journal: Journal) -> Iterator[Row]:
+def _losses(outcome: RunOutcome, journal: RunJournal) -> Iterator[Row]:
     ids = outcome.observer.jobs.ids
     for row, p, begin, end in journal.losses:
         yield (ids[row], p.node, held_milli(p), begin, end)
 
 
-def _events(outcome: Outcome, journal: Journal) -> Iterator[Row]:
+def _events(outcome: RunOutcome, journal: RunJournal) -> Iterator[Row]:
     ids = outcome.observer.jobs.ids
     for at, row, event in journal.events:
         yield (at, ids[row], event)
 
 
-def report(outcome: Outcome, document: dict[str, Any], text: list[str]) -> Report:
+def report(outcome: RunOutcome, document: dict[str, Any], text: list[str]) -> Report:
     """The series of every pool and the waits by size, offline."""
     import plotly.graph_objects as go  # heavy: where a figure is made
 

@@ -18,7 +18,7 @@ from metrics import definitions
 from scheduling.engine.types import JobKind, Node, Policy, QueueingPolicy
 from scheduling.policy.document import DEFAULT
 from scheduling.simulator.observe import STATE_NAMES, PoolBook
-from scheduling.simulator.run import Outcome
+from scheduling.simulator.run import RunOutcome
 
 # The paper's own settings, the plain baseline, and the policy of a cluster that has none of its
 # own, by name; others are QUEUEING+STRATEGY.
@@ -58,7 +58,7 @@ def no_collection() -> Iterator[None]:
 
 
 def summary(
-    outcome: Outcome,
+    outcome: RunOutcome,
     nodes: Sequence[Node],
     *,
     warm_up_until: float = 0.0,
@@ -121,14 +121,14 @@ def _pool(book: PoolBook) -> dict[str, Any]:
     }
 
 
-def _states(outcome: Outcome, rows: Sequence[int]) -> dict[str, int]:
+def _states(outcome: RunOutcome, rows: Sequence[int]) -> dict[str, int]:
     counts = dict.fromkeys(STATE_NAMES, 0)
     for i in rows:
         counts[STATE_NAMES[outcome.observer.jobs.state[i]]] += 1
     return counts
 
 
-def job_waits(outcome: Outcome, rows: Collection[int]) -> definitions.JobWaits:
+def job_waits(outcome: RunOutcome, rows: Collection[int]) -> definitions.JobWaits:
     """JWTD of the jobs of these rows: a gang counts once, other jobs pod by pod."""
     waited, placed, first, started = _waits_of(outcome, rows)
     return definitions.JobWaits(
@@ -136,7 +136,7 @@ def job_waits(outcome: Outcome, rows: Collection[int]) -> definitions.JobWaits:
     )
 
 
-def _waits_of(outcome: Outcome, rows: Collection[int]) -> tuple[NDArray[Any], ...]:
+def _waits_of(outcome: RunOutcome, rows: Collection[int]) -> tuple[NDArray[Any], ...]:
     """As columns of `definitions.Wait`, those of each job together, in its row's place."""
     jobs = outcome.observer.jobs
     waits = jobs.waits
@@ -160,7 +160,7 @@ def _waits_of(outcome: Outcome, rows: Collection[int]) -> tuple[NDArray[Any], ..
     return waited, placed, np.maximum(to_first, 0.0), started
 
 
-def waited_s(outcome: Outcome) -> list[float]:
+def waited_s(outcome: RunOutcome) -> list[float]:
     """How long each job waited in all until all its pods had their places, the longest of them;
     NaN of one that waits, or has waited in vain."""
     jobs = outcome.observer.jobs
@@ -169,7 +169,7 @@ def waited_s(outcome: Outcome) -> list[float]:
     return np.maximum.reduceat(known, jobs.unit).tolist() if len(jobs) else []
 
 
-def _waits(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
+def _waits(outcome: RunOutcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
     by_size: dict[str, list[int]] = defaultdict(list)
     for i in rows:
         by_size[definitions.size_class(outcome.observer.jobs.milli[i])].append(i)
@@ -181,7 +181,7 @@ def _waits(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
     return found | {"all": job_waits(outcome, rows).row()} if rows else found
 
 
-def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
+def _tenants(outcome: RunOutcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
     by_tenant: dict[str, list[int]] = defaultdict(list)
     for i in rows:
         by_tenant[outcome.observer.jobs.tenants[i]].append(i)
@@ -196,7 +196,7 @@ def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]
 
 
 def _jtted(
-    outcome: Outcome, rows: Sequence[int], nodes: Sequence[Node]
+    outcome: RunOutcome, rows: Sequence[int], nodes: Sequence[Node]
 ) -> dict[str, dict[str, float]]:
     """Mean deviations by size class, of jobs with GPUs that were placed, against the true
     minimum."""

@@ -86,7 +86,7 @@ def _pools(name: str, nodes: tuple[Node, ...], where: str) -> RunFleet:
 
 # --- a generated workload -------------------------------------------------------------------------
 def generated(
-    name: str, fleet: RunFleet, seed: int, hours: float | None, shares: workload.Shares
+    name: str, fleet: RunFleet, seed: int, hours: float | None, shares: workload.StreamShares
 ) -> Source:
     """A calibrated workload of 30 days unless `hours` says otherwise; raises InputError."""
     variant = workload.VARIANTS.get(name)

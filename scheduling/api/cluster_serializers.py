@@ -13,7 +13,7 @@ from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
 from scheduling.services.jobs.rules import effective_rules
 from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
-from tenants.api.serializers import Reason
+from tenants.api.serializers import ReasonInput
 from tenants.models import User
 
 
@@ -160,7 +160,7 @@ class NodeOutput(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
 
-class PolicyInput(Reason):
+class PolicyInput(ReasonInput):
     """The whole policy: what it does not name gets its default."""
 
     policy = Object()

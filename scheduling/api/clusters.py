@@ -25,7 +25,7 @@ from scheduling.services.policies.revert import revert_policy_change
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
-from tenants.api.serializers import Reason
+from tenants.api.serializers import ReasonInput
 from tenants.errors import Invalid, NotFound
 from tenants.services.audit import API
 
@@ -153,11 +153,11 @@ class PolicyRevertView(View):
     """Takes back a change of a policy, by the id of its record in the audit trail, as a change of
     its own: `GET /api/v1/audit?action=policy` lists them. The version is that of the policy."""
 
-    shapes = {"POST": Shape(PolicyOutput, Reason, versioned=True)}
+    shapes = {"POST": Shape(PolicyOutput, ReasonInput, versioned=True)}
 
     @idempotent()
     def post(self, request: Request, name: str, record_id: uuid.UUID) -> Response:
-        given = self.body(Reason)
+        given = self.body(ReasonInput)
         record = changes_of(selectors.cluster_by_name(name)).filter(pk=record_id).first()
         if record is None:
             raise NotFound(

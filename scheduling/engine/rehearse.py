@@ -36,7 +36,7 @@ _FOR_ROOM = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaAnswer:
+class QuotaOutlook:
     """What quota says to all pods of a job that may run on a GPU model, in milli-GPU.
 
     `tenant` has the quota: the job's own, or the nearest above it that has one. `most` is what it
@@ -88,7 +88,7 @@ class Rehearsal:
     preempted: tuple[str, ...]
     reservation: Reservation | None
     room_at: float | None
-    quota: tuple[QuotaAnswer, ...]
+    quota: tuple[QuotaOutlook, ...]
     instead: tuple[Instead, ...]
 
 
@@ -102,7 +102,7 @@ class Rise:
     verdict: Verdict | None
 
 
-copied_by_fields(QuotaAnswer, Places, Instead, Rehearsal, Rise)
+copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise)
 
 
 def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
@@ -128,7 +128,7 @@ def _decided(
     twin: SchedulerState,
     job: JobRequest,
     result: CycleResult,
-    quota: tuple[QuotaAnswer, ...],
+    quota: tuple[QuotaOutlook, ...],
     now: float,
 ) -> Rehearsal:
     record = twin.jobs[job.id]
@@ -177,7 +177,7 @@ def standing(facts: Iterable[Delta], now: float) -> SchedulerState:
     return state
 
 
-def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[QuotaAnswer]:
+def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[QuotaOutlook]:
     """What quota says to the job by GPU model, in the order of its preference."""
     known = pools.models()
     accepted = [s.gpu_models or known if s.gpus else () for s in job.pod_sets]
@@ -190,7 +190,7 @@ def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[Quot
         refusal = book.refusal(job.tenant, model, asked, non_preemptible=not job.preemptible)
         accounts = (book.account(tenant, model) for tenant in book.lineage(job.tenant))
         account = next((a for a in accounts if a is not None), None)
-        yield QuotaAnswer(
+        yield QuotaOutlook(
             account.tenant if account else job.tenant,
             model,
             account.guaranteed if account else 0,

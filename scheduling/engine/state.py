@@ -26,7 +26,7 @@ from scheduling.engine.queue.waiting import EquivalenceClass, Merge, WaitQueue
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.running.forecast import Forecast
 from scheduling.engine.running.last_look import Look
-from scheduling.engine.running.leaving import Leaving
+from scheduling.engine.running.leaving import LeavingPods
 from scheduling.engine.running.placed import Placed
 from scheduling.engine.running.preemptible import PreemptibleIndex
 from scheduling.engine.types import (
@@ -84,7 +84,7 @@ class SchedulerState:
         self.growing: dict[str, JobRecord] = {}  # elastic gangs of these that miss pods
         self.placed = Placed()
         self.promised: dict[str, JobRecord] = {}  # whose places others still leave (`leaving`)
-        self.leaving = Leaving()
+        self.leaving = LeavingPods()
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn
         self.queue = WaitQueue()

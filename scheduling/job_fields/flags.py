@@ -19,7 +19,7 @@ python -m scheduling.job_fields.flags > kant/client/job_flags.py"""
 from typing import NamedTuple
 
 
-class Flag(NamedTuple):
+class CliFlag(NamedTuple):
     """`names` with spaces between; `reads`: how its text is read (`kant.client.submission`).
     `again`: given several times, `of_pods`: said of pods, `changes`: may be asked for anew while
     the job waits, `or_none`: and be taken away."""
@@ -63,7 +63,7 @@ def _line(field: Field, flag: Flag, *, of_pods: bool) -> str:
     }
     said = "".join(f", {mark}=True" for mark, is_so in marks.items() if is_so)
     return (
-        f'    Flag("{name}", "{flag.names}", "{flag.metavar}", "{reads}"{said},\n'
+        f'    CliFlag("{name}", "{flag.names}", "{flag.metavar}", "{reads}"{said},\n'
         f'         says="{flag.says}"),\n'
     )
 

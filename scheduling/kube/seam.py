@@ -419,7 +419,7 @@ class Result(StrEnum):
     NOT_SENT = "NOT_SENT"  # the fence fell, or the gateway stopped, before it was sent
 
 
-class Outcome(Struct, frozen=True, gc=False):
+class CallOutcome(Struct, frozen=True, gc=False):
     """`uid`: of the pod as far as known, also when only its creation worked. `code`: HTTP status
     (0 = none). `retry_after`: seconds the server asked to wait."""
 
@@ -486,7 +486,7 @@ class Disconnected(Struct, frozen=True, gc=False):
 
 class EffectDone(Struct, frozen=True, gc=False):
     effect: Effect
-    outcome: Outcome
+    outcome: CallOutcome
 
 
 Observation = (

@@ -71,7 +71,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class JobAhead:
     """A waiting job that comes first; of tenants the viewer may not see only its size."""
 
     job: str | None
@@ -96,7 +96,7 @@ class Explanation:
     remedies: tuple[str, ...]
     gates: tuple[Gate, ...]
     position: int | None
-    ahead: tuple[Ahead, ...]
+    ahead: tuple[JobAhead, ...]
     reservation: "Reserved | None"
     start: "Start | None"
     growth: "Growth | None"
@@ -306,7 +306,7 @@ def position_of(job: Job) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WaitingOrder:
     """The waiting jobs of a scheduler in its order, and the shares that it wrote of it. `ranks`: by
     id of a tenant; `user_shares`: {tenant: {id of a user: share}}."""
 
@@ -315,7 +315,7 @@ class Standing:
     user_shares: dict[str, dict[str, float]]
 
 
-def standing_in(cluster_id: int, scope: str) -> Standing:
+def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
     """Who waits their turn at a scheduler, the first first: by priority, for whom places are kept
     as it is their turn, the shares of the tenants from the root down and of the user where those
     count, who was stopped by a fault, then time, then size."""
@@ -346,7 +346,7 @@ def standing_in(cluster_id: int, scope: str) -> Standing:
             output_field=DateTimeField(),
         ),
     ).order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
-    return Standing(ordered, ranks, user_shares)
+    return WaitingOrder(ordered, ranks, user_shares)
 
 
 def before_in_queue(job: Job) -> QuerySet[Job]:
@@ -409,7 +409,7 @@ def _users_who_wait(
             yield tenant, user, share
 
 
-def ahead_of(viewer: User, job: Job) -> tuple[Ahead, ...]:
+def ahead_of(viewer: User, job: Job) -> tuple[JobAhead, ...]:
     """The first SHOWN_AHEAD of the jobs before it, the very first of all at the beginning; none
     where it stands in no order."""
     if not stands_in_order(job):
@@ -417,8 +417,8 @@ def ahead_of(viewer: User, job: Job) -> tuple[Ahead, ...]:
     access = access_of(viewer)
     first = before_in_queue(job).select_related("tenant")
     return tuple(
-        Ahead(str(j.pk), j.name, j.tenant.name, j.gpu_milli)
+        JobAhead(str(j.pk), j.name, j.tenant.name, j.gpu_milli)
         if access.may_view(j.tenant_id)
-        else Ahead(None, None, None, j.gpu_milli)
+        else JobAhead(None, None, None, j.gpu_milli)
         for j in first[:SHOWN_AHEAD]
     )

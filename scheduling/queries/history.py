@@ -21,7 +21,7 @@ from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import MOVED, PREEMPTED
 from scheduling.session.memory.load import live_job
 from scheduling.session.memory.past import half_life_of, past_use
-from scheduling.simulator.model import Arrival, Change
+from scheduling.simulator.model import Arrival, TimedChange
 
 CHUNK = 500  # jobs read at once, and ids in one IN list
 STEPS = 1 << 20  # steps of time in a second
@@ -100,12 +100,12 @@ def node_of(row: NodeRecord) -> Node:
 
 
 # --- what was held before -------------------------------------------------------------------------
-def held_before(window: Window, policy: Policy) -> list[Change]:
+def held_before(window: Window, policy: Policy) -> list[TimedChange]:
     """What was held before the window, for a run under a policy that counts it."""
     half_life_s = half_life_of(policy)
     if not half_life_s:
         return []
-    return [Change(RUNNING_AT, past_use(window.cluster.pk, half_life_s, window.since))]
+    return [TimedChange(RUNNING_AT, past_use(window.cluster.pk, half_life_s, window.since))]
 
 
 # --- jobs -----------------------------------------------------------------------------------------

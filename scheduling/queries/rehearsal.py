@@ -15,7 +15,7 @@ from scheduling.engine.demand.pools import Pools
 from scheduling.engine.rehearse import (
     Instead,
     Places,
-    QuotaAnswer,
+    QuotaOutlook,
     Rehearsal,
     quota_terms,
     rehearse,
@@ -28,7 +28,7 @@ from scheduling.engine.types import JobRequest, PreemptionKind
 from scheduling.engine.verdict import Verdict, counted
 from scheduling.models import Cluster, Job
 from scheduling.queries import quota_use
-from scheduling.queries.explain import Ahead, Reserved, Start, explain_job, policy_in_use
+from scheduling.queries.explain import JobAhead, Reserved, Start, explain_job, policy_in_use
 from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.session.memory import load
@@ -53,7 +53,7 @@ class Outlook(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class OtherRequest:
     """A change of the request with which it would start now: another GPU type, or fewer pods, for
     an elastic gang as its least."""
 
@@ -75,17 +75,17 @@ class Rehearsed:
     outlook: Outlook
     summary: str
     as_of: datetime | None
-    quota: tuple[QuotaAnswer, ...]
+    quota: tuple[QuotaOutlook, ...]
     places: Places | None = None
     preempts: int = 0
     reason: str = ""
     evidence: Mapping[str, object] = field(default_factory=dict)
     remedies: tuple[str, ...] = ()
     position: int | None = None
-    ahead: tuple[Ahead, ...] = ()
+    ahead: tuple[JobAhead, ...] = ()
     reservation: Reserved | None = None
     start: Start | None = None
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[OtherRequest, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -249,12 +249,12 @@ def _pods(places: Places, wanted: int) -> str:
     return f"{text} in {counted(places.leaves, 'leaf', 'leaves')}" if places.leaves else text
 
 
-def _alternative(request: JobRequest, other: Instead) -> Alternative:
+def _alternative(request: JobRequest, other: Instead) -> OtherRequest:
     if other.gpu_model:
         text = f"On {other.gpu_model}: {_pods(other.places, request.pods)}."
-        return Alternative(text, other.places, gpu_type=other.gpu_model)
+        return OtherRequest(text, other.places, gpu_type=other.gpu_model)
     if request.elastic:
         text = f"With min_count {other.pods}: {_pods(other.places, request.pods)}."
-        return Alternative(text, other.places, min_count=other.pods)
+        return OtherRequest(text, other.places, min_count=other.pods)
     text = f"With fewer pods: {_pods(other.places, 0)}."
-    return Alternative(text, other.places, count=other.pods)
+    return OtherRequest(text, other.places, count=other.pods)

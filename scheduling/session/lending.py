@@ -14,12 +14,12 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.queue.job import order_key
 from scheduling.engine.shards.division import WIDE
-from scheduling.engine.shards.lending import Outlook
+from scheduling.engine.shards.lending import WideOutlook
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.session.changes import Changes
 from scheduling.session.memory import divided
-from scheduling.session.memory.live import Handover, LiveJob, Wanted
+from scheduling.session.memory.live import Handover, LiveJob, WantedNodes
 from scheduling.session.memory.nodes import Nodes
 
 PLAN_S = 0.5  # how often the wide scope thinks about which nodes it needs
@@ -71,8 +71,8 @@ class Borrower:
     def __init__(self, changes: Changes, nodes: Nodes) -> None:
         self._changes = changes
         self._nodes = nodes
-        self._outlook = Outlook()
-        self._wanted: Wanted | None = None  # as it was written last
+        self._outlook = WideOutlook()
+        self._wanted: WantedNodes | None = None  # as it was written last
         self._needed: frozenset[str] = frozenset()
         self._emptied_for = ""  # the job for which nodes are kept free
         self._told: dict[str, Verdict] = {}
@@ -175,7 +175,7 @@ class Borrower:
                 self._changes.life.waiting(Waiting(news.job_id, news.verdict), now)
 
     def _ask(self) -> None:
-        wanted = Wanted(self._needed - self._nodes.mine, bool(self._emptied_for))
+        wanted = WantedNodes(self._needed - self._nodes.mine, bool(self._emptied_for))
         if wanted != self._wanted:
             self._wanted = self._changes.life.out.writes.wanted = wanted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.engine.decisions import CycleStats
-from scheduling.kube.seam import Effect, Outcome, Result
+from scheduling.kube.seam import CallOutcome, Effect, Result
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # How an effect can end that was not carried out.
@@ -47,7 +47,7 @@ class Pace:
     def spent(self, phase: str, seconds: float) -> None:
         self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
-    def ended(self, effect: Effect, outcome: Outcome) -> None:
+    def ended(self, effect: Effect, outcome: CallOutcome) -> None:
         self.effects[_snake(type(effect).__name__), outcome.result.lower()] += 1
 
     @property

@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 import yaml
 
-from scheduling.simcluster.cluster import Cluster, StateError
+from scheduling.simcluster.cluster import EmbeddedCluster, StateError
 from scheduling.simcluster.controllers.kubelet import Delays
 from scheduling.simcluster.server import Server
 from scheduling.simulator.fleet import FleetError
@@ -77,7 +77,7 @@ def _told_to_end() -> asyncio.Event:
 
 async def _run(arguments: argparse.Namespace, token: str) -> None:
     delays = Delays(arguments.start_delay, arguments.stop_delay)
-    server = Server(lambda: Cluster(arguments.state_dir, arguments.fleet, delays), token)
+    server = Server(lambda: EmbeddedCluster(arguments.state_dir, arguments.fleet, delays), token)
     ended = _told_to_end()
     port = await server.start(HOST, arguments.port)
     # Next to nothing here is cyclic: frequent collections would walk a hundred thousand objects

@@ -17,7 +17,7 @@ from scheduling.simcluster.objects.kinds import (
     NODES,
     PRIORITY_CLASSES,
     STORAGE_CLASSES,
-    Kind,
+    ResourceKind,
 )
 from scheduling.simcluster.objects.registry import Clock, Registry
 from scheduling.simcluster.objects.rules import SYSTEM_PRIORITY_CLASSES
@@ -38,7 +38,7 @@ class StateError(Exception):
     """A state directory that cannot be used; one line with the remedy."""
 
 
-class Cluster:
+class EmbeddedCluster:
     """One life of the cluster: opened from its state directory, closed to it."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Cluster:
         self.store.compact()
         mark.write_text(fleet)
 
-    def _ensure(self, kind: Kind, obj: Obj) -> None:
+    def _ensure(self, kind: ResourceKind, obj: Obj) -> None:
         """Create an object of the cluster unless an interrupted start already did."""
         if self.store.get(kind.plural, obj["metadata"]["name"]) is None:
             self.registry.create(kind, "", obj)

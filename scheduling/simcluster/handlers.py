@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import yaml
 
-from scheduling.simcluster.cluster import Cluster
+from scheduling.simcluster.cluster import EmbeddedCluster
 from scheduling.simcluster.controllers.binding import bind
 from scheduling.simcluster.controllers.disruption import evict
 from scheduling.simcluster.objects import patch as patches
@@ -18,7 +18,7 @@ from scheduling.simcluster.objects.kinds import (
     SERVICES,
     STORAGE_CLASSES,
     VOLUMES,
-    Kind,
+    ResourceKind,
 )
 from scheduling.simcluster.objects.listing import list_objects, selection, wire_body, wire_object
 from scheduling.simcluster.objects.meta import decode_body, strip_type
@@ -91,7 +91,7 @@ def verb_of(method: str, target: Target, query: dict[str, str]) -> str:
     return verb
 
 
-def handle(cluster: Cluster, verb: str, call: Call) -> HandlerReply:
+def handle(cluster: EmbeddedCluster, verb: str, call: Call) -> HandlerReply:
     """Carry out one request (all verbs but watch and log).
 
     Raises:
@@ -111,26 +111,26 @@ def _require_json(call: Call) -> None:
         raise unsupported_media_type(("application/json",))
 
 
-def _present(kind: Kind, obj: Obj) -> bytes:
+def _present(kind: ResourceKind, obj: Obj) -> bytes:
     return wire_object(kind, msgspec.json.encode(rules.from_stored(kind, obj))) + b"\n"
 
 
-def _get(cluster: Cluster, call: Call) -> HandlerReply:
+def _get(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     kind, namespace, name, _ = call.target
     stored = cluster.registry.stored(kind, namespace, name)
     return HandlerReply(200, _wire(kind, stored))
 
 
-def _wire(kind: Kind, stored: Stored) -> bytes:
+def _wire(kind: ResourceKind, stored: Stored) -> bytes:
     return wire_object(kind, wire_body(kind, stored)) + b"\n"
 
 
-def _list(cluster: Cluster, call: Call) -> HandlerReply:
+def _list(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     kind, namespace = call.target.kind, call.target.namespace
     return HandlerReply(200, list_objects(cluster.store, kind, namespace, call.query))
 
 
-def _create(cluster: Cluster, call: Call) -> HandlerReply:
+def _create(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     _require_json(call)
     kind, namespace = call.target.kind, call.target.namespace
     if kind.namespaced and not namespace:
@@ -142,7 +142,7 @@ def _create(cluster: Cluster, call: Call) -> HandlerReply:
     )
 
 
-def _update(cluster: Cluster, call: Call) -> HandlerReply:
+def _update(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     _require_json(call)
     kind, namespace, name, sub = call.target
     obj = strip_type(kind, decode_body(call.body, kind))
@@ -158,7 +158,7 @@ def _update(cluster: Cluster, call: Call) -> HandlerReply:
     return HandlerReply(201 if created else 200, _present(kind, out))
 
 
-def _patch(cluster: Cluster, call: Call) -> HandlerReply:
+def _patch(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     kind, namespace, name, sub = call.target
     content_type = call.content_type.partition(";")[0].strip()
     if content_type not in patches.TYPES:
@@ -189,7 +189,7 @@ def _change(content_type: str, body: Any) -> Callable[[Obj], Obj]:
     return lambda obj: patches.strategic_patch(obj, body)
 
 
-def _apply(cluster: Cluster, call: Call, *, dry_run: bool) -> HandlerReply:
+def _apply(cluster: EmbeddedCluster, call: Call, *, dry_run: bool) -> HandlerReply:
     kind, namespace, name, sub = call.target
     if not call.query.get("fieldManager"):
         causes = [required("fieldManager", "is required for apply patch")]
@@ -223,7 +223,7 @@ def _apply(cluster: Cluster, call: Call, *, dry_run: bool) -> HandlerReply:
     return HandlerReply(200, _present(kind, out))
 
 
-def _delete(cluster: Cluster, call: Call) -> HandlerReply:
+def _delete(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     kind, namespace, name, _ = call.target
     body = decode_body(call.body, kind) if call.body.strip() else {}
     options = delete_options(body, call.query)
@@ -238,7 +238,7 @@ def _delete(cluster: Cluster, call: Call) -> HandlerReply:
     return HandlerReply(200, encoded(status_object(200, "", "", details)) + b"\n")
 
 
-def _delete_collection(cluster: Cluster, call: Call) -> HandlerReply:
+def _delete_collection(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     kind, namespace = call.target.kind, call.target.namespace
     if kind.namespaced and not namespace:
         raise method_not_allowed()
@@ -252,7 +252,7 @@ def _delete_collection(cluster: Cluster, call: Call) -> HandlerReply:
     return HandlerReply(200, head + meta + items + b"]}\n")
 
 
-def _bind(cluster: Cluster, call: Call) -> HandlerReply:
+def _bind(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     _require_json(call)
     body = decode_body(call.body, PODS)
     dry = _dry_run(call)
@@ -263,7 +263,7 @@ def _bind(cluster: Cluster, call: Call) -> HandlerReply:
 _CREATED = HandlerReply(201, encoded(status_object(201, "")) + b"\n")
 
 
-def _evict(cluster: Cluster, call: Call) -> HandlerReply:
+def _evict(cluster: EmbeddedCluster, call: Call) -> HandlerReply:
     _require_json(call)
     body = decode_body(call.body, PODS)
     namespace, name = call.target.namespace, call.target.name
@@ -275,7 +275,7 @@ def _evict(cluster: Cluster, call: Call) -> HandlerReply:
     return _CREATED
 
 
-_VERBS: dict[str, Callable[[Cluster, Call], HandlerReply]] = {
+_VERBS: dict[str, Callable[[EmbeddedCluster, Call], HandlerReply]] = {
     "get": _get,
     "list": _list,
     "create": _create,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from scheduling.simcluster.cluster import Cluster
+from scheduling.simcluster.cluster import EmbeddedCluster
 from scheduling.simcluster.controllers.podlog import PodLog, stamp
-from scheduling.simcluster.objects.kinds import PODS, Kind
+from scheduling.simcluster.objects.kinds import PODS, ResourceKind
 from scheduling.simcluster.objects.status import (
     ApiError,
     bad_request,
@@ -29,7 +29,7 @@ from scheduling.simcluster.routing import Target
 KUBELET_PORT = 10250
 # Lines written in one go.
 BATCH = 1000
-_OPTIONS = Kind("", "PodLogOptions")
+_OPTIONS = ResourceKind("", "PodLogOptions")
 
 
 class LogPart(NamedTuple):
@@ -97,7 +97,7 @@ def _flag(query: Mapping[str, str], name: str) -> bool:
 
 
 async def serve_log(
-    cluster: Cluster, request: web.BaseRequest, target: Target, query: Mapping[str, str]
+    cluster: EmbeddedCluster, request: web.BaseRequest, target: Target, query: Mapping[str, str]
 ) -> web.StreamResponse:
     """The log of a container, of one that is followed until it ends.
 
@@ -137,7 +137,7 @@ def _container(pod: Obj, name: str) -> str:
     return name or names[0]
 
 
-def _reach(cluster: Cluster, pod: Obj, container: str) -> None:
+def _reach(cluster: EmbeddedCluster, pod: Obj, container: str) -> None:
     """Raises ApiError where the node is not there, or its kubelet does not answer."""
     node = pod["spec"]["nodeName"]
     agent = cluster.kubelets.nodes.get(node)
@@ -174,7 +174,7 @@ class _Reading:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: EmbeddedCluster,
         response: web.StreamResponse,
         stored: Stored,
         container: str,

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from scheduling.simcluster.objects.kinds import GROUPS, KINDS, Kind
+from scheduling.simcluster.objects.kinds import GROUPS, KINDS, ResourceKind
 
 GIT_VERSION = "v1.36.3"
 VERSION = {
@@ -22,7 +22,7 @@ VERSION = {
 class Target(NamedTuple):
     """What a request is about; empty `name` = the collection, empty `namespace` = all."""
 
-    kind: Kind
+    kind: ResourceKind
     namespace: str
     name: str
     subresource: str

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from scheduling.simcluster.cluster import Cluster
+from scheduling.simcluster.cluster import EmbeddedCluster
 from scheduling.simcluster.faults import LoseReply, Restart, TooManyRequests, delay, parse_fault
 from scheduling.simcluster.handlers import Call, HandlerReply, handle, parse_query, verb_of
 from scheduling.simcluster.logs import serve_log
@@ -28,7 +28,7 @@ _JSON = {"Content-Type": "application/json"}
 class Server:
     """Serves one cluster; a restart replaces it by a fresh one from its disk."""
 
-    def __init__(self, open_cluster: Callable[[], Cluster], token: str = "") -> None:
+    def __init__(self, open_cluster: Callable[[], EmbeddedCluster], token: str = "") -> None:
         self._open_cluster = open_cluster
         self._token = token
         self.cluster = open_cluster()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappush
 from typing import Any, Final
 
-from scheduling.simulator.model import Arrival, Fault
+from scheduling.simulator.model import Arrival, HardwareFault
 from scheduling.simulator.run import TraceError
 
 # At one instant what ends goes first, so that what arrives finds the freed places.
@@ -24,12 +24,14 @@ class Agenda:
     """`heap`: events as (time, kind, sequence, payload). Of `arrivals` and of `faults`, both in
     order of time, the next one alone stands in it: neither need ever end, or fit in memory."""
 
-    def __init__(self, start: float, arrivals: Iterable[Arrival], faults: Iterable[Fault]) -> None:
+    def __init__(
+        self, start: float, arrivals: Iterable[Arrival], faults: Iterable[HardwareFault]
+    ) -> None:
         self.heap: list[tuple[float, int, int, Any]] = []
         self.arriving = 0  # how many arrivals stand in the heap
         self._sequence = self._failing = 0
         self._arrivals: Iterator[Arrival] = iter(arrivals)
-        self._faults: Iterator[Fault] = iter(faults)
+        self._faults: Iterator[HardwareFault] = iter(faults)
         self._last_arrival = start
         self._last_fault = float("-inf")
 

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from scheduling.engine.types import Node
-from scheduling.simulator.model import Fault
+from scheduling.simulator.model import HardwareFault
 
 DAY = 86400.0
 
 
-def faults_of(nodes: Sequence[Node], *, per_1000_node_days: float, seed: int) -> Iterator[Fault]:
+def faults_of(
+    nodes: Sequence[Node], *, per_1000_node_days: float, seed: int
+) -> Iterator[HardwareFault]:
     """Faults of whole nodes, ascending, from 0 on and without end (docs/workload.md, Faults); none
     at a rate of 0. `per_1000_node_days` counts events.
 
@@ -42,7 +44,7 @@ def faults_of(nodes: Sequence[Node], *, per_1000_node_days: float, seed: int) ->
             hit += [m for m in mates if m != hit[0]][: int(rng.integers(1, 4))]
         for name in hit:
             repair = 4 * 3600 * float(np.exp(sigma * rng.standard_normal()))
-            yield Fault(at, name, repair)
+            yield HardwareFault(at, name, repair)
 
 
 class Outages:
@@ -50,13 +52,13 @@ class Outages:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.facts = {n.name: n for n in nodes}
-        self._down: dict[str, list[Fault]] = {}
+        self._down: dict[str, list[HardwareFault]] = {}
 
-    def begin(self, fault: Fault) -> Node:
+    def begin(self, fault: HardwareFault) -> Node:
         self._down.setdefault(fault.node, []).append(fault)
         return self._now(fault.node)
 
-    def end(self, fault: Fault) -> Node:
+    def end(self, fault: HardwareFault) -> Node:
         self._down[fault.node].remove(fault)
         return self._now(fault.node)
 

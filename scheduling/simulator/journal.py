@@ -23,7 +23,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Journal:
+class RunJournal:
     """`row` is everywhere the job's row in the observer's columns.
 
     `losses`: (row, place, begin, end) of what was held and served nothing; taken back where `end`

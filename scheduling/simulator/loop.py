@@ -53,11 +53,11 @@ from scheduling.simulator.agenda import (
     Agenda,
 )
 from scheduling.simulator.faults import Outages
-from scheduling.simulator.journal import Journal
-from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
+from scheduling.simulator.journal import RunJournal
+from scheduling.simulator.model import Arrival, HardwareFault, Pod, Settings, TimedChange
 from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCEEDED, Observer
 from scheduling.simulator.places import RunPlaces
-from scheduling.simulator.run import Outcome, Run, TraceError
+from scheduling.simulator.run import Run, RunOutcome, TraceError
 
 # After so many events is told how far the run is, and asked whether it is to go on.
 LOOK_EVENTS = 1024
@@ -79,11 +79,11 @@ class Simulation:
         quotas: tuple[Quota, ...] = (),
         queues: tuple[Queue, ...] = (),
         settings: Settings | None = None,
-        faults: Iterable[Fault] = (),
-        changes: Iterable[Change] = (),
+        faults: Iterable[HardwareFault] = (),
+        changes: Iterable[TimedChange] = (),
         start: float = 0.0,
         levels: tuple[str, ...] = DEFAULT_LEVELS,
-        journal: Journal | None = None,
+        journal: RunJournal | None = None,
     ) -> None:
         """`queues`: all of the tenants that have more than a plain one. `journal`: is told of every
         placement."""
@@ -128,7 +128,7 @@ class Simulation:
     # --- the loop -----------------------------------------------------------------------------
     def run(
         self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
         stop, agenda, partial = self.settings.stop_s, self._agenda, False
         heap = agenda.heap
@@ -157,14 +157,14 @@ class Simulation:
                     break
         return self.result(partial=partial)
 
-    def result(self, *, partial: bool) -> Outcome:
+    def result(self, *, partial: bool) -> RunOutcome:
         """What there is at the instant the run has reached; the run is over."""
         if self._warming:  # what was seen so far is not to be counted
             self._warm()
         for run in self.jobs.values():
             if run.places:
                 self.observer.jobs.state[run.row] = RUNNING
-        return Outcome(
+        return RunOutcome(
             observer=self.observer,
             pools=dict(self.observer.finish(self.now)),
             ended_at=self.now,
@@ -453,12 +453,12 @@ class Simulation:
         else:
             run.given_up = True  # it is over when it is gone
 
-    def _fault(self, fault: Fault) -> None:
+    def _fault(self, fault: HardwareFault) -> None:
         self._agenda.next_fault()
         self._node_is(self._outages.begin(fault))
         self._push(self.now + fault.repair_s, REPAIR, fault)
 
-    def _repair(self, fault: Fault) -> None:
+    def _repair(self, fault: HardwareFault) -> None:
         self._node_is(self._outages.end(fault))
 
     def _node_is(self, node: Node) -> None:

@@ -44,7 +44,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class HardwareFault:
     """A node, or one GPU of it, that is out of service from `at` for `repair_s` seconds."""
 
     at: float
@@ -54,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TimedChange:
     """A node, quota, tenant or policy change on the timeline, or what is known of the past."""
 
     at: float

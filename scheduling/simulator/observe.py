@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, Node, PodPlacement, held_milli
-from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, Journal
+from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, RunJournal
 
 NEVER = float("nan")
 DIGITS = 9  # of GPU-milli: what fractions added up and taken off again leave is nothing
@@ -237,7 +237,7 @@ class TenantBook:
 class Observer:
     """Keeps the books of nodes and pools; told of every placement, release and node change."""
 
-    def __init__(self, start: float, sample_s: float, journal: Journal | None = None) -> None:
+    def __init__(self, start: float, sample_s: float, journal: RunJournal | None = None) -> None:
         self.jobs = JobColumns()
         self.journal = journal
         self.start = start

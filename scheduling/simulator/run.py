@@ -105,7 +105,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The end of a run. `partial`: it was cancelled before its end."""
 
     observer: Observer
@@ -118,4 +118,4 @@ class Outcome:
     waiting: int
 
 
-copied_by_fields(Outcome)
+copied_by_fields(RunOutcome)

@@ -343,7 +343,7 @@ def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSet, ...]:
     return (*sets, PodSet("rest", 1, rest, (model,))) if rest else sets
 
 
-class Shares:
+class StreamShares:
     """What a stream of arrivals was made of, to be held against the published shares."""
 
     # name -> (published value, one standard deviation over 30-day windows)

@@ -16,7 +16,7 @@ MAX_PRIORITY = 1_000_000
 REASON = {"max_length": 2000, "allow_blank": True, "required": False}
 
 
-class Reason(Serializer):
+class ReasonInput(Serializer):
     """Why: kept in the audit trail."""
 
     reason = Text(**REASON)
@@ -70,7 +70,7 @@ class TenantInput(TenantFields):
     name = Text(max_length=63)
 
 
-class TenantChange(TenantFields, Reason):
+class TenantChange(TenantFields, ReasonInput):
     is_active = Boolean(required=False)
 
 
@@ -113,7 +113,7 @@ class TenantOutput(serializers.Serializer[Any]):
         return above.value if above else None
 
 
-class MemberInput(Reason):
+class MemberInput(ReasonInput):
     role = Choice(Role.values)
 
 

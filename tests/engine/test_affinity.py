@@ -14,7 +14,7 @@ from scheduling.engine.cluster.affinity import (
 )
 from scheduling.engine.types import NodeExpression
 from scheduling.kube.translate.manifests import PodTemplate, pod_manifest
-from scheduling.simcluster.controllers.predicates import NodeView, admit
+from scheduling.simcluster.controllers.predicates import KubeletView, admit
 from tests.engine.scenario import node
 
 VALUES = ("a", "b", "", "4", "-7", "16")
@@ -54,7 +54,7 @@ def test_a_node_is_meant_exactly_if_its_kubelet_lets_the_pod_in(terms, labels):
         node_affinity=terms,
     )
     spec = pod_manifest(template, "pod", 0)["spec"] | {"nodeName": "n"}
-    refused = admit(spec, {}, NodeView("n", labels=labels, allocatable={"pods": 1}))
+    refused = admit(spec, {}, KubeletView("n", labels=labels, allocatable={"pods": 1}))
     assert matches(node("n", 8, labels=labels), terms) == (refused is None)
     assert [set(term) for term in read_terms(write_terms(terms))] == [set(t) for t in terms]
     assert not any(wrong_expression(e) for term in terms for e in term)

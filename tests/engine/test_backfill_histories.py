@@ -14,7 +14,7 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.queue.job import JobRecord, OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import Fault
+from scheduling.simulator.model import HardwareFault
 from tests.simulator.runs import arrival, machines, rows, simulation
 
 NODES = 6
@@ -246,7 +246,7 @@ def test_everything_ends_and_the_system_comes_to_rest(seed: int, queueing: Queue
     )
     names = [node.name for node in machines(NODES)]
     faults = [
-        Fault(float(rng.randint(0, 1500)), rng.choice(names), float(rng.randint(10, 200)))
+        HardwareFault(float(rng.randint(0, 1500)), rng.choice(names), float(rng.randint(10, 200)))
         for _ in range(8)
     ]
     # Each tenant is guaranteed half: the other half is borrowed, and comes back.

@@ -11,8 +11,8 @@ from scheduling.engine.placement.fragmentation import (
     COVER,
     SCARCE,
     FragmentationGradient,
+    PodShape,
     Potential,
-    Shape,
     TypicalMix,
 )
 from scheduling.engine.placement.leftover import leftover_table
@@ -20,15 +20,15 @@ from tests.cases import examples
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 
 SHAPES = [
-    Shape(4000, 1, 1000),
-    Shape(2000, 1, 810),
-    Shape(6000, 1, 470),
-    Shape(1000, 1, 160),
-    Shape(0, 1, 320),
-    Shape(9000, 2, 1000),
-    Shape(16000, 4, 1000, 0b01),
-    Shape(3000, 1, 1000, 0b10),
-    Shape(8000, 0, 0),
+    PodShape(4000, 1, 1000),
+    PodShape(2000, 1, 810),
+    PodShape(6000, 1, 470),
+    PodShape(1000, 1, 160),
+    PodShape(0, 1, 320),
+    PodShape(9000, 2, 1000),
+    PodShape(16000, 4, 1000, 0b01),
+    PodShape(3000, 1, 1000, 0b10),
+    PodShape(8000, 0, 0),
 ]
 
 
@@ -213,43 +213,45 @@ def arrive(gradient, *shapes):
 
 def test_a_share_fills_the_gap_that_fits_it():
     gradient = Chooser([64000] * 3, [[530, 1000], [1000, 1000], [680, 1000]], [0] * 3)
-    big, small = Shape(1000, 1, 470), Shape(1000, 1, 320)
-    arrive(gradient, big, small, Shape(1000, 1, 650))
-    assert gradient.choose(Shape(1000, 1, 650)) == Choice(2, (0,))
+    big, small = PodShape(1000, 1, 470), PodShape(1000, 1, 320)
+    arrive(gradient, big, small, PodShape(1000, 1, 650))
+    assert gradient.choose(PodShape(1000, 1, 650)) == Choice(2, (0,))
     assert gradient.choose(big) == Choice(0, (0,))
 
 
 def test_models_that_few_pods_can_avoid_are_kept_for_them():
     """Both nodes are alike; only the second can serve the pods that insist on its model."""
     gradient = Chooser([64000] * 2, [[1000] * 8] * 2, [0, 1])
-    arrive(gradient, Shape(1000, 1, 1000), Shape(1000, 1, 1000, 0b10))
-    assert gradient.choose(Shape(1000, 1, 1000)).node == 0
+    arrive(gradient, PodShape(1000, 1, 1000), PodShape(1000, 1, 1000, 0b10))
+    assert gradient.choose(PodShape(1000, 1, 1000)).node == 0
 
 
 def test_cpu_is_kept_where_gpus_are_left():
     """A pod without GPU goes where the GPUs are gone already."""
     gradient = Chooser([16000] * 2, [[1000] * 2, [0, 0]], [0, 0])
-    arrive(gradient, Shape(8000, 1, 1000), Shape(8000, 0, 0))
-    assert gradient.choose(Shape(8000, 0, 0)) == Choice(1, ())
+    arrive(gradient, PodShape(8000, 1, 1000), PodShape(8000, 0, 0))
+    assert gradient.choose(PodShape(8000, 0, 0)) == Choice(1, ())
 
 
 def test_what_fits_nowhere_has_no_place():
     gradient = Chooser([4000, 4000], [[1000], [500]], [0, 1])
-    assert gradient.choose(Shape(1000, 2, 1000)) is None
-    assert gradient.choose(Shape(5000, 1, 100)) is None
-    assert gradient.choose(Shape(1000, 1, 600, 0b10)) is None
-    assert gradient.choose(Shape(1000, 1, 600), np.array([False, True])) is None
-    assert gradient.choose(Shape(1000, 1, 500), np.array([False, True])) == Choice(1, (0,))
+    assert gradient.choose(PodShape(1000, 2, 1000)) is None
+    assert gradient.choose(PodShape(5000, 1, 100)) is None
+    assert gradient.choose(PodShape(1000, 1, 600, 0b10)) is None
+    assert gradient.choose(PodShape(1000, 1, 600), np.array([False, True])) is None
+    assert gradient.choose(PodShape(1000, 1, 500), np.array([False, True])) == Choice(1, (0,))
 
 
 def test_equal_nodes_go_to_the_first():
     gradient = Chooser([8000] * 5, [[1000] * 2] * 5, [0] * 5)
-    arrive(gradient, Shape(1000, 1, 1000), Shape(1000, 1, 300))
-    assert gradient.choose(Shape(1000, 1, 300)) == Choice(0, (0,))
-    assert gradient.choose(Shape(1000, 2, 1000)) == Choice(0, (0, 1))
+    arrive(gradient, PodShape(1000, 1, 1000), PodShape(1000, 1, 300))
+    assert gradient.choose(PodShape(1000, 1, 300)) == Choice(0, (0,))
+    assert gradient.choose(PodShape(1000, 2, 1000)) == Choice(0, (0, 1))
 
 
-@pytest.mark.parametrize("shape", [Shape(1000, 1, 1000), Shape(1000, 1, 300), Shape(0, 0, 0)])
+@pytest.mark.parametrize(
+    "shape", [PodShape(1000, 1, 1000), PodShape(1000, 1, 300), PodShape(0, 0, 0)]
+)
 def test_it_decides_before_anything_has_arrived(shape):
     gradient = Chooser([8000], [[1000]], [0])
     assert gradient.choose(shape).node == 0
@@ -280,10 +282,10 @@ def test_a_node_larger_than_what_was_learned_is_judged_too():
 def test_a_node_whose_cpu_is_overcommitted_is_worth_a_number():
     """Pods of others may ask for more than a node has left."""
     mix = TypicalMix()
-    mix.arrived(Shape(0, 1, 1000, 1), 3)
-    mix.arrived(Shape(4000, 1, 500), 3)
+    mix.arrived(PodShape(0, 1, 1000, 1), 3)
+    mix.arrived(PodShape(4000, 1, 500), 3)
     nodes = np.array([-500, 8000]), np.array([[1000, 1000]] * 2), np.array([1, 0])
     gradient = FragmentationGradient(*nodes, Potential(mix, *nodes, 4000))
-    gains = gradient.scores(Shape(0, 1, 1000, 1)).gain
+    gains = gradient.scores(PodShape(0, 1, 1000, 1)).gain
     assert np.isfinite(gains[1])
     assert gains[0] == -np.inf

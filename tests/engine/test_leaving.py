@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.running.leaving import Leaving
+from scheduling.engine.running.leaving import LeavingPods
 from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet
 
 LEFT = ("old", 0, 0)
@@ -17,7 +17,7 @@ def node(**facts):
 
 def awaited(old, old_place, new, new_place, **facts):
     """What a job placed at `new_place` awaits while a pod of `old_place` leaves it."""
-    cluster, leaving = ClusterState(), Leaving()
+    cluster, leaving = ClusterState(), LeavingPods()
     cluster.upsert_node(node(**facts))
     before = JobRequest("old", "a", 0.0, (PodSet("main", 1, **old),))
     cluster.book(before, PodPlacement(0, 0, "n0", *old_place))

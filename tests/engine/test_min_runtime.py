@@ -13,7 +13,7 @@ from scheduling.engine.types import (
     Tenant,
 )
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import Change, Settings
+from scheduling.simulator.model import Settings, TimedChange
 from tests.engine.scenario import job, node, play
 from tests.simulator.runs import arrival, machines, rows
 
@@ -240,7 +240,7 @@ def test_a_change_on_the_timeline_of_a_simulation() -> None:
         arrival("high", 10.0, 100.0, gpus=8, priority=5, tenant="a"),
     ]
 
-    def start_of_high(changes: list[Change]) -> float:
+    def start_of_high(changes: list[TimedChange]) -> float:
         run = Simulation(
             machines(1), stream, policy=policy, tenants=tenants, quotas=quotas, changes=changes
         )
@@ -248,7 +248,7 @@ def test_a_change_on_the_timeline_of_a_simulation() -> None:
 
     less = (Tenant("a", min_runtime_s=800.0), Tenant("b", "a", min_runtime_s=0.0))
     assert start_of_high([]) == 800.0
-    assert start_of_high([Change(200.0, d.TenantsChanged(less, quotas))]) == 200.0
+    assert start_of_high([TimedChange(200.0, d.TenantsChanged(less, quotas))]) == 200.0
 
 
 KINDS = (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM, PreemptionKind.BACKFILL)

@@ -21,7 +21,7 @@ from scheduling.engine.shards.division import (
     route,
     scopes_of,
 )
-from scheduling.engine.shards.lending import Outlook
+from scheduling.engine.shards.lending import WideOutlook
 from scheduling.engine.types import CpuJobs, PodPlacement, PodSet, Quota, Shard, Tenant
 from scheduling.engine.verdict import Reason
 from tests.cases import examples, seeds
@@ -184,9 +184,9 @@ def test_nothing_moves_when_all_is_at_home():
 def test_what_would_start_on_idle_nodes():
     job = job_of("j", pods(3, 8))
     known = [TENANCY, JobSubmitted(job)]
-    result = Outlook().what_if(known, nodes(4), {"n1"}, 0.0)
+    result = WideOutlook().what_if(known, nodes(4), {"n1"}, 0.0)
     assert {p.node for p in result.started[0].placements} == {"n0", "n2", "n3"}
-    result = Outlook().what_if(known, nodes(4), {"n1", "n2"}, 0.0)
+    result = WideOutlook().what_if(known, nodes(4), {"n1", "n2"}, 0.0)
     assert result.started == ()
     # Told of the whole cluster, not of what was lent so far.
     assert result.waiting[0].verdict.reason is Reason.INSUFFICIENT_GPUS
@@ -195,11 +195,11 @@ def test_what_would_start_on_idle_nodes():
 def test_the_least_loaded_nodes_are_emptied():
     taken = {f"n{i}": 1000 * (i % 8 + 1) for i in range(40)}
     job = job_of("j", pods(6, 8))
-    wanted = Outlook().nodes_to_empty([TENANCY], job, nodes(42), taken, 0.0)
+    wanted = WideOutlook().nodes_to_empty([TENANCY], job, nodes(42), taken, 0.0)
     assert len(wanted) == 6
     assert sum(taken.get(name, 0) for name in wanted) <= 8 * 2000
     assert (
-        Outlook().nodes_to_empty([TENANCY], job_of("j", pods(43, 8)), nodes(42), taken, 0.0)
+        WideOutlook().nodes_to_empty([TENANCY], job_of("j", pods(43, 8)), nodes(42), taken, 0.0)
         == frozenset()
     )
 
@@ -209,7 +209,7 @@ def test_what_the_wide_scope_runs_is_not_asked_for_again():
     place_of = PodPlacement(0, 0, "n0", tuple(range(8)), 1000)
     known = [TENANCY, JobRestored(running, (place_of,), 0.0)]
     job = job_of("j", pods(2, 8))
-    assert Outlook().nodes_to_empty(known, job, nodes(3), {"n1": 4000, "n2": 8000}, 0.0) == {
+    assert WideOutlook().nodes_to_empty(known, job, nodes(3), {"n1": 4000, "n2": 8000}, 0.0) == {
         "n1",
         "n2",
     }
@@ -220,11 +220,11 @@ def test_for_a_gang_that_would_grow_no_nodes_are_asked_for_and_none_emptied():
     place_of = PodPlacement(0, 0, "n0", tuple(range(8)), 1000)
     known = [TENANCY, JobRestored(elastic, (place_of,), 0.0)]
     small = JobSubmitted(job_of("s", pods(1, 8)))
-    result = Outlook().what_if([*known, small], nodes(8), (), 0.0)
+    result = WideOutlook().what_if([*known, small], nodes(8), (), 0.0)
     assert [start.job_id for start in result.started] == ["s"]
     taken = {f"n{i}": 1000 * i for i in range(1, 24)}
     job = job_of("j", pods(12, 8))
-    wanted = Outlook().nodes_to_empty(known, job, nodes(24), taken, 0.0)
+    wanted = WideOutlook().nodes_to_empty(known, job, nodes(24), taken, 0.0)
     assert len(wanted) == 12
 
 
@@ -259,7 +259,7 @@ class Handover(RuleBasedStateMachine):
     def lend(self, job):
         taken = [n for n in self.nodes if any(s.pods_on(n) for s in self.scopes.values())]
         for start in (
-            Outlook().what_if([TENANCY, JobSubmitted(job)], self.nodes, taken, 0.0).started
+            WideOutlook().what_if([TENANCY, JobSubmitted(job)], self.nodes, taken, 0.0).started
         ):
             for name in {p.node for p in start.placements}:
                 if self.row[name] != WIDE:
@@ -322,7 +322,7 @@ def test_jobs_of_other_scopes_count_against_the_limit_of_a_tenant():
     job = JobSubmitted(job_of("j", pods(1, 8)))
     for elsewhere, reason in ((2, None), (3, Reason.WAITING_FOR_QUOTA)):
         tenancy = TenantsChanged(tenants, quotas, (), (("tenant", elsewhere),))
-        result = Outlook().what_if([tenancy, job], nodes(1), (), 0.0)
+        result = WideOutlook().what_if([tenancy, job], nodes(1), (), 0.0)
         assert len(result.started) == (reason is None)
         assert [w.verdict.reason for w in result.waiting] == ([reason] if reason else [])
 
@@ -330,7 +330,7 @@ def test_jobs_of_other_scopes_count_against_the_limit_of_a_tenant():
 @pytest.mark.parametrize("seed", seeds(20))
 def test_what_is_kept_between_two_questions_changes_no_answer(seed):
     dice = Random(seed)
-    kept = Outlook()
+    kept = WideOutlook()
     for now in range(12):
         there = {n: node for n, node in nodes(12).items() if dice.random() < 0.9}
         taken = [name for name in there if dice.random() < 0.4]
@@ -342,7 +342,9 @@ def test_what_is_kept_between_two_questions_changes_no_answer(seed):
             known.append(JobRestored(running, (PodPlacement(0, 0, "n0", (0, 1), 1000),), 0.0))
         for i in range(dice.randrange(3)):
             known.append(JobSubmitted(job_of(f"j{i}", pods(dice.randrange(1, 9), 8))))
-        again, fresh = (each.what_if(known, there, taken, float(now)) for each in (kept, Outlook()))
+        again, fresh = (
+            each.what_if(known, there, taken, float(now)) for each in (kept, WideOutlook())
+        )
         assert again.started == fresh.started
         reasons = [[(w.job_id, w.verdict.reason) for w in r.waiting] for r in (again, fresh)]
         assert reasons[0] == reasons[1]

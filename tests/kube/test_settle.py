@@ -13,12 +13,12 @@ from scheduling.kube.door.events import BURST, EventRecorder
 from scheduling.kube.door.requests import Request
 from scheduling.kube.seam import (
     Bind,
+    CallOutcome,
     CreateAndBind,
     DeletePod,
     EmitEvent,
     EvictPod,
     KubeError,
-    Outcome,
     PatchCondition,
     Result,
 )
@@ -80,7 +80,7 @@ def pauses(monkeypatch) -> list[float]:
     return made
 
 
-def carry_out(effect: Any, *replies: Reply | Exception) -> tuple[Outcome, list[str]]:
+def carry_out(effect: Any, *replies: Reply | Exception) -> tuple[CallOutcome, list[str]]:
     script = Script(*replies)
     executor = Executor(script, lambda *_: None)
     outcome = asyncio.run(executor._perform(effect))
@@ -286,7 +286,7 @@ def test_equal_events_are_one_series():
     recorder = EventRecorder()
     assert isinstance(recorder.request(event()), Request)
     counted = recorder.request(event())
-    assert isinstance(counted, Outcome)
+    assert isinstance(counted, CallOutcome)
     assert counted.result is Result.DONE
     assert isinstance(recorder.request(event(uid="other")), Request)
 
@@ -295,7 +295,7 @@ def test_a_flood_of_events_is_cut():
     recorder = EventRecorder()
     answers = [recorder.request(event(f"note {i}")) for i in range(BURST + 50)]
     assert all(isinstance(each, Request) for each in answers[:BURST])
-    assert isinstance(answers[-1], Outcome)
+    assert isinstance(answers[-1], CallOutcome)
     assert answers[-1].result is Result.NOT_SENT
 
 

@@ -12,7 +12,7 @@ from metrics.benches import stage
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.kube.door import settle
 from scheduling.kube.door.gateway import Gateway
-from scheduling.kube.seam import Bind, CreateAndBind, Outcome, Result
+from scheduling.kube.seam import Bind, CallOutcome, CreateAndBind, Result
 from scheduling.models import Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
@@ -27,7 +27,7 @@ from tests.live.plain_pods import NAMESPACE, condition, make, path, ungate
 pytestmark = pytest.mark.live
 STEPS = 50
 GANGS = ("a", "b", "c")
-DENIED = Outcome(Result.REFUSED, code=403, message="denied")
+DENIED = CallOutcome(Result.REFUSED, code=403, message="denied")
 
 
 @pytest.fixture

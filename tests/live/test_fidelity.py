@@ -124,7 +124,7 @@ def test_the_simulator_decides_what_was_decided_and_measures_what_was_measured(w
 def test_the_live_recorder_says_the_same_of_the_run(window):
     nodes = tuple(history.nodes_of(window.cluster))
     ours = fidelity.figures(fidelity.recorded(window), nodes)
-    scope = selectors.Scope(window.cluster, "", window.since, window.until)
+    scope = selectors.MetricScope(window.cluster, "", window.since, window.until)
     sor, span = selectors.sor(scope)
     assert span.total_seconds() == pytest.approx(window.seconds, abs=1e-5)
     assert sor == pytest.approx(ours["sor_mean"], rel=1e-5)

@@ -7,7 +7,7 @@ from django.test import Client
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.kube.seam import Bind, Outcome, Result
+from scheduling.kube.seam import Bind, CallOutcome, Result
 from scheduling.models import Job
 from scheduling.session import changes
 from scheduling.session.pods import plain as plain_pods
@@ -360,7 +360,7 @@ def test_a_disruption_budget_of_some_of_its_pods_protects_the_gang(world):
 # --- bindings that fail, schedulers that die ------------------------------------------------------
 def test_where_one_binding_is_refused_the_pods_that_were_bound_are_deleted(world, monkeypatch):
     between = Between(world, monkeypatch)
-    denied = Outcome(Result.REFUSED, code=403, message="denied by a webhook")
+    denied = CallOutcome(Result.REFUSED, code=403, message="denied by a webhook")
     between.meet = lambda bind: denied if bind.name == "b" else None
     for name in "abc":
         member(world, name, 3)
@@ -375,7 +375,7 @@ def test_where_one_binding_is_refused_the_pods_that_were_bound_are_deleted(world
 
 def test_where_all_are_refused_the_gang_waits_again(world, monkeypatch):
     between = Between(world, monkeypatch)
-    denied = dict.fromkeys("ab", Outcome(Result.REFUSED, code=403, message="denied"))
+    denied = dict.fromkeys("ab", CallOutcome(Result.REFUSED, code=403, message="denied"))
     between.meet = lambda bind: denied.pop(bind.name, None)
     member(world, "a")
     member(world, "b")
@@ -389,7 +389,7 @@ def test_where_all_are_refused_the_gang_waits_again(world, monkeypatch):
 
 def test_while_nobody_knows_about_one_binding_the_gang_keeps_its_places(world, monkeypatch):
     between = Between(world, monkeypatch)
-    lost = [Outcome(Result.FAILED, message="no answer")]
+    lost = [CallOutcome(Result.FAILED, message="no answer")]
     between.meet = lambda bind: lost.pop() if lost and bind.name == "a" else None
     monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.1)
     running(world, "a", "b")

@@ -6,7 +6,7 @@ from django.test import Client
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.kube.seam import Outcome, Result
+from scheduling.kube.seam import CallOutcome, Result
 from scheduling.models import Job, NodeRecord
 from scheduling.services.jobs.changes import change_job
 from scheduling.session.pods import plain as plain_pods
@@ -174,7 +174,7 @@ def test_a_lost_answer_to_the_binding_is_looked_up(world):
 # --- bindings that fail ---------------------------------------------------------------------------
 def test_a_pod_that_could_not_be_bound_waits_again(world, monkeypatch):
     between = Between(world, monkeypatch)
-    refusals = [Outcome(Result.REFUSED, code=403, message="denied by a webhook")]
+    refusals = [CallOutcome(Result.REFUSED, code=403, message="denied by a webhook")]
     between.meet = lambda bind: refusals.pop() if refusals else None
     uid = make(world)
     world.drive(lambda: state_of(uid) is S.RUNNING)
@@ -196,7 +196,7 @@ def test_a_pod_that_can_never_be_bound_goes_with_its_job(world, monkeypatch):
         if said:  # the pod is deleted when it was refused twice
             wait(lambda: condition(world))
         said.append(condition(world))
-        return Outcome(Result.REFUSED, code=403, message="denied")
+        return CallOutcome(Result.REFUSED, code=403, message="denied")
 
     between.meet = refuse
     uid = make(world)
@@ -239,7 +239,7 @@ def test_while_nobody_knows_whether_a_pod_is_bound_its_place_is_kept(world, monk
 
     def silent(bind):
         asked.append(bind.node)
-        return Outcome(Result.FAILED, message="no answer")
+        return CallOutcome(Result.FAILED, message="no answer")
 
     between.meet = silent
     uid, other = make(world), make(world, "other")

@@ -8,7 +8,7 @@ from django.db import connection
 from metrics import services
 from metrics.gpu_time import accounting, usage
 from metrics.gpu_time.accounting import account, measured
-from metrics.gpu_time.usage import Period, Scope
+from metrics.gpu_time.usage import Period, UsageScope
 from metrics.models import UsageDay, UsageLedger
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent, Placement, Retention
@@ -50,7 +50,7 @@ def job(cluster, name, *, tenant="vision", user=None, kind="training"):
 
 def told(by, now, *, since=NEW_YEAR, days=60):
     """{what a row is of: (milli-GPU x ms held, lost, pods started)}."""
-    scope = Scope(Period(since, since + timedelta(days=days)))
+    scope = UsageScope(Period(since, since + timedelta(days=days)))
     found = usage.usage(scope, by, now)
     return {labels: (a.held, a.lost, a.pods) for labels, a in found.items()}
 
@@ -98,10 +98,10 @@ def test_a_row_for_each_cluster_tenant_user_model_and_kind(cluster):
     law = Tenant.objects.get(name="law").pk
     period = Period(NEW_YEAR, NEW_YEAR)
     for scope, milli in (
-        (Scope(period, frozenset({law})), 8000),
-        (Scope(period, None, "H100"), 12_000),
-        (Scope(period, None, "", other.pk), 4000),
-        (Scope(period, frozenset()), 0),
+        (UsageScope(period, frozenset({law})), 8000),
+        (UsageScope(period, None, "H100"), 12_000),
+        (UsageScope(period, None, "", other.pk), 4000),
+        (UsageScope(period, frozenset()), 0),
     ):
         for _ in "before the day is written", "after":
             found = usage.usage(scope, ["day"], at(DAY + HOUR))
@@ -316,7 +316,7 @@ def test_who_is_deleted_keeps_a_name_and_who_is_renamed_has_the_new_one(three_da
     assert list(told(by, at(4 * DAY))) == [("vision", "eve", "c1")]
     # A new tenant of the same name sees nothing of the old one.
     new = Tenant.objects.create(name="vision")
-    scope = Scope(Period(NEW_YEAR, date(2026, 2, 1)), frozenset({new.pk}))
+    scope = UsageScope(Period(NEW_YEAR, date(2026, 2, 1)), frozenset({new.pk}))
     assert usage.usage(scope, by, at(4 * DAY)) == {}
 
 

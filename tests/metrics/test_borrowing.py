@@ -14,7 +14,7 @@ from metrics.gpu_time import accounting, usage
 from metrics.gpu_time.accounting import account, measured
 from metrics.gpu_time.borrowing import Borrowing
 from metrics.gpu_time.guarantees import guaranteed
-from metrics.gpu_time.usage import Period, Scope
+from metrics.gpu_time.usage import Period, UsageScope
 from metrics.models import BorrowedDay, UsageLedger
 from scheduling.models import Cluster, Retention
 from scheduling.queries.quota_use import quota_uses
@@ -76,7 +76,7 @@ LATER = at(10 * DAY)
 
 def told(by=("tenant",), now=LATER, *, since=NEW_YEAR, days=60, **scope):
     """{what a row is of: GPU-hours borrowed, None = not known}, of rows with any."""
-    found = usage.usage(Scope(Period(since, since + timedelta(days=days)), **scope), by, now)
+    found = usage.usage(UsageScope(Period(since, since + timedelta(days=days)), **scope), by, now)
     hours = {
         labels if len(by) > 1 else labels[0]: a.borrowed and a.borrowed / (1000 * MS)
         for labels, a in found.items()
@@ -166,9 +166,9 @@ def test_it_is_told_of_tenants_only(family, cluster):
         ["cluster", "tenant"],
         ["day"],
     ):
-        found = usage.usage(Scope(Period(NEW_YEAR, NEW_YEAR)), by, at(DAY))
+        found = usage.usage(UsageScope(Period(NEW_YEAR, NEW_YEAR)), by, at(DAY))
         assert [a.borrowed for a in found.values()] == [None]
-    scope = Scope(Period(NEW_YEAR, NEW_YEAR), cluster=cluster.pk)
+    scope = UsageScope(Period(NEW_YEAR, NEW_YEAR), cluster=cluster.pk)
     found = usage.usage(scope, ["tenant"], at(DAY))
     assert [a.borrowed for a in found.values()] == [None]
     assert usage.total_of([accounting.Amount(borrowed=5)]).borrowed is None

@@ -10,7 +10,7 @@ from metrics import exporter, selectors, services
 from metrics.gpu_time import totals
 from metrics.queue_families import queue_families
 from scheduling.engine.decisions import CycleStats
-from scheduling.kube.seam import CreateAndBind, Outcome, Result
+from scheduling.kube.seam import CallOutcome, CreateAndBind, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.session.pace import Pace
@@ -64,7 +64,7 @@ def test_whether_and_how_a_scheduler_works(now):
     pace.spent("write", 1.5)
     bind = CreateAndBind("key", "default", "pod", {}, "node", {})
     for result in (Result.BOUND, Result.BOUND, Result.REFUSED):
-        pace.ended(bind, Outcome(result))
+        pace.ended(bind, CallOutcome(result))
     c.leases.create(holder="a", expires_at=now + timedelta(minutes=1), pace=pace.document())
     Cluster.objects.update(connected=True, last_cycle_at=now)
     found = values(exporter.exposition().decode())
@@ -242,7 +242,7 @@ def test_placement_quality_of_all_pools_is_read_once_and_is_that_of_each(
     with django_assert_max_num_queries(2):
         found = selectors.jtted_by_pool(T0, now)
     assert found == {
-        (where.pk, model): selectors.jtted(selectors.Scope(where, model, T0, now))
+        (where.pk, model): selectors.jtted(selectors.MetricScope(where, model, T0, now))
         for where, model in ((c, "H100"), (c, "A10"), (other, "H100"))
     }
     assert [q.group_deviation for q in found[c.pk, "H100"]] == [2]

@@ -8,7 +8,7 @@ from django.db import connection
 from metrics import exporter, selectors
 from metrics.models import MetricSample
 from metrics.pages.overview.views import held_by
-from metrics.selectors import Scope
+from metrics.selectors import MetricScope
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import User
 from tests.metrics import rows
@@ -47,7 +47,7 @@ def test_old_placements_are_not_read_for_how_well_new_ones_were_placed(cluster):
         cluster=other, name="n000", gpu_model="H100", gpus=8, updated_at=at(0)
     )
     rows.job(other, "elsewhere", submitted=0, bound=5, nodes=("n000",))
-    scope = Scope(cluster, "H100", at(0), at(100))
+    scope = MetricScope(cluster, "H100", at(0), at(100))
     assert [row.jobs for row in selectors.jtted(scope)] == [2]
     found = query(lambda: selectors.jtted(scope), 'FROM "scheduling_placement"')
     # PostgreSQL joins so small tables in whatever way its statistics of them suggest.
@@ -71,7 +71,7 @@ def test_samples_that_are_not_drawn_are_not_read(cluster, django_assert_num_quer
         )
         for i in range(100)
     )  # fmt: skip
-    scope = Scope(cluster, "", at(0), at(990))
+    scope = MetricScope(cluster, "", at(0), at(990))
     found = selectors.samples(scope, most=30)
     # Every fourth, so that there are no more than thirty, and the newest among them.
     assert [s.allocated_milli for s in found] == list(range(3, 100, 4))

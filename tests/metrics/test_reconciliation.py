@@ -26,7 +26,7 @@ from scheduling.engine.types import (
 from scheduling.models import Cluster, Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.quota_use import quota_uses
-from scheduling.simulator.journal import Journal
+from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
 from tenants import models as tenants
@@ -88,7 +88,7 @@ def arrivals(rng):
 
 
 def simulated(seed):
-    rng, journal, nodes = random.Random(seed), Journal(), machines()
+    rng, journal, nodes = random.Random(seed), RunJournal(), machines()
     jobs = arrivals(rng)
     run = Simulation(
         nodes,
@@ -204,7 +204,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
         last = MetricSample.objects.filter(gpu_model=model).latest("at")
         of_model = sum(v for key, v in held.items() if model in ("", key[2]))
         assert last.allocated_milli_s * 1000 == near(of_model)
-        sor, _ = selectors.sor(selectors.Scope(cluster, model, T0, at(MONTH)))
+        sor, _ = selectors.sor(selectors.MetricScope(cluster, model, T0, at(MONTH)))
         pools = [outcome.pools[m] for m in MODELS if model in ("", m)]
         expected = sum(b.milli_s for b in pools) / sum(b.offered_s for b in pools)
         assert sor == pytest.approx(expected, rel=1e-9)
@@ -214,7 +214,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
     accounting.account(at(MONTH - DAY))
     assert UsageDay.objects.exists()
     period = usage.Period(T0.date(), (T0 + timedelta(seconds=MONTH - 1)).date())
-    scope = usage.Scope(period)
+    scope = usage.UsageScope(period)
     by_hand = {
         "tenant": lambda key: key[0],
         "user": lambda key: key[1],

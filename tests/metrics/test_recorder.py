@@ -11,7 +11,7 @@ from metrics.api.views import summary as api_summary
 from metrics.models import MetricSample
 from metrics.pages.operations.views import Selection
 from metrics.pages.operations.views import summary as page_summary
-from metrics.selectors import Scope, WaitingNow
+from metrics.selectors import MetricScope, WaitingNow
 from scheduling.models import Cluster, Job, Placement, PodSet
 from scheduling.models.jobs import RESIZED, PlacementState
 from tests.metrics.rows import at, cluster, job
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def scope(where, start, end, model=""):
-    return Scope(cluster=where, gpu_model=model, since=at(start), until=at(end))
+    return MetricScope(cluster=where, gpu_model=model, since=at(start), until=at(end))
 
 
 def test_sor_over_a_window_is_exact_whatever_the_sampling():
@@ -251,7 +251,7 @@ def test_sor_does_not_ask_the_samples_for_their_clusters(django_assert_num_queri
     for second in (0, 10, 20):
         services.record_sample(c, at(second))
     with django_assert_num_queries(3):
-        found, recorded = selectors.sor(Scope(None, "", at(0), at(20)))
+        found, recorded = selectors.sor(MetricScope(None, "", at(0), at(20)))
     assert (found, recorded.total_seconds()) == (0.0, 20.0)
 
 

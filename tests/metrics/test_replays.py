@@ -8,7 +8,7 @@ from django.utils import timezone
 from metrics.models import MetricSample, Replay, ReplayState
 from metrics.pages.replays import tables
 from metrics.replays import process, recorded, services
-from metrics.replays.scenario import Shape, changed_nodes, differences, shapes_of
+from metrics.replays.scenario import NodeShape, changed_nodes, differences, shapes_of
 from scheduling.engine.states import JobState
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
 from scheduling.policy.document import effective
@@ -251,7 +251,7 @@ def test_what_the_runs_do_not_know_is_told(cluster, operator):
 def test_added_nodes_are_whole_and_stand_in_leaves_of_their_own(cluster):
     NodeRecord.objects.filter(name="n000").update(schedulable=False)
     nodes = list(history.nodes_of(cluster))
-    shape = Shape("H100", 8)
+    shape = NodeShape("H100", 8)
     assert shapes_of(cluster) == {shape: 4}
     added = changed_nodes(nodes, {shape: 5})[4:]
     assert [node.name for node in added] == ["n001+1", "n002+1", "n003+1", "n000+1", "n001+2"]

@@ -21,7 +21,7 @@ from metrics.experiments.study import Study, StudyError
 from metrics.management.commands import experiment
 from metrics.simulate.report import Figure, Report, write_files
 from scheduling.engine.types import JobRequest, PodSet, Quota, Tenant
-from scheduling.simulator.model import Arrival, Fault
+from scheduling.simulator.model import Arrival, HardwareFault
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import HOUR, Variant
 
@@ -317,7 +317,7 @@ def after_a_fault(case):
         simulation_type=faults.Restarts,
         tenants=(Tenant("a"),),
         quotas=(Quota("a", "H100", 10**9),),
-        faults=[Fault(HOUR, "node-00000", 15 * HOUR)],
+        faults=[HardwareFault(HOUR, "node-00000", 15 * HOUR)],
     )
 
 

@@ -15,7 +15,14 @@ from scheduling.services.common.lease import LeaseLost, ask_for_share, hand_over
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.services.scheduler.territory import settle, take_nodes
 from scheduling.session.memory.divided import demand, retired_scopes, wanted
-from scheduling.session.memory.live import Handover, LiveJob, LivePod, RouteStep, Wanted, Writes
+from scheduling.session.memory.live import (
+    Handover,
+    LiveJob,
+    LivePod,
+    RouteStep,
+    WantedNodes,
+    Writes,
+)
 from tenants.models import Tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -88,7 +95,7 @@ def test_a_deposed_leader_of_a_scope_writes_nothing(cluster):
         Writes(intents=[intent("n0")]),
         Writes(handovers=[Handover(frozenset({"n0"}), WIDE)]),
         Writes(claims=[facts("n1")]),
-        Writes(wanted=Wanted(frozenset({"n0"}), empty=False)),
+        Writes(wanted=WantedNodes(frozenset({"n0"}), empty=False)),
     ]
     for each in writes:
         with pytest.raises(LeaseLost):
@@ -142,7 +149,7 @@ def test_a_node_with_a_pod_does_not_change_hands(cluster):
 
 def test_what_the_wide_scope_asks_for_is_read_by_all(cluster):
     assert wanted(cluster.pk) == (frozenset(), False)
-    apply_decisions(lease(cluster, WIDE), Writes(wanted=Wanted(frozenset({"n0"}), True)), NOW)
+    apply_decisions(lease(cluster, WIDE), Writes(wanted=WantedNodes(frozenset({"n0"}), True)), NOW)
     assert wanted(cluster.pk) == ({"n0"}, True)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.simcluster.cluster import Cluster, StateError
+from scheduling.simcluster.cluster import EmbeddedCluster, StateError
 from scheduling.simcluster.controllers import expiry
 from scheduling.simcluster.controllers.binding import bind
 from scheduling.simcluster.controllers.evictions import tolerated_s
@@ -18,7 +18,9 @@ from .harness import FLEET, pod
 def cluster(tmp_path):
     (tmp_path / "fleet.yaml").write_text(FLEET)
     now = [1_000_000.0]
-    cluster = Cluster(tmp_path / "s", str(tmp_path / "fleet.yaml"), Delays(1, 2), lambda: now[0])
+    cluster = EmbeddedCluster(
+        tmp_path / "s", str(tmp_path / "fleet.yaml"), Delays(1, 2), lambda: now[0]
+    )
 
     def advance(seconds):
         now[0] += seconds
@@ -207,4 +209,4 @@ def test_events_expire(cluster):
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="cannot be written"):
-        Cluster(tmp_path / "file" / "state", "demo", Delays())
+        EmbeddedCluster(tmp_path / "file" / "state", "demo", Delays())

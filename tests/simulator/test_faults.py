@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.engine.types import Policy
 from scheduling.simulator.faults import faults_of
-from scheduling.simulator.model import Fault, Settings
+from scheduling.simulator.model import HardwareFault, Settings
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.run import TraceError
 from tests.simulator.runs import arrival, machines, rows, simulation
@@ -53,21 +53,21 @@ def test_nodes_go_on_failing_while_jobs_wait():
 def test_a_run_rests_although_nodes_would_go_on_failing():
     # Kept free, the only node is nobody's who may not use spares.
     jobs = [arrival("x", 0, 100)]
-    faults = (Fault(at=1000.0 * i, node="n000", repair_s=10) for i in range(1, 10**9))
+    faults = (HardwareFault(at=1000.0 * i, node="n000", repair_s=10) for i in range(1, 10**9))
     policy = Policy(spare_nodes={"H100": 1})
     out = simulation(jobs, nodes=1, policy=policy, faults=faults).run()
     assert (out.waiting, out.ended_at) == (1, 0)
 
 
 def test_faults_out_of_order_are_refused():
-    faults = [Fault(at=at, node="n000", repair_s=1) for at in (20, 10)]
+    faults = [HardwareFault(at=at, node="n000", repair_s=1) for at in (20, 10)]
     with pytest.raises(TraceError, match="node n000: fails at 10 s, before the last fault at 20"):
         simulation([arrival("x", 0, 100)], faults=faults).run()
 
 
 def test_of_a_service_only_the_pods_on_the_node_that_failed_are_placed_again():
     service = arrival("s", 0, 1000, pods=3, gang=False)
-    faults = [Fault(at=400.0, node="n001", repair_s=100.0)]
+    faults = [HardwareFault(at=400.0, node="n001", repair_s=100.0)]
     sim = simulation([service], nodes=3, faults=faults)
     out = sim.run()
     jobs = out.observer.jobs
@@ -81,7 +81,7 @@ def test_of_a_service_only_the_pods_on_the_node_that_failed_are_placed_again():
 
 def test_a_service_that_lost_all_its_pods_waits_again_as_a_whole():
     service = arrival("s", 0, 1000, pods=2, gang=False)
-    faults = [Fault(at=400.0, node=f"n00{i}", repair_s=100.0) for i in range(2)]
+    faults = [HardwareFault(at=400.0, node=f"n00{i}", repair_s=100.0) for i in range(2)]
     out = simulation([service], nodes=2, faults=faults).run()
     assert rows(out) == {"s": (500.0, 1500.0, "SUCCEEDED")}
     assert out.observer.jobs.lost_milli_s[0] == 2 * 400.0 * 8000
@@ -90,7 +90,7 @@ def test_a_service_that_lost_all_its_pods_waits_again_as_a_whole():
 def test_a_node_fault_throws_work_away_since_the_last_checkpoint():
     out = simulation(
         [arrival("x", 0, 100, pods=2)],
-        faults=[Fault(at=70, node="n001", repair_s=10)],
+        faults=[HardwareFault(at=70, node="n001", repair_s=10)],
         settings=Settings(checkpoint_s=30.0, restart_s=5.0),
     ).run()
     # 60 s are saved at the fault; from 80 the restart takes 5 s, then the last 40 s are worked.
@@ -104,7 +104,7 @@ def test_one_bad_gpu_takes_only_the_job_that_holds_it():
     out = simulation(
         [arrival("x", 0, 100, gpus=4), arrival("y", 0, 100, gpus=4)],
         nodes=1,
-        faults=[Fault(at=10, node="n000", repair_s=20, device=0)],
+        faults=[HardwareFault(at=10, node="n000", repair_s=20, device=0)],
     ).run()
     ends = sorted(end for _, end, _ in rows(out).values())
     assert ends == [100, 130]
@@ -115,8 +115,8 @@ def test_two_faults_of_one_node_are_repaired_one_by_one():
         [arrival("x", 15, 10, gpus=8)],
         nodes=1,
         faults=[
-            Fault(at=0, node="n000", repair_s=20, device=0),
-            Fault(at=10, node="n000", repair_s=30, device=1),
+            HardwareFault(at=0, node="n000", repair_s=20, device=0),
+            HardwareFault(at=10, node="n000", repair_s=30, device=1),
         ],
     ).run()
     assert rows(out)["x"][0] == 40
@@ -125,7 +125,7 @@ def test_two_faults_of_one_node_are_repaired_one_by_one():
 def test_an_elastic_gang_goes_on_without_what_failed_and_gets_it_back():
     gang = arrival("g", 0, 1000, pods=3, min_count=2)
     first = arrival("f", 0, 100, pods=1)
-    faults = [Fault(at=400.0, node="n002", repair_s=100.0)]
+    faults = [HardwareFault(at=400.0, node="n002", repair_s=100.0)]
     out = simulation([first, gang], nodes=3, faults=faults).run()
     jobs = out.observer.jobs
     at = jobs.ids.index("g")

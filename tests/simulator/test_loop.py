@@ -16,7 +16,7 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
-from scheduling.simulator.model import Change, Fault, Settings
+from scheduling.simulator.model import HardwareFault, Settings, TimedChange
 from scheduling.simulator.run import TraceError
 from tests.simulator.runs import arrival, rows, simulation
 
@@ -114,7 +114,7 @@ def test_a_pod_of_a_service_ends_by_being_preempted_or_by_itself_but_not_twice()
 def test_a_pods_own_end_keeps_what_was_saved():
     out = simulation(
         [arrival("gang", 0, 100, pods=2, pod_s={(0, 0): 40, (0, 1): 100})],
-        faults=[Fault(at=70, node="n001", repair_s=10)],
+        faults=[HardwareFault(at=70, node="n001", repair_s=10)],
         settings=Settings(checkpoint_s=30.0),
     ).run()
     # The first pod had ended before the fault; placed again it has nothing left to do.
@@ -173,7 +173,7 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
         [arrival("x", 0, 10)],
         quota=4_000,
         changes=[
-            Change(
+            TimedChange(
                 50,
                 TenantsChanged((Tenant("a"),), (Quota("a", "H100", 8_000, QuotaMode.ISOLATED),)),
             )
@@ -191,7 +191,7 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
 def test_who_is_beyond_quota_waits_for_its_last_change(last, ended, state, never):
     def tenancy(at, milli):
         quota = Quota("a", "H100", milli, QuotaMode.ISOLATED)
-        return Change(at, TenantsChanged((Tenant("a"),), (quota,)))
+        return TimedChange(at, TenantsChanged((Tenant("a"),), (quota,)))
 
     changes = [tenancy(0, 4_000), tenancy(40, 5_000), tenancy(50, last)]
     out = simulation([arrival("x", 0, 10)], changes=changes).run()
@@ -221,7 +221,7 @@ def test_a_trace_that_cannot_be(jobs, text):
 
 def test_only_facts_of_policy_tenants_and_nodes_stand_on_the_timeline():
     with pytest.raises(TraceError, match="NodeRemoved"):
-        simulation([], changes=[Change(1, NodeRemoved("n000"))]).run()
+        simulation([], changes=[TimedChange(1, NodeRemoved("n000"))]).run()
 
 
 def test_the_warm_up_is_left_out():
@@ -299,7 +299,7 @@ def test_what_is_lost_since_the_warm_up_counts_whoever_came_before_it():
 def test_a_restart_that_is_interrupted_is_lost_only_as_far_as_it_came():
     out = simulation(
         [arrival("x", 0, 100, pods=2)],
-        faults=[Fault(at=at, node="n001", repair_s=10) for at in (70, 84)],
+        faults=[HardwareFault(at=at, node="n001", repair_s=10) for at in (70, 84)],
         settings=Settings(checkpoint_s=30.0, restart_s=5.0),
     ).run()
     # From 80 it restarts, from 84 in vain; from 94 the restart takes 5 s and the work 40.
@@ -321,7 +321,7 @@ def test_who_waits_for_a_job_that_never_runs_goes_on():
 
 def test_a_run_is_over_with_its_last_job_whatever_breaks_later():
     out = simulation(
-        [arrival("x", 0, 100)], faults=[Fault(at=500, node="n001", repair_s=10_000)]
+        [arrival("x", 0, 100)], faults=[HardwareFault(at=500, node="n001", repair_s=10_000)]
     ).run()
     assert (out.ended_at, out.events) == (100, 2)
 
@@ -339,7 +339,7 @@ def test_what_is_held_is_work_or_lost(restart_s):
         jobs,
         policy=policy,
         settings=Settings(checkpoint_s=9.0, restart_s=restart_s),
-        faults=[Fault(at=90, node="n001", repair_s=5)],
+        faults=[HardwareFault(at=90, node="n001", repair_s=5)],
     ).run()
     jobs_seen, pool = out.observer.jobs, out.pools["H100"]
     assert list(jobs_seen.preemptions) == [0, 1, 0, 0]
@@ -384,7 +384,7 @@ def test_what_tenants_used_is_what_was_used_since_the_warm_up():
             arrival("high", 40, 100, gpus=8, priority=9, tenant="a"),
         ],
         nodes=3,
-        faults=[Fault(at=35, node="n002", repair_s=10)],
+        faults=[HardwareFault(at=35, node="n002", repair_s=10)],
         policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
         settings=Settings(evict_s=2.0, warm_up_s=30.0, stop_s=90.0),
     ).run()
@@ -399,7 +399,7 @@ def test_queues_of_a_tenant_are_known_and_may_change():
     queues = (Queue("a"), Queue("a", "urgent", rank=1))
     out = simulation(jobs, nodes=1, queues=queues).run()
     assert [rows(out)[name][0] for name in ("old", "new", "late")] == [0, 50, 100]
-    held = Change(10, QueuesChanged((queues[0], Queue("a", "urgent", held=True))))
-    again = Change(120, QueuesChanged(queues))
+    held = TimedChange(10, QueuesChanged((queues[0], Queue("a", "urgent", held=True))))
+    again = TimedChange(120, QueuesChanged(queues))
     out = simulation(jobs, nodes=1, queues=queues, changes=[held, again]).run()
     assert [rows(out)[name][0] for name in ("old", "late", "new")] == [0, 50, 120]

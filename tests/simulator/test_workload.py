@@ -12,7 +12,7 @@ CALIBRATED = w.Variant()
 
 
 def month(variant=CALIBRATED, *, seed=1, gpus=8000, hours=720):
-    shares = w.Shares()
+    shares = w.StreamShares()
     jobs = list(
         shares.watch(w.generate(variant, gpus=gpus, gpu_model="H100", seed=seed, hours=hours))
     )
@@ -21,7 +21,7 @@ def month(variant=CALIBRATED, *, seed=1, gpus=8000, hours=720):
 
 def test_published_shares_over_several_months():
     figures = [month(seed=s)[1] for s in (11, 12, 13, 14)]
-    for name, (published, deviation) in w.Shares.PUBLISHED.items():
+    for name, (published, deviation) in w.StreamShares.PUBLISHED.items():
         # Means of four windows; three standard errors of the published spread.
         assert mean(f[name] for f in figures) == pytest.approx(published, abs=1.5 * deviation), name
     assert mean(f["load"] for f in figures) == pytest.approx(0.92, abs=0.09)

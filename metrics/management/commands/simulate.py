@@ -24,10 +24,10 @@ from metrics.simulate.output import folder, hand_over, make_folder
 from scheduling.queries import history
 from scheduling.simulator import traces, workload
 from scheduling.simulator.faults import faults_of
-from scheduling.simulator.journal import Journal
+from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
-from scheduling.simulator.run import Outcome, TraceError
+from scheduling.simulator.run import RunOutcome, TraceError
 from scheduling.simulator.traces.table import MOST_HOURS
 
 FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
@@ -101,7 +101,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         # Only where it is written: it has a row of every placement.
-        journal = Journal() if options["out"] else None
+        journal = RunJournal() if options["out"] else None
         try:
             document, outcome = self._run(options, journal)
         except (InputError, TraceError, traces.TraceFormatError, ValueError) as error:
@@ -119,16 +119,16 @@ class Command(BaseCommand):
             [json.dumps(document, allow_nan=False)] if options["json"] else text,
             options["out"],
             lambda to: write_results(
-                to, outcome, journal or Journal(), document, text, parquet=options["parquet"]
+                to, outcome, journal or RunJournal(), document, text, parquet=options["parquet"]
             ),
         )
 
     def _run(
-        self, options: dict[str, Any], journal: Journal | None
-    ) -> tuple[dict[str, Any], Outcome]:
+        self, options: dict[str, Any], journal: RunJournal | None
+    ) -> tuple[dict[str, Any], RunOutcome]:
         """The document and the run that it tells of; raises InputError before the run starts."""
         _check(options)
-        shares, bad = workload.Shares(), traces.BadRows(skip=options["skip_bad"])
+        shares, bad = workload.StreamShares(), traces.BadRows(skip=options["skip_bad"])
         source = _source(options, shares, bad)
         if options["out"]:
             make_folder(options["out"])
@@ -189,7 +189,7 @@ class Command(BaseCommand):
             self.stderr.write(f"skipped: {message}")
         return document, outcome
 
-    def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> Outcome:
+    def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> RunOutcome:
         """Run with a progress bar on a terminal; Ctrl-C or SIGTERM ends it with what there is."""
         hidden = quiet or not sys.stderr.isatty()
         with (
@@ -236,7 +236,7 @@ def _check(options: dict[str, Any]) -> None:
 
 
 def _source(
-    options: dict[str, Any], shares: workload.Shares, bad: traces.BadRows
+    options: dict[str, Any], shares: workload.StreamShares, bad: traces.BadRows
 ) -> sources.Source:
     """What the options name; raises InputError."""
     hours, fleet = options["hours"], options["fleet"]
@@ -297,7 +297,7 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         f"requeues {document['requeues']}, lost GPU-hours {document['lost_gpu_hours']:,.1f}, "
         f"never runnable {document['never_runnable']}"
     )
-    published = workload.Shares.PUBLISHED
+    published = workload.StreamShares.PUBLISHED
     for name, value in document["workload"].items():
         if name in published:
             yield f"workload {name}: {value:.1%} (published {published[name][0]:.1%})"

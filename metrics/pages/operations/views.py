@@ -20,7 +20,7 @@ from metrics.pages import charts
 from metrics.pages.figures import Figure
 from metrics.pages.nodes import charts as node_charts
 from metrics.samples.held import by_gpu_model, uses_at
-from metrics.selectors import Scope
+from metrics.selectors import MetricScope
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policy.document import effective
 from scheduling.queries.quota_use import quota_uses
@@ -56,7 +56,7 @@ def operator_required(view: View) -> View:
 class Selection:
     """What the operator looks at, from the query string, with the choices there are."""
 
-    scope: Scope
+    scope: MetricScope
     window: str
     clusters: list[Cluster]
     gpu_models: list[str]
@@ -92,7 +92,7 @@ def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Sel
         text = f"No node has GPUs of model “{model}”{but(model, known)}"
         unknown["gpu"], model = UnknownFilter("gpu", model, text), ""
     now = timezone.now()
-    scope = Scope(cluster, model, now - WINDOWS[window][1], now)
+    scope = MetricScope(cluster, model, now - WINDOWS[window][1], now)
     return Selection(scope, window, clusters, known, unknown)
 
 
@@ -211,22 +211,22 @@ def operations(request: HttpRequest) -> HttpResponse:
     return render(request, live_or_whole(request, "metrics/operations/operations.html"), context)
 
 
-def _leaf_map(scope: Scope) -> Figure:
+def _leaf_map(scope: MetricScope) -> Figure:
     return node_charts.leaf_map(uses_at(scope.cluster, scope.until, scope.gpu_model))
 
 
-def _stranded(scope: Scope) -> Figure:
+def _stranded(scope: MetricScope) -> Figure:
     return node_charts.stranded(uses_at(scope.cluster, scope.until, scope.gpu_model))
 
 
-def _gang_curve(scope: Scope) -> Figure:
+def _gang_curve(scope: MetricScope) -> Figure:
     nodes = uses_at(scope.cluster, scope.until, scope.gpu_model)
     waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
     sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
     return node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
 
 
-def _allocation(scope: Scope) -> Figure:
+def _allocation(scope: MetricScope) -> Figure:
     return charts.allocation([_use_point(s) for s in selectors.samples(scope)])
 
 
@@ -239,7 +239,7 @@ def _use_point(sample: MetricSample) -> charts.UsePoint:
     )
 
 
-def _quota_bars(scope: Scope) -> Figure:
+def _quota_bars(scope: MetricScope) -> Figure:
     totals: dict[str, Counter[str]] = {}
     for use in quota_uses():
         if scope.gpu_model in ("", use.gpu_model):
@@ -261,15 +261,15 @@ def _quota_bars(scope: Scope) -> Figure:
     )
 
 
-def _waits(scope: Scope) -> Figure:
+def _waits(scope: MetricScope) -> Figure:
     return charts.waits(selectors.waits(scope))
 
 
-def _placement(scope: Scope) -> Figure:
+def _placement(scope: MetricScope) -> Figure:
     return charts.placement(selectors.jtted(scope))
 
 
-FIGURES: dict[str, Callable[[Scope], Figure]] = {
+FIGURES: dict[str, Callable[[MetricScope], Figure]] = {
     "leaf-map": _leaf_map,
     "stranded": _stranded,
     "gang-curve": _gang_curve,

@@ -10,7 +10,7 @@ from django import forms
 
 from metrics.models import Replay
 from metrics.pages.replays.quota_form import PATTERN, QuotaFormRow, QuotaGrid
-from metrics.replays.scenario import MOST_NODES, Shape
+from metrics.replays.scenario import MOST_NODES, NodeShape
 from metrics.replays.services import MOST, USUAL
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import JobKind, PreemptionKind, QueueingPolicy
@@ -66,7 +66,7 @@ class ReplayForm(Fields):
 
     def __init__(
         self,
-        shapes: Mapping[Shape, int],
+        shapes: Mapping[NodeShape, int],
         grid: QuotaGrid,
         data: Any = None,
         *,
@@ -186,7 +186,9 @@ def initial_of(policy: Mapping[str, Any], grid: QuotaGrid, now: datetime) -> dic
     }
 
 
-def initial_like(replay: Replay, shapes: Mapping[Shape, int], grid: QuotaGrid) -> dict[str, Any]:
+def initial_like(
+    replay: Replay, shapes: Mapping[NodeShape, int], grid: QuotaGrid
+) -> dict[str, Any]:
     """The fields as they were when another replay was asked for."""
     return initial_of(effective(replay.policy), grid, replay.until) | {
         "since": replay.since,
@@ -203,8 +205,8 @@ def kept_of(replay: Replay) -> dict[str, Any]:
     return {name: value for name, value in changed.items() if name not in POLICY_FIELDS}
 
 
-def _nodes(replay: Replay, shapes: Mapping[Shape, int]) -> Iterator[tuple[str, int]]:
-    changes = {Shape(one["gpu_type"], one["gpus"]): one["change"] for one in replay.nodes}
+def _nodes(replay: Replay, shapes: Mapping[NodeShape, int]) -> Iterator[tuple[str, int]]:
+    changes = {NodeShape(one["gpu_type"], one["gpus"]): one["change"] for one in replay.nodes}
     for index, shape in enumerate(shapes):
         if shape in changes:
             yield f"nodes_{index}", changes[shape]

@@ -16,7 +16,7 @@ from metrics.gpu_time import usage
 from metrics.gpu_time.accounting import Amount
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.gpu_time.guarantees import guaranteed
-from metrics.gpu_time.usage import Labels, Period, Scope, gpu_hours
+from metrics.gpu_time.usage import Labels, Period, UsageScope, gpu_hours
 from metrics.pages import charts
 from metrics.pages.operations.views import figure_answer
 from scheduling.pages.tenants.tenants import in_tree_order
@@ -91,7 +91,7 @@ class Chosen:
     """What the reader looks at, from the query string. What is wrong there is `unknown`, and then
     nothing is shown. `tenant` None: all that the reader may see, which are `tenants`."""
 
-    scope: Scope
+    scope: UsageScope
     tenant: Tenant | None
     tenants: list[Tenant]
     unknown: dict[str, UnknownFilter]
@@ -115,7 +115,7 @@ def chosen(request: HttpRequest) -> Chosen:
     elif given["tenant"]:
         text = tenant_names(request.user).none_such(given["tenant"])
         unknown["tenant"] = UnknownFilter("tenant", given["tenant"], text)
-    return Chosen(Scope(period, ids), tenant, tenants, unknown)
+    return Chosen(UsageScope(period, ids), tenant, tenants, unknown)
 
 
 def known(request: HttpRequest) -> Chosen:

@@ -21,7 +21,7 @@ from scheduling.engine.demand.shapes import MAX_CHOICES, narrowed
 from scheduling.engine.memo import WITHIN_REACH, Finding, Question
 from scheduling.engine.placement import PlacementFailure, pods_when_empty
 from scheduling.engine.placement.fit import share_milli
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
@@ -222,7 +222,7 @@ def _lacking_for(
     holds: dict[int, int] = {}
     for size, nodes in pool.layout.memory_sizes:
         if milli := share_milli(size, s):
-            at, pods = View(world, pool, s, milli, admitted & nodes).capacity()
+            at, pods = PoolView(world, pool, s, milli, admitted & nodes).capacity()
             holds.update(zip(at.tolist(), pods.tolist(), strict=True))
     for number, slot in enumerate(pool.layout.slots):
         node = world.facts[slot]

@@ -21,7 +21,7 @@ from scheduling.engine.cluster.columns import (
 )
 from scheduling.engine.cluster.constraints import evicting_taint
 from scheduling.engine.cluster.facts import sane
-from scheduling.engine.cluster.lifetimes import Outlook, outlook
+from scheduling.engine.cluster.lifetimes import NodeOutlook, outlook
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
     MILLI,
@@ -82,7 +82,7 @@ class ClusterState(Columns):
         # By running job, when it began and how long it said that it would run.
         self.times: dict[str, tuple[float, float | None]] = {}
         # By slot, how long its pods will stay; until they change.
-        self._outlooks: dict[int, Outlook] = {}
+        self._outlooks: dict[int, NodeOutlook] = {}
         # Shapes found infeasible: the version at which they were, and why (place.py).
         self.infeasible: dict[object, tuple[int, Infeasible]] = {}
 
@@ -299,7 +299,7 @@ class ClusterState(Columns):
             self._outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
         self.note(job_id)
 
-    def outlook(self, slot: int) -> Outlook:
+    def outlook(self, slot: int) -> NodeOutlook:
         """How long Kant's pods on a node will stay (lifetimes.py), as of `now`. A pod of a job
         that has not begun counts as one that begins now and declares nothing."""
         known = self._outlooks.get(slot)

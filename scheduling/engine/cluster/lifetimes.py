@@ -21,7 +21,7 @@ UNDECLARED_S: Final = 900.0
 LEFT_FREE_S: Final = 300.0
 
 
-class Outlook(NamedTuple):
+class NodeOutlook(NamedTuple):
     """What is to come on a node: mean seconds to its `last` end, `rate` of the next end (per
     second); both hold until the instant `until`."""
 
@@ -36,20 +36,20 @@ def mean_left(declared_s: float | None, age_s: float) -> float:
     return _left(declared_s, age_s)[0]
 
 
-def outlook(pods: Sequence[tuple[float, float | None]], now: float) -> Outlook:
+def outlook(pods: Sequence[tuple[float, float | None]], now: float) -> NodeOutlook:
     """The outlook of a node whose pods began at these times and declared these run times."""
     if not pods:
-        return Outlook(0.0, 0.0, inf)
+        return NodeOutlook(0.0, 0.0, inf)
     seconds, until = [], inf
     for since, declared_s in pods:
         left, changes_at = _left(declared_s, now - since)
         seconds.append(left)
         if since + changes_at < until:
             until = since + changes_at
-    return Outlook(max(seconds), fsum([1 / left for left in seconds]), until)
+    return NodeOutlook(max(seconds), fsum([1 / left for left in seconds]), until)
 
 
-def growth(mean_s: float, node: Outlook, left_free: int) -> float:
+def growth(mean_s: float, node: NodeOutlook, left_free: int) -> float:
     """Expected seconds by which the node's time of being partly used grows when a pod of mean run
     time `mean_s` joins it and `left_free` GPUs stay free; negative when the pod fills it."""
     longer = mean_s * exp(-node.last / mean_s)

@@ -6,13 +6,13 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.index import PoolIndex
 from scheduling.engine.placement.fit import rest_fits, share_milli
 from scheduling.engine.placement.gradient import best
-from scheduling.engine.placement.joint import MAX_EFFORT, Asked, Joint, Share
+from scheduling.engine.placement.joint import MAX_EFFORT, Joint, JointPodSet, Share
 from scheduling.engine.placement.mixtures import Effort
-from scheduling.engine.placement.plan import Plan
+from scheduling.engine.placement.plan import JobShape
 from scheduling.engine.placement.pods import domains_at, fill, group_key
 from scheduling.engine.placement.request import HYPER, level_number
 from scheduling.engine.placement.strategies import compares
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import JobRequest, PodSet
 
 # Groups tried for a job that has to lie in one of them, when its pod sets compete inside.
@@ -21,7 +21,7 @@ MAX_GROUPS_TRIED = 64
 # The group that all pod sets of a job have to share: level (HYPER: hyper-nodes) and name.
 Within = tuple[int, str]
 # A pod set's number and the view its pods were placed through.
-Part = tuple[int, View]
+Part = tuple[int, PoolView]
 
 
 class Attempt:
@@ -29,7 +29,7 @@ class Attempt:
     found no places, `gave_up`: there may be some; `short`: of a gang, what fits (joint.py)."""
 
     def __init__(
-        self, state: ClusterState, job: JobRequest, plan: Plan, avoid: frozenset[str]
+        self, state: ClusterState, job: JobRequest, plan: JobShape, avoid: frozenset[str]
     ) -> None:
         self.state, self.job, self.plan, self.how, self.avoid = state, job, plan, plan.how, avoid
         self.held = state.held_by(job.id)
@@ -126,9 +126,9 @@ class Attempt:
                 self.short = search.short if target == self.least else None
         return None
 
-    def _asked(self, target: tuple[int, ...], within: Within | None) -> list[Asked]:
+    def _asked(self, target: tuple[int, ...], within: Within | None) -> list[JointPodSet]:
         return [
-            Asked(index, s, pods, self.plan.wishes[index], tuple(self._pools(index, within)))
+            JointPodSet(index, s, pods, self.plan.wishes[index], tuple(self._pools(index, within)))
             for index, (s, pods) in enumerate(zip(self.job.pod_sets, target, strict=True))
             if pods
         ]
@@ -165,7 +165,7 @@ class Attempt:
                 found += self._pool_by_pool(index, more, [*parts, *found], inside, view.pool)
         return found
 
-    def _group_of(self, index: int, view: View) -> Within | None:
+    def _group_of(self, index: int, view: PoolView) -> Within | None:
         """The group in which all pods of the set have to be, as the first of them are."""
         wish = self.plan.wishes[index]
         if wish.required is None or wish.slice_size:
@@ -234,14 +234,14 @@ class Attempt:
                 if milli:
                     found.append((pool, milli, mask & nodes))
         if len(found) > 1 and compares(state, self.how, pod_set):
-            found.sort(key=lambda way: -best(View(state, way[0], pod_set, way[1], way[2]))[1])
+            found.sort(key=lambda way: -best(PoolView(state, way[0], pod_set, way[1], way[2]))[1])
         return found
 
     def _view(
         self, index: int, pool: PoolIndex, milli: int, mask: int, parts: Sequence[Part]
-    ) -> View:
+    ) -> PoolView:
         job = self.job
-        view = View(self.state, pool, job.pod_sets[index], milli, mask, job.declared_s)
+        view = PoolView(self.state, pool, job.pod_sets[index], milli, mask, job.declared_s)
         places = self.state.index
         for (pod_set, _), booking in self.held.items():
             slot = self.state.slot_of.get(booking.placement.node)
@@ -320,7 +320,7 @@ def _hardest_first(s: PodSet) -> tuple[bool, int]:
     return s.is_share, -max(s.gpu_milli, s.gpu_memory_mib)
 
 
-def _note(view: View, pool: PoolIndex, number: int, same_set: bool) -> None:
+def _note(view: PoolView, pool: PoolIndex, number: int, same_set: bool) -> None:
     """Tell the view of a pod of the job; of one in another pool only its leaf matters."""
     if pool is view.pool:
         view.note(number, same_set)

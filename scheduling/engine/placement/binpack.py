@@ -1,9 +1,9 @@
 """Binpack: the fullest node that fits (paper 3.3.3)."""
 
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 
 
-def pick(view: View, left: int) -> tuple[int, int]:
+def pick(view: PoolView, left: int) -> tuple[int, int]:
     """(node number or -1, pods to place there).
 
     The fullest node is the one with the fewest free GPUs; the first of them in topology order

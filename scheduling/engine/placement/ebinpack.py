@@ -2,10 +2,10 @@
 (paper 3.3.3, node level and LeafGroup level)."""
 
 from scheduling.engine.placement.gradient import best
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 
 
-def pick(view: View, left: int) -> tuple[int, int]:
+def pick(view: PoolView, left: int) -> tuple[int, int]:
     """(node number or -1, pods to place there).
 
     First the nodes that hold pods of the job already, the fullest of them; then a node that takes

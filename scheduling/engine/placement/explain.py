@@ -18,7 +18,7 @@ from scheduling.engine.placement.kept_out import KeptOut, kept_out
 from scheduling.engine.placement.place import PlacementFailure
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import BEYOND, MILLI, PART_OF_GPU, JobRequest, Node, PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted
 
@@ -298,15 +298,15 @@ def _room(
             least = (milli * BEYOND + share_beyond(size, pod_set)) * pod_set.gpus
             room.least = min(room.least or least, least)
             if rejected & nodes:
-                would = View(state, pool, pod_set, milli, rejected & nodes).capacity()[0]
+                would = PoolView(state, pool, pod_set, milli, rejected & nodes).capacity()[0]
                 names = (state.names[pool.layout.slots[at]] for at in would.tolist())
                 room.avoided_nodes.update({name: avoided_nodes[name] for name in names})
             nodes &= admitted & ~avoided
-            view = View(state, pool, pod_set, milli, nodes)
+            view = PoolView(state, pool, pod_set, milli, nodes)
             at, pods = view.capacity()
             room.now += int(pods.sum())
             if pod_set.gpus:
-                by_gpus = View(state, pool, bare, milli, nodes).capacity()[1]
+                by_gpus = PoolView(state, pool, bare, milli, nodes).capacity()[1]
                 room.by_gpus += int(by_gpus.sum())
             number = level_number(level, state.levels) if level else 0
             groups = view.in_groups(at, pods, number)

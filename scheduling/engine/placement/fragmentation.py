@@ -38,7 +38,7 @@ MOST_ENTRIES = 4  # of a ranking for each node
 _SCALE = 1024.0  # of a score per GPU-milli: integers that stay far below 2**53
 
 
-class Shape(NamedTuple):
+class PodShape(NamedTuple):
     """What a pod asks of a node: whole GPUs (`gpus`, `gpu_milli` 1000) or a share of one GPU.
 
     `models`: bit mask of the acceptable GPU models by number, -1 = any. `gpus` 0: only CPU.
@@ -62,11 +62,11 @@ class TypicalMix:
     """How often each shape has been asked for lately."""
 
     def __init__(self) -> None:
-        self._counts: dict[Shape, float] = {}
+        self._counts: dict[PodShape, float] = {}
         self._arrivals = 0.0
         self._forget_at = float(REMEMBER)
 
-    def arrived(self, shape: Shape, pods: float = 1) -> None:
+    def arrived(self, shape: PodShape, pods: float = 1) -> None:
         """Count pods, placed or not."""
         self._counts[shape] = self._counts.get(shape, 0.0) + pods
         self._arrivals += pods
@@ -74,11 +74,11 @@ class TypicalMix:
             self._forget_at = self._arrivals + REMEMBER
             self._counts = {s: n / 2 for s, n in self._counts.items()}
 
-    def typical(self) -> tuple[list[Shape], Floats]:
+    def typical(self) -> tuple[list[PodShape], Floats]:
         """The most popular shapes with GPUs, covering COVER of the pods; their popularity."""
         with_gpus = {s: n for s, n in self._counts.items() if s.gpus}
         total = sum(with_gpus.values())
-        shapes: list[Shape] = []
+        shapes: list[PodShape] = []
         covered = 0.0
         for shape in sorted(with_gpus, key=lambda s: (-with_gpus[s], s)):
             if covered >= COVER * total:
@@ -130,7 +130,7 @@ class Potential:
         return copies
 
     def gain(
-        self, shape: Shape, model: Ints, cpu: Ints, free: Ints, device: Ints, copies: Floats
+        self, shape: PodShape, model: Ints, cpu: Ints, free: Ints, device: Ints, copies: Floats
     ) -> Floats:
         """Change of the potential of each node if it took the pod, on `device` if it is a share.
 
@@ -168,7 +168,7 @@ class Potential:
         return blocked
 
 
-def _copies_tables(shapes: list[Shape], gpus: int) -> tuple[Floats, Floats]:
+def _copies_tables(shapes: list[PodShape], gpus: int) -> tuple[Floats, Floats]:
     """Pods of each shape in one GPU by its free milli, and in a number of whole free GPUs."""
     per_gpu, per_node = np.zeros((MILLI + 1, len(shapes))), np.zeros((gpus + 1, len(shapes)))
     for number, shape in enumerate(shapes):
@@ -214,7 +214,7 @@ class FragmentationGradient:
         `potential`: what judges the nodes at first."""
         self.cpu, self.free, self.model = cpu, free, model
         self._changed: list[int] = []
-        self._scores: dict[Shape, Scores] = {}
+        self._scores: dict[PodShape, Scores] = {}
         self.judge_by(potential)
 
     def judge_by(self, potential: Potential) -> None:
@@ -239,7 +239,7 @@ class FragmentationGradient:
                 here = np.flatnonzero((self.model == model) & (scores.gain > -np.inf))
                 ranking[:] = sorted(zip((-scores.gain[here]).tolist(), here.tolist(), strict=True))
 
-    def scores(self, shape: Shape) -> Scores:
+    def scores(self, shape: PodShape) -> Scores:
         """Change of the potential of each node by the pod; minus infinity where it does not fit."""
         scores = self._scores.get(shape)
         if scores is None:

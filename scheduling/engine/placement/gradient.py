@@ -24,12 +24,12 @@ from scheduling.engine.placement.fragmentation import (
     Floats,
     FragmentationGradient,
     Ints,
+    PodShape,
     Potential,
     Ranking,
-    Shape,
     TypicalMix,
 )
-from scheduling.engine.placement.view import View, numbers
+from scheduling.engine.placement.view import PoolView, numbers
 from scheduling.engine.types import MILLI, NO_GPUS, PodSet
 
 # Nodes that are passed by because they are not allowed before all are looked at.
@@ -95,7 +95,7 @@ class ClusterGradient(FragmentationGradient):
             pool.touched.clear()
 
 
-def pick(view: View, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
+def pick(view: PoolView, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
     """(node number or -1, pods to place there): the node whose potential to take the typical pods
     falls least."""
     return best(view)[0], 1
@@ -112,18 +112,18 @@ def gain_of(state: ClusterState, pod_set: PodSet) -> float:
     for size, nodes in pool.layout.memory_sizes if pod_set.gpu_memory_mib else ((0, mask),):
         milli = share_milli(size, pod_set)
         if milli:
-            found = max(found, best(View(state, pool, pod_set, milli, mask & nodes))[1])
+            found = max(found, best(PoolView(state, pool, pod_set, milli, mask & nodes))[1])
     return found
 
 
-def best(view: View, opened: bool = False) -> tuple[int, float]:
+def best(view: PoolView, opened: bool = False) -> tuple[int, float]:
     """The node of a view whose potential falls least, -1 where none fits, and the change; `opened`:
     of those that have a partly used GPU for the share."""
     if view.layout.model == NO_GPUS:
         number = view.fullest(0)
         return number, np.inf if number >= 0 else -np.inf
     gradient, model = gradient_of(view.state), view.layout.model
-    shape = Shape(view.pod_set.cpu_milli, view.gpus, view.milli if view.gpus else 0)
+    shape = PodShape(view.pod_set.cpu_milli, view.gpus, view.milli if view.gpus else 0)
     low, scores = gradient.low[model], gradient.scores(shape)
     ranking = scores.ranked.get(gradient.models.index(model), [])
     passed: Ranking = []
@@ -145,7 +145,7 @@ def best(view: View, opened: bool = False) -> tuple[int, float]:
     return _best_of_all(view, scores.gain[low : low + view.layout.size], opened)
 
 
-def _is_open(view: View, number: int, opened: bool) -> bool:
+def _is_open(view: PoolView, number: int, opened: bool) -> bool:
     """Whether a node is allowed and usable and has GPUs enough, those that pods of others hold
     unseen not counted."""
     if not view.mask >> number & 1:
@@ -156,7 +156,7 @@ def _is_open(view: View, number: int, opened: bool) -> bool:
     return bool(view.share and pool.share_at[number] >= view.milli and view.holds_share(number))
 
 
-def _best_of_all(view: View, gain: Floats, opened: bool) -> tuple[int, float]:
+def _best_of_all(view: PoolView, gain: Floats, opened: bool) -> tuple[int, float]:
     """`best` by a look at all nodes, where most of those that gain most are not allowed."""
     at = numbers(view.mask & _open_nodes(view, opened), view.layout.size)
     while len(at):
@@ -170,7 +170,7 @@ def _best_of_all(view: View, gain: Floats, opened: bool) -> tuple[int, float]:
     return NOWHERE
 
 
-def _open_nodes(view: View, opened: bool) -> int:
+def _open_nodes(view: PoolView, opened: bool) -> int:
     """Usable nodes with GPUs enough, those that pods of others hold unseen not counted."""
     found = 0
     for free in range(view.gpus, len(view.pool.bits)) if not opened else ():
@@ -220,15 +220,15 @@ def _still_fits(state: ClusterState, learned: Learned) -> bool:
     return learned.potential.width >= _width(state, slots)
 
 
-def _asked_shapes(state: ClusterState, models: Sequence[str]) -> dict[Shape, float]:
+def _asked_shapes(state: ClusterState, models: Sequence[str]) -> dict[PodShape, float]:
     """Shapes of the pods that were asked for lately, else of those that hold places; how many."""
-    mix: dict[Shape, float] = {}
+    mix: dict[PodShape, float] = {}
     for (cpu, gpus, milli, memory, wanted), pods in (state.asked or _held(state)).items():
         if not gpus:
             continue
         here = [i for i, model in enumerate(models) if not wanted or model in wanted]
         for share, mask in _by_share(state, models, here, milli, memory):
-            shape = Shape(cpu, gpus, share, mask if len(here) < len(models) or memory else -1)
+            shape = PodShape(cpu, gpus, share, mask if len(here) < len(models) or memory else -1)
             mix[shape] = mix.get(shape, 0.0) + pods * mask.bit_count() / max(len(here), 1)
     return mix
 

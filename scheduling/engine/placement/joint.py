@@ -33,9 +33,9 @@ from scheduling.engine.placement.mixtures import (
     limited,
     together,
 )
-from scheduling.engine.placement.plan import Wish
+from scheduling.engine.placement.plan import NetworkWish
 from scheduling.engine.placement.request import HYPER
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import MILLI, JobRequest, PodSet
 
 # Cells of tables that one search may look at (about 0.1 s), cells of one table, and combinations of
@@ -51,17 +51,17 @@ Share = tuple[int, PoolIndex, dict[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JointPodSet:
     """A pod set by number, how many pods of it, how they lie, and where they may be."""
 
     index: int
     spec: PodSet
     pods: int
-    wish: Wish
+    wish: NetworkWish
     choices: tuple[Choice, ...]
 
 
-copied_by_fields(Asked)
+copied_by_fields(JointPodSet)
 
 
 class Joint:
@@ -74,7 +74,7 @@ class Joint:
         self.short: tuple[int, int] | None = None
         self._known: dict[tuple[object, ...], list[Share] | None] = {}
 
-    def find(self, sets: Sequence[Asked]) -> list[Share] | None:
+    def find(self, sets: Sequence[JointPodSet]) -> list[Share] | None:
         """Nodes for all of these; None if there are none, or none were found (`gave_up`)."""
         pools = [list(dict.fromkeys(pool for pool, _, _ in s.choices)) for s in sets]
         for tried, chosen in enumerate(product(*pools)):
@@ -92,7 +92,7 @@ class Joint:
                 return found
         return None
 
-    def _in_pool(self, pool: PoolIndex, sets: list[Asked]) -> list[Share] | None:
+    def _in_pool(self, pool: PoolIndex, sets: list[JointPodSet]) -> list[Share] | None:
         key = (pool, *((s.index, s.pods) for s in sets))
         if key not in self._known:
             try:
@@ -107,7 +107,7 @@ class _Pool:
     """The pod sets on one pool, the last of them being that of the tables' values: one of shares of
     GPUs if there is any, else the largest. Raises TooMuch where the tables would be too large."""
 
-    def __init__(self, search: Joint, pool: PoolIndex, sets: list[Asked]) -> None:
+    def __init__(self, search: Joint, pool: PoolIndex, sets: list[JointPodSet]) -> None:
         self.search, self.state, self.pool = search, search.state, pool
         self.layout, self.effort = pool.layout, search.effort
         self.sets = sorted(sets, key=lambda s: (s.spec.is_share, s.pods, s.index))
@@ -154,7 +154,7 @@ class _Pool:
                     continue
                 if s.wish.required is not None:
                     mask &= self._domains(s.wish.required).known
-                view = View(self.state, pool, s.spec, milli, mask)
+                view = PoolView(self.state, pool, s.spec, milli, mask)
                 numbers, pods = view.capacity()
                 room += view.room(numbers, pods)
                 for number in numbers.tolist():

@@ -5,9 +5,9 @@ neither the job's other pods nor leaf groups nor zones. Here: most free GPUs, ti
 in topology order (kube-scheduler would draw lots).
 """
 
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 
 
-def pick(view: View, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
+def pick(view: PoolView, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
     """(node number or -1, pods to place there)."""
     return view.emptiest(), 1

@@ -10,7 +10,7 @@ from scheduling.engine.types import JobKind, JobRequest, PodSet
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NetworkWish:
     """How the pods of a set are to lie in the network; levels as numbers (request.HYPER)."""
 
     required: int | None
@@ -24,24 +24,24 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class JobShape:
     """A job's shape. `want` and `least`: pods of each set to place now and those it cannot do
     without; `order`: pod sets with the least choice first; `wrong`: why it can never run."""
 
     wrong: str
     how: Strategy
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[NetworkWish, ...] = ()
     want: tuple[int, ...] = ()
     least: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
 
 
-copied_by_fields(Wish, Plan)
+copied_by_fields(NetworkWish, JobShape)
 
 
 def prepare(
     job: JobRequest, strategy: str, counts: tuple[int, ...] | None, levels: tuple[str, ...]
-) -> Plan:
+) -> JobShape:
     """The plan of a job; jobs of one shape share it, so it can be remembered by identity."""
     return _prepare(
         job.pod_sets,
@@ -63,12 +63,12 @@ def _prepare(
     job_levels: tuple[str, str],
     counts: tuple[int, ...] | None,
     levels: tuple[str, ...],
-) -> Plan:
+) -> JobShape:
     del kind  # part of the shape: it decides about the inference zone
     wrong = misconfigured(pod_sets, job_levels, strategy, tuple(STRATEGIES), levels)
     how = STRATEGIES.get(strategy, STRATEGIES["binpack"])
     if wrong:
-        return Plan(wrong, how)
+        return JobShape(wrong, how)
     want, least = [], []
     for index, pod_set in enumerate(pod_sets):
         asked = pod_set.count if counts is None else min(pod_set.count, max(counts[index], 0))
@@ -76,15 +76,15 @@ def _prepare(
         least.append(pod_set.least if gang else 0)
     wishes = tuple(_wish(pod_set, levels) for pod_set in pod_sets)
     order = sorted(range(len(pod_sets)), key=lambda index: (*_choice(pod_sets[index]), index))
-    return Plan("", how, wishes, tuple(want), tuple(least), tuple(order))
+    return JobShape("", how, wishes, tuple(want), tuple(least), tuple(order))
 
 
-def _wish(pod_set: PodSet, levels: tuple[str, ...]) -> Wish:
+def _wish(pod_set: PodSet, levels: tuple[str, ...]) -> NetworkWish:
     required, preferred, balance = (
         level_number(level, levels) if level else None
         for level in (pod_set.required_level, pod_set.preferred_level, pod_set.balance_level)
     )
-    return Wish(required, preferred, balance, pod_set.slice_size)
+    return NetworkWish(required, preferred, balance, pod_set.slice_size)
 
 
 def _choice(pod_set: PodSet) -> tuple[bool, int, int]:

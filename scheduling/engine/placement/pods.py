@@ -2,16 +2,16 @@
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.index_layout import Domains, Ints
-from scheduling.engine.placement.plan import Plan, Wish
+from scheduling.engine.placement.plan import JobShape, NetworkWish
 from scheduling.engine.placement.request import HYPER
 from scheduling.engine.placement.spread import pick as pick_spread
 from scheduling.engine.placement.strategies import Strategy
 from scheduling.engine.placement.topology import balanced, fewest, tightest
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import JobKind, JobRequest
 
 
-def fill(view: View, index: int, job: JobRequest, plan: Plan, want: int, least: int) -> int:
+def fill(view: PoolView, index: int, job: JobRequest, plan: JobShape, want: int, least: int) -> int:
     """Place up to `want` pods, at least `least` or none; returns how many.
 
     The inference zone (E-Spread, paper 3.3.4): inference pods of less than a node are spread in
@@ -41,14 +41,20 @@ def fill(view: View, index: int, job: JobRequest, plan: Plan, want: int, least: 
     return done
 
 
-def _small_inference(view: View, job: JobRequest, want: int) -> bool:
+def _small_inference(view: PoolView, job: JobRequest, want: int) -> bool:
     if job.kind is not JobKind.INFERENCE or view.gpus >= view.pool.top:
         return False
     return not (job.gang and want * view.gpus > view.pool.top)
 
 
 def _fill_groups(
-    view: View, index: int, job: JobRequest, wish: Wish, how: Strategy, want: int, least: int
+    view: PoolView,
+    index: int,
+    job: JobRequest,
+    wish: NetworkWish,
+    how: Strategy,
+    want: int,
+    least: int,
 ) -> int:
     """Group-level preselection by the pod set's topology wish, then nodes inside."""
     if wish.required is not None:
@@ -75,7 +81,7 @@ def _fill_groups(
     return _domain(view, index, how, count, least, wish, at, pods)
 
 
-def _keep_to_required(view: View, index: int, job: JobRequest, wish: Wish) -> None:
+def _keep_to_required(view: PoolView, index: int, job: JobRequest, wish: NetworkWish) -> None:
     """Only nodes whose group is known; beside pods the set already has, only their group."""
     assert wish.required is not None
     domains = domains_at(view, wish.required)
@@ -106,11 +112,11 @@ def group_key(state: ClusterState, slot: int, level: int) -> str:
     return domains.keys[group] if group >= 0 else ""
 
 
-def domains_at(view: View, level: int) -> Domains:
+def domains_at(view: PoolView, level: int) -> Domains:
     return view.layout.hyper if level == HYPER else view.layout.levels[level]
 
 
-def _levels_to_try(how: Strategy, wish: Wish, depth: int) -> list[int]:
+def _levels_to_try(how: Strategy, wish: NetworkWish, depth: int) -> list[int]:
     """Levels at which one group is to hold everything: a strategy that packs begins at the
     narrowest, others look only at the level that was named."""
     widest = wish.required if wish.required is not None else wish.preferred
@@ -122,7 +128,14 @@ def _levels_to_try(how: Strategy, wish: Wish, depth: int) -> list[int]:
 
 
 def _domain(
-    view: View, index: int, how: Strategy, count: int, least: int, wish: Wish, at: Ints, pods: Ints
+    view: PoolView,
+    index: int,
+    how: Strategy,
+    count: int,
+    least: int,
+    wish: NetworkWish,
+    at: Ints,
+    pods: Ints,
 ) -> int:
     """The tightest group of the narrowest level that holds all pods; else the required level's
     largest group, or the fewest groups of the preferred level (the leaves if none is)."""
@@ -148,7 +161,14 @@ def _domain(
 
 
 def _inside(
-    view: View, index: int, how: Strategy, count: int, level: int, group: int, at: Ints, pods: Ints
+    view: PoolView,
+    index: int,
+    how: Strategy,
+    count: int,
+    level: int,
+    group: int,
+    at: Ints,
+    pods: Ints,
 ) -> int:
     """Place `count` pods in one group: by fewest leaves if the strategy packs, then nodes."""
     allowed = view.mask
@@ -168,7 +188,7 @@ def _inside(
 
 
 def _balanced(
-    view: View, index: int, how: Strategy, count: int, wish: Wish, at: Ints, pods: Ints
+    view: PoolView, index: int, how: Strategy, count: int, wish: NetworkWish, at: Ints, pods: Ints
 ) -> int:
     """The pods divided as evenly as possible over the groups of the balance level; inside the
     group of the required level, when there is one."""
@@ -188,12 +208,12 @@ def _balanced(
 
 
 def _slices(
-    view: View,
+    view: PoolView,
     index: int,
     how: Strategy,
     count: int,
     least: int,
-    wish: Wish,
+    wish: NetworkWish,
     at: Ints,
     pods: Ints,
 ) -> int:
@@ -216,7 +236,7 @@ def _slices(
     return done
 
 
-def _nodes(view: View, index: int, how: Strategy, count: int) -> int:
+def _nodes(view: PoolView, index: int, how: Strategy, count: int) -> int:
     """Node by node as the strategy picks, among the nodes in scope."""
     left = count
     while left:

@@ -1,12 +1,12 @@
 """Spread: replicas on different nodes and leaves, the emptiest first (paper 3.3.4)."""
 
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 
 
 class Tiers:
     """Nodes by how many pods of the job they hold, and by how many their leaf holds."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PoolView) -> None:
         self.view = view
         everything = view.layout.everything
         self.nodes = [everything]
@@ -33,7 +33,7 @@ class Tiers:
         tiers[target] |= nodes
 
 
-def pick(view: View, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
+def pick(view: PoolView, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
     """(node number or -1, pods to place there).
 
     Least pods of the job on the node, then least in its leaf, then most free GPUs, then the first

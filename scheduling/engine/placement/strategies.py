@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import binpack, ebinpack, gradient, kube_default, spread
-from scheduling.engine.placement.view import View
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import PodSet
 
 
@@ -16,7 +16,7 @@ class Strategy(NamedTuple):
     are judged by fragmentation.py, those of all models that a pod accepts together."""
 
     name: str
-    pick: Callable[[View, int], tuple[int, int]]
+    pick: Callable[[PoolView, int], tuple[int, int]]
     packs: bool = False
     zones: bool = False
     spreads: bool = False

@@ -45,7 +45,7 @@ PART: Final = 1024
 PART_MASK = (1 << PART) - 1
 
 
-class View:
+class PoolView:
     """`mask`: nodes allowed now, `base` without the present scope; `gpus` and `milli` of each pod;
     `own` nodes that hold pods of the job, `pods_at` and `pods_in_leaf` how many; `taken` what
     `place` took, with node numbers; `declared_s` run time of the job, None = not known."""

@@ -12,7 +12,7 @@ from scheduling.engine.cluster.index_layout import Ints
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
-from scheduling.engine.placement.view import View, numbers
+from scheduling.engine.placement.view import PoolView, numbers
 from scheduling.engine.running.holdings import Freed
 from scheduling.engine.types import MILLI, PodSet
 
@@ -93,14 +93,14 @@ class Emptied:
             return s.required_level, s.slice_size or count
         return "", 1
 
-    def _view(self, s: PodSet) -> View | None:
+    def _view(self, s: PodSet) -> PoolView | None:
         """The nodes where pods of the set may be; None if there are none."""
         pool = self._cluster.index.pools.get(s.gpu_models[0])
         sizes = () if pool is None else pool.layout.memory_sizes
         shares = [milli for size, _ in sizes if (milli := share_milli(size, s))]
         if pool is None or not shares:
             return None
-        return View(self._cluster, pool, s, min(shares), self._nodes(pool, s))
+        return PoolView(self._cluster, pool, s, min(shares), self._nodes(pool, s))
 
     def _hold(self, s: PodSet, count: int) -> bool:
         if not s.gpus:
@@ -127,7 +127,7 @@ class Emptied:
                 mask &= ~(1 << cluster.index.number_of[slot])
         return mask
 
-    def _capacity(self, view: View) -> tuple[Ints, Ints]:
+    def _capacity(self, view: PoolView) -> tuple[Ints, Ints]:
         """Numbers of nodes that would hold pods of the set, and how many each: not fewer than it
         really would."""
         cluster, s, freed = self._cluster, view.pod_set, self._freed

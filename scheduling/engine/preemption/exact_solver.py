@@ -33,7 +33,7 @@ _Ways = dict[Counts, tuple[int, _Trail]]
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedPods:
     """Pods of one set. `milli`: GPU-milli of a pod; `level`: number of the level of which a group
     has to hold all of them, or each slice of `size`, -1 = they may be anywhere."""
 
@@ -65,7 +65,7 @@ class Optimum:
     hold at most."""
 
     def __init__(
-        self, wanted: Sequence[Wanted], spots: Iterable[Spot], within: int, leaf_most: Counts
+        self, wanted: Sequence[WantedPods], spots: Iterable[Spot], within: int, leaf_most: Counts
     ) -> None:
         self._wanted = wanted
         self._within = within
@@ -240,7 +240,7 @@ def _units(trail: _Trail) -> Iterable[EvictionCandidate]:
             left.extend(at)
 
 
-def _tabulate(spot: Spot, wanted: Sequence[Wanted]) -> None:
+def _tabulate(spot: Spot, wanted: Sequence[WantedPods]) -> None:
     """Fill in what the node needs to lose, of the cheapest of its units."""
     if len(spot.units) > MAX_UNITS:
         cheap = sorted(
@@ -367,7 +367,7 @@ def least_of(
     ("" = anywhere); None when no units do."""
     number = {name: at for at, name in enumerate((*state.cluster.levels, HYPER_NODE))}
     wanted = [
-        Wanted(
+        WantedPods(
             s,
             count,
             s.gpus * MILLI,

@@ -25,7 +25,7 @@ from scheduling.engine.preemption.ranks import Loss, loss_of
 from scheduling.engine.preemption.reprieve import can_return
 from scheduling.engine.preemption.solver import Room, Scan, cheapest, others
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.running.holdings import Holdings, Row, freed, row_of
+from scheduling.engine.running.holdings import HeldPod, Holdings, freed, row_of
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
@@ -68,7 +68,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LevelChoice:
     """The cheapest victims found at one topology level; level "" is the whole pool.
 
     `rooms`: for each group looked at, the room of each pod set, that of the victims first.
@@ -80,7 +80,7 @@ class Scope:
     rooms: list[list[Room]]
 
 
-copied_by_fields(Scope)
+copied_by_fields(LevelChoice)
 
 
 def plan_for(
@@ -162,7 +162,7 @@ def _of_few_nodes(
     """All units on nodes that hold the job without them, and cost little."""
     cluster, held = state.cluster, Holdings()
     weight: dict[str, int] = {}
-    rows: list[Row] = []
+    rows: list[HeldPod] = []
     for unit in units:
         for node in unit.on:
             weight[node] = weight.get(node, 0) + unit.weight
@@ -181,7 +181,7 @@ def _other_choices(
     asked: dict[str, int],
     units: list[EvictionCandidate],
     first: list[EvictionCandidate],
-    scope: Scope,
+    scope: LevelChoice,
 ) -> list[tuple[str, list[EvictionCandidate]]]:
     """Choices at the level of the plan: other groups, and without one or another victim."""
     already = frozenset(first)
@@ -247,7 +247,7 @@ def _scopes(
     candidate: Candidate,
     units: list[EvictionCandidate],
     first: frozenset[EvictionCandidate],
-) -> list[Scope]:
+) -> list[LevelChoice]:
     """The best choice at each level that could hold the job, the narrowest level first."""
     job = candidate.job
     sets = [(s, n) for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n]
@@ -278,7 +278,7 @@ def _scopes(
             if taken is None or _weight(exact) < _weight(taken) or not _plain(sets):
                 taken = exact
         if taken is not None:
-            found.append(Scope(level, _weight(taken), taken, rooms))
+            found.append(LevelChoice(level, _weight(taken), taken, rooms))
     return found
 
 

@@ -45,7 +45,7 @@ class Refusal(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 @dataclass(slots=True, init=False)
-class Booking:
+class QuotaBooking:
     """What one job holds, by GPU model, and in billionths of a thousandth what it holds `beyond`
     that, all pods together. `non_preemptible`: it cannot be preempted."""
 
@@ -100,7 +100,7 @@ class QuotaBook:
         self._accounts: Accounts = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
         self._ceilings: dict[tuple[str, str], int] = {}
-        self.bookings: dict[str, Booking] = {}
+        self.bookings: dict[str, QuotaBooking] = {}
 
     # --- structure ----------------------------------------------------------------------------
     def replace(
@@ -420,7 +420,7 @@ class QuotaBook:
         thousandth."""
         booking = self.bookings.get(job_id)
         if booking is None:
-            booking = self.bookings[job_id] = Booking(tenant, since, non_preemptible)
+            booking = self.bookings[job_id] = QuotaBooking(tenant, since, non_preemptible)
         booking.held[model] = booking.held.get(model, 0) + milli
         if beyond:
             booking.beyond[model] = booking.beyond.get(model, 0) + beyond

@@ -13,7 +13,7 @@ from scheduling.engine.types import MILLI, PodPlacement, PodSet
 _FEW = 16  # rows to begin with
 
 
-class Row(NamedTuple):
+class HeldPod(NamedTuple):
     """One pod. `at`: from when on it may be taken, in seconds since the epoch; `slot`: of its node,
     -1 where that is not known; `model`: its GPU model by number; `milli`: all GPU-milli that it
     holds, be that `gpus` whole devices or a share of `device`, which is -1 else; milli-CPU and MiB
@@ -30,10 +30,10 @@ class Row(NamedTuple):
     by_memory: int
 
 
-def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSet) -> Row:
+def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSet) -> HeldPod:
     """The row of a pod at its place."""
     whole = p.milli == MILLI or not p.devices
-    return Row(
+    return HeldPod(
         at,
         slot,
         model,
@@ -63,7 +63,7 @@ class Holdings:
 
     def __init__(self) -> None:
         self.at: NDArray[np.float64] = np.full(_FEW, math.nan)
-        self.rest: Ints = np.zeros((len(Row._fields) - 1, _FEW), np.int64)
+        self.rest: Ints = np.zeros((len(HeldPod._fields) - 1, _FEW), np.int64)
         self._rows_of: dict[str, list[int]] = {}
         self._unused = list(range(_FEW))
 
@@ -74,7 +74,7 @@ class Holdings:
         twin._rows_of, twin._unused = self._rows_of.copy(), self._unused.copy()
         return twin
 
-    def put(self, job_id: str, rows: Iterable[Row]) -> None:
+    def put(self, job_id: str, rows: Iterable[HeldPod]) -> None:
         """Let these be the rows of the job, instead of those it had."""
         self.drop(job_id)
         mine: list[int] = []
@@ -115,7 +115,7 @@ class Holdings:
 def freed(tables: Sequence[Holdings], by: float, slots: int) -> Freed:
     """What so many nodes would get back without all of this that may be taken by then."""
     ripe = [table.rest[:, (table.at <= by) & (table.rest[0] >= 0)] for table in tables]
-    nothing = np.zeros((len(Row._fields) - 1, 0), np.int64)
+    nothing = np.zeros((len(HeldPod._fields) - 1, 0), np.int64)
     slot, _, milli, gpus, device, cpu, memory, by_memory = np.concatenate((nothing, *ripe), axis=1)
     shares: dict[int, dict[int, int]] = {}
     of_shares = np.stack((slot, device, milli + by_memory))[:, device >= 0]

@@ -12,7 +12,7 @@ from scheduling.engine.placement.fit import amounts_fit
 from scheduling.engine.types import JobRequest, PodPlacement
 
 
-class Leaving:
+class LeavingPods:
     """What pods that leave still hold, by node."""
 
     def __init__(self) -> None:

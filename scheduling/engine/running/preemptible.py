@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.running.holdings import Freed, Holdings, Row, freed, row_of
+from scheduling.engine.running.holdings import Freed, HeldPod, Holdings, freed, row_of
 from scheduling.engine.types import JobRequest
 
 Whose = tuple[str, int]  # tenant and priority
@@ -142,7 +142,7 @@ class PreemptibleIndex:
                 del stale[job_id]
         return held
 
-    def _rows(self, record: JobRecord) -> Iterator[Row]:
+    def _rows(self, record: JobRecord) -> Iterator[HeldPod]:
         """The pods that may be taken at some time."""
         if self._protection.at_preemption_limit(record) or not record.may_lose:
             return

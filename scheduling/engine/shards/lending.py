@@ -24,7 +24,7 @@ from scheduling.engine.types import JobRequest, Node
 FIRST = 8  # nodes that are tried first beside the empty ones, then twice as many, and so on
 
 
-class Outlook:
+class WideOutlook:
     """All nodes of a cluster, as the wide scope would see them if they were its own.
 
     Nodes are kept from one question to the next, and only what changed of them is told to the

@@ -15,6 +15,7 @@ from scheduling.kube.door.storage import ClaimRequests
 from scheduling.kube.seam import (
     Annotate,
     Bind,
+    CallOutcome,
     CreateAndBind,
     CreateService,
     DeletePod,
@@ -23,7 +24,6 @@ from scheduling.kube.seam import (
     EmitEvent,
     EvictPod,
     KubeError,
-    Outcome,
     PatchCondition,
     Result,
     SelectNode,
@@ -35,7 +35,7 @@ IN_FLIGHT = 32
 # Conditions and events only inform; they must never delay a binding.
 IN_FLIGHT_INFORMING = 4
 BOUND_REMEMBERED = 4096
-SUPERSEDED = Outcome(Result.NOT_SENT, message="a newer one says something else")
+SUPERSEDED = CallOutcome(Result.NOT_SENT, message="a newer one says something else")
 
 Lane = asyncio.Queue[Effect]
 Slot = tuple[bool, str, str]
@@ -44,7 +44,7 @@ Slot = tuple[bool, str, str]
 class Executor:
     """Takes effects, tells `done` the outcome of each exactly once. Lives on one event loop."""
 
-    def __init__(self, client: Client, done: Callable[[Effect, Outcome], None]) -> None:
+    def __init__(self, client: Client, done: Callable[[Effect, CallOutcome], None]) -> None:
         self.settler = Settler(client)
         self._client = client
         self._done = done
@@ -81,17 +81,19 @@ class Executor:
     async def _work(self, lane: Lane) -> None:
         while True:
             effect = await lane.get()
-            outcome = Outcome(Result.FAILED, message="the gateway stopped while it was under way")
+            outcome = CallOutcome(
+                Result.FAILED, message="the gateway stopped while it was under way"
+            )
             try:
                 outcome = await self._perform(effect)
             except Exception as error:
                 # A defect must not take a worker away from all other pods.
                 logger.exception("effect %s of %s failed", type(effect).__name__, effect.name)
-                outcome = Outcome(Result.FAILED, message=f"{type(error).__name__}: {error}")
+                outcome = CallOutcome(Result.FAILED, message=f"{type(error).__name__}: {error}")
             finally:
                 self._finish(effect, outcome)
 
-    def _finish(self, effect: Effect, outcome: Outcome) -> None:
+    def _finish(self, effect: Effect, outcome: CallOutcome) -> None:
         slot = _slot(effect)
         waiting = self._busy[slot]
         if waiting:
@@ -103,7 +105,7 @@ class Executor:
 
     def abandon(self) -> None:
         """End what is still queued as NOT_SENT."""
-        not_sent = Outcome(Result.NOT_SENT, message="the gateway stopped before it was sent")
+        not_sent = CallOutcome(Result.NOT_SENT, message="the gateway stopped before it was sent")
         for lane in (self._acting, self._informing):
             while not lane.empty():
                 self._done(lane.get_nowait(), not_sent)
@@ -116,7 +118,7 @@ class Executor:
         return self._informing if _informs(effect) else self._acting
 
     # --- one effect -----------------------------------------------------------------------------
-    async def _perform(self, effect: Effect) -> Outcome:
+    async def _perform(self, effect: Effect) -> CallOutcome:
         pods = self._pods
         match effect:
             case CreateAndBind():
@@ -136,16 +138,20 @@ class Executor:
             case SelectNode():
                 return await self.settler.settled(self._claims.select_node(effect))
             case PatchCondition() if self._is_outdated(effect):
-                return Outcome(Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile")
+                return CallOutcome(
+                    Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile"
+                )
             case PatchCondition():
                 return await self.settler.settled(pods.condition(effect))
             case EmitEvent():
                 request = self._events.request(effect)
                 return (
-                    request if isinstance(request, Outcome) else await self.settler.settled(request)
+                    request
+                    if isinstance(request, CallOutcome)
+                    else await self.settler.settled(request)
                 )
 
-    async def _bind(self, effect: Bind) -> Outcome:
+    async def _bind(self, effect: Bind) -> CallOutcome:
         outcome = await self.settler.settled(self._pods.bind(effect))
         if outcome.result is Result.BOUND:
             self._bound[effect.uid] = None
@@ -153,7 +159,7 @@ class Executor:
                 self._bound.popitem(last=False)
         return outcome
 
-    async def _delete(self, effect: DeletePod) -> Outcome:
+    async def _delete(self, effect: DeletePod) -> CallOutcome:
         if effect.disrupted is not None:
             of = effect.key, effect.namespace, effect.name, effect.uid
             mark = PatchCondition(*of, *effect.disrupted, "True", "DisruptionTarget")
@@ -170,7 +176,7 @@ class Executor:
         waits = effect.type == "PodScheduled" and effect.status == "False"
         return waits and (acts or effect.uid in self._bound)
 
-    async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
+    async def _create_and_bind(self, effect: CreateAndBind) -> CallOutcome:
         created = await self._created(effect.namespace, self._pods.create(effect))
         if created.result is not Result.DONE:
             return created
@@ -188,11 +194,11 @@ class Executor:
         )
         if bound.uid:
             return bound
-        return Outcome(
+        return CallOutcome(
             bound.result, created.uid, bound.node, bound.code, bound.message, bound.retry_after
         )
 
-    async def _created(self, namespace: str, request: Request) -> Outcome:
+    async def _created(self, namespace: str, request: Request) -> CallOutcome:
         """Carry out a creation; where there is no such namespace, because it is used for the first
         time or somebody deleted it, it is made first."""
         outcome = await self.settler.settled(request)
@@ -201,9 +207,9 @@ class Executor:
         try:
             await ensure_namespace(self._client, namespace)
         except KubeError as error:
-            return Outcome(Result.REFUSED, code=error.code, message=str(error))
+            return CallOutcome(Result.REFUSED, code=error.code, message=str(error))
         except NoReply as none:
-            return Outcome(Result.FAILED, message=none.reason)
+            return CallOutcome(Result.FAILED, message=none.reason)
         return await self.settler.settled(request)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from scheduling.kube.door.client import JSON, MERGE_PATCH, Reply
 from scheduling.kube.door.requests import Request
-from scheduling.kube.seam import EmitEvent, Outcome, Result
+from scheduling.kube.seam import CallOutcome, EmitEvent, Result
 from scheduling.kube.translate.objects import encode
 
 REMEMBERED = 4096
@@ -42,7 +42,7 @@ class EventRecorder:
         self._refilled = time.monotonic()
         self._instance = f"kant-{uuid.uuid4().hex[:8]}"
 
-    def request(self, event: EmitEvent) -> Request | Outcome:
+    def request(self, event: EmitEvent) -> Request | CallOutcome:
         """The request to send, or the outcome when nothing is to be sent."""
         now = time.monotonic()
         key = (event.uid, event.reason, event.note)
@@ -50,12 +50,14 @@ class EventRecorder:
         if series is not None and now - series.began < SERIES_S:
             series.count += 1
             if now - series.written < SERIES_WRITE_S:
-                return Outcome(Result.DONE, event.uid, message="counted with an equal event")
+                return CallOutcome(Result.DONE, event.uid, message="counted with an equal event")
             series.written = now
             body = {"series": {"count": series.count, "lastObservedTime": _micro_time()}}
             return _request("PATCH", series.path, body, MERGE_PATCH, event.uid)
         if not self._token(now):
-            return Outcome(Result.NOT_SENT, event.uid, message="too many events; this one is cut")
+            return CallOutcome(
+                Result.NOT_SENT, event.uid, message="too many events; this one is cut"
+            )
         name = f"{event.name[:230]}.{uuid.uuid4().hex[:16]}"
         collection = f"/apis/events.k8s.io/v1/namespaces/{event.namespace}/events"
         self._series[key] = _Series(f"{collection}/{name}", 1, now, now)
@@ -95,14 +97,14 @@ class EventRecorder:
 
 
 def _request(method: str, path: str, body: dict[str, Any], content_type: str, uid: str) -> Request:
-    def settle(reply: Reply) -> Outcome | None:
+    def settle(reply: Reply) -> CallOutcome | None:
         if reply.code in (200, 201, 409):
-            return Outcome(Result.DONE, uid, code=reply.code)
-        return Outcome(Result.REFUSED, uid, code=reply.code, message=reply.status.message)
+            return CallOutcome(Result.DONE, uid, code=reply.code)
+        return CallOutcome(Result.REFUSED, uid, code=reply.code, message=reply.status.message)
 
-    async def look() -> Outcome | None:
+    async def look() -> CallOutcome | None:
         # An event is not worth asking for: after a lost reply it counts as not written.
-        return Outcome(Result.FAILED, uid, message="no reply; the event may be missing")
+        return CallOutcome(Result.FAILED, uid, message="no reply; the event may be missing")
 
     return Request(method, path, encode(body), settle, look, content_type)
 

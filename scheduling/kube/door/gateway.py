@@ -28,6 +28,7 @@ from scheduling.kube.seam import (
     BudgetFacts,
     BudgetGone,
     BudgetSeen,
+    CallOutcome,
     ClaimFacts,
     Connected,
     Disconnected,
@@ -38,7 +39,6 @@ from scheduling.kube.seam import (
     NodeGone,
     NodeSeen,
     Observation,
-    Outcome,
     PodFacts,
     PodGone,
     PodSeen,
@@ -376,7 +376,7 @@ class Gateway:
             times=self._times,
         )
 
-    def _effect_done(self, effect: Effect, outcome: Outcome) -> None:
+    def _effect_done(self, effect: Effect, outcome: CallOutcome) -> None:
         self._put(object(), EffectDone(effect, outcome))
 
     def _report(self, watch: str, error: KubeError | None) -> None:

@@ -16,10 +16,10 @@ from scheduling.kube.door.client import JSON, STRATEGIC_PATCH, Client, NoReply, 
 from scheduling.kube.seam import (
     Annotate,
     Bind,
+    CallOutcome,
     CreateAndBind,
     DeletePod,
     EvictPod,
-    Outcome,
     PatchCondition,
     Result,
 )
@@ -30,15 +30,15 @@ class Request(Struct, frozen=True):
     method: str
     path: str
     body: bytes
-    settle: Callable[[Reply], Outcome | None]
-    look: Callable[[], Awaitable[Outcome | None]]
+    settle: Callable[[Reply], CallOutcome | None]
+    look: Callable[[], Awaitable[CallOutcome | None]]
     content_type: str = JSON
 
 
 class LookRefused(Exception):
     """Looking was refused."""
 
-    def __init__(self, reply: Reply, outcome: Outcome) -> None:
+    def __init__(self, reply: Reply, outcome: CallOutcome) -> None:
         super().__init__(outcome.message)
         self.reply = reply
         self.outcome = outcome
@@ -56,8 +56,8 @@ created = msgspec.json.Decoder(_Created)
 _pod = msgspec.json.Decoder(KubePod)
 
 Seen = TypeVar("Seen")
-Judge = Callable[[Seen | None], Outcome | None]
-Look = Callable[[], Awaitable[Outcome | None]]
+Judge = Callable[[Seen | None], CallOutcome | None]
+Look = Callable[[], Awaitable[CallOutcome | None]]
 
 
 class PodRequests:
@@ -70,21 +70,23 @@ class PodRequests:
     def create(self, effect: CreateAndBind) -> Request:
         """DONE with the uid once a pod of that name with our own labels exists."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 201:
-                return Outcome(Result.DONE, uid=created.decode(reply.body).metadata.uid)
+                return CallOutcome(Result.DONE, uid=created.decode(reply.body).metadata.uid)
             return refused_to_create(reply)
 
-        def judge(pod: KubePod | None) -> Outcome | None:
+        def judge(pod: KubePod | None) -> CallOutcome | None:
             if pod is None:
                 return None
             uid = pod.metadata.uid
             if not _same_pod(pod, effect.manifest):
                 message = f"a pod named {effect.name} exists that this scheduler did not create"
-                return Outcome(Result.REFUSED, node=pod.spec.node_name, code=409, message=message)
+                return CallOutcome(
+                    Result.REFUSED, node=pod.spec.node_name, code=409, message=message
+                )
             if pod.metadata.deletion_timestamp:
-                return Outcome(Result.DELETING, uid, pod.spec.node_name, 409)
-            return Outcome(Result.DONE, uid)
+                return CallOutcome(Result.DELETING, uid, pod.spec.node_name, 409)
+            return CallOutcome(Result.DONE, uid)
 
         return Request(
             "POST",
@@ -97,27 +99,29 @@ class PodRequests:
     def bind(self, effect: Bind) -> Request:
         """BOUND once the pod is on the wanted node with the wanted annotations."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 201:
-                return Outcome(Result.BOUND, effect.uid, effect.node)
+                return CallOutcome(Result.BOUND, effect.uid, effect.node)
             if reply.code == 404:
-                return Outcome(Result.GONE, effect.uid, code=404)
+                return CallOutcome(Result.GONE, effect.uid, code=404)
             return refused(reply)
 
-        def judge(pod: KubePod | None) -> Outcome | None:
+        def judge(pod: KubePod | None) -> CallOutcome | None:
             if pod is None:
-                return Outcome(Result.GONE, effect.uid, code=404)
+                return CallOutcome(Result.GONE, effect.uid, code=404)
             uid, node = pod.metadata.uid, pod.spec.node_name
             if uid != effect.uid:
-                return Outcome(Result.NEW_INCARNATION, uid, node, 409)
+                return CallOutcome(Result.NEW_INCARNATION, uid, node, 409)
             if node:
                 mine = node == effect.node and _has(pod.metadata.annotations, effect.annotations)
-                return Outcome(Result.BOUND if mine else Result.TAKEN, uid, node)
+                return CallOutcome(Result.BOUND if mine else Result.TAKEN, uid, node)
             if pod.metadata.deletion_timestamp:
-                return Outcome(Result.DELETING, uid, code=409)
+                return CallOutcome(Result.DELETING, uid, code=409)
             if pod.spec.scheduling_gates:
                 gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-                return Outcome(Result.GATED, uid, code=409, message=f"scheduling gates: {gates}")
+                return CallOutcome(
+                    Result.GATED, uid, code=409, message=f"scheduling gates: {gates}"
+                )
             return None
 
         # The uid is a precondition; resourceVersion is left out, others change it for no reason.
@@ -140,9 +144,9 @@ class PodRequests:
     def delete(self, effect: DeletePod) -> Request:
         """DONE when the deletion has begun, GONE when there was nothing (left) to delete."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code in (200, 202):
-                return Outcome(Result.DONE, effect.uid)
+                return CallOutcome(Result.DONE, effect.uid)
             return gone_or_refused(reply, effect.uid)
 
         return Request(
@@ -156,12 +160,12 @@ class PodRequests:
     def evict(self, effect: EvictPod) -> Request:
         """Like delete, but BLOCKED while a PodDisruptionBudget forbids it."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code in (200, 201):
-                return Outcome(Result.DONE, effect.uid)
+                return CallOutcome(Result.DONE, effect.uid)
             if _forbidden_by_budget(reply):
                 message = reply.status.message
-                return Outcome(
+                return CallOutcome(
                     *(Result.BLOCKED, effect.uid, "", reply.code, message, reply.retry_after)
                 )
             return gone_or_refused(reply, effect.uid)
@@ -202,14 +206,14 @@ class PodRequests:
         """A patch of that incarnation. Repeating it does no harm, so looking only asks whether
         that incarnation still exists."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 200:
-                return Outcome(Result.DONE, effect.uid)
+                return CallOutcome(Result.DONE, effect.uid)
             if reply.code == 422 and names_uid(reply):
                 return None
             return gone_or_refused(reply, effect.uid)
 
-        def judge(pod: KubePod | None) -> Outcome | None:
+        def judge(pod: KubePod | None) -> CallOutcome | None:
             return _other_incarnation(pod, effect.uid)
 
         meta = {**patch.get("metadata", {}), "uid": effect.uid}
@@ -232,7 +236,7 @@ def looking(
     """How to look at one object of the API: `judge` gets it as `read`, None where there is none.
     Looking raises Refusal, and NoReply where the answer is neither."""
 
-    async def look() -> Outcome | None:
+    async def look() -> CallOutcome | None:
         reply = await client.call("GET", path)
         if reply.code == 200:
             return judge(read(reply.body))
@@ -258,23 +262,23 @@ def _delete_options(effect: DeletePod | EvictPod) -> dict[str, Any]:
 
 
 # --- what replies and pods say --------------------------------------------------------------------
-def refused(reply: Reply) -> Outcome | None:
+def refused(reply: Reply) -> CallOutcome | None:
     """REFUSED for a 4xx that no retry and no look can help."""
     if 400 <= reply.code < 500 and reply.code not in (408, 409, 429):
-        return Outcome(Result.REFUSED, code=reply.code, message=reply.status.message)
+        return CallOutcome(Result.REFUSED, code=reply.code, message=reply.status.message)
     return None
 
 
-def refused_to_create(reply: Reply) -> Outcome | None:
+def refused_to_create(reply: Reply) -> CallOutcome | None:
     """As `refused`. A namespace that is going is waited for: it is made anew when it is gone."""
     if reply.code == 403 and "being terminated" in reply.status.message:
         return None
     return refused(reply)
 
 
-def gone_or_refused(reply: Reply, uid: str) -> Outcome | None:
+def gone_or_refused(reply: Reply, uid: str) -> CallOutcome | None:
     if reply.code == 404:
-        return Outcome(Result.GONE, uid, code=404)
+        return CallOutcome(Result.GONE, uid, code=404)
     return refused(reply)
 
 
@@ -295,18 +299,18 @@ def names_uid(reply: Reply) -> bool:
     return details is not None and any(cause.field == "metadata.uid" for cause in details.causes)
 
 
-def _other_incarnation(pod: KubePod | None, uid: str) -> Outcome | None:
+def _other_incarnation(pod: KubePod | None, uid: str) -> CallOutcome | None:
     if pod is None:
-        return Outcome(Result.GONE, uid, code=404)
+        return CallOutcome(Result.GONE, uid, code=404)
     if pod.metadata.uid != uid:
-        return Outcome(Result.NEW_INCARNATION, pod.metadata.uid, pod.spec.node_name, 409)
+        return CallOutcome(Result.NEW_INCARNATION, pod.metadata.uid, pod.spec.node_name, 409)
     return None
 
 
 def _deletion_judge(effect: DeletePod | EvictPod) -> Judge:
-    def judge(pod: KubePod | None) -> Outcome | None:
+    def judge(pod: KubePod | None) -> CallOutcome | None:
         if pod is not None and pod.metadata.uid == effect.uid and pod.metadata.deletion_timestamp:
-            return Outcome(Result.DONE, effect.uid, pod.spec.node_name)
+            return CallOutcome(Result.DONE, effect.uid, pod.spec.node_name)
         return _other_incarnation(pod, effect.uid)
 
     return judge

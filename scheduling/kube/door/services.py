@@ -18,7 +18,7 @@ from scheduling.kube.door.requests import (
     looking,
     refused_to_create,
 )
-from scheduling.kube.seam import CreateService, DeleteService, Outcome, Result, ServiceFacts
+from scheduling.kube.seam import CallOutcome, CreateService, DeleteService, Result, ServiceFacts
 from scheduling.kube.translate.manifests import JOB, subdomain
 from scheduling.kube.translate.objects import KubeService, encode
 
@@ -44,18 +44,18 @@ class ServiceRequests:
     def create(self, effect: CreateService) -> Request:
         """DONE with the uid once there is such a Service for that job."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 201:
-                return Outcome(Result.DONE, uid=created.decode(reply.body).metadata.uid)
+                return CallOutcome(Result.DONE, uid=created.decode(reply.body).metadata.uid)
             return refused_to_create(reply)
 
-        def judge(found: ServiceFacts | None) -> Outcome | None:
+        def judge(found: ServiceFacts | None) -> CallOutcome | None:
             if found is None:
                 return None
             if not found.job:
                 message = f"a Service named {effect.name} exists that Kant did not make"
-                return Outcome(Result.REFUSED, code=409, message=message)
-            return Outcome(Result.DONE, found.uid)
+                return CallOutcome(Result.REFUSED, code=409, message=message)
+            return CallOutcome(Result.DONE, found.uid)
 
         path = f"/api/v1/namespaces/{effect.namespace}/services"
         look = self._look(f"{path}/{effect.name}", judge)
@@ -64,14 +64,14 @@ class ServiceRequests:
     def delete(self, effect: DeleteService) -> Request:
         """DONE when it is deleted, GONE when there was nothing (left) to delete."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code in (200, 202):
-                return Outcome(Result.DONE, effect.uid)
+                return CallOutcome(Result.DONE, effect.uid)
             return gone_or_refused(reply, effect.uid)
 
-        def judge(found: ServiceFacts | None) -> Outcome | None:
+        def judge(found: ServiceFacts | None) -> CallOutcome | None:
             same = found is not None and found.uid == effect.uid
-            return None if same else Outcome(Result.GONE, effect.uid, code=404)
+            return None if same else CallOutcome(Result.GONE, effect.uid, code=404)
 
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": effect.uid}}
         path = f"/api/v1/namespaces/{effect.namespace}/services/{effect.name}"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from scheduling.kube.door.client import Client, NoReply, Reply
 from scheduling.kube.door.requests import LookRefused, Request
-from scheduling.kube.seam import KubeError, Outcome, Result
+from scheduling.kube.seam import CallOutcome, KubeError, Result
 
 BUDGET_S = 30.0
 FIRST_PAUSE_S = 0.1
@@ -54,7 +54,7 @@ class Settler:
         self._reachable = True
         self._refused_since = 0.0  # when the account was first refused, 0 = it is not
 
-    async def settled(self, request: Request) -> Outcome:
+    async def settled(self, request: Request) -> CallOutcome:
         """The outcome; FAILED when it is still open after BUDGET_S, or at once while the server
         has long been out of reach."""
         now = time.monotonic()
@@ -64,12 +64,12 @@ class Settler:
             if outcome is not None:
                 return outcome
             if time.monotonic() >= run.deadline:
-                return Outcome(
+                return CallOutcome(
                     Result.FAILED, code=run.code, message=run.reason, retry_after=run.asked
                 )
             await asyncio.sleep(run.next_pause())
 
-    async def _attempt(self, request: Request, run: _Run) -> Outcome | None:
+    async def _attempt(self, request: Request, run: _Run) -> CallOutcome | None:
         try:
             if run.unsure:
                 outcome = await request.look()
@@ -79,7 +79,7 @@ class Settler:
                 run.unsure = False
             if time.monotonic() >= self.fence:
                 result = Result.FAILED if run.sent else Result.NOT_SENT
-                return Outcome(result, message="this scheduler may no longer act")
+                return CallOutcome(result, message="this scheduler may no longer act")
             reply = await self._client.call(
                 request.method, request.path, request.body, request.content_type
             )
@@ -92,11 +92,11 @@ class Settler:
         except LookRefused as refusal:
             return None if self._bears(refusal.reply, run) else refusal.outcome
         except KubeError as error:
-            return Outcome(Result.REFUSED, code=error.code, message=str(error))
+            return CallOutcome(Result.REFUSED, code=error.code, message=str(error))
         self._reachable = run.sent = True
         return self._judge(request, reply, run)
 
-    def _judge(self, request: Request, reply: Reply, run: _Run) -> Outcome | None:
+    def _judge(self, request: Request, reply: Reply, run: _Run) -> CallOutcome | None:
         if self._bears(reply, run):
             return None
         outcome = request.settle(reply)

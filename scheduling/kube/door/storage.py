@@ -10,8 +10,8 @@ from scheduling.engine.types import NodeExpression, NodeTerm
 from scheduling.kube.door.client import MERGE_PATCH, Client, Reply
 from scheduling.kube.door.requests import Request, gone_or_refused, looking, names_uid
 from scheduling.kube.seam import (
+    CallOutcome,
     ClaimFacts,
-    Outcome,
     Result,
     SelectNode,
     StorageClassFacts,
@@ -78,16 +78,16 @@ class ClaimRequests:
     def select_node(self, effect: SelectNode) -> Request:
         """DONE when the claim says so; its provisioner makes the volume, or takes it back."""
 
-        def settle(reply: Reply) -> Outcome | None:
+        def settle(reply: Reply) -> CallOutcome | None:
             if reply.code == 200:
-                return Outcome(Result.DONE, effect.uid, effect.node)
+                return CallOutcome(Result.DONE, effect.uid, effect.node)
             if reply.code == 422 and names_uid(reply):
                 return None
             return gone_or_refused(reply, effect.uid)
 
-        def judge(claim: KubeClaim | None) -> Outcome | None:
+        def judge(claim: KubeClaim | None) -> CallOutcome | None:
             if claim is None or claim.metadata.uid != effect.uid:
-                return Outcome(Result.GONE, effect.uid, code=404)
+                return CallOutcome(Result.GONE, effect.uid, code=404)
             return None
 
         meta = {"uid": effect.uid, "annotations": {SELECTED_NODE: effect.node}}

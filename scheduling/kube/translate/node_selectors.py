@@ -6,21 +6,21 @@ from msgspec import Struct
 from scheduling.engine.types import NodeExpression, NodeTerm
 
 
-class Expression(Struct, gc=False):
+class NodeSelectorRequirement(Struct, gc=False):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class Term(Struct, gc=False, rename="camel"):
-    match_expressions: list[Expression] | None = None
-    match_fields: list[Expression] | None = None
+class NodeSelectorTerm(Struct, gc=False, rename="camel"):
+    match_expressions: list[NodeSelectorRequirement] | None = None
+    match_fields: list[NodeSelectorRequirement] | None = None
 
 
 class NodeSelector(Struct, gc=False, rename="camel"):
     """core/v1 NodeSelector: of its terms any has to match, of a term's expressions all."""
 
-    node_selector_terms: list[Term] = msgspec.field(default_factory=list)
+    node_selector_terms: list[NodeSelectorTerm] = msgspec.field(default_factory=list)
 
 
 def node_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...]:
@@ -28,7 +28,7 @@ def node_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...]:
     return tuple(map(_term, selector.node_selector_terms)) if selector is not None else ()
 
 
-def _term(term: Term) -> NodeTerm:
+def _term(term: NodeSelectorTerm) -> NodeTerm:
     return tuple(
         NodeExpression(e.key, e.operator, tuple(e.values or ()), of_name)
         for part, of_name in ((term.match_expressions, False), (term.match_fields, True))

@@ -13,7 +13,7 @@ from scheduling.services.plain_pods.spec import (
     ASK_FOR_GPUS,
     PLACES,
     REQUESTS,
-    Asked,
+    PodRequest,
     PodSets,
     Refused,
     asked_by,
@@ -63,7 +63,7 @@ def pod_sets_of(
     if workload_of(pods[0]) is None and not any(one.of_set["gpus"] for one in asked):
         text = f"{REQUESTS}: No pod of gang {name} asks for a GPU. {ASK_FOR_GPUS}"
         raise Refused("InvalidPod", text)
-    sets: dict[str, list[Asked]] = {}
+    sets: dict[str, list[PodRequest]] = {}
     for one in sorted(asked, key=lambda one: natural(one.pod.name)):
         sets.setdefault(_shape(one), []).append(one)
     if len(sets) > MAX_POD_SETS:
@@ -76,9 +76,11 @@ def pod_sets_of(
     return list(sets.values())
 
 
-def _judged(pods: Sequence[PodFacts], queues: QueueNames) -> tuple[list[Asked], dict[str, Cause]]:
+def _judged(
+    pods: Sequence[PodFacts], queues: QueueNames
+) -> tuple[list[PodRequest], dict[str, Cause]]:
     """What each pod asks for, and by uid what is wrong with others."""
-    asked, own = list[Asked](), dict[str, Cause]()
+    asked, own = list[PodRequest](), dict[str, Cause]()
     for pod in pods:
         assert pod.plain is not None
         try:
@@ -91,7 +93,7 @@ def _judged(pods: Sequence[PodFacts], queues: QueueNames) -> tuple[list[Asked], 
 def _refuse_other_numbers(
     name: str,
     pods: Sequence[PodFacts],
-    asked: Sequence[Asked],
+    asked: Sequence[PodRequest],
     own: Mapping[str, Cause],
     also: str,
 ) -> None:
@@ -122,7 +124,7 @@ def _more(pods: int) -> str:
     return f"{pods} {'is' if pods == 1 else 'are'} missing"
 
 
-def _agree(name: str, field: str, asked: Sequence[Asked]) -> None:
+def _agree(name: str, field: str, asked: Sequence[PodRequest]) -> None:
     """Raises Refused where pods of the gang say different things of all of it."""
     first = asked[0]
     for other in asked:
@@ -135,7 +137,7 @@ def _agree(name: str, field: str, asked: Sequence[Asked]) -> None:
             raise Refused("GangDisagrees", text)
 
 
-def _shape(asked: Asked) -> str:
+def _shape(asked: PodRequest) -> str:
     """Equal for pods that can stand for each other; what they run may differ."""
     asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
     claims = asked.pod.plain.claims if asked.pod.plain is not None else ()

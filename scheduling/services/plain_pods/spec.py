@@ -87,7 +87,7 @@ class Refused(Exception):
         self.own = own or {}
 
 
-class Asked(NamedTuple):
+class PodRequest(NamedTuple):
     """What a pod asks for, in fields of a job document: those of the whole job, those of its pod
     set, and how many pods its gang has (`size`)."""
 
@@ -96,7 +96,7 @@ class Asked(NamedTuple):
     of_set: Mapping[str, Any]
 
 
-PodSets = Sequence[Sequence[Asked]]  # pods that ask for the same, together
+PodSets = Sequence[Sequence[PodRequest]]  # pods that ask for the same, together
 
 
 def refusal_of(error: DomainError, sets: PodSets = ()) -> Refused:
@@ -153,7 +153,7 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
     return found
 
 
-def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> Asked:
+def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> PodRequest:
     """What one pod asks for; raises Refused."""
     if plain.workload is not None and plain.workload.wait is not None:
         raise Refused(*plain.workload.wait[:2])
@@ -181,7 +181,7 @@ def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> Asked:
         "image": plain.image[:IMAGE_LENGTH] or IMAGE,
         "command": list(plain.command),
     }
-    return Asked(pod, of_job, of_set)
+    return PodRequest(pod, of_job, of_set)
 
 
 def _levels_of_set(pod: PodFacts) -> dict[str, str]:

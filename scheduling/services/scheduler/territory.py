@@ -23,7 +23,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services.common.chunks import CHUNK, chunks
 from scheduling.services.common.lease import Lease, LeaseLost, fence
 from scheduling.services.scheduler.projection import record
-from scheduling.session.memory.live import Handover, RouteStep, Wanted
+from scheduling.session.memory.live import Handover, RouteStep, WantedNodes
 
 
 # --- nodes, in the transaction of a pass ----------------------------------------------------------
@@ -64,7 +64,7 @@ def check_own(lease: Lease, nodes: Iterable[str]) -> None:
         raise LeaseLost(f"{len(names) - own} of {len(names)} nodes do not belong to {lease}")
 
 
-def ask_for_nodes(lease: Lease, wanted: Wanted) -> None:
+def ask_for_nodes(lease: Lease, wanted: WantedNodes) -> None:
     """Say which nodes the shards are to lend."""
     SchedulerLease.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope).update(
         wanted={"nodes": sorted(wanted.nodes), "empty": wanted.empty}

@@ -371,7 +371,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedNodes:
     """The nodes that the wide scope asks for; `empty`: they are to be kept free for it."""
 
     nodes: frozenset[str]
@@ -397,7 +397,7 @@ class Writes:
     claims: list[NodeFacts] = field(default_factory=list)
     handovers: list[Handover] = field(default_factory=list)
     routes: list[RouteStep] = field(default_factory=list)
-    wanted: Wanted | None = None
+    wanted: WantedNodes | None = None
     offers: list[Offer] = field(default_factory=list)
 
     def __bool__(self) -> bool:

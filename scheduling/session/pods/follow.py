@@ -24,11 +24,11 @@ from scheduling.engine.types import Node
 from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.seam import (
     Bind,
+    CallOutcome,
     CreateAndBind,
     DeletePod,
     Effect,
     EvictPod,
-    Outcome,
     PatchCondition,
     PodFacts,
     Result,
@@ -336,7 +336,7 @@ class Lifecycle(Volumes):
             self.requeue(job, reason, text, (), now)
         self.follow(job, now)
 
-    def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
+    def effect_done(self, effect: Effect, outcome: CallOutcome, now: float) -> None:
         if isinstance(effect, PatchCondition) and outcome.result == Result.FAILED:
             self.not_told(effect.uid)
         if isinstance(effect, SelectNode):

@@ -18,9 +18,9 @@ from scheduling.engine.types import PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.kube.seam import (
     Bind,
+    CallOutcome,
     DeletePod,
     EmitEvent,
-    Outcome,
     PatchCondition,
     PodFacts,
     Result,
@@ -308,7 +308,7 @@ class PlainPods(Requeueing):
         return job, pod
 
     def bind_done(
-        self, job: LiveJob, pod: LivePod, bind: Bind, outcome: Outcome, now: float
+        self, job: LiveJob, pod: LivePod, bind: Bind, outcome: CallOutcome, now: float
     ) -> None:
         """How the binding of a plain pod ended; the pod is there or not, whatever that was."""
         if outcome.result in (Result.FAILED, Result.NOT_SENT) and job.leaving is None:

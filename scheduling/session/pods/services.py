@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Set
 
 from scheduling.engine.states import HOLDING
-from scheduling.kube.seam import CreateService, DeleteService, Outcome, Result, ServiceFacts
+from scheduling.kube.seam import CallOutcome, CreateService, DeleteService, Result, ServiceFacts
 from scheduling.kube.translate import manifests
 from scheduling.session.memory.live import LiveJob, Outbox
 
@@ -76,7 +76,7 @@ class Services:
         job = self._jobs.get(job_id)
         return job is not None and (job.state not in HOLDING or job.namespace == namespace)
 
-    def done(self, effect: CreateService | DeleteService, outcome: Outcome) -> None:
+    def done(self, effect: CreateService | DeleteService, outcome: CallOutcome) -> None:
         if outcome.result in (Result.REFUSED, Result.FAILED):
             verb = "make" if isinstance(effect, CreateService) else "delete"
             log.warning("cannot %s service %s: %s", verb, effect.name, outcome.message)

@@ -13,7 +13,7 @@ from scheduling.engine.cluster.affinity import both, matches, said
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import Node, NodeTerm
 from scheduling.engine.verdict import Reason, Verdict
-from scheduling.kube.seam import Outcome, PodFacts, Result, SelectNode
+from scheduling.kube.seam import CallOutcome, PodFacts, Result, SelectNode
 from scheduling.kube.translate.manifests import own_labels
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
@@ -212,7 +212,7 @@ class Volumes(PlainPods):
             return False
         return True
 
-    def selected(self, effect: SelectNode, outcome: Outcome, now: float) -> None:
+    def selected(self, effect: SelectNode, outcome: CallOutcome, now: float) -> None:
         """How telling a claim its node ended."""
         job_id, name = cast(tuple[str, str], effect.key)
         job = self._awaiting.get(job_id)

@@ -17,7 +17,7 @@ import msgspec
 from scheduling.simcluster.controllers.devices import GPU, GPU_MILLI, WHOLE, chosen
 from scheduling.simcluster.objects.kinds import PODS
 from scheduling.simcluster.objects.quantities import pod_requests
-from scheduling.simcluster.objects.store import Change, Obj, Store
+from scheduling.simcluster.objects.store import Obj, Store, StoredChange
 
 CLOSED = 100_000
 
@@ -95,7 +95,7 @@ class Audit:
                 self._drop(holding.uid, holding.until)
         return whole
 
-    def _on_change(self, plural: str, change: Change, obj: Obj) -> None:
+    def _on_change(self, plural: str, change: StoredChange, obj: Obj) -> None:
         if plural != "pods":
             return
         new = change.new

@@ -8,7 +8,7 @@ from scheduling.simcluster.objects.kinds import DISRUPTION_BUDGETS, PODS
 from scheduling.simcluster.objects.registry import DeleteOptions, Registry, delete_options
 from scheduling.simcluster.objects.selectors import selector_of
 from scheduling.simcluster.objects.status import ApiError, bad_request, internal_error
-from scheduling.simcluster.objects.store import Change, Obj, Stored
+from scheduling.simcluster.objects.store import Obj, Stored, StoredChange
 from scheduling.simcluster.objects.timers import Timers
 
 
@@ -68,7 +68,7 @@ class DisruptionController:
         self._stale: set[str] = set()
         registry.store.listeners.append(self._on_change)
 
-    def _on_change(self, plural: str, change: Change, _obj: Obj) -> None:
+    def _on_change(self, plural: str, change: StoredChange, _obj: Obj) -> None:
         budgets = self._registry.store.objects["poddisruptionbudgets"]
         if plural not in ("pods", "poddisruptionbudgets") or not budgets:
             return

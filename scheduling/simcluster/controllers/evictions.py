@@ -7,7 +7,7 @@ from scheduling.simcluster.controllers.binding import set_condition
 from scheduling.simcluster.controllers.predicates import tolerating
 from scheduling.simcluster.objects.kinds import PODS
 from scheduling.simcluster.objects.registry import DeleteOptions, Registry
-from scheduling.simcluster.objects.store import Change, Obj
+from scheduling.simcluster.objects.store import Obj, StoredChange
 from scheduling.simcluster.objects.timers import Timers
 
 # The kubelet sees a pod first: what it refuses is Failed before this controller deletes it.
@@ -44,7 +44,7 @@ class TaintEvictions:
             self._consider_node(node.name, node.decode())
         self._store.listeners.append(self._on_change)
 
-    def _on_change(self, plural: str, change: Change, obj: Obj) -> None:
+    def _on_change(self, plural: str, change: StoredChange, obj: Obj) -> None:
         if plural == "nodes":
             if change.type == "DELETED":
                 self._tainted.pop(change.new.name, None)

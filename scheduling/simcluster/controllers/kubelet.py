@@ -15,12 +15,12 @@ from scheduling.simcluster.controllers.devices import (
     indices,
     refused,
 )
-from scheduling.simcluster.controllers.predicates import NodeView, Rejection
+from scheduling.simcluster.controllers.predicates import KubeletView, Rejection
 from scheduling.simcluster.objects.kinds import PODS
 from scheduling.simcluster.objects.meta import seconds
 from scheduling.simcluster.objects.quantities import Requests, amounts, pod_requests
 from scheduling.simcluster.objects.registry import DeleteOptions, Registry
-from scheduling.simcluster.objects.store import Change, Obj, Stored
+from scheduling.simcluster.objects.store import Obj, Stored, StoredChange
 from scheduling.simcluster.objects.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class NodeAgent:
     __slots__ = ("address", "devices", "down", "pods", "present", "view")
 
     def __init__(self, name: str) -> None:
-        self.view = NodeView(name)
+        self.view = KubeletView(name)
         self.devices = DeviceManager()
         self.pods: dict[str, PodRun] = {}
         self.present = False
@@ -178,7 +178,7 @@ class Kubelets:
         return run
 
     # --- what the store says ------------------------------------------------------------------
-    def _on_change(self, plural: str, change: Change, obj: Obj) -> None:
+    def _on_change(self, plural: str, change: StoredChange, obj: Obj) -> None:
         if plural == "pods" and change.new.fields[_NODE]:
             self._on_pod(change, obj)
         elif plural == "nodes":
@@ -188,7 +188,7 @@ class Kubelets:
             for run in waiting:
                 self._timers.after(0, self._start, run)
 
-    def _on_node(self, change: Change, obj: Obj) -> None:
+    def _on_node(self, change: StoredChange, obj: Obj) -> None:
         agent = self._agent(change.new.name)
         if change.type == "DELETED":
             agent.present = False
@@ -199,7 +199,7 @@ class Kubelets:
         if appeared:
             self._take_up(agent)
 
-    def _on_pod(self, change: Change, obj: Obj) -> None:
+    def _on_pod(self, change: StoredChange, obj: Obj) -> None:
         pod = change.new
         agent = self._agent(pod.fields[_NODE])
         run = agent.pods.get(pod.uid)

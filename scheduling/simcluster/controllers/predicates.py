@@ -36,7 +36,7 @@ class Rejection:
 
 
 @dataclass
-class NodeView:
+class KubeletView:
     """What the kubelet of one node knows: its object, and what its running pods use."""
 
     name: str
@@ -47,7 +47,7 @@ class NodeView:
     host_ports: set[tuple[str, int]] = field(default_factory=set)
 
 
-def admit(spec: Mapping[str, Any], requests: Requests, node: NodeView) -> Rejection | None:
+def admit(spec: Mapping[str, Any], requests: Requests, node: KubeletView) -> Rejection | None:
     """None when the pod may run; else the first failing check, in the kubelet's order."""
     return (
         _check_node_name(spec, node)
@@ -58,7 +58,7 @@ def admit(spec: Mapping[str, Any], requests: Requests, node: NodeView) -> Reject
     )
 
 
-def _check_node_name(spec: Mapping[str, Any], node: NodeView) -> Rejection | None:
+def _check_node_name(spec: Mapping[str, Any], node: KubeletView) -> Rejection | None:
     if spec["nodeName"] == node.name:
         return None
     return _failed("NodeName", "node(s) didn't match the requested node name")
@@ -74,7 +74,7 @@ def known_requests(requests: Requests, allocatable: Requests) -> Requests:
     return {r: v for r, v in requests.items() if r in allocatable or not is_extended(r)}
 
 
-def _check_resources(requests: Requests, node: NodeView) -> Rejection | None:
+def _check_resources(requests: Requests, node: KubeletView) -> Rejection | None:
     for resource, asked in {"pods": 1, **requests}.items():
         capacity = node.allocatable.get(resource)
         used, capacity = node.used.get(resource, 0), capacity or 0
@@ -87,7 +87,7 @@ def _check_resources(requests: Requests, node: NodeView) -> Rejection | None:
     return None
 
 
-def _check_affinity(spec: Mapping[str, Any], node: NodeView) -> Rejection | None:
+def _check_affinity(spec: Mapping[str, Any], node: KubeletView) -> Rejection | None:
     selector = spec.get("nodeSelector") or {}
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -100,7 +100,7 @@ def _check_affinity(spec: Mapping[str, Any], node: NodeView) -> Rejection | None
     return _failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 
 
-def term_matches(term: Mapping[str, Any], node: NodeView) -> bool:
+def term_matches(term: Mapping[str, Any], node: KubeletView) -> bool:
     """Whether the node meets a term of a node selector."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
@@ -124,13 +124,13 @@ def host_ports(spec: Mapping[str, Any]) -> set[tuple[str, int]]:
     }
 
 
-def _check_ports(spec: Mapping[str, Any], node: NodeView) -> Rejection | None:
+def _check_ports(spec: Mapping[str, Any], node: KubeletView) -> Rejection | None:
     if node.host_ports and node.host_ports & host_ports(spec):
         return _failed("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     return None
 
 
-def _check_taints(spec: Mapping[str, Any], node: NodeView) -> Rejection | None:
+def _check_taints(spec: Mapping[str, Any], node: KubeletView) -> Rejection | None:
     for taint in node.taints:
         if taint.get("effect") == "NoExecute" and not tolerated(taint, spec):
             return _failed("TaintToleration", "node(s) had untolerated taint(s)")

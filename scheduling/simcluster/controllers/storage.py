@@ -9,12 +9,12 @@ a volume is for the nodes with the value of the one it was made for; without it 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from scheduling.simcluster.controllers.predicates import NodeView, term_matches
+from scheduling.simcluster.controllers.predicates import KubeletView, term_matches
 from scheduling.simcluster.objects.kinds import CLAIMS, VOLUMES
 from scheduling.simcluster.objects.quantities import parse
 from scheduling.simcluster.objects.registry import DeleteOptions, Registry, key_of
 from scheduling.simcluster.objects.status import ApiError
-from scheduling.simcluster.objects.store import Change, Obj, Store
+from scheduling.simcluster.objects.store import Obj, Store, StoredChange
 from scheduling.simcluster.objects.timers import Timers
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -34,13 +34,13 @@ def claims_of(pod: Obj) -> Iterator[str]:
             yield f"{pod['metadata']['name']}-{volume['name']}"
 
 
-def can_be_mounted(store: Store, pod: Obj, node: NodeView) -> bool:
+def can_be_mounted(store: Store, pod: Obj, node: KubeletView) -> bool:
     """Whether all claims of the pod are bound to volumes that are for the node."""
     namespace = pod["metadata"]["namespace"]
     return all(_is_for(store, f"{namespace}/{name}", node) for name in claims_of(pod))
 
 
-def _is_for(store: Store, claim: str, node: NodeView) -> bool:
+def _is_for(store: Store, claim: str, node: KubeletView) -> bool:
     found = store.get(CLAIMS.plural, claim)
     obj = found.decode() if found is not None else {"status": {}}
     volume = None
@@ -65,7 +65,7 @@ class StorageController:
         self._store.listeners.append(self._on_change)
         self._wake()
 
-    def _on_change(self, plural: str, change: Change, obj: Obj) -> None:
+    def _on_change(self, plural: str, change: StoredChange, obj: Obj) -> None:
         if plural in STORAGE:
             if plural == CLAIMS.plural and change.type == "DELETED":
                 self._timers.after(0, self._release, obj)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """One resource. `selectable` are the field paths a fieldSelector may name, besides
     metadata.name and metadata.namespace, with the value of an absent field.
 
@@ -58,15 +58,15 @@ class Kind:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
-NAMESPACES = Kind(
+NAMESPACES = ResourceKind(
     "namespaces", "Namespace", namespaced=False, short_names=("ns",),
     subresources=("status",), selectable={"status.phase": ""},
 )  # fmt: skip
-NODES = Kind(
+NODES = ResourceKind(
     "nodes", "Node", namespaced=False, short_names=("no",),
     subresources=("status",), selectable={"spec.unschedulable": "false"},
 )  # fmt: skip
-PODS = Kind(
+PODS = ResourceKind(
     "pods", "Pod", short_names=("po",),
     subresources=("status", "binding", "eviction", "log"),
     selectable={
@@ -75,11 +75,11 @@ PODS = Kind(
         "status.podIP": "", "status.nominatedNodeName": "",
     },
 )  # fmt: skip
-SERVICES = Kind(
+SERVICES = ResourceKind(
     "services", "Service", short_names=("svc",), subresources=("status",),
     selectable={"spec.clusterIP": "", "spec.type": ""}, create_on_update=True,
 )  # fmt: skip
-EVENTS = Kind(
+EVENTS = ResourceKind(
     "events", "Event", short_names=("ev",), create_on_update=True,
     selectable={
         "involvedObject.kind": "", "involvedObject.namespace": "", "involvedObject.name": "",
@@ -89,39 +89,39 @@ EVENTS = Kind(
     },
 )  # fmt: skip
 # The same objects as EVENTS in the other shape; stored as core/v1.
-EVENTS_V1 = Kind(
+EVENTS_V1 = ResourceKind(
     "events", "Event", group="events.k8s.io", short_names=("ev",), create_on_update=True,
     selectable=EVENTS.selectable,
 )  # fmt: skip
-LEASES = Kind(
+LEASES = ResourceKind(
     "leases", "Lease", group="coordination.k8s.io",
     create_on_update=True, unconditional_update=False,
 )  # fmt: skip
-PRIORITY_CLASSES = Kind(
+PRIORITY_CLASSES = ResourceKind(
     "priorityclasses", "PriorityClass", group="scheduling.k8s.io", namespaced=False,
     short_names=("pc",),
 )  # fmt: skip
-DISRUPTION_BUDGETS = Kind(
+DISRUPTION_BUDGETS = ResourceKind(
     "poddisruptionbudgets", "PodDisruptionBudget", group="policy", short_names=("pdb",),
     subresources=("status",), unconditional_update=False,
 )  # fmt: skip
-CLAIMS = Kind(
+CLAIMS = ResourceKind(
     "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",),
     subresources=("status",),
 )  # fmt: skip
-VOLUMES = Kind(
+VOLUMES = ResourceKind(
     "persistentvolumes", "PersistentVolume", namespaced=False, short_names=("pv",),
     subresources=("status",),
 )  # fmt: skip
-STORAGE_CLASSES = Kind(
+STORAGE_CLASSES = ResourceKind(
     "storageclasses", "StorageClass", group="storage.k8s.io", namespaced=False,
     short_names=("sc",),
 )  # fmt: skip
 
 # Owners and groups of pods (`kube.workloads`): whoever makes their pods tells of them here, and
 # nobody makes pods of them.
-OWNERS: tuple[Kind, ...] = tuple(
-    Kind(f"{kind.lower()}s", kind, group=group, version=version, defined=True)
+OWNERS: tuple[ResourceKind, ...] = tuple(
+    ResourceKind(f"{kind.lower()}s", kind, group=group, version=version, defined=True)
     for group, version, kinds in (
         ("batch", "v1", ("Job",)),
         ("jobset.x-k8s.io", "v1alpha2", ("JobSet",)),
@@ -138,7 +138,7 @@ OWNERS: tuple[Kind, ...] = tuple(
     for kind in kinds
 )
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[ResourceKind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
     DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *OWNERS,
 )  # fmt: skip
@@ -148,12 +148,12 @@ GROUPS: tuple[tuple[str, str], ...] = tuple(
 )
 
 
-def storage_kind(table: str) -> Kind:
+def storage_kind(table: str) -> ResourceKind:
     """The kind in whose shape objects of `table` are stored."""
     return next(k for k in KINDS if k.table == table)
 
 
-def field_values(kind: Kind, obj: Mapping[str, Any]) -> tuple[str, ...]:
+def field_values(kind: ResourceKind, obj: Mapping[str, Any]) -> tuple[str, ...]:
     """The values of the selectable fields as selectors compare them: interned strings.
 
     Equal values repeat in a hundred thousand objects and are kept once.

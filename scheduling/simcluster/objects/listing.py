@@ -6,7 +6,7 @@ import binascii
 import msgspec
 
 from scheduling.simcluster.objects import rules
-from scheduling.simcluster.objects.kinds import EVENTS_V1, Kind
+from scheduling.simcluster.objects.kinds import EVENTS_V1, ResourceKind
 from scheduling.simcluster.objects.selectors import Match, combined, field_selector, label_selector
 from scheduling.simcluster.objects.status import (
     ApiError,
@@ -26,7 +26,7 @@ class Continue(msgspec.Struct):
     start: str
 
 
-def selection(kind: Kind, query: dict[str, str]) -> Match | None:
+def selection(kind: ResourceKind, query: dict[str, str]) -> Match | None:
     """The predicate of labelSelector and fieldSelector; None = everything."""
     return combined(
         label_selector(query.get("labelSelector", ""))
@@ -34,14 +34,14 @@ def selection(kind: Kind, query: dict[str, str]) -> Match | None:
     )
 
 
-def wire_body(kind: Kind, stored: Stored) -> bytes:
+def wire_body(kind: ResourceKind, stored: Stored) -> bytes:
     """The fields of an object in the shape of `kind`, without kind and apiVersion."""
     if kind is EVENTS_V1:
         return msgspec.json.encode(rules.from_stored(kind, stored.decode()))
     return stored.body
 
 
-def wire_object(kind: Kind, body: bytes) -> bytes:
+def wire_object(kind: ResourceKind, body: bytes) -> bytes:
     """A single object on the wire."""
     return kind.prefix + body[1:]
 
@@ -96,7 +96,7 @@ def too_large(wanted: int, current: int) -> ApiError:
     )
 
 
-def list_objects(store: Store, kind: Kind, namespace: str, query: dict[str, str]) -> bytes:
+def list_objects(store: Store, kind: ResourceKind, namespace: str, query: dict[str, str]) -> bytes:
     """The body of a list reply.
 
     Raises:
@@ -132,7 +132,7 @@ def list_objects(store: Store, kind: Kind, namespace: str, query: dict[str, str]
     return b'%b%b,"items":[%b]}\n' % (head, msgspec.json.encode(meta), items)
 
 
-def _resume(store: Store, kind: Kind, token: str) -> tuple[int, str, list[Stored]]:
+def _resume(store: Store, kind: ResourceKind, token: str) -> tuple[int, str, list[Stored]]:
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         at = msgspec.json.decode(text, type=Continue)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from scheduling.simcluster.objects.kinds import Kind
+from scheduling.simcluster.objects.kinds import ResourceKind
 from scheduling.simcluster.objects.status import (
     ApiError,
     bad_request,
@@ -67,7 +67,7 @@ def seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def decode_body(data: bytes, kind: Kind) -> Obj:
+def decode_body(data: bytes, kind: ResourceKind) -> Obj:
     """Raises ApiError 400 for what is not one JSON object."""
     try:
         obj = msgspec.json.decode(data)
@@ -88,7 +88,7 @@ def _go_words(error: str) -> str:
     return "unexpected end of JSON input" if "truncated" in error else error
 
 
-def strip_type(kind: Kind, obj: Obj) -> Obj:
+def strip_type(kind: ResourceKind, obj: Obj) -> Obj:
     """Check kind and apiVersion of a body and take them off."""
     named = obj.pop("kind", "") or kind.kind
     version = obj.pop("apiVersion", "") or kind.api_version
@@ -140,7 +140,7 @@ def valid_key(key: str) -> bool:
     return len(name) <= 63 and _QUALIFIED.match(name) is not None
 
 
-def meta_causes(kind: Kind, meta: Obj) -> Causes:
+def meta_causes(kind: ResourceKind, meta: Obj) -> Causes:
     """Field errors of name, labels and annotations."""
     causes = name_causes(meta["name"], label=kind.plural in ("namespaces", "services"))
     causes += label_causes(meta.get("labels") or {}, "metadata.labels")
@@ -159,7 +159,7 @@ def meta_causes(kind: Kind, meta: Obj) -> Causes:
     return causes
 
 
-def new_meta(kind: Kind, obj: Obj, namespace: str, now: float) -> Obj:
+def new_meta(kind: ResourceKind, obj: Obj, namespace: str, now: float) -> Obj:
     """Metadata of an object about to be created: name, uid, times; what clients may not set goes.
 
     Raises:
@@ -192,7 +192,7 @@ def new_meta(kind: Kind, obj: Obj, namespace: str, now: float) -> Obj:
     return meta
 
 
-def kept_meta(kind: Kind, new: Obj, old: Obj) -> Obj:
+def kept_meta(kind: ResourceKind, new: Obj, old: Obj) -> Obj:
     """Metadata after an update: clients change labels, annotations, owners and finalizers only.
 
     Raises:

@@ -17,7 +17,7 @@ from scheduling.simcluster.objects.kinds import (
     OWNERS,
     PODS,
     SERVICES,
-    Kind,
+    ResourceKind,
 )
 from scheduling.simcluster.objects.meta import kept_meta, meta_causes, new_meta, rfc3339
 from scheduling.simcluster.objects.selectors import Match
@@ -87,14 +87,14 @@ class Registry:
         self.clock = clock
 
     # --- read -------------------------------------------------------------------------------
-    def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
+    def stored(self, kind: ResourceKind, namespace: str, name: str) -> Stored:
         found = self.store.get(kind.table, key_of(kind, namespace, name))
         if found is None:
             raise not_found(kind, name)
         return found
 
     # --- write ------------------------------------------------------------------------------
-    def create(self, kind: Kind, namespace: str, obj: Obj, *, dry_run: bool = False) -> Obj:
+    def create(self, kind: ResourceKind, namespace: str, obj: Obj, *, dry_run: bool = False) -> Obj:
         shapes.check(kind, obj)
         self._require_namespace(kind, namespace, obj)
         obj["metadata"] = meta = new_meta(kind, obj, namespace, self.clock())
@@ -114,7 +114,7 @@ class Registry:
         self.store.put(kind.table, key, obj)
         return obj
 
-    def _require_namespace(self, kind: Kind, namespace: str, obj: Obj) -> None:
+    def _require_namespace(self, kind: ResourceKind, namespace: str, obj: Obj) -> None:
         if not kind.namespaced:
             return
         found = self.store.get("namespaces", namespace)
@@ -131,7 +131,7 @@ class Registry:
 
     def update(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str,
         name: str,
         obj: Obj,
@@ -159,7 +159,7 @@ class Registry:
 
     def modify(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         namespace: str,
         name: str,
         change: Callable[[Obj], Obj],
@@ -185,7 +185,7 @@ class Registry:
         return self._replace(kind, found, after, subresource, dry_run=dry_run)
 
     def _replace(
-        self, kind: Kind, found: Stored, obj: Obj, subresource: str, *, dry_run: bool
+        self, kind: ResourceKind, found: Stored, obj: Obj, subresource: str, *, dry_run: bool
     ) -> Obj:
         old = found.decode()
         given = obj.get("metadata") or {}
@@ -209,19 +209,19 @@ class Registry:
             self._commit(kind, found.key, new, dry_run=dry_run)
         return new
 
-    def _check_preconditions(self, kind: Kind, found: Stored, given: Obj) -> None:
+    def _check_preconditions(self, kind: ResourceKind, found: Stored, given: Obj) -> None:
         uid, rv = given.get("uid"), given.get("resourceVersion")
         if uid and uid != found.uid:
             raise precondition_failed(kind, found.key, found.name, "UID", uid, found.uid)
         if rv and rv != "0" and rv != str(found.rv):
             raise conflict(kind, found.name, MODIFIED)
 
-    def set(self, kind: Kind, key: str, obj: Obj) -> None:
+    def set(self, kind: ResourceKind, key: str, obj: Obj) -> None:
         """Commit what a controller of the cluster itself decided; no rules apply."""
         self.store.put(kind.table, key, obj)
 
     # --- delete -----------------------------------------------------------------------------
-    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Obj:
+    def delete(self, kind: ResourceKind, namespace: str, name: str, options: DeleteOptions) -> Obj:
         """Delete now, or mark for deletion where a grace period, a finalizer or content waits."""
         found = self.stored(kind, namespace, name)
         self.check_delete(kind, found, options)
@@ -240,7 +240,7 @@ class Registry:
                 self._empty_namespace(name)
         return obj
 
-    def check_delete(self, kind: Kind, found: Stored, options: DeleteOptions) -> None:
+    def check_delete(self, kind: ResourceKind, found: Stored, options: DeleteOptions) -> None:
         for what, want, have in (
             ("UID", options.uid, found.uid),
             ("ResourceVersion", options.resource_version, str(found.rv)),
@@ -280,7 +280,7 @@ class Registry:
         return obj
 
     def delete_collection(
-        self, kind: Kind, namespace: str, match: Match | None, options: DeleteOptions
+        self, kind: ResourceKind, namespace: str, match: Match | None, options: DeleteOptions
     ) -> list[Obj]:
         """Delete what matches; returns the objects as they were."""
         listed = [o for o in self.store.sorted(kind.table, namespace) if match is None or match(o)]
@@ -288,7 +288,7 @@ class Registry:
             self.delete(kind, o.namespace, o.name, options)
         return [o.decode() for o in listed]
 
-    def _may_go(self, kind: Kind, obj: Obj) -> bool:
+    def _may_go(self, kind: ResourceKind, obj: Obj) -> bool:
         meta = obj["metadata"]
         if meta.get("finalizers"):
             return False
@@ -318,11 +318,11 @@ class Registry:
             self.store.remove("namespaces", namespace, found.decode())
 
     # --- commit -----------------------------------------------------------------------------
-    def _commit(self, kind: Kind, key: str, obj: Obj, *, dry_run: bool) -> None:
+    def _commit(self, kind: ResourceKind, key: str, obj: Obj, *, dry_run: bool) -> None:
         if not dry_run:
             self.store.put(kind.table, key, obj)
 
-    def _remove(self, kind: Kind, key: str, obj: Obj, *, dry_run: bool) -> None:
+    def _remove(self, kind: ResourceKind, key: str, obj: Obj, *, dry_run: bool) -> None:
         if dry_run:
             return
         self.store.remove(kind.table, key, obj)
@@ -331,7 +331,7 @@ class Registry:
             self.finish_namespace(namespace)
 
 
-def key_of(kind: Kind, namespace: str, name: str) -> str:
+def key_of(kind: ResourceKind, namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if kind.namespaced else name
 
 

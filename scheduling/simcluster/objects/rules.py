@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduling.simcluster.objects import storage_rules
-from scheduling.simcluster.objects.kinds import EVENTS, EVENTS_V1, Kind
+from scheduling.simcluster.objects.kinds import EVENTS, EVENTS_V1, ResourceKind
 from scheduling.simcluster.objects.meta import Causes, Obj, label_causes, valid_key
 from scheduling.simcluster.objects.quantities import parse
 from scheduling.simcluster.objects.status import (
@@ -19,7 +19,7 @@ from scheduling.simcluster.objects.status import (
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def prepare_create(kind: Kind, obj: Obj) -> None:
+def prepare_create(kind: ResourceKind, obj: Obj) -> None:
     """Default and validate a new object in place.
 
     Raises:
@@ -31,7 +31,7 @@ def prepare_create(kind: Kind, obj: Obj) -> None:
     _validate(kind, obj)
 
 
-def prepare_update(kind: Kind, new: Obj, old: Obj) -> None:
+def prepare_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
     """Keep what a plain update may not change (status), count the generation, validate."""
     if "status" in kind.subresources:
         _keep(new, old, "status")
@@ -53,7 +53,7 @@ def prepare_update(kind: Kind, new: Obj, old: Obj) -> None:
     _validate(kind, new)
 
 
-def prepare_status_update(kind: Kind, new: Obj, old: Obj) -> None:
+def prepare_status_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
     """A write to the status subresource changes no spec."""
     _keep(new, old, "spec")
     null_times(new.get("status") or {}, _CONDITION_TIMES[kind.kind])
@@ -86,7 +86,7 @@ def _keep(new: Obj, old: Obj, field: str) -> None:
         new.pop(field, None)
 
 
-def _validate(kind: Kind, obj: Obj) -> None:
+def _validate(kind: ResourceKind, obj: Obj) -> None:
     if kind.kind == "Event":
         causes, kind = _event_causes(kind, obj), EVENTS
     else:
@@ -287,7 +287,7 @@ SYSTEM_PRIORITY_CLASSES = {
 }
 
 
-def _event_causes(kind: Kind, obj: Obj) -> Causes:
+def _event_causes(kind: ResourceKind, obj: Obj) -> Causes:
     """`obj` in the stored shape (core/v1); messages name the fields of `kind`."""
     newer = kind is EVENTS_V1
     causes: Causes = []
@@ -366,12 +366,12 @@ _RENAMED = {
 _RESTORED = {new: old for old, new in _RENAMED.items()}
 
 
-def to_stored(kind: Kind, obj: Obj) -> Obj:
+def to_stored(kind: ResourceKind, obj: Obj) -> Obj:
     """An object of `kind` in the shape it is stored in."""
     return _renamed(obj, _RESTORED) if kind is EVENTS_V1 else obj
 
 
-def from_stored(kind: Kind, obj: Obj) -> Obj:
+def from_stored(kind: ResourceKind, obj: Obj) -> Obj:
     """A stored object in the shape of `kind`."""
     if kind is not EVENTS_V1:
         return obj

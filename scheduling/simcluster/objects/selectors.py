@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from scheduling.simcluster.objects.kinds import Kind
+from scheduling.simcluster.objects.kinds import ResourceKind
 from scheduling.simcluster.objects.status import ApiError, bad_request
 from scheduling.simcluster.objects.store import Stored
 
@@ -102,7 +102,7 @@ def selector_of(spec: dict[str, object] | None) -> Match:
     return lambda o: all(m(o) for m in matches)
 
 
-def _field_requirement(kind: Kind, text: str) -> Match:
+def _field_requirement(kind: ResourceKind, text: str) -> Match:
     for op in ("!=", "==", "="):
         path, sep, value = text.partition(op)
         if sep:
@@ -126,7 +126,7 @@ def _unknown_field(path: str) -> ApiError:
     return bad_request(f"field label not supported: {path}")
 
 
-def field_selector(kind: Kind, text: str) -> list[Match]:
+def field_selector(kind: ResourceKind, text: str) -> list[Match]:
     """The requirements of a fieldSelector parameter; all must hold.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from scheduling.simcluster.objects.kinds import Kind
+from scheduling.simcluster.objects.kinds import ResourceKind
 from scheduling.simcluster.objects.quantities import canonicalize
 from scheduling.simcluster.objects.status import ApiError, bad_request
 
@@ -315,7 +315,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def check(kind: Kind, obj: dict[str, Any]) -> None:
+def check(kind: ResourceKind, obj: dict[str, Any]) -> None:
     """Check the types of an object and write its quantities in canonical form.
 
     Raises:
@@ -329,7 +329,7 @@ def check(kind: Kind, obj: dict[str, Any]) -> None:
         raise _mistyped(kind, str(error)) from None
 
 
-def _resource_lists(kind: Kind, obj: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
+def _resource_lists(kind: ResourceKind, obj: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
     if kind.kind == "Node":
         status = obj.get("status") or {}
         yield status.get("capacity")
@@ -349,7 +349,7 @@ def _resource_lists(kind: Kind, obj: dict[str, Any]) -> Iterator[dict[str, Any] 
             yield resources.get("requests")
 
 
-def _mistyped(kind: Kind, why: str) -> ApiError:
+def _mistyped(kind: ResourceKind, why: str) -> ApiError:
     version = kind.api_version
     return bad_request(
         f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}'

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from scheduling.simcluster.objects.kinds import Kind
+from scheduling.simcluster.objects.kinds import ResourceKind
 
 
 class ApiError(Exception):
@@ -55,7 +55,7 @@ def encoded(status: dict[str, Any]) -> bytes:
     return msgspec.json.encode(status)
 
 
-def _details(kind: Kind, name: str, resource: str | None = None) -> dict[str, Any]:
+def _details(kind: ResourceKind, name: str, resource: str | None = None) -> dict[str, Any]:
     out: dict[str, Any] = {"name": name}
     if kind.group:
         out["group"] = kind.group
@@ -63,17 +63,17 @@ def _details(kind: Kind, name: str, resource: str | None = None) -> dict[str, An
     return out
 
 
-def not_found(kind: Kind, name: str) -> ApiError:
+def not_found(kind: ResourceKind, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{kind.qualified} "{name}" not found', _details(kind, name))
 
 
-def already_exists(kind: Kind, name: str) -> ApiError:
+def already_exists(kind: ResourceKind, name: str) -> ApiError:
     return ApiError(
         409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _details(kind, name)
     )
 
 
-def conflict(kind: Kind, name: str, cause: str, resource: str | None = None) -> ApiError:
+def conflict(kind: ResourceKind, name: str, cause: str, resource: str | None = None) -> ApiError:
     """`resource` overrides what the message names, e.g. "pods/binding"."""
     named = resource or kind.qualified
     return ApiError(
@@ -90,7 +90,7 @@ MODIFIED = (
 
 
 def precondition_failed(
-    kind: Kind, key: str, name: str, field: str, want: str, have: str
+    kind: ResourceKind, key: str, name: str, field: str, want: str, have: str
 ) -> ApiError:
     """The storage layer's refusal when a precondition of a write does not hold."""
     cause = (
@@ -129,7 +129,7 @@ def forbidden_field(field: str, detail: str) -> dict[str, str]:
     return cause("FieldValueForbidden", field, f"Forbidden: {detail}")
 
 
-def invalid(kind: Kind, name: str, causes: Sequence[dict[str, str]]) -> ApiError:
+def invalid(kind: ResourceKind, name: str, causes: Sequence[dict[str, str]]) -> ApiError:
     """422: `causes` are field errors made by the functions above; at least one."""
     texts = [f"{c['field']}: {c['message']}" for c in causes]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
@@ -144,7 +144,7 @@ def invalid(kind: Kind, name: str, causes: Sequence[dict[str, str]]) -> ApiError
 
 def invalid_options(options: str, causes: Sequence[dict[str, str]]) -> ApiError:
     """422 for parameters of a request; `options` as in CreateOptions."""
-    return invalid(Kind("", options, group="meta.k8s.io"), "", causes)
+    return invalid(ResourceKind("", options, group="meta.k8s.io"), "", causes)
 
 
 def rejected_patch(why: str) -> ApiError:
@@ -158,7 +158,7 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def forbidden(kind: Kind, name: str, why: str) -> ApiError:
+def forbidden(kind: ResourceKind, name: str, why: str) -> ApiError:
     return ApiError(
         403, "Forbidden", f'{kind.qualified} "{name}" is forbidden: {why}', _details(kind, name)
     )

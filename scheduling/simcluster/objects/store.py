@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from scheduling.simcluster.objects.journal import Journal, Record
-from scheduling.simcluster.objects.kinds import STORED, Kind, field_values, storage_kind
+from scheduling.simcluster.objects.kinds import STORED, ResourceKind, field_values, storage_kind
 
 # Changes remembered per kind; a watch from further back answers 410 (the watch cache window).
 HISTORY = 20_000
@@ -30,7 +30,7 @@ class Stored:
 
     __slots__ = ("body", "fields", "key", "labels", "name", "namespace", "rv", "uid")
 
-    def __init__(self, kind: Kind, key: str, rv: int, obj: Obj, body: bytes) -> None:
+    def __init__(self, kind: ResourceKind, key: str, rv: int, obj: Obj, body: bytes) -> None:
         meta = obj["metadata"]
         self.key = key
         self.name: str = meta["name"]
@@ -47,7 +47,7 @@ class Stored:
         return out
 
 
-class Change(NamedTuple):
+class StoredChange(NamedTuple):
     """A committed change: `new` is the object after it (its last state when deleted)."""
 
     type: str
@@ -55,7 +55,7 @@ class Change(NamedTuple):
     old: Stored | None
 
 
-Listener = Callable[[str, Change, Obj], None]
+Listener = Callable[[str, StoredChange, Obj], None]
 
 
 class History:
@@ -65,7 +65,7 @@ class History:
     __slots__ = ("changes", "complete_since", "rvs", "start")
 
     def __init__(self, rv: int) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[StoredChange] = []
         self.rvs: list[int] = []
         self.start = 0
         self.complete_since = rv
@@ -74,7 +74,7 @@ class History:
     def end(self) -> int:
         return self.start + len(self.changes)
 
-    def append(self, change: Change) -> None:
+    def append(self, change: StoredChange) -> None:
         self.changes.append(change)
         self.rvs.append(change.new.rv)
         if len(self.changes) >= 2 * HISTORY:
@@ -131,7 +131,7 @@ class Store:
         new = self._encode(plural, key, obj)
         self._journal.put(plural, key, new.rv, new.body)
         self.objects[plural][key] = new
-        self._publish(plural, Change("ADDED" if old is None else "MODIFIED", new, old), obj)
+        self._publish(plural, StoredChange("ADDED" if old is None else "MODIFIED", new, old), obj)
         return new
 
     def remove(self, plural: str, key: str, obj: Obj) -> Stored:
@@ -140,7 +140,7 @@ class Store:
         new = self._encode(plural, key, obj)
         self._journal.delete(plural, key, new.rv)
         del self.objects[plural][key]
-        self._publish(plural, Change("DELETED", new, old), obj)
+        self._publish(plural, StoredChange("DELETED", new, old), obj)
         return new
 
     def _encode(self, plural: str, key: str, obj: Obj) -> Stored:
@@ -148,7 +148,7 @@ class Store:
         obj["metadata"]["resourceVersion"] = str(self.rv)
         return Stored(self._kinds[plural], key, self.rv, obj, msgspec.json.encode(obj))
 
-    def _publish(self, plural: str, change: Change, obj: Obj) -> None:
+    def _publish(self, plural: str, change: StoredChange, obj: Obj) -> None:
         self.history[plural].append(change)
         for wake in self.wakers[plural]:
             wake()

@@ -9,11 +9,11 @@ import msgspec
 from aiohttp import web
 
 from scheduling.simcluster.objects import status
-from scheduling.simcluster.objects.kinds import Kind
+from scheduling.simcluster.objects.kinds import ResourceKind
 from scheduling.simcluster.objects.listing import number, selection, version, wire_body, wire_object
 from scheduling.simcluster.objects.selectors import Match
 from scheduling.simcluster.objects.status import ApiError, forbidden_field, invalid_options
-from scheduling.simcluster.objects.store import Change, Store, Stored
+from scheduling.simcluster.objects.store import Store, Stored, StoredChange
 
 BOOKMARK_S = 10.0
 # Changes written in one go.
@@ -35,7 +35,7 @@ class WatchOptions:
     timeout_s: float
 
 
-def watch_options(kind: Kind, namespace: str, query: dict[str, str]) -> WatchOptions:
+def watch_options(kind: ResourceKind, namespace: str, query: dict[str, str]) -> WatchOptions:
     """Raises ApiError 400 or 422 for parameters that contradict each other."""
     initial = query.get("sendInitialEvents", "") in ("true", "1")
     matching = query.get("resourceVersionMatch", "")
@@ -60,7 +60,7 @@ def watch_options(kind: Kind, namespace: str, query: dict[str, str]) -> WatchOpt
 class Watch:
     """One client watching one kind."""
 
-    def __init__(self, store: Store, kind: Kind, options: WatchOptions) -> None:
+    def __init__(self, store: Store, kind: ResourceKind, options: WatchOptions) -> None:
         self.kind = kind
         self._store = store
         self._options = options
@@ -171,7 +171,7 @@ class Watch:
             return False
         return options.match is None or options.match(stored)
 
-    def _translated(self, change: Change) -> bytes:
+    def _translated(self, change: StoredChange) -> bytes:
         """A change as this watch sees it: an object may enter or leave its selection."""
         new, old = change.new, change.old
         was = old is not None and self._wanted(old)
@@ -215,7 +215,7 @@ class Watches:
         self._open: set[Watch] = set()
 
     async def serve(
-        self, request: web.BaseRequest, kind: Kind, options: WatchOptions
+        self, request: web.BaseRequest, kind: ResourceKind, options: WatchOptions
     ) -> web.StreamResponse:
         watch = Watch(self._store, kind, options)
         self._open.add(watch)
