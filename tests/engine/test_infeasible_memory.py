@@ -19,6 +19,7 @@ from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
+    DEFAULT_QUEUE,
     Device,
     JobKind,
     JobRequest,
@@ -28,6 +29,7 @@ from scheduling.engine.types import (
     PodSet,
     Policy,
     PreemptionKind,
+    Queue,
     QueueingPolicy,
     Quota,
     Taint,
@@ -237,6 +239,10 @@ PERMISSIONS = {
     "the priority of a running job falls": (
         [d.JobSubmitted(replace(BUSY, priority=9))],
         [d.JobSubmitted(BUSY)],
+    ),
+    "its queue is released": (
+        [d.QueuesChanged((Queue("t", DEFAULT_QUEUE, held=True),))],
+        [d.QueuesChanged(())],
     ),
     "a job that was fixed may be preempted": (
         [d.JobRestored(replace(BUSY, preemptible=False), RUNS.placements, 0.0)],

@@ -116,6 +116,8 @@ class OrderByQueues(Merge):
         self._number = 0
         self._heap: list[tuple[OrderKey, int, EquivalenceClass | TenantLine]] = []
         self._lines: dict[str, dict[float, TenantLine]] = {}  # by tenant and priority
+        self._at: OrderKey | None = None  # where the class stood that came last
+        self._later: list[tuple[OrderKey, EquivalenceClass]] = []  # put off, and where they stood
         for eq_class in eq_classes:
             self.push(eq_class)
 
@@ -123,12 +125,12 @@ class OrderByQueues(Merge):
         """The class whose turn it is now."""
         while True:
             if not self._heap:
-                if not self._put_off:
+                if not self._later:
                     return None
-                eq_classes, self._put_off, self._second = self._put_off, [], True
+                later, self._later, self._second = self._later, [], True
                 self._lines.clear()
-                for eq_class in eq_classes:
-                    self.push(eq_class)
+                for place, eq_class in later:
+                    self._add(place, eq_class)
                 continue
             at, _, item = heappop(self._heap)
             if isinstance(item, TenantLine):
@@ -143,17 +145,21 @@ class OrderByQueues(Merge):
                 item.passed = place
                 self._line_up(item)
                 if first.jobs[0].after == place.after:
+                    self._at = place
                     return first
                 self.push(first)  # its first job has left it meanwhile
-            elif item.jobs and item.jobs[0] == at:
+            elif item.jobs and (self._second or item.jobs[0] == at):
+                self._at = at
                 return item
             else:
                 self.push(item)
 
     def put_off(self, eq_class: EquivalenceClass) -> bool:
-        """Let all others go first, once; False when they have gone already."""
+        """Let all others go first, once, and then those in the order in which they stood, whoever
+        else had nothing new to be told; False when they have gone already."""
         if not self._second:
-            self._put_off.append(eq_class)
+            assert self._at is not None
+            self._later.append((self._at, eq_class))
         return not self._second
 
     def push(self, eq_class: EquivalenceClass | None) -> None:
