@@ -13,7 +13,7 @@ from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import User
 from tests.metrics import rows
 from tests.metrics.rows import at
-from tests.plans import plan, query
+from tests.plans import plan, queries, query
 
 pytestmark = pytest.mark.django_db
 
@@ -27,8 +27,10 @@ def cluster(db):
 
 
 def test_waiting_jobs_are_found_among_all_that_are_over(cluster):
-    found = query(exporter.exposition, '"scheduling_job"."reason"')
-    assert re.search(r"scheduling__(cluster|tenant)_", plan(found)), plan(found)
+    asked = queries(exporter.exposition, '"scheduling_job"."reason"')
+    assert len(asked) == 2  # by cluster, and by queue
+    for found in asked:
+        assert re.search(r"scheduling__(cluster|tenant)_", plan(found)), plan(found)
     found = query(lambda: selectors.waiting_jobs(None, "H100").count(), "COUNT")
     assert re.search(r"scheduling__(cluster|tenant)_", plan(found)), plan(found)
 
