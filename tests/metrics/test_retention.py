@@ -297,7 +297,7 @@ BOUNDS = {
     ],
     "people make them": [
         "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",
-        "tenants.GpuType", "tenants.Quota", "auth.Group", "auth.Permission",
+        "tenants.GpuType", "tenants.Quota", "tenants.Queue", "auth.Group", "auth.Permission",
         "contenttypes.ContentType",
     ],
     "kept for ever, as the operator guide says": [
