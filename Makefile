@@ -37,11 +37,12 @@ run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=
 	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
 # The core is tested as Python interprets it, and as machine code with all the rest.
+# Much of the time the tests of processes only wait: three at once keep two cores busy.
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
 test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
-	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 tests/engine tests/simulator
-	$(BIN)/pytest -n 2 -m "not browser"
+	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 --ignore tests/engine/test_compiled.py tests/engine tests/simulator
+	$(BIN)/pytest -n 3 -m "not browser"
 	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
 	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics; fi
