@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from scheduling.engine import deltas as d
 from scheduling.engine.types import Queue
-from tests.cases import examples
+from tests.cases import examples, seeds
 from tests.engine.cycles import HARD, SORTS, Cycles
 from tests.engine.scenario import ASKS
 from tests.engine.test_cycle_machine import _without_bounds  # noqa: F401
@@ -103,7 +103,7 @@ TestQueueCycles.settings = settings(
 )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_busy_cluster_with_queues_keeps_every_rule(seed: int) -> None:
     """Many more steps than hypothesis takes, with the weights of a cluster that is in use."""
     rng = random.Random(seed)
