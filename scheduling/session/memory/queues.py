@@ -70,7 +70,9 @@ def _why(row: QueueRow) -> str:
     since = f"since {row.state_at:%Y-%m-%d %H:%M} UTC" if row.state_at else ""
     reason = row.state_reason.strip().rstrip(".")
     told = " ".join(filter(None, (by, since)))
-    return ". ".join(filter(None, (reason, told))) + "." if reason or told else ""
+    if not reason:
+        return f"{told}." if told else ""
+    return f"{reason} ({told})." if told else f"{reason}."
 
 
 def _jobs_elsewhere(own: Q, limited: Iterable[tuple[str, str]]) -> tuple[tuple[str, str, int], ...]:
