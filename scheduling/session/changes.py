@@ -56,6 +56,7 @@ class Changes:
         self._news = News(cluster.pk)
         self._shards = tuple(shards)
         self._signature: tuple[object, ...] = ()
+        self._queues_as_of: tuple[int | None, ...] = ()
         self.tenancy = TenantsChanged((), ())
         self.queues = QueuesChanged(())
         self.others = OtherScopesChanged()
@@ -79,7 +80,9 @@ class Changes:
         if self.scope == WIDE:
             self.touched.update(i for i, _ in touched)
         clock = time.monotonic()
-        self.looked = clock - self._looked_at > LOOK_S
+        # A job that came after its queue was held must not be decided about before that is known.
+        came = not ids <= self.life.jobs.keys()
+        self.looked = clock - self._looked_at > LOOK_S or (came and self._queues_differ())
         if self.looked:
             self._looked_at = clock
             self._look(clock)
@@ -227,6 +230,9 @@ class Changes:
                     self._tell_queues()  # what its jobs hold elsewhere counts
                 self._tell_others()
 
+    def _queues_differ(self) -> bool:
+        return load.signature_of_queues() != self._queues_as_of
+
     def _read_tenancy(self) -> None:
         self._signature = load.signature(self.cluster_id)
         if self._signature[-1] != self._reached_by:
@@ -252,6 +258,7 @@ class Changes:
         self._tell_others()
 
     def _tell_queues(self) -> None:
+        self._queues_as_of = load.signature_of_queues()
         told = queues(self.cluster_id, self.scope)
         if told != self.queues:
             self.queues = told

@@ -209,7 +209,7 @@ def test_jobs_on_amd_nodes_ask_for_their_gpus_and_nics_by_the_resources_of_the_n
     assert asked[str(whole.pk)]["limits"] == {"nvidia.com/gpu": "2"}
     # No node of a stock device plugin can give a part of a GPU.
     assert (share.state, share.reason) == (S.PENDING, "ExceedsCapacity")
-    assert "a device plugin that advertises kant.io/gpu-milli" in share.message
+    assert "its device plugin must advertise kant.io/gpu-milli" in share.message
 
 
 def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver, scheduler):

@@ -301,11 +301,15 @@ def signature(cluster_id: int) -> tuple[Any, ...]:
     reached, which comes last."""
     tenants = TenantRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
     quotas = QuotaRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
-    queues = QueueRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
     policy = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("version").first()
     cluster = Cluster.objects.filter(id=cluster_id).first()
-    counts = (*tenants.values(), *quotas.values(), *queues.values())
+    counts = (*tenants.values(), *quotas.values(), *signature_of_queues())
     return (*counts, policy, cluster and reached_by(cluster))
+
+
+def signature_of_queues() -> tuple[int | None, ...]:
+    """Changes whenever a queue does."""
+    return tuple(QueueRow.objects.aggregate(Count("id"), Sum("version"), Max("id")).values())
 
 
 def reached_by(cluster: Cluster) -> tuple[object, ...]:
