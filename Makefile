@@ -36,16 +36,17 @@ run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=
 	@$(PYTHON) -I kant/environment.py --port $(PORT)
 	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
-# The core is tested as Python interprets it, and as machine code with all the rest.
-# Much of the time the tests of processes only wait: three at once keep two cores busy.
+# The core is tested as Python interprets it, and as machine code with all the rest. These are long,
+# and tried on machine code alone; `test_compiled` shows that it decides the same.
+NATIVE := compiled cycle_machine queue_machine preempt_chains
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
 test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
-	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 --ignore tests/engine/test_compiled.py tests/engine tests/simulator
-	$(BIN)/pytest -n 3 -m "not browser"
+	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
+	$(BIN)/pytest -n 2 -m "not browser"
 	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
-	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics; fi
+	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics; fi
 
 test-fast: setup-dev ## Test the core and the services without servers, in two minutes
 	KANT_TEST_CASES=few $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" \
