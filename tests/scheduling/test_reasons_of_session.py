@@ -81,11 +81,11 @@ def waiting(life):
 
 def test_a_pod_that_is_seen_after_its_job_was_told_why_it_waits_is_told(waits):
     waiting(waits)
-    assert seen(waits) == [("Unschedulable", f"{HERE}: so")]
+    assert seen(waits) == [(HERE, f"{HERE}: so")]
     assert seen(waits) == []
 
 
 def test_so_is_one_whose_gates_are_seen_to_go_after_that(waits):
     assert seen(waits, "example.com/later") == []
     waiting(waits)
-    assert seen(waits) == [("Unschedulable", f"{HERE}: so")]
+    assert seen(waits) == [(HERE, f"{HERE}: so")]
