@@ -176,12 +176,15 @@ server.handle = spin
 CLUSTER_STATES = {
     "at rest": ("", "READY "),
     "opens its data": (
-        "from scheduling.simcluster import cluster as c; c.Cluster.__init__ = hang",
+        "from scheduling.simcluster import cluster as c; c.EmbeddedCluster.__init__ = hang",
         "AT IT",
     ),
     "computes": (SPIN, "AT IT"),
     "answers slowly": ("", "READY "),
-    "closes": ("from scheduling.simcluster.cluster import Cluster; Cluster.close = hang", "READY "),
+    "closes": (
+        "from scheduling.simcluster.cluster import EmbeddedCluster; EmbeddedCluster.close = hang",
+        "READY ",
+    ),
 }
 
 
