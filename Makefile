@@ -39,6 +39,9 @@ run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=
 # The core is tested as Python interprets it, and as machine code with all the rest. These are long,
 # and tried on machine code alone; `test_compiled` shows that it decides the same.
 NATIVE := compiled cycle_machine queue_machine preempt_chains
+# In folders whose other tests are run again on PostgreSQL, these have no database.
+STUDIES := arrived charts definitions easy experiment foresight interrupts simulate simulation_files \
+  studies undivided
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
 test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
@@ -46,7 +49,8 @@ test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TES
 	$(BIN)/pytest -n 2 -m "not browser"
 	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
-	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics; fi
+	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" \
+	  $(STUDIES:%=--ignore tests/metrics/test_%.py) tests/tenants tests/scheduling tests/metrics; fi
 
 test-fast: setup-dev ## Test the core and the services without servers, in two minutes
 	KANT_TEST_CASES=few $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" \
