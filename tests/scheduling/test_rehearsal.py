@@ -448,7 +448,7 @@ def test_a_job_in_a_held_queue_or_at_the_limit_of_its_queue_is_told_so(fleet):
     )
     said = ask(fleet, queue="night")["rehearsal"]
     assert (said["outlook"], said["reason"], said["position"]) == ("waits", "QueueHeld", None)
-    assert "New racks. by ada." in said["summary"]
+    assert "New racks (by ada)." in said["summary"]
     assert said["start"]["basis"] == "held"
     assert said["evidence"] == {"tenant": "vision", "queue": "night"}
     assert ask(fleet)["rehearsal"]["outlook"] == "starts"
