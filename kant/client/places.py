@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from kant.client import output
 from kant.client.api import Api, at_version
-from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.audit import change_of, list_changes, now_or_none, say_change
+from kant.client.errors import usage
 
 QUOTA = ("guaranteed", "mode", "borrow_limit", "lend_limit")
 NO_LIMIT = "any"
@@ -107,7 +108,7 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
     if not given:
         raise usage("There is nothing to set. See: kant quota set --help")
     path = _quota_path(args.tenant, args.gpu_type)
-    before = _quota_or_none(api, path)
+    before = now_or_none(api, path)
     if before is None and "guaranteed" not in given:
         raise usage(f"{args.tenant} has no quota for {args.gpu_type}: give --guaranteed too.")
     wanted = {name: before[name] for name in QUOTA} if before else {}
@@ -129,32 +130,11 @@ def _say(
     after: dict[str, Any] | None,
     warnings: list[str],
 ) -> None:
-    """A quota before and after a change of it; None = there was, or is, none."""
-    if args.output == "json":
-        output.document({"before": before, "after": after, "warnings": warnings})
-    else:
-        shown = (*QUOTA, "used", "borrowed", "lent")
-        rows = [(name, _shown(before, name), _shown(after, name)) for name in shown]
-        output.table(("", "BEFORE", "AFTER"), rows, "")
-    for warning in warnings:
-        output.note(f"Warning: {warning}")
-    if before and after and all(before[name] == after[name] for name in QUOTA):
-        output.note("It is so already.")
-    elif args.dry_run:
-        output.note("Nothing was changed: this was a dry run.")
+    say_change(args, before, after, warnings, QUOTA, _shown, ("used", "borrowed", "lent"))
 
 
 def quota_changes(api: Api, args: argparse.Namespace) -> None:
-    def row(c: dict[str, Any]) -> tuple[object, ...]:
-        why = f"{c['reason']} (a revert)" if c["reverts"] else c["reason"]
-        who = (output.when(c["at"]), c["actor"])
-        return output.short(c["id"]), *who, c["subject"], _difference(c), why
-
-    query = {"action": "quota", "tenant": args.tenant, "limit": args.limit}
-    heads = ("ID", "WHEN", "WHO", "QUOTA", "CHANGE", "WHY")
-    found = api.get("audit", query)["items"]
-    empty = "No quota of a tenant that you administer has been changed."
-    output.listed(args.output, found, heads, row, empty)
+    list_changes(api, args, "quota", _difference)
 
 
 def _difference(change: dict[str, Any]) -> str:
@@ -166,9 +146,9 @@ def _difference(change: dict[str, Any]) -> str:
 
 def revert_quota(api: Api, args: argparse.Namespace) -> None:
     """Take back one change, and show the quota before and after."""
-    record = _change(api, args.change)
+    record = change_of(api, "quota", args.change)
     tenant, _, gpu_type = record["subject"].partition(" / ")
-    before = _quota_or_none(api, _quota_path(tenant, gpu_type))
+    before = now_or_none(api, _quota_path(tenant, gpu_type))
     answer = api.post(
         f"audit/{record['id']}/revert",
         {"reason": args.reason},
@@ -176,20 +156,6 @@ def revert_quota(api: Api, args: argparse.Namespace) -> None:
         guard=at_version(before["version"] if before else None),
     )
     _say(args, before, answer["result" if args.dry_run else "quota"], answer["warnings"])
-
-
-def _change(api: Api, text: str) -> dict[str, Any]:
-    """The change of a quota by its id or the beginning of it. Raises ClientError where there is
-    none, or several."""
-    if not text:
-        raise usage("Name a change: by its id, or the beginning of it.")
-    found = api.get("audit", {"action": "quota", "q": text, "limit": 500})["items"]
-    found = [change for change in found if change["id"].startswith(text.lower())]
-    if len(found) != 1:
-        several = f"{text!r} means {len(found)} changes; give more of the id."
-        none = f"There is no change {text!r} of a quota that you may see. See: kant quota changes"
-        raise usage(several) if found else ClientError(NOT_FOUND, none)
-    return dict(found[0])
 
 
 def _quota_path(tenant: str, gpu_type: str) -> str:
@@ -206,17 +172,6 @@ def amount(text: str) -> float:
 def limit(text: str) -> float | str:
     """A number of GPUs, or NO_LIMIT. Raises ArgumentTypeError."""
     return text if text == NO_LIMIT else amount(text)
-
-
-def _quota_or_none(api: Api, path: str) -> dict[str, Any] | None:
-    """The quota; None where the tenant, or the GPU type, or the quota does not exist: which of
-    them it is, is said to whoever writes it."""
-    try:
-        return api.get(path)
-    except ClientError as error:
-        if error.code != NOT_FOUND:
-            raise
-        return None
 
 
 def _shown(quota: dict[str, Any] | None, name: str) -> str:

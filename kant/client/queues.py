@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from kant.client import account, output
 from kant.client.api import Api, at_version
-from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.audit import change_of, list_changes, now_or_none, say_change, warn
+from kant.client.errors import ClientError, usage
 from kant.client.jobs import each, only_tenant
 from kant.client.places import amount
 from kant.client.submission import duration_s
@@ -89,7 +90,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
         would = "would be" if args.dry_run else "is"
         print(f"{named(queue)} {would} {queue['state']}: {queue['waiting']} jobs wait, "
               f"{queue['running']} run.")  # fmt: skip
-    _warn(answer["warnings"])
+    warn(answer["warnings"])
 
 
 def delete(api: Api, args: argparse.Namespace) -> None:
@@ -104,23 +105,14 @@ def delete(api: Api, args: argparse.Namespace) -> None:
 
 
 def changes(api: Api, args: argparse.Namespace) -> None:
-    def row(c: dict[str, Any]) -> tuple[object, ...]:
-        why = f"{c['reason']} (a revert)" if c["reverts"] else c["reason"]
-        who = (output.when(c["at"]), c["actor"])
-        return output.short(c["id"]), *who, c["subject"], difference(c), why
-
-    query = {"action": "queue", "tenant": args.tenant, "limit": args.limit}
-    heads = ("ID", "WHEN", "WHO", "QUEUE", "CHANGE", "WHY")
-    found = api.get("audit", query)["items"]
-    empty = "No queue of a tenant that you administer has been changed."
-    output.listed(args.output, found, heads, row, empty)
+    list_changes(api, args, "queue", difference)
 
 
 def revert(api: Api, args: argparse.Namespace) -> None:
     """Take back one change, and show the queue before and after."""
-    record = _change(api, args.change)
+    record = change_of(api, "queue", args.change)
     path = "queues/" + "/".join(quote(part, safe="") for part in record["subject"].split("/"))
-    before = _or_none(api, path)
+    before = now_or_none(api, path)
     answer = api.post(
         f"{path}/changes/{record['id']}/revert",
         {"reason": args.reason},
@@ -249,27 +241,6 @@ def _path(api: Api, text: str) -> str:
     return "queues/" + "/".join(quote(part, safe="") for part in _there(api, text))
 
 
-def _change(api: Api, text: str) -> dict[str, Any]:
-    """The change of a queue by its id or the beginning of it. Raises ClientError where there is
-    none, or several."""
-    found = api.get("audit", {"action": "queue", "q": text, "limit": 500})["items"] if text else []
-    found = [change for change in found if change["id"].startswith(text.lower())]
-    if len(found) != 1:
-        several = f"{text!r} means {len(found)} changes; give more of the id."
-        none = f"There is no change {text!r} of a queue that you may see. See: kant queue changes"
-        raise usage(several) if found else ClientError(NOT_FOUND, none)
-    return dict(found[0])
-
-
-def _or_none(api: Api, path: str) -> dict[str, Any] | None:
-    try:
-        return api.get(path)
-    except ClientError as error:
-        if error.code != NOT_FOUND:
-            raise
-        return None
-
-
 # --- what is said ---------------------------------------------------------------------------------
 def named(queue: dict[str, Any]) -> str:
     return f"{queue['tenant']}/{queue['name']}"
@@ -308,23 +279,7 @@ def _say(
     after: dict[str, Any] | None,
     warnings: list[str],
 ) -> None:
-    """A queue before and after a change of it; None = there was, or is, none."""
-    if args.output == "json":
-        output.document({"before": before, "after": after, "warnings": warnings})
-    else:
-        rows = [(n, shown(before, n), shown(after, n)) for n in ("state", *SETTINGS)]
-        output.table(("", "BEFORE", "AFTER"), rows, "")
-    _warn(warnings)
-    same = before and after and all(before[n] == after[n] for n in ("state", *SETTINGS))
-    if same:
-        output.note("It is so already.")
-    elif args.dry_run:
-        output.note("Nothing was changed: this was a dry run.")
-
-
-def _warn(warnings: list[str]) -> None:
-    for warning in warnings:
-        output.note(f"Warning: {warning}")
+    say_change(args, before, after, warnings, ("state", *SETTINGS), shown)
 
 
 def _amounts(gpus: dict[str, float]) -> str:

@@ -112,14 +112,14 @@ def test_a_reason_is_asked_for(root):
 
 
 def test_somebody_faster_is_not_overwritten(root, monkeypatch):
-    read = places._quota_or_none
+    read = places.now_or_none
 
     def slow(api: Api, path: str):
         found = read(api, path)
         Quota.objects.filter(pk=quota().pk).update(guaranteed_milli=4000, version=2)
         return found
 
-    monkeypatch.setattr(places, "_quota_or_none", slow)
+    monkeypatch.setattr(places, "now_or_none", slow)
     code, out, told = root("quota", "set", "vision", "H100", "--guaranteed", "1", "--reason", "x")
     assert (code, out) == (1, "")
     assert "is at version 2; you expected version 1" in told

@@ -1,0 +1,81 @@
+"""What is common to commands about changes that were made: of quotas, of queues."""
+
+import argparse
+from collections.abc import Callable, Collection
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import NOT_FOUND, ClientError, usage
+
+Row = dict[str, Any]
+
+
+def list_changes(
+    api: Api, args: argparse.Namespace, what: str, difference: Callable[[Row], str]
+) -> None:
+    """The changes of quotas or of queues, as `what` says: "quota", "queue"."""
+
+    def row(c: Row) -> tuple[object, ...]:
+        why = f"{c['reason']} (a revert)" if c["reverts"] else c["reason"]
+        who = (output.when(c["at"]), c["actor"])
+        return output.short(c["id"]), *who, c["subject"], difference(c), why
+
+    query = {"action": what, "tenant": args.tenant, "limit": args.limit}
+    heads = ("ID", "WHEN", "WHO", what.upper(), "CHANGE", "WHY")
+    found = api.get("audit", query)["items"]
+    empty = f"No {what} of a tenant that you administer has been changed."
+    output.listed(args.output, found, heads, row, empty)
+
+
+def change_of(api: Api, what: str, text: str) -> Row:
+    """The change of a quota or queue by its id or the beginning of it. Raises ClientError where
+    there is none, or several."""
+    if not text:
+        raise usage("Name a change: by its id, or the beginning of it.")
+    found = api.get("audit", {"action": what, "q": text, "limit": 500})["items"]
+    found = [change for change in found if change["id"].startswith(text.lower())]
+    if len(found) != 1:
+        several = f"{text!r} means {len(found)} changes; give more of the id."
+        none = f"There is no change {text!r} of a {what} that you may see. See: kant {what} changes"
+        raise usage(several) if found else ClientError(NOT_FOUND, none)
+    return dict(found[0])
+
+
+def now_or_none(api: Api, path: str) -> Row | None:
+    """What is there now; None where it, or what it is of, does not exist: which of them it is, is
+    said to whoever writes it."""
+    try:
+        return api.get(path)
+    except ClientError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return None
+
+
+def say_change(
+    args: argparse.Namespace,
+    before: Row | None,
+    after: Row | None,
+    warnings: list[str],
+    names: Collection[str],
+    shown: Callable[[Row | None, str], str],
+    beside: Collection[str] = (),
+) -> None:
+    """What was changed before and after it; None = there was, or is, none. `names`: of what can be
+    set; `beside`: of what else is shown, each by `shown`."""
+    if args.output == "json":
+        output.document({"before": before, "after": after, "warnings": warnings})
+    else:
+        rows = [(name, shown(before, name), shown(after, name)) for name in (*names, *beside)]
+        output.table(("", "BEFORE", "AFTER"), rows, "")
+    warn(warnings)
+    if before and after and all(before[name] == after[name] for name in names):
+        output.note("It is so already.")
+    elif args.dry_run:
+        output.note("Nothing was changed: this was a dry run.")
+
+
+def warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        output.note(f"Warning: {warning}")
