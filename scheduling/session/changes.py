@@ -234,6 +234,7 @@ class Changes:
         return load.signature_of_queues() != self._queues_as_of
 
     def _read_tenancy(self) -> None:
+        self._queues_as_of = load.signature_of_queues()
         self._signature = load.signature(self.cluster_id)
         if self._signature[-1] != self._reached_by:
             raise Reopen(f"cluster {self.cluster_id} is reached in another way from now on")
@@ -258,7 +259,6 @@ class Changes:
         self._tell_others()
 
     def _tell_queues(self) -> None:
-        self._queues_as_of = load.signature_of_queues()
         told = queues(self.cluster_id, self.scope)
         if told != self.queues:
             self.queues = told
