@@ -1,6 +1,7 @@
 """Why a job cannot start, as far as counts tell: a few sums over the free-capacity index."""
 
 from scheduling.engine.admission.candidates import Candidate, ask_of
+from scheduling.engine.demand.never import needs_of
 from scheduling.engine.demand.shapes import narrowed, wish_of
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import Refusal
@@ -13,13 +14,11 @@ def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
     """InsufficientGpus or FragmentedCapacity with numbers; None when the counts would do."""
     job = candidate.job
     least = wish_of(job, candidate.counts).least
-    asked: dict[str, int] = {}
-    for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True):
-        if s.gpus and most:
-            model = s.gpu_models[0]
-            milli = state.pools.least_per_pod(s, model)
-            asked[model] = asked.get(model, 0) + max(n, 1) * milli
-    for model, milli in sorted(asked.items()):
+    models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
+    counts = tuple(
+        max(n, 1) if most else 0 for n, most in zip(least, candidate.counts, strict=True)
+    )
+    for model, milli in sorted(needs_of(job, models, counts, state.pools).items()):
         free = state.cluster.free_milli(model)
         if free < milli:
             return _too_few(model, milli, free)
