@@ -12,7 +12,7 @@ from scheduling.engine.admission.limits import limits_of, over_job_limit
 from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_first
 from scheduling.engine.memo import SETTLED, UNPLANNED, Finding, Question
 from scheduling.engine.queue.reservations import Reservations, Settled
-from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
+from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 
@@ -67,18 +67,8 @@ class _Settled(Question):
         return True
 
 
-class _UnplannedAtAll(Question):
-    """As preempt.py found it, whether overdue or not."""
-
-    def stands(
-        self, _state: SchedulerState, _subject: object, known: Finding, depends_on: Unplanned
-    ) -> bool:
-        before: Unplanned = known.depends_on
-        return before.same(depends_on)
-
-
 _SETTLED = _Settled(SETTLED, checked=False)
-UNPLANNED_AT_ALL = _UnplannedAtAll(UNPLANNED, checked=False)
+UNPLANNED_AT_ALL = UnplannedAtAll(UNPLANNED, checked=False)
 
 
 def still_settled(state: SchedulerState, way: Reservations, eq_class: EquivalenceClass) -> bool:

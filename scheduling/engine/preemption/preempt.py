@@ -27,7 +27,7 @@ from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
 from scheduling.engine.queue.job import JobRecord, NoPlan
 from scheduling.engine.queue.preemption_delay import preempts_from
-from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
+from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 
@@ -41,14 +41,8 @@ ELASTIC_TRIED, ELASTIC_UNITS = 16, 200
 ALTERNATIVES_TOLD = 4
 
 
-class _Unplanned(Question):
-    """That nobody can be preempted for the first job of a class."""
-
-    def stands(
-        self, _state: SchedulerState, _subject: object, known: Finding, depends_on: Unplanned
-    ) -> bool:
-        before: Unplanned = known.depends_on
-        return before.same(depends_on)
+class _Unplanned(UnplannedAtAll):
+    """That nobody can be preempted for the first job of a class, and how that is found out."""
 
     def check(
         self,

@@ -146,12 +146,6 @@ class FairOrder(Merge):
         root = self._roots[after]
         return None if root.key() is None else root.take()
 
-    def put_off(self, eq_class: EquivalenceClass) -> bool:
-        """Let all others go first, once; False when they have gone already."""
-        if not self._second:
-            self._put_off.append(eq_class)
-        return not self._second
-
     def push(self, eq_class: EquivalenceClass | None) -> None:
         """The first job of a class queues for its turn; a class without jobs is nothing to
         queue."""

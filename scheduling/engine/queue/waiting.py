@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from scheduling.engine.demand.shapes import Key
-from scheduling.engine.memo import SETTLED, UNPLANNED, WOULD_START, Found, Memo
+from scheduling.engine.memo import SETTLED, UNPLANNED, WOULD_START, Finding, Found, Memo, Question
 from scheduling.engine.queue.job import JobRecord, OrderKey
 from scheduling.engine.quota.book import Refusal
 from scheduling.engine.types import DEFAULT_QUEUE
@@ -74,6 +74,16 @@ class Unplanned(NamedTuple):
     def same(self, other: "Unplanned") -> bool:
         """Whether what was found out by this is so by the other."""
         return self.allows_plans == other.allows_plans and other.overdue in (None, self.overdue)
+
+
+class UnplannedAtAll(Question):
+    """That nobody can be preempted for the first job of a class, as preempt.py found it."""
+
+    def stands(
+        self, _state: object, _subject: object, known: Finding, depends_on: Unplanned
+    ) -> bool:
+        before: Unplanned = known.depends_on
+        return before.same(depends_on)
 
 
 class WaitQueue:
