@@ -10,7 +10,7 @@ from scheduling.models import Job, JobEvent
 from scheduling.services.queues import entry
 from tenants.errors import Conflict, Invalid
 from tenants.models import Identity, Queue, Tenant
-from tenants.services.transactions import checked
+from tenants.services.transactions import checked, unit_of_work
 
 URL = "/api/v1/jobs"
 HELLO = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
@@ -155,6 +155,26 @@ def test_a_queue_that_was_closed_or_deleted_meanwhile_takes_nothing(org, night):
     night.delete()
     with transaction.atomic(), pytest.raises(Conflict, match="deleted just now"):
         entry.take_in(old, 1)
+
+
+def test_a_default_queue_that_is_not_there_is_made_with_the_first_job(org, eve):
+    org.tenants["vision"].queues.all().delete()
+    assert submit(eve, "?dry_run=true").status_code == 200
+    refused(submit(eve, gpu_type="B9000"), 422, pointer="/gpu_type")
+    assert not Queue.objects.filter(tenant__name="vision").exists()
+    accepted(eve)
+    accepted(eve, name="second")
+    assert Queue.objects.get(tenant__name="vision").name == "default"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_tenant_that_was_deleted_meanwhile_takes_nothing(org):
+    tenant = Tenant.objects.create(name="brief")
+    there = Tenant.objects.get(pk=tenant.pk)
+    tenant.delete()
+    queue = entry.queue_to_enter(None, there, "default")
+    with pytest.raises(Conflict, match="deleted meanwhile"), unit_of_work(dry_run=False):
+        entry.take_in(queue, 1)
 
 
 def test_a_queue_gives_to_jobs_that_say_nothing(eve, night):

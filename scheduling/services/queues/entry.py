@@ -52,8 +52,9 @@ def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
     """Raises as `entered`."""
     queue = Queue.objects.filter(tenant=tenant, name=name).first()
     if queue is None and name == DEFAULT_QUEUE:
-        # Its tenant was made by a Kant that did not know of queues.
-        queue, _ = Queue.objects.get_or_create(tenant=tenant, name=name)
+        # Its tenant was made by a Kant that did not know of queues, or was deleted just now:
+        # `take_in` writes the row, in the transaction of the jobs.
+        return Queue(tenant=tenant, name=name)
     if queue is None:
         names = Queue.objects.filter(tenant=tenant).values_list("name", flat=True)
         raise Invalid.field(
@@ -141,12 +142,16 @@ def refuse_unfit(queue: Queue, asked: Mapping[str, Any]) -> None:
 
 
 def take_in(queue: Queue, more: int) -> None:
-    """Raises Conflict where `more` waiting jobs are too many for the queue, or it was closed or
+    """Write a default queue that is not there yet.
+
+    Raises Conflict where `more` waiting jobs are too many for the queue, or it was closed or
     deleted meanwhile.
 
     To be called in the transaction that writes them: the row is locked, so that submissions and
     changes of the queue that cross each other see each other.
     """
+    if queue.pk is None:
+        queue, _ = Queue.objects.get_or_create(tenant=queue.tenant, name=queue.name)
     if queue.max_waiting is None and queue.name == DEFAULT_QUEUE:
         return  # it cannot be deleted
     now = Queue.objects.select_for_update().filter(pk=queue.pk).first()
