@@ -104,7 +104,10 @@ def check_priority(job: Job, columns: Mapping[str, Any]) -> None:
 
 
 def queue_after(
-    who: Submitter, tenant: Tenant, jobs: Collection[Mapping[str, Any]], columns: Mapping[str, Any]
+    who: Submitter | None,
+    tenant: Tenant,
+    jobs: Collection[Mapping[str, Any]],
+    columns: Mapping[str, Any],
 ) -> Queue | None:
     """The queue into which the columns move some of the jobs, which are given by their queue and
     LOOKED_AT; None = all stay where they are.

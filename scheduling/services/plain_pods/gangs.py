@@ -124,17 +124,20 @@ def _more(pods: int) -> str:
     return f"{pods} {'is' if pods == 1 else 'are'} missing"
 
 
-def _agree(name: str, field: str, asked: Sequence[PodRequest]) -> None:
-    """Raises Refused where pods of the gang say different things of all of it."""
-    first = asked[0]
-    for other in asked:
-        here, there = first.of_job[field], other.of_job[field]
+def refuse_disagreement(gang: str, field: str, said: Sequence[tuple[PodFacts, object]]) -> None:
+    """Raises Refused where pods of a gang say different things of all of it."""
+    first, here = said[0]
+    for other, there in said:
         if here != there:
             text = (
-                f"{PLACES[field]}: The pods of gang {name} disagree; it is {_shown(here)} of "
-                f"{first.pod.name} and {_shown(there)} of {other.pod.name}. Give all the same."
+                f"{PLACES[field]}: The pods of gang {gang} disagree; it is {_shown(here)} of "
+                f"{first.name} and {_shown(there)} of {other.name}. Give all the same."
             )
             raise Refused("GangDisagrees", text)
+
+
+def _agree(gang: str, field: str, asked: Sequence[PodRequest]) -> None:
+    refuse_disagreement(gang, field, [(one.pod, one.of_job[field]) for one in asked])
 
 
 def _shape(asked: PodRequest) -> str:

@@ -12,6 +12,7 @@ from scheduling.services.clusters.queue_map import FIELD, target_of
 
 QUEUE = "kant.io/queue"
 OTHERS = ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue")
+LABELS = (TENANT, QUEUE, *OTHERS)  # what a queue is known by
 UNKNOWN_QUEUE = "UnknownQueue"
 
 

@@ -8,10 +8,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobEventKind, JobState
-from scheduling.engine.verdict import Reason, counted
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.engine.verdict import counted
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
@@ -34,17 +33,16 @@ from scheduling.services.jobs.orders import (
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.spec import job_spec
 from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
+from scheduling.services.plain_pods.follow import follow, follow_queue, why_held
 from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
 from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import (
-    PLACES,
     PodSets,
     Refused,
     document_of,
     hold_of,
     refusal_of,
-    where_to,
 )
 from scheduling.services.queues.entry import entered, take_in
 from scheduling.session.memory.live import Cause, Offer
@@ -58,12 +56,13 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
     answers are written into the offers. Returns the events of the jobs, to be written."""
     if not offers:
         return []
-    known = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
+    known, labels = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
     cluster = Cluster.objects.get(id=lease.cluster_id)
     place = _Place(cluster, pools(cluster))
     events: list[JobEvent] = []
     for offer in offers:
         free: list[PodFacts] = []
+        waiting: dict[Job, list[PodFacts]] = {}
         for pod in offer.pods:
             job = known.get(pod.uid)
             if job is None:
@@ -74,8 +73,13 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
                 free.append(pod)
             elif job.state in TERMINAL:
                 offer.over[pod.uid] = _end_of(job)
-            elif job.state in WAITING and not job.pod_gang:
-                events += _follow(place, job, offer, pod, now)
+            elif job.state in WAITING:
+                waiting.setdefault(job, []).append(pod)
+        for job, pods in waiting.items():
+            if not job.pod_gang:
+                events += follow(cluster, job, offer, pods[0], now)
+            known_by = [(pod, labels[pod.uid]) for pod in pods]
+            events += follow_queue(cluster, job, offer, known_by, now)
         for pods in groups_of(free):
             for unit in _units(cluster, pods):
                 # A microsecond apart, so that they stand in the queue in their order.
@@ -90,17 +94,20 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
     return events
 
 
-def _jobs_of(uids: Sequence[str]) -> dict[str, Job]:
-    """The last job of each of these pods that has, or had, one."""
+def _jobs_of(uids: Sequence[str]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
+    """By uid the last job of each of these pods that has, or had, one, and the labels by which it
+    knows the pod."""
     last: dict[str, uuid.UUID] = {}
+    labels: dict[str, dict[str, str]] = {}
     for some in chunks(uids):
         rows = JobPod.objects.filter(uid__in=some).order_by("pk")
-        last.update((str(uid), job_id) for uid, job_id in rows.values_list("uid", "job_id"))
+        for uid, job_id, known in rows.values_list("uid", "job_id", "labels"):
+            last[str(uid)], labels[str(uid)] = job_id, known
     jobs: dict[uuid.UUID, Job] = {}
     for ids in chunks(sorted(set(last.values()))):
         rows_of_jobs = Job.objects.select_for_update().filter(id__in=ids)
         jobs.update((job.pk, job) for job in rows_of_jobs)
-    return {uid: jobs[job_id] for uid, job_id in last.items()}
+    return {uid: jobs[job_id] for uid, job_id in last.items()}, labels
 
 
 def _lets_go(job: Job) -> bool:
@@ -188,7 +195,7 @@ def _new_job(
         "pod_hold": hold_of(first.plain),
     }
     job, rows = rows_of(None, order, at, **of_pods)
-    for name, value in _why_held(job.pod_hold, at).items():
+    for name, value in why_held(job.pod_hold, at).items():
         setattr(job, name, value)
     try:
         refuse_too_many_waiting(order.tenant, 1)
@@ -266,53 +273,7 @@ def _apart(pod: PodFacts) -> str:
     return f'set the annotation {GANG_SIZE} to "1"'
 
 
-def _follow(place: _Place, job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:
-    """Take over what of a pod may change while it waits: its scheduling gates, and what those who
-    set them change meanwhile. A pod that must not be bound any more is refused, its job held."""
-    assert pod.plain is not None
-    hold = hold_of(pod.plain)
-    changes: dict[str, Any] = {}
-    try:
-        where = where_to(pod.plain)
-        refuse_what_may_not_be_named(place.cluster.job_rules, [(pod, None)])
-        [row] = job.pod_sets.all()
-        changes = {name: value for name, value in where.items() if getattr(row, name) != value}
-    except Refused as refused:
-        cause = offer.refused[pod.uid] = refused.own.get(pod.uid, refused.cause)
-        hold = hold or cause.text
-    events = []
-    if changes:
-        PodSet.objects.filter(job=job).update(**changes)
-        names = " and ".join(PLACES[name] for name in changes)
-        events.append(_event(job, JobEventKind.CHANGED, f"Changed on its pod: {names}.", now))
-    if hold != job.pod_hold:
-        kind = JobEventKind.HELD if hold else JobEventKind.RELEASED
-        events.append(_event(job, kind, hold or "Its pod can be bound now.", now))
-    if events:
-        values = {"pod_hold": hold, "version": job.version + 1, **_why_held(hold, now)}
-        Job.objects.filter(id=job.pk).update(**values)
-    return events
-
-
-def _why_held(hold: str, now: datetime) -> dict[str, Any]:
-    """What a job that is held by its pod says of itself until the scheduler has seen it."""
-    if not hold:
-        return {}
-    return {"reason": Reason.ON_HOLD.value, "message": hold, "evidence": {}, "reason_at": now}
-
-
 def _end_of(job: Job) -> Cause:
     reason = CANCELLED if job.state == JobState.CANCELLED else job.reason or "JobOver"
     why = f": {job.message}" if job.message else ""
     return Cause(reason, f"Its job is {in_state(job.state)}{why}")
-
-
-def _event(job: Job, kind: JobEventKind, message: str, at: datetime) -> JobEvent:
-    return JobEvent(
-        job=job,
-        at=at,
-        kind=kind.value,
-        from_state=job.state,
-        to_state=job.state,
-        message=message,
-    )

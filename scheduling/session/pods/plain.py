@@ -136,8 +136,9 @@ class PlainPods(Requeueing):
         if again:
             self._places = {u: place for u, place in self._places.items() if place[0] in self.jobs}
             self._end_those_without_pod(now)
-            jobless = (uid for uid in self.unbound if self._job_of(uid) is None)
-            self._new.update(dict.fromkeys(islice(jobless, AT_ONCE)))
+            # Refused are pods with a job, too, that name a queue which does not take it.
+            asked = (u for u in self.unbound if self._job_of(u) is None or u in self._told)
+            self._new.update(dict.fromkeys(islice(asked, AT_ONCE)))
             short, self._short = self._short, short
         here = [self.unbound[uid] for uid in self._new if uid in self.unbound]
         # What a pod belongs to is mostly read within moments, and then it is news again.
@@ -185,7 +186,9 @@ class PlainPods(Requeueing):
                 if pod.uid in offer.over:
                     self._delete(pod.uid, pod, offer.over[pod.uid])
                 elif (refusal := offer.refused.get(pod.uid)) is None:
-                    self._told.pop(pod.uid, None)
+                    job = self._job_of(pod.uid)
+                    if self._told.pop(pod.uid, None) and job is not None and job.told:
+                        self._tell_waiting(pod, job.told)  # in place of the refusal
                 elif pod.uid in self.unbound:
                     before, self._told[pod.uid] = self._told.get(pod.uid), (refusal, pod.gated)
                     if before is None or before[0] != refusal:
