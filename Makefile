@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 FLEET ?= demo
 
-.PHONY: help controllers python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
+.PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,7 +27,7 @@ setup: python ## Create the environment and compile the core (a second when noth
 setup-dev: environment-dev
 	@$(BIN)/python -m scheduling.compile_core
 
-# kube-apiserver and etcd are built once, before any test that has a limit of time.
+# kube-apiserver, etcd and the Job controller are built once, before any test that has a limit of time.
 servers: environment-dev
 	@$(BIN)/python -m tests.kube.apiserver build || [ -z "$$CI" ]
 
@@ -57,10 +57,7 @@ test-fast: setup-dev ## Test the core and the services without servers, in two m
 	  tests/engine tests/simulator tests/tenants tests/scheduling
 
 test-nightly: export KANT_TEST_CASES=all
-test-nightly: controllers test ## Run all tests with all random cases, and new ones in each run
-
-controllers: setup-dev
-	@$(BIN)/python -m tests.kube.apiserver build controllers || [ -z "$$CI" ]
+test-nightly: test ## Run all tests with all random cases, and new ones in each run
 
 check: setup-dev ## Format, lint, types, import contracts, migrations, vendored files
 	$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ The flags follow Kubernetes' own envtest: no kubelet, no controllers, static tok
 import contextlib
 import ctypes
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -30,8 +31,8 @@ PROGRAMS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
-# Built on request, as it takes minutes more: `python -m tests.kube.apiserver build controllers`.
-CONTROLLERS = "kube-controller-manager"
+# Kubernetes' own controllers that tests need, in a program of the module's own.
+CONTROLLERS = "controllers"
 READY_WITHIN_S = 180.0
 TELL_EVERY_S = 15.0
 # Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
@@ -84,13 +85,16 @@ def programs(*, build: bool = True) -> dict[str, Path]:
 
 
 def controllers(*, build: bool = True) -> Path:
-    """Path of kube-controller-manager, built first where it is missing and `build` is set. Raises
-    ServerUnavailable."""
-    path = _cache_dir() / CONTROLLERS
+    """Path of the controllers of Kubernetes, built first where they are missing and `build` is set.
+    Raises ServerUnavailable."""
+    source = MODULE_DIR / CONTROLLERS / "main.go"
+    # Named by its source: an older one in the cache is not taken for it.
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    path = _cache_dir() / f"{CONTROLLERS}-{digest}"
     if not path.exists() and not build:
         raise ServerUnavailable(
-            f"{CONTROLLERS} is not built; `make test-nightly` does it, and so does "
-            "`.venv/bin/python -m tests.kube.apiserver build controllers`"
+            "the Job controller of Kubernetes is not built yet; `make test` does it, and so does "
+            "`.venv/bin/python -m tests.kube.apiserver build`"
         )
     if not path.exists():
         _build_those_missing({CONTROLLERS: path})
@@ -129,7 +133,7 @@ def _build(name: str, path: Path) -> None:
     unfinished = path.with_suffix(".unfinished")
     print(f"Building {name} (once; minutes) ...", file=sys.stderr, flush=True)
     command = ["go", "build", "-mod=readonly", "-trimpath", "-v", "-ldflags", flags]
-    package = PROGRAMS.get(name, f"k8s.io/kubernetes/cmd/{name}")
+    package = PROGRAMS.get(name, f"./{name}")
     building = subprocess.Popen(
         [*command, "-o", str(unfinished), package],
         cwd=MODULE_DIR,
@@ -203,18 +207,11 @@ class ApiServer:
         """End the API server alone, by default without a farewell; etcd keeps the objects."""
         _end(self._running.pop("kube-apiserver"), signal_)
 
-    def start_controllers(self, *names: str, flags: tuple[str, ...] = ()) -> None:
-        """Start the controllers of these names, as an administrator; they end with the server.
-        Raises ServerUnavailable."""
+    def start_controllers(self, *flags: str) -> None:
+        """Start the Job controller, as an administrator; it ends with the server. Raises
+        ServerUnavailable."""
         self._programs = {**self._programs, CONTROLLERS: controllers(build=False)}
-        arguments = [
-            f"--kubeconfig={self.kubeconfig('admin')}",
-            f"--controllers={','.join(names)}",
-            "--leader-elect=false",
-            "--use-service-account-credentials=false",
-            "--secure-port=0",
-        ]
-        self._spawn(CONTROLLERS, [*arguments, *flags])
+        self._spawn(CONTROLLERS, [f"--kubeconfig={self.kubeconfig('admin')}", *flags])
 
     def stop(self) -> None:
         for name in reversed(list(self._running)):

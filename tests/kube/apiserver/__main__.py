@@ -1,5 +1,5 @@
-"""`python -m tests.kube.apiserver build [controllers]`: build kube-apiserver and etcd, and on
-request kube-controller-manager, into the cache."""
+"""`python -m tests.kube.apiserver build`: build kube-apiserver, etcd and the controllers that tests
+need into the cache."""
 
 import sys
 
@@ -7,13 +7,12 @@ from metrics.benches.apiserver import ServerUnavailable, controllers, programs
 
 
 def main(arguments: list[str]) -> int:
-    if arguments not in (["build"], ["build", "controllers"]):
-        print("usage: python -m tests.kube.apiserver build [controllers]", file=sys.stderr)
+    if arguments != ["build"]:
+        print("usage: python -m tests.kube.apiserver build", file=sys.stderr)
         return 2
     try:
         programs()
-        if "controllers" in arguments:
-            controllers()
+        controllers()
     except ServerUnavailable as error:
         print(f"Tests on a real kube-apiserver are left out: {error}", file=sys.stderr)
         return 1

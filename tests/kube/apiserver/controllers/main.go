@@ -1,0 +1,50 @@
+// Command controllers runs Kubernetes' own Job controller, with its defaults, for tests.
+//
+// kube-controller-manager would link some 400 packages that the API server does not have; this
+// links four.
+package main
+
+import (
+	"context"
+	"flag"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	schedulinginformers "k8s.io/client-go/informers/scheduling/v1alpha2"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/pkg/controller/job"
+	"k8s.io/kubernetes/pkg/features"
+)
+
+const workers = 5
+
+func main() {
+	kubeconfig := flag.String("kubeconfig", "", "whom to act as, and where")
+	gates := flag.String("feature-gates", "", "as of kube-controller-manager")
+	flag.Parse()
+	if *gates != "" {
+		runtime.Must(utilfeature.DefaultMutableFeatureGate.Set(*gates))
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	runtime.Must(err)
+	// As kube-controller-manager by default.
+	config.QPS, config.Burst = 20, 30
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx := context.Background()
+	factory := informers.NewSharedInformerFactory(client, 12*time.Hour)
+
+	var workloads schedulinginformers.WorkloadInformer
+	var groups schedulinginformers.PodGroupInformer
+	if utilfeature.DefaultFeatureGate.Enabled(features.WorkloadWithJob) {
+		workloads = factory.Scheduling().V1alpha2().Workloads()
+		groups = factory.Scheduling().V1alpha2().PodGroups()
+	}
+	jobs, err := job.NewController(
+		ctx, client, factory.Core().V1().Pods(), factory.Batch().V1().Jobs(), workloads, groups)
+	runtime.Must(err)
+	factory.Start(ctx.Done())
+	jobs.Run(ctx, workers)
+}
