@@ -16,7 +16,7 @@ from scheduling.engine.native import mypyc_attr
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
-from scheduling.engine.queue.job import Expected, JobRecord, order_key
+from scheduling.engine.queue.job import Expected, JobRecord, OrderKey, order_key
 from scheduling.engine.queue.preemption_delay import Early, preempts_from
 from scheduling.engine.queue.queue_order import OrderByQueues
 from scheduling.engine.queue.queues import QueueName, Queues, own_lane
@@ -308,19 +308,41 @@ class SchedulerState:
         self.dirty = False
         self.queue_reservations = self.queue_reservations.next_walk()
         eq_classes = self.queue.ordered
-        if self.queues.ordered:
-            self.queues.capacity = self._capacity()
         if self.policy.fair_share:
             self._drop_lost_turns()
-            self.usage.standings = standings = self.standings()
+            self.usage.standings = self.standings()
+        elif self.nobody_in_the_way:
+            eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
+            self._walked = self.memo.gains
+        return self._merge(eq_classes, self.usage.standings)
+
+    def _merge(
+        self, eq_classes: list[tuple[OrderKey, EquivalenceClass]], standings: Standings | None
+    ) -> Merge:
+        """Classes in the global order; by `standings` where the policy orders by fair share."""
+        if self.queues.ordered:
+            self.queues.capacity = self._capacity()
+        if standings is not None:
             found = [eq_class for _, eq_class in eq_classes]
             return FairOrder(found, standings, self.turns, self.queues, self.jobs)
         if self.queues.ordered:
             return OrderByQueues([c for _, c in eq_classes], self.queues, self.jobs)
-        if self.nobody_in_the_way:
-            eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
-            self._walked = self.memo.gains
         return Merge(eq_classes)
+
+    def order_now(self, most: int) -> list[str]:
+        """The first `most` of the jobs that wait their turn, as a walk in which none of them starts
+        would come to them. Changes nothing."""
+        copies = [
+            EquivalenceClass(c.key, c.tenant, c.user, c.queue, list(c.jobs))
+            for _, c in self.queue.ordered
+        ]
+        standings = self.standings() if self.policy.fair_share else None
+        walk = self._merge([(c.jobs[0], c) for c in copies], standings)
+        found: list[str] = []
+        while len(found) < most and (eq_class := walk.pop()) is not None:
+            found.append(eq_class.jobs.pop(0).job_id)
+            walk.push(eq_class)
+        return found
 
     def _make_anew(self) -> None:
         """Where nothing is remembered: what else follows from the jobs and nodes there are."""

@@ -6,6 +6,7 @@ from scheduling.models.clusters import (
     ClusterPolicy,
     NodeRecord,
     SchedulerLease,
+    StandingOrder,
 )
 from scheduling.models.jobs import (
     Job,
@@ -30,6 +31,7 @@ __all__ = [
     "PodSet",
     "Retention",
     "SchedulerLease",
+    "StandingOrder",
     "unreadable",
     "unreadable_request",
 ]

@@ -86,6 +86,20 @@ class SchedulerLease(models.Model):
         ]
 
 
+class StandingOrder(models.Model):
+    """The jobs that wait their turn at a scheduler, in its order: 16 bytes of the id of each.
+
+    Written where queues of tenants have a say in the order (docs/decisions/0061), and not in every
+    pass; the rows of the jobs say which of them wait still. `whole`: all of them are here.
+    """
+
+    lease = models.OneToOneField(
+        SchedulerLease, on_delete=models.CASCADE, primary_key=True, related_name="order"
+    )
+    jobs = models.BinaryField()
+    whole = models.BooleanField(default=True)
+
+
 # Those that `NodeRecord.without_gpus` is true of.
 NODES_WITHOUT_GPUS = models.Q(gpus=0) & ~models.Q(facts__has_key="gpu_parts")
 

@@ -2,33 +2,24 @@
 at, who is before it, and when it may start as far as that is known."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import (
-    Case,
-    DateTimeField,
-    F,
-    FloatField,
-    IntegerField,
     Q,
-    QuerySet,
-    Value,
-    When,
 )
 
-from scheduling.engine.queue.fair_share import of_its_own
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import Policy, QueueingPolicy
-from scheduling.engine.verdict import KEPT_NODES, NEVER, Reason
-from scheduling.models import ClusterPolicy, Job, Placement, PodSet, SchedulerLease
+from scheduling.engine.verdict import NEVER, Reason
+from scheduling.models import ClusterPolicy, Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.policy.document import to_policy
 from scheduling.queries.standstill import standstill
-from tenants.models import Tenant, User
-from tenants.permissions import access_of
+from scheduling.queries.waiting_order import JobAhead, place_of
+from tenants.models import User
 
 GATES = ("spec", "quota", "order", "capacity", "placement")
 # The gate at which a job with this reason stands; PendingEvaluation has not come to any.
@@ -51,15 +42,6 @@ GATE_OF: dict[str, str] = {
     Reason.INSUFFICIENT_CPU_OR_MEMORY: "placement",
     Reason.FRAGMENTED_CAPACITY: "placement",
 }
-SHOWN_AHEAD = 5
-# Waiting jobs with these reasons stand in nobody's way.
-OUT_OF_ORDER = NEVER | {
-    Reason.ON_HOLD,
-    Reason.QUEUE_HELD,
-    Reason.WAITING_FOR_VOLUME,
-    Reason.BACKING_OFF,
-}
-FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +50,6 @@ class Gate:
 
     gate: str
     ok: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobAhead:
-    """A waiting job that comes first; of tenants the viewer may not see only its size."""
-
-    job: str | None
-    name: str | None
-    tenant: str | None
-    gpu_milli: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +111,7 @@ def explain_job(viewer: User, job: Job) -> Explanation:
     """Read what the last cycles said of a job. The caller has checked that it may be seen."""
     waits = job.state in WAITING
     evidence = dict(job.evidence)
+    place = place_of(viewer, job)
     return Explanation(
         job=str(job.pk),
         state=job.state,
@@ -149,8 +122,8 @@ def explain_job(viewer: User, job: Job) -> Explanation:
         evidence=evidence,
         remedies=tuple(evidence.pop("remedies", ())),
         gates=gates_of(job),
-        position=position_of(job),
-        ahead=ahead_of(viewer, job),
+        position=place.position,
+        ahead=place.ahead,
         reservation=_reserved(job) if waits else None,
         start=start_of(job) if waits else None,
         growth=growth_of(job),
@@ -292,133 +265,4 @@ def gates_of(job: Job) -> tuple[Gate, ...]:
     at = GATES.index(GATE_OF[job.reason])
     return tuple(
         Gate(g, True if i < at else False if i == at else None) for i, g in enumerate(GATES)
-    )
-
-
-def stands_in_order(job: Job) -> bool:
-    """Whether it waits its turn: not while it is held, say, nor as one that will never run."""
-    return job.state in WAITING and not job.held and job.reason not in OUT_OF_ORDER
-
-
-def position_of(job: Job) -> int | None:
-    """Its place in the queue, from 1; None where it stands in no order."""
-    return before_in_queue(job).count() + 1 if stands_in_order(job) else None
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingOrder:
-    """The waiting jobs of a scheduler in its order, and the shares that it wrote of it. `ranks`: by
-    id of a tenant; `user_shares`: {tenant: {id of a user: share}}."""
-
-    jobs: QuerySet[Job]
-    ranks: dict[int, int]
-    user_shares: dict[str, dict[str, float]]
-
-
-def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
-    """Who waits their turn at a scheduler, the first first: by priority, for whom places are kept
-    as it is their turn, the shares of the tenants from the root down and of the user where those
-    count, who was stopped by a fault, then time, then size."""
-    lease = SchedulerLease.objects.filter(cluster=cluster_id, scope=scope).first()
-    shares: dict[str, float] = lease.shares if lease else {}
-    user_shares: dict[str, dict[str, float]] = lease.user_shares if lease else {}
-    waiting = Job.objects.filter(
-        cluster=cluster_id, scope=scope, state__in=list(WAITING), held=False
-    ).exclude(reason__in=list(OUT_OF_ORDER))
-    ranks = _ranks_of_tenants({*waiting.order_by().values_list("tenant", flat=True)}, shares)
-    # Between those for whom places are kept, shares do not count.
-    kept = When(evidence__has_key=KEPT_NODES, then=Value(0))
-    of_rank: dict[int, list[int]] = {}
-    for tenant, rank in ranks.items():
-        of_rank.setdefault(rank, []).append(tenant)
-    tenants = [When(tenant__in=ids, then=Value(rank)) for rank, ids in of_rank.items() if rank]
-    users = [
-        When(tenant__name=name, user=user, then=Value(share))
-        for name, user, share in _users_who_wait(waiting, user_shares)
-    ]
-    ordered = waiting.annotate(
-        turn=Case(kept, default=Value(1), output_field=IntegerField()),
-        rank=Case(kept, *tenants, default=Value(0), output_field=IntegerField()),
-        user_share=Case(kept, *users, default=Value(0.0), output_field=FloatField()),
-        at=Case(
-            When(front=True, then=Value(FRONT)),
-            default=F("submitted_at"),
-            output_field=DateTimeField(),
-        ),
-    ).order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
-    return WaitingOrder(ordered, ranks, user_shares)
-
-
-def before_in_queue(job: Job) -> QuerySet[Job]:
-    """Waiting jobs of its scheduler that stand before it. The first comes first."""
-    standing = standing_in(job.cluster_id, job.scope)
-    turn, mine, own = 0, 0, 0.0
-    if KEPT_NODES not in job.evidence:
-        turn, mine = 1, standing.ranks.get(job.tenant_id, 0)
-        own = standing.user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
-    at = FRONT if job.front else job.submitted_at
-    same_priority = Q(priority=job.priority)
-    same_turn = same_priority & Q(turn=turn)
-    same_rank = same_turn & Q(rank=mine)
-    same_share = same_rank & Q(user_share=own)
-    same_time = same_share & Q(at=at)
-    return standing.jobs.exclude(id=job.pk).filter(
-        Q(priority__gt=job.priority)
-        | (same_priority & Q(turn__lt=turn))
-        | (same_turn & Q(rank__lt=mine))
-        | (same_rank & Q(user_share__lt=own))
-        | (same_share & Q(at__lt=at))
-        | (same_time & Q(gpu_milli__lt=job.gpu_milli))
-        | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
-    )
-
-
-def _ranks_of_tenants(waiting: set[int], shares: dict[str, float]) -> dict[int, int]:
-    """By id of a tenant its place among those that wait: by its shares from the root down, 0 for
-    levels that it does not have. Equal shares are of equal rank."""
-    if not shares:
-        return {}
-    tree = {
-        pk: (name, above) for pk, name, above in Tenant.objects.values_list("id", "name", "parent")
-    }
-    members = {above for _, above in tree.values()}
-    found: dict[int, list[float]] = {}
-    for tenant in waiting:
-        path = [shares.get(of_its_own(tree[tenant][0]), 0.0)] if tenant in members else []
-        at: int | None = tenant
-        while at is not None:
-            name, at = tree[at]
-            path.append(shares.get(name, 0.0))
-        found[tenant] = path[::-1]
-    depth = max(map(len, found.values()), default=0)
-    keys = {tenant: (*path, *[0.0] * (depth - len(path))) for tenant, path in found.items()}
-    order = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
-    return {tenant: order[key] for tenant, key in keys.items()}
-
-
-def _users_who_wait(
-    waiting: QuerySet[Job], shares: dict[str, dict[str, float]]
-) -> Iterator[tuple[str, int | None, float]]:
-    """(tenant, id of a user of it, share) of those whose jobs wait: all who ever ran a job may have
-    a share, too many for one query."""
-    if not shares:
-        return
-    for tenant, user in waiting.order_by().values_list("tenant__name", "user").distinct():
-        share = shares.get(tenant, {}).get(str(user or ""))
-        if share:
-            yield tenant, user, share
-
-
-def ahead_of(viewer: User, job: Job) -> tuple[JobAhead, ...]:
-    """The first SHOWN_AHEAD of the jobs before it, the very first of all at the beginning; none
-    where it stands in no order."""
-    if not stands_in_order(job):
-        return ()
-    access = access_of(viewer)
-    first = before_in_queue(job).select_related("tenant")
-    return tuple(
-        JobAhead(str(j.pk), j.name, j.tenant.name, j.gpu_milli)
-        if access.may_view(j.tenant_id)
-        else JobAhead(None, None, None, j.gpu_milli)
-        for j in first[:SHOWN_AHEAD]
     )

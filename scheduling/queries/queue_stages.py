@@ -30,7 +30,8 @@ from scheduling.engine.verdict import KEPT_NODES, Reason
 from scheduling.models import Job, JobEvent, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.queries.explain import FRONT, GATE_OF, OUT_OF_ORDER
+from scheduling.queries.explain import GATE_OF
+from scheduling.queries.waiting_order import FRONT, OUT_OF_ORDER, WaitingOrder
 from tenants.models import Queue
 
 # The way of a job, in order (docs/operating/queues.md).
@@ -121,15 +122,15 @@ def first_of(queue: Queue, most: int) -> Sequence[Job]:
     return list(rows.order_by(*_ORDER)[:most])
 
 
-def first_by_model(standing: QuerySet[Job]) -> dict[str, UUID]:
-    """{GPU model that jobs name first: the first of them}, of jobs in their order."""
-    ids = list(standing.values_list("id", flat=True))
-    named = PodSet.objects.filter(job__in=standing.order_by().values("id"), index=0)
-    models = {job: names[0] for job, names in named.values_list("job_id", "gpu_models") if names}
+def first_by_model(standing: WaitingOrder, ids: Sequence[UUID]) -> dict[str, UUID]:
+    """{GPU model that jobs name first: the first of them}; `ids`: those who stand, in order."""
+    jobs = standing.jobs.order_by().values("id")
+    named = PodSet.objects.filter(job__in=jobs, index=0).values_list("job_id", "gpu_models")
+    models = {job: names[0] for job, names in named if names}
     found: dict[str, UUID] = {}
     for job in ids:
-        if (model := models.get(job)) and model not in found:
-            found[model] = job
+        if model := models.get(job):
+            found.setdefault(model, job)
     return found
 
 
@@ -142,7 +143,7 @@ def _counted(queues: Collection[Queue]) -> dict[Key, QueueNow]:
     return found
 
 
-# As `explain.standing_in` orders the jobs of one tenant.
+# As `standing_in` orders the jobs of one tenant.
 _ASIDE = Case(
     When(Q(held=True) | Q(reason__in=[r.value for r in OUT_OF_ORDER]), then=Value(True)),
     default=Value(False),

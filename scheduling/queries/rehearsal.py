@@ -28,9 +28,10 @@ from scheduling.engine.types import JobRequest, PreemptionKind
 from scheduling.engine.verdict import Verdict, counted
 from scheduling.models import Cluster, Job
 from scheduling.queries import quota_use
-from scheduling.queries.explain import JobAhead, Reserved, Start, explain_job, policy_in_use
+from scheduling.queries.explain import Reserved, Start, explain_job, policy_in_use
 from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
+from scheduling.queries.waiting_order import JobAhead
 from scheduling.session.memory import load
 from tenants.models import GpuType, User
 

@@ -1,13 +1,16 @@
 """The order that `explain` reads from rows is the one in which the scheduler takes jobs."""
 
 import random
-from dataclasses import astuple
-from datetime import timedelta
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from django.utils import timezone
 
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import Usage
 from scheduling.engine.queue.job import order_key
@@ -15,16 +18,20 @@ from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import JobRequest, Tenant
+from scheduling.engine.types import JobRequest, Policy, Queue, QueueingPolicy, Quota, Tenant
 from scheduling.engine.verdict import KEPT_NODES
-from scheduling.models import Job, PodSet, SchedulerLease
-from scheduling.queries.explain import ahead_of, before_in_queue, position_of
+from scheduling.models import Job, PodSet, SchedulerLease, StandingOrder
+from scheduling.queries.waiting_order import SHOWN_AHEAD, place_of, standing_in
+from scheduling.services.common.lease import Lease
+from scheduling.services.scheduler.standing import EVERY_S, Told
 from scheduling.session.memory import load
 from tests.cases import seeds
+from tests.engine.scenario import node
 
 CAPACITY = {"H100": 32, "A100": 8}
 WEIGHTS = {"ml": 2.0, "vision": 1.0, "vision-lab": 3.0, "law": 1.0}
 JOBS = 30
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def submitted(org, rng):
@@ -105,9 +112,137 @@ def test_rows_are_ordered_as_the_scheduler_orders(org, fair, seed):
         SchedulerLease.objects.create(cluster=org.cluster, **lease)
     order = as_the_scheduler(jobs, found)
     assert len(order) == JOBS
+    assert [str(pk) for pk in standing_in(org.cluster.pk, "").ids()] == order
     for job in Job.objects.all():
-        before = [str(pk) for pk in before_in_queue(job).values_list("pk", flat=True)]
-        assert before == order[: order.index(str(job.pk))]
-        assert position_of(job) == 1 + len(before)
-        named = [astuple(each)[0] for each in ahead_of(org.users["ops"], job)]
-        assert named == before[: len(named)]
+        place, at = place_of(org.users["ops"], job), order.index(str(job.pk))
+        assert place.position == 1 + at
+        assert [ahead.job for ahead in place.ahead] == order[:at][:SHOWN_AHEAD]
+
+
+# --- where queues have a say ----------------------------------------------------------------------
+QUEUES = ("default", "x", "y")
+
+
+def in_queues(org, rng, number):
+    """The row of a waiting job in a queue, like no other."""
+    job = Job.objects.create(
+        id=UUID(int=rng.getrandbits(128), version=4),
+        name=f"job-{number:02}",
+        cluster=org.cluster,
+        tenant=org.tenants[rng.choice(("ml", "vision"))],
+        queue=rng.choice(QUEUES),
+        user=rng.choice((None, org.users["eve"], org.users["joe"])),
+        state="PENDING",
+        priority=rng.choice((0, 0, 0, 5)),
+        submitted_at=BEGIN + timedelta(seconds=number),
+        gpu_milli=1000 * (gpus := rng.choice((1, 2, 8))),
+        held=rng.random() < 0.1,
+    )
+    PodSet.objects.create(
+        job=job, index=0, name="w", count=1, gpus=gpus, gpu_models=["H100"], cpu_milli=1 + number
+    )
+    return job
+
+
+def scheduler(rng):
+    """A state with random queues, of which some are held, and its policy."""
+    queues = [
+        Queue(
+            tenant,
+            name,
+            weight=rng.choice((0.5, 1.0, 3.0)),
+            rank=rng.choice((0, 0, 1)),
+            fifo=(fifo := rng.random() < 0.2),
+            fair_users=not fifo and rng.random() < 0.5,
+            held=rng.random() < 0.2,
+        )
+        for tenant in ("ml", "vision")
+        for name in QUEUES
+    ]
+    fair = rng.random() < 0.5
+    policy = Policy(
+        QueueingPolicy.BEST_EFFORT_FIFO, fair_share=fair, fair_users=fair and rng.random() < 0.5
+    )
+    tenants = (Tenant("ml"), Tenant("vision", "ml"))
+    quotas = tuple(Quota(name, "H100", 10**6) for name in ("ml", "vision"))
+    nodes = [node(f"n{number}", 8) for number in range(4)]
+    facts = [d.TenantsChanged(tenants, quotas), *map(d.NodeChanged, nodes)]
+    facts += [d.PolicyChanged(policy), d.QueuesChanged(tuple(queues))]
+    run_cycle(state := SchedulerState(), facts, 0.0)
+    return state
+
+
+def walked(state):
+    """The jobs as a walk of now comes to them, of which each is a class of its own."""
+    state.dirty, found = True, []
+    walk = state.next_walk()
+    while (eq_class := walk.pop()) is not None:
+        found.append(UUID(eq_class.head))
+    return found
+
+
+def asked(org, state, jobs, now):
+    """A cycle with these rows; what it started and whom it keeps back is written."""
+    live = [load.live_job(job, job.tenant.name, list(job.pod_sets.all())) for job in jobs]
+    said = [d.JobSubmitted(each.request, 0.0, each.held) for each in live]
+    run_cycle(state, said, now)
+    for job in Job.objects.filter(cluster=org.cluster):
+        record = state.jobs[str(job.pk)]
+        if record.started_at is not None:
+            Job.objects.filter(pk=job.pk).update(state="RUNNING")
+        elif record.eq_class is None:
+            Job.objects.filter(pk=job.pk).update(reason=record.verdict.reason)
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_the_page_shows_the_order_of_the_queues_as_the_scheduler_has_it(org, client, seed):
+    rng = random.Random(seed)
+    lease_row = SchedulerLease.objects.create(cluster=org.cluster, token=1)
+    lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), Told()
+    for number in range(12):  # what starts, and so makes shares
+        asked(org, state, [in_queues(org, rng, number)], float(number))
+    asked(org, state, [in_queues(org, rng, number) for number in range(12, 45)], 50.0)
+    told.tell(lease, state, 1)
+    order = walked(state)
+    assert order
+    assert standing_in(org.cluster.pk, "").ids() == order
+    client.force_login(org.users["ops"])
+    page = client.get(f"/clusters/{org.cluster.name}/queue/")
+    assert [place.job.pk for place in page.context["places"]] == order
+    for at, job in [*enumerate(order)][::7]:
+        place = place_of(org.users["ops"], Job.objects.get(pk=job))
+        assert place.position == 1 + at
+        assert [ahead.job for ahead in place.ahead] == [*map(str, order[:at][:SHOWN_AHEAD])]
+    # Where queues have no say any more, the jobs stand by their own places.
+    run_cycle(state, [d.QueuesChanged(())], 60.0)
+    told.again_at = 0.0
+    told.tell(lease, state, 2)
+    assert not StandingOrder.objects.filter(lease=lease_row).exists()
+
+
+def test_the_order_is_written_when_it_changes_and_not_in_every_pass(org):
+    rng = random.Random(1)
+    SchedulerLease.objects.create(cluster=org.cluster, token=1)
+    lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), Told()
+    asked(org, state, [in_queues(org, rng, number) for number in range(30)], 0.0)
+    told.tell(lease, state, 1)
+    assert told.again_at >= time.monotonic() + EVERY_S - 1
+    before = StandingOrder.objects.get().jobs
+    asked(org, state, [in_queues(org, rng, number) for number in range(30, 40)], 1.0)
+    told.tell(lease, state, 2)
+    assert StandingOrder.objects.get().jobs == before
+    told.again_at = 0.0
+    told.tell(lease, state, 2)
+    assert len(StandingOrder.objects.get().jobs) > len(before)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_who_is_not_in_what_was_told_stands_behind_or_at_the_end(org, whole):
+    jobs = [in_queues(org, random.Random(number), number) for number in range(4)]
+    Job.objects.update(held=False, priority=0)
+    ids = [job.pk for job in jobs]
+    standing = replace(standing_in(org.cluster.pk, ""), told=(ids[2], ids[0]), whole=whole)
+    expected = [ids[2], ids[3], ids[0], ids[1]] if whole else [ids[2], ids[0], ids[1], ids[3]]
+    assert standing.ids() == expected
+    Job.objects.filter(pk=ids[0]).update(state="RUNNING")
+    assert ids[0] not in standing.ids()

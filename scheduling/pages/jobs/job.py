@@ -18,15 +18,14 @@ from scheduling.queries import selectors
 from scheduling.queries.evidence import names_in
 from scheduling.queries.evidence import shown as shown_evidence
 from scheduling.queries.explain import (
-    ahead_of,
     growth_of,
     pods_here,
-    position_of,
     standstill_of,
     start_of,
 )
 from scheduling.queries.job_story import story_of
 from scheduling.queries.rehearsal import review_job, reviewed_before
+from scheduling.queries.waiting_order import place_of
 from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
@@ -110,7 +109,7 @@ def job_page(
         request.user,
         [found.message, *map(str, evidence.values()), *(h.event.message for h in story.happenings)],
     )
-    place, ahead = position_of(found), ahead_of(actor_of(request), found)
+    place = place_of(actor_of(request), found)
     said, start = reviewed_before(actor_of(request), found), None
     if found.state in WAITING:
         start = said.start if said and said.start and said.start.at else start_of(found)
@@ -137,9 +136,9 @@ def job_page(
         "names": names,
         "remedies": remedies,
         "story": story,
-        "place": place,
-        "ahead": ahead,
-        "more_ahead": place - 1 - len(ahead) if place else 0,
+        "place": place.position,
+        "ahead": place.ahead,
+        "more_ahead": place.position - 1 - len(place.ahead) if place.position else 0,
         "said": said,
         "start": start,
         "growth": growth_of(found),

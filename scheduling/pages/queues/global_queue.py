@@ -1,21 +1,22 @@
 """The page of the global queue of a cluster: who waits their turn, in its order, and what keeps the
 first of each GPU model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from scheduling.models import Cluster, Job, SchedulerLease
-from scheduling.queries.explain import standing_in
 from scheduling.queries.names import gpu_type_names
 from scheduling.queries.queue_stages import first_by_model
 from scheduling.queries.selectors import accepting, cluster_by_name
 from scheduling.queries.standstill import standstill
+from scheduling.queries.waiting_order import standing_in
 from tenants.errors import NotFound
 from tenants.models import GpuType
 from tenants.names import Names
@@ -55,17 +56,22 @@ def global_queue(request: HttpRequest, name: str) -> HttpResponse:
     unknown = unknown_names(request, FILTERS, "page")
     unknown |= unknown_filters(filters, scopes)
     scope = filters["scope"] or (scopes[0] if scopes else "")
-    standing = standing_in(cluster.pk, scope).jobs
-    rows = standing.none() if unknown else standing
+    standing = standing_in(cluster.pk, scope)
+    ids = standing.ids()
+    shown = [] if unknown else ids
     if filters["gpu"] and not unknown:
-        rows = accepting(rows, filters["gpu"])
-    page = Paginator(_with_all(rows), JOBS_PER_PAGE).get_page(request.GET.get("page"))
+        accepted = set(
+            accepting(standing.jobs.order_by(), filters["gpu"]).values_list("id", flat=True)
+        )
+        shown = [job for job in ids if job in accepted]
+    page = Paginator(shown, JOBS_PER_PAGE).get_page(request.GET.get("page"))
+    first = first_by_model(standing, ids)
     context = {
         "nav": "queues",
         "cluster": cluster,
         "standstill": standstill(cluster),
         "page": page,
-        "places": places(access_of(actor_of(request)), page, standing),
+        "places": places(access_of(actor_of(request)), page, first),
         "filters": filters,
         "scope": scope,
         "scopes": scopes,
@@ -90,19 +96,18 @@ def unknown_filters(filters: dict[str, str], scopes: list[str]) -> dict[str, Unk
     }
 
 
-def places(access: Access, page: Any, standing: QuerySet[Job]) -> list[Place]:
-    """The jobs of a page with their places among those that the filters leave."""
-    first = first_by_model(standing)
+def places(access: Access, page: Any, first: Mapping[str, UUID]) -> list[Place]:
+    """The jobs of a page with their places among those that the filters leave; `first`: the first
+    job by GPU model."""
+    rows = Job.objects.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
+    jobs = rows.in_bulk(list(page.object_list))
     return [
         Place(
             page.start_index() + at,
-            job,
-            access.may_view(job.tenant_id),
-            tuple(sorted(model for model, pk in first.items() if pk == job.pk)),
+            jobs[pk],
+            access.may_view(jobs[pk].tenant_id),
+            tuple(sorted(model for model, job in first.items() if job == pk)),
         )
-        for at, job in enumerate(page.object_list)
+        for at, pk in enumerate(page.object_list)
+        if pk in jobs
     ]
-
-
-def _with_all(rows: QuerySet[Job]) -> QuerySet[Job]:
-    return rows.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -34,6 +34,7 @@ from scheduling.services.scheduler.alarm import Alarm, Key
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
+from scheduling.services.scheduler.standing import Told
 from scheduling.services.scheduler.territory import settle, take_nodes
 from scheduling.session import Pass, Reopen, Session
 from scheduling.session.memory import load
@@ -372,14 +373,16 @@ class Scheduler:
         if told != written.told:
             projection.write_leader(led.lease, shares, pace, own_clock=self.own_clock)
             written.told = told
+        written.order.tell(led.lease, session.state, pace.passes)
 
 
 @dataclass(slots=True)
 class Written:
-    """What was written for pages: when, and shares, passes and whose clock it goes by."""
+    """What was written for pages: when; shares, passes and whose clock it goes by; the order."""
 
     at: float = 0.0
     told: tuple[Shares, int, bool] | None = None
+    order: Told = field(default_factory=Told)
 
 
 @dataclass(slots=True)
