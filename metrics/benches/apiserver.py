@@ -213,6 +213,11 @@ class ApiServer:
         self._programs = {**self._programs, CONTROLLERS: controllers(build=False)}
         self._spawn(CONTROLLERS, [f"--kubeconfig={self.kubeconfig('admin')}", *flags])
 
+    def stop_controllers(self) -> None:
+        """End the Job controller, if one was started."""
+        if CONTROLLERS in self._running:
+            _end(self._running.pop(CONTROLLERS), signal.SIGKILL)
+
     def stop(self) -> None:
         for name in reversed(list(self._running)):
             _end(self._running.pop(name), signal.SIGTERM)

@@ -180,6 +180,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     has terminated. `gated`: it still has scheduling gates.
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
     `disrupted`: why somebody ends it, as its condition DisruptionTarget says; "" = nobody does.
+    `tracked`: a Job of Kubernetes has yet to count how it ends, of an owned pod.
     `keeps_away`: its required anti-affinity, of a pod on a node.
     `plain`: of an owned pod that waits for a place and that Kant did not make.
     """
@@ -208,6 +209,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     resource_version: str
     plain: PlainPod | None = None
     disrupted: str = ""
+    tracked: bool = False
     keeps_away: tuple[KeepsAway, ...] = ()
 
     @property
@@ -305,7 +307,8 @@ PREEMPTION = "PreemptionByScheduler", "Kant preempted the pod to make room for a
 class DeletePod(Struct, frozen=True, gc=False):
     """Delete that incarnation of the pod; `grace` seconds, None = the pod's own. `disrupted`, a
     reason and a sentence: its condition DisruptionTarget says so first, as the eviction API does by
-    itself: what owns the pod can then tell that it did not fail."""
+    itself: what owns the pod can then tell that it did not fail. `tracked`, of a pod that is: its
+    Job does not count it as a failure then."""
 
     key: Hashable
     namespace: str
@@ -313,16 +316,19 @@ class DeletePod(Struct, frozen=True, gc=False):
     uid: str
     grace: int | None = None
     disrupted: tuple[str, str] | None = None
+    tracked: bool = False
 
 
 class EvictPod(Struct, frozen=True, gc=False):
-    """Evict through the eviction API: a PodDisruptionBudget may forbid it (BLOCKED)."""
+    """Evict through the eviction API: a PodDisruptionBudget may forbid it (BLOCKED). `tracked` as
+    of DeletePod."""
 
     key: Hashable
     namespace: str
     name: str
     uid: str
     grace: int | None = None
+    tracked: bool = False
 
 
 class PatchCondition(Struct, frozen=True, gc=False):

@@ -1,6 +1,7 @@
 """Deleting and evicting pods, against both servers."""
 
 import msgspec
+import pytest
 
 from scheduling.kube.seam import (
     PREEMPTION,
@@ -9,6 +10,7 @@ from scheduling.kube.seam import (
     PodSeen,
     Result,
 )
+from scheduling.kube.translate.pods import JOB_TRACKING
 from tests.kube.api import MERGE, STRATEGIC, eventually
 
 
@@ -74,6 +76,51 @@ def test_a_preempted_pod_that_is_gone_or_another_is_left_alone(place, door):
     assert {wrong.result, late.result} == {Result.NEW_INCARNATION, Result.GONE}
     conditions = place.get("worker")["status"].get("conditions", [])
     assert all(each["type"] != "DisruptionTarget" for each in conditions)
+
+
+# --- what a Job counts -------------------------------------------------------------------------
+def make_tracked(place, name="worker"):
+    """A pod of a Job that runs: a finalizer keeps it until the Job has counted its end."""
+    place.make_pod(name, terminationGracePeriodSeconds=60)
+    place.bind(name, place.node)
+    run_pod(place, name)
+    metadata = {"finalizers": ["kept.example/by-others", JOB_TRACKING]}
+    return place.api.ok("PATCH", f"{place.pods}/{name}", {"metadata": metadata}, MERGE)
+
+
+def finalizers(place, name="worker"):
+    return place.get(name)["metadata"].get("finalizers", [])
+
+
+def test_who_counts_the_end_of_a_pod_is_seen(place, door):
+    make_tracked(place)
+    place.make_pod("other")
+    assert door.until_seen(PodSeen, "worker", tracked=True)
+    assert not door.until_seen(PodSeen, "other").pod.tracked
+
+
+@pytest.mark.parametrize("how", [DeletePod, EvictPod])
+def test_a_pod_that_did_not_fail_goes_uncounted_by_its_job(place, door, how):
+    uid = make_tracked(place)["metadata"]["uid"]
+    [outcome] = door.carry_out(how("go", place.namespace, "worker", uid, tracked=True))
+    assert outcome.result is Result.DONE
+    assert "deletionTimestamp" in place.get("worker")["metadata"]
+    assert finalizers(place) == ["kept.example/by-others"]
+
+
+def test_another_pod_of_that_name_stays_counted(place, door):
+    make_tracked(place)
+    [outcome] = door.carry_out(DeletePod("go", place.namespace, "worker", "another", tracked=True))
+    assert outcome.result is Result.NEW_INCARNATION
+    assert JOB_TRACKING in finalizers(place)
+
+
+def test_a_pod_that_a_budget_keeps_stays_counted(place, door):
+    uid = make_tracked(place)["metadata"]["uid"]
+    make_budget(place)
+    [outcome] = door.carry_out(EvictPod("go", place.namespace, "worker", uid, tracked=True))
+    assert outcome.result is Result.BLOCKED
+    assert JOB_TRACKING in finalizers(place)
 
 
 # --- evict --------------------------------------------------------------------------------------

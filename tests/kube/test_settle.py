@@ -26,6 +26,8 @@ from scheduling.kube.seam import (
 BIND = Bind("key", "ns", "p", "uid-1", "n1", {"kant.io/devices": "[0]"})
 DELETE = DeletePod("key", "ns", "p", "uid-1", 0)
 EVICT = EvictPod("key", "ns", "p", "uid-1", 0)
+TRACKED = DeletePod("key", "ns", "p", "uid-1", 0, tracked=True)
+EVICT_TRACKED = EvictPod("key", "ns", "p", "uid-1", 0, tracked=True)
 CONDITION = PatchCondition("key", "ns", "p", "uid-1", "Unschedulable", "full")
 MANIFEST = {"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"schedulerName": "kant"}}
 CREATE = CreateAndBind("key", "ns", "p", MANIFEST, "n1", {"kant.io/devices": "[0]"})
@@ -160,7 +162,7 @@ def test_the_uid_is_told_also_when_only_the_creation_worked(pauses):
     assert (outcome.result, outcome.uid, outcome.code) == (Result.REFUSED, "uid-1", 422)
 
 
-DEL, EVICTION = "DELETE p", "POST eviction"
+DEL, EVICTION, PATCH = "DELETE p", "POST eviction", "PATCH p"
 BUDGET = {"code": 429, "message": "budget", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
 TWO = {"code": 500, "message": "This pod has more than one PodDisruptionBudget"}
 
@@ -180,6 +182,21 @@ TWO = {"code": 500, "message": "This pod has more than one PodDisruptionBudget"}
         (EVICT, [reply(500, TWO)], Result.BLOCKED, [EVICTION]),
         (EVICT, [reply(429), pod(), reply(201)], Result.DONE, [EVICTION, GET, EVICTION]),
         (EVICT, [reply(500), pod(deleting="now")], Result.DONE, [EVICTION, GET]),
+        (TRACKED, [reply(200), reply(200)], Result.DONE, [PATCH, DEL]),
+        (TRACKED, [reply(403), reply(200)], Result.DONE, [PATCH, DEL]),
+        (
+            EVICT_TRACKED,
+            [reply(201), reply(200), reply(201)],
+            Result.DONE,
+            [EVICTION, PATCH, EVICTION],
+        ),
+        (EVICT_TRACKED, [reply(429, BUDGET)], Result.BLOCKED, [EVICTION]),
+        (  # a budget came to forbid it after it was asked: the pod stays, and is counted
+            EVICT_TRACKED,
+            [reply(201), reply(200), reply(429, BUDGET), reply(200)],
+            Result.BLOCKED,
+            [EVICTION, PATCH, EVICTION, PATCH],
+        ),
         (CONDITION, [reply(200)], Result.DONE, ["PATCH status"]),
         (CONDITION, [GONE], Result.GONE, ["PATCH status"]),
         (CONDITION, [CONFLICT, pod("uid-2")], Result.NEW_INCARNATION, ["PATCH status", GET]),

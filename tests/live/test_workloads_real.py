@@ -4,6 +4,10 @@ The objects of operators are made here as their controllers make them, by Custom
 that say no more than their names; the Job controller is Kubernetes' own.
 """
 
+import contextlib
+import itertools
+from urllib.error import HTTPError
+
 import pytest
 
 from metrics.benches import stage
@@ -22,8 +26,6 @@ from tests.live.test_real_apiserver import grant_rights
 
 pytestmark = [pytest.mark.live, pytest.mark.apiserver]
 NODES = 4
-NS = "default"
-PODS = f"/api/v1/namespaces/{NS}/pods"
 GATES = "--feature-gates=GenericWorkload=true"
 # Kubernetes 1.36 serves its own PodGroups on request only.
 FLAGS = (GATES, "--runtime-config=scheduling.k8s.io/v1alpha2=true")
@@ -37,11 +39,21 @@ VERSIONS = {
 }
 
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+TRACKING = "batch.kubernetes.io/job-tracking"
+_numbers = itertools.count(1)
+
+
 class Real:
-    """A real API server, a tenant with quota for all of it, and a scheduler driven by hand."""
+    """A real API server, a namespace of its own, a tenant with quota for all of it, and a scheduler
+    driven by hand."""
 
     def __init__(self, server):
         self.server = server
+        self.ns = f"test-{next(_numbers)}"
+        self.pods_path = f"/api/v1/namespaces/{self.ns}/pods"
+        meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.ns}}
+        self.call("POST", "/api/v1/namespaces", meta)
         self.cluster = Cluster.objects.create(
             name="real", access=server.access("kant"), namespace_tenants={"*": ["*"]}
         )
@@ -54,6 +66,17 @@ class Real:
 
     def drive(self, until, within=90.0):
         drive(self.scheduler, self.cluster, until, within, self.describe)
+
+    def close(self):
+        """Leave no pod, nor who would make one, to the next test."""
+        self.scheduler.stop()
+        self.server.stop_controllers()
+        self.call("DELETE", f"/apis/batch/v1/namespaces/{self.ns}/jobs")
+        for name, pod in self.pods().items():
+            if pod["metadata"].get("finalizers"):
+                del pod["metadata"]["finalizers"]
+                self.call("PUT", f"{self.pods_path}/{name}", pod)
+        self.call("DELETE", self.pods_path, {"gracePeriodSeconds": 0})
 
     def describe(self):
         return [*Job.objects.values_list("pod_gang", "state", "reason", "message"), self.said()]
@@ -84,15 +107,29 @@ class Real:
                 "versions": [{**of_version, "schema": {"openAPIV3Schema": schema}}],
             },
         }
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        self.call("POST", path, definition)
+        if self.condition_of(kind) is None:
+            self.call("POST", DEFINITIONS, definition)
+        self.drive(lambda: self.condition_of(kind) == "True")
 
-        def served():
-            conditions = self.call("GET", f"{path}/{plural}.{group}").get("status", {})
-            found = {c["type"]: c["status"] for c in conditions.get("conditions", ())}
-            return found.get("Established") == "True"
+    def undefine(self, kind):
+        if self.condition_of(kind) is not None:
+            self.call("DELETE", self.definition(kind))
+            self.drive(lambda: self.condition_of(kind) is None)
 
-        self.drive(served)
+    def definition(self, kind):
+        group, _ = VERSIONS[kind].split("/")
+        return f"{DEFINITIONS}/{RULES[group, kind].plural}.{group}"
+
+    def condition_of(self, kind):
+        """Whether the kind is served, as its definition says it; None without one."""
+        try:
+            status = self.call("GET", self.definition(kind)).get("status", {})
+        except HTTPError as error:
+            if error.code != 404:
+                raise
+            return None
+        found = {c["type"]: c["status"] for c in status.get("conditions", ())}
+        return found.get("Established", "")
 
     def own(self, kind, name, spec, version="", owner=None):
         """An object that owns pods or groups them."""
@@ -100,7 +137,7 @@ class Real:
         plural = RULES[version.split("/")[0], kind].plural
         meta = {"name": name, "ownerReferences": [reference_to(owner)] if owner else []}
         body = {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
-        return self.call("POST", f"/apis/{version}/namespaces/{NS}/{plural}", body)
+        return self.call("POST", f"/apis/{version}/namespaces/{self.ns}/{plural}", body)
 
     def job(self, name, spec, owner=None, labels=None):
         """A batch Job, without a controller unless one was started."""
@@ -126,11 +163,11 @@ class Real:
         }
         spec = {"schedulerName": "kant", "containers": [container], **spec}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-        return self.call("POST", PODS, body)
+        return self.call("POST", self.pods_path, body)
 
     # --- what is to be seen -----------------------------------------------------------------------
     def pods(self):
-        return {pod["metadata"]["name"]: pod for pod in self.call("GET", PODS)["items"]}
+        return {pod["metadata"]["name"]: pod for pod in self.call("GET", self.pods_path)["items"]}
 
     def nodes_of(self):
         return {name: pod["spec"].get("nodeName") for name, pod in self.pods().items()}
@@ -149,27 +186,28 @@ class Real:
         for name, pod in self.pods().items():
             if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
                 pod["status"]["phase"] = "Running"
-                self.call("PUT", f"{PODS}/{name}/status", pod)
+                self.call("PUT", f"{self.pods_path}/{name}/status", pod)
 
 
 def gangs():
     return {job.pod_gang: S(job.state) for job in Job.objects.exclude(pod_gang="")}
 
 
-@pytest.fixture
-def server(tmp_path):
-    with requirements.apiserver(tmp_path / "apiserver", flags=FLAGS) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apiserver")
+    with requirements.apiserver(folder, flags=FLAGS) as server:
         stage.create_nodes(server.request, NODES)
+        grant_rights(server)
         yield server
 
 
 @pytest.fixture
 def real(db, server, monkeypatch):
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
-    grant_rights(server)
     real = Real(server)
     yield real
-    real.scheduler.stop()
+    real.close()
 
 
 def comes_together(real, gang, pods, misses):
@@ -287,7 +325,7 @@ def test_a_native_pod_group(real):
         "metadata": {"name": "w"},
         "spec": {"podGroupTemplates": [{"name": "t", "schedulingPolicy": policy}]},
     }
-    real.call("POST", f"/apis/{version}/namespaces/{NS}/workloads", workload)
+    real.call("POST", f"/apis/{version}/namespaces/{real.ns}/workloads", workload)
     spec = {"podGroupTemplateRef": template, "schedulingPolicy": policy}
     real.own("PodGroup", "g", spec, version)
     group = {"schedulingGroup": {"podGroupName": "g"}}
@@ -295,31 +333,38 @@ def test_a_native_pod_group(real):
     comes_together(real, "PodGroup/g", pods, "1 of 2 pods of gang PodGroup/g has come.")
 
 
-# --- owners that cannot be read, or go ------------------------------------------------------------
-def test_a_right_that_is_missing_is_named_and_the_pods_wait_for_it(real):
+@contextlib.contextmanager
+def without_right(real, group):
+    """Kant's role has nothing of that API group."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
     role = real.call("GET", path)
-    all_rules = role["rules"]
-    role["rules"] = [rule for rule in all_rules if rule["apiGroups"] != ["batch"]]
-    real.call("PUT", path, role)
-    job = real.job("tune", INDEXED)
-    for n in range(3):
-        real.pod(f"tune-{n}", job)
-    real.drive(lambda: real.said().keys() == {"tune-0", "tune-1", "tune-2"})
-    real.drive(lambda: {reason for reason, _ in real.said().values()} == {"OwnerUnreadable"})
-    text = real.said()["tune-0"][1]
-    assert text.startswith("Job default/tune decides which pods belong together.")
-    assert "does not allow Kant to list and watch jobs.batch" in text
-    alone = real.pod("alone", gpus=1)["metadata"]["name"]
-    real.drive(lambda: real.nodes_of()[alone])  # nobody else waits for it
-    role = real.call("GET", path)
-    role["rules"] = all_rules
-    real.call("PUT", path, role)
+    some = [rule for rule in role["rules"] if group not in rule["apiGroups"]]
+    real.call("PUT", path, {**role, "metadata": {"name": "kant"}, "rules": some})
+    try:
+        yield
+    finally:
+        real.call("PUT", path, {**role, "metadata": {"name": "kant"}})
+
+
+# --- owners that cannot be read, or go ------------------------------------------------------------
+def test_a_right_that_is_missing_is_named_and_the_pods_wait_for_it(real):
+    with without_right(real, "batch"):
+        job = real.job("tune", INDEXED)
+        for n in range(3):
+            real.pod(f"tune-{n}", job)
+        real.drive(lambda: real.said().keys() == {"tune-0", "tune-1", "tune-2"})
+        real.drive(lambda: {reason for reason, _ in real.said().values()} == {"OwnerUnreadable"})
+        text = real.said()["tune-0"][1]
+        assert text.startswith(f"Job {real.ns}/tune decides which pods belong together.")
+        assert "does not allow Kant to list and watch jobs.batch" in text
+        alone = real.pod("alone", gpus=1)["metadata"]["name"]
+        real.drive(lambda: real.nodes_of()[alone])  # nobody else waits for it
     real.drive(lambda: all(real.nodes_of().values()))
     assert list(gangs()) == ["Job/tune"]
 
 
 def test_a_kind_that_is_not_there_is_named(real):
+    real.undefine("PodGroup")
     labels = {"scheduling.x-k8s.io/pod-group": "g"}
     real.pod("a", labels=labels)
     real.drive(lambda: real.said().get("a", ("",))[0] == "OwnerUnreadable")
@@ -337,7 +382,7 @@ def test_a_pod_group_that_is_deleted_under_its_pods(real, monkeypatch):
     for name in "ab":
         real.pod(name, labels=labels)
     real.drive(lambda: {r for r, _ in real.said().values()} == {"GangIncomplete"})
-    real.call("DELETE", f"/apis/{VERSIONS['PodGroup']}/namespaces/{NS}/podgroups/g")
+    real.call("DELETE", f"/apis/{VERSIONS['PodGroup']}/namespaces/{real.ns}/podgroups/g")
     real.drive(lambda: {r for r, _ in real.said().values()} == {"OwnerGone"})
     real.pod("c", labels=labels)
     real.drive(lambda: real.said().get("c", ("",))[0] == "OwnerGone")
@@ -371,32 +416,63 @@ def test_the_job_controller_makes_a_pod_group_of_kubernetes(real):
     assert named == {group}
 
 
-def test_a_preempted_gang_is_marked_before_it_goes(real):
+def ends(real, *names):
+    """What kubelets would say of pods that were told to stop."""
+    for name, pod in real.pods().items():
+        if name in names and pod["status"]["phase"] == "Running":
+            pod["status"]["phase"] = "Failed"
+            real.call("PUT", f"{real.pods_path}/{name}/status", pod)
+
+
+def marks(pods):
+    found = [c for pod in pods for c in pod["status"]["conditions"] if c["status"] == "True"]
+    return {c["reason"] for c in found if c["type"] == "DisruptionTarget"}
+
+
+@pytest.mark.parametrize("limit", [0, 6])
+def test_a_preempted_gang_costs_its_job_no_retry(real, limit):
+    """Eight pods go at once, more than the default limit, without a podFailurePolicy."""
     controllers(real)
     real.policy.document = {"preemption": ["priority"], "min_runtime_s": 0}
     real.policy.version += 1
     real.policy.save()
-    wide = {**INDEXED, "parallelism": 8, "completions": 8}
+    wide = {**INDEXED, "parallelism": 8, "completions": 8, "backoffLimit": limit}
     real.job("low", wide)
     real.drive(lambda: gangs() == {"Job/low": S.ADMITTED})
     real.drive(lambda: real.run() or gangs() == {"Job/low": S.RUNNING})
     low = [name for name in real.pods() if name.startswith("low-")]
     real.pod("high", gpus=8, notes={"kant.io/priority": "10"})
-    real.drive(lambda: gangs() == {"Job/low": S.FAILED})
 
-    def marked():
-        found = real.pods()
-        going = [
-            found[n] for n in low if n in found and "deletionTimestamp" in found[n]["metadata"]
-        ]
-        return len(going) == 8 and [
-            {
-                c["type"]: c.get("reason")
-                for c in pod["status"]["conditions"]
-                if c["status"] == "True"
-            }
-            for pod in going
+    def going():
+        return [
+            p for n, p in real.pods().items() if n in low and p["metadata"].get("deletionTimestamp")
         ]
 
-    real.drive(marked)
-    assert {marks["DisruptionTarget"] for marks in marked()} == {"PreemptionByScheduler"}
+    real.drive(lambda: len(going()) == 8)
+    assert marks(going()) == {"PreemptionByScheduler"}
+    assert not any(TRACKING in pod["metadata"].get("finalizers", ()) for pod in going())
+    ends(real, *low)
+    path = f"/apis/batch/v1/namespaces/{real.ns}/jobs/low"
+
+    def made_again():
+        return len([n for n in real.pods() if n.startswith("low-") and n not in low]) == 8
+
+    real.drive(made_again)
+    status = real.call("GET", path)["status"]
+    assert status.get("failed", 0) == 0
+    assert not {c["type"] for c in status.get("conditions", ())} & {"Failed", "FailureTarget"}
+
+
+def test_a_gang_whose_pod_fails_costs_its_job_one_retry(real):
+    controllers(real)
+    real.job("fit", {**INDEXED, "parallelism": 8, "completions": 8})
+    real.drive(lambda: real.run() or gangs() == {"Job/fit": S.RUNNING})
+    first = [name for name in real.pods() if name.startswith("fit-")]
+    ends(real, first[0])
+    path = f"/apis/batch/v1/namespaces/{real.ns}/jobs/fit"
+    # Its others are not active any more once their deletion was counted, or was not.
+    real.drive(lambda: real.call("GET", path)["status"].get("active", 0) == 0)
+    ends(real, *first)
+    status = real.call("GET", path)["status"]
+    assert status["failed"] == 1
+    assert "Failed" not in {c["type"] for c in status.get("conditions", ())}

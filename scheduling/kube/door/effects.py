@@ -128,7 +128,7 @@ class Executor:
             case DeletePod():
                 return await self._delete(effect)
             case EvictPod():
-                return await self.settler.settled(pods.evict(effect))
+                return await self._evict(effect)
             case Annotate():
                 return await self.settler.settled(pods.annotate(effect))
             case CreateService():
@@ -167,7 +167,29 @@ class Executor:
             if marked.result in (Result.REFUSED, Result.FAILED):
                 # Its place is needed all the same.
                 logger.warning("pod %s is not marked as disrupted: %s", effect.name, marked.message)
+        if effect.tracked:
+            await self._untrack(effect)
         return await self.settler.settled(self._pods.delete(effect))
+
+    async def _evict(self, effect: EvictPod) -> CallOutcome:
+        if not effect.tracked:
+            return await self.settler.settled(self._pods.evict(effect))
+        # A pod that stays is not taken from its Job: that would never count its success.
+        asked = await self.settler.settled(self._pods.evict(effect, dry_run=True))
+        if asked.result is not Result.DONE:
+            return asked
+        await self._untrack(effect)
+        outcome = await self.settler.settled(self._pods.evict(effect))
+        if outcome.result not in (Result.DONE, Result.GONE):
+            await self.settler.settled(self._pods.track(effect))
+        return outcome
+
+    async def _untrack(self, effect: DeletePod | EvictPod) -> None:
+        outcome = await self.settler.settled(self._pods.untrack(effect))
+        if outcome.result in (Result.REFUSED, Result.FAILED):
+            # Its place is needed all the same.
+            message = "the Job of pod %s will count it as failed: %s"
+            logger.warning(message, effect.name, outcome.message)
 
     def _is_outdated(self, effect: PatchCondition) -> bool:
         """Whether it says why a pod waits that was bound, or is being bound, since it was

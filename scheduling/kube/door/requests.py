@@ -24,6 +24,7 @@ from scheduling.kube.seam import (
     Result,
 )
 from scheduling.kube.translate.objects import KubePod, encode
+from scheduling.kube.translate.pods import JOB_TRACKING
 
 
 class Request(Struct, frozen=True):
@@ -157,8 +158,8 @@ class PodRequests:
             self._look(effect.namespace, effect.name, _deletion_judge(effect)),
         )
 
-    def evict(self, effect: EvictPod) -> Request:
-        """Like delete, but BLOCKED while a PodDisruptionBudget forbids it."""
+    def evict(self, effect: EvictPod, *, dry_run: bool = False) -> Request:
+        """Like delete, but BLOCKED while a PodDisruptionBudget forbids it. `dry_run`: only ask."""
 
         def settle(reply: Reply) -> CallOutcome | None:
             if reply.code in (200, 201):
@@ -170,11 +171,14 @@ class PodRequests:
                 )
             return gone_or_refused(reply, effect.uid)
 
+        options = _delete_options(effect)
+        if dry_run:
+            options["dryRun"] = ["All"]
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": effect.name, "namespace": effect.namespace},
-            "deleteOptions": _delete_options(effect),
+            "deleteOptions": options,
         }
         return Request(
             "POST",
@@ -183,6 +187,16 @@ class PodRequests:
             settle,
             self._look(effect.namespace, effect.name, _deletion_judge(effect)),
         )
+
+    # --- what its Job counts --------------------------------------------------------------------
+    def untrack(self, effect: DeletePod | EvictPod) -> Request:
+        """DONE when no Job will count how the pod ends."""
+        finalizers = {"$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}
+        return self._patch(effect, "", {"metadata": finalizers})
+
+    def track(self, effect: EvictPod) -> Request:
+        """DONE when its Job counts again how the pod ends."""
+        return self._patch(effect, "", {"metadata": {"finalizers": [JOB_TRACKING]}})
 
     # --- annotations and conditions -------------------------------------------------------------
     def annotate(self, effect: Annotate) -> Request:
@@ -201,7 +215,10 @@ class PodRequests:
         return self._patch(effect, "/status", {"status": {"conditions": [condition]}})
 
     def _patch(
-        self, effect: Annotate | PatchCondition, subresource: str, patch: dict[str, Any]
+        self,
+        effect: Annotate | DeletePod | EvictPod | PatchCondition,
+        subresource: str,
+        patch: dict[str, Any],
     ) -> Request:
         """A patch of that incarnation. Repeating it does no harm, so looking only asks whether
         that incarnation still exists."""

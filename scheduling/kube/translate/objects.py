@@ -25,6 +25,7 @@ class Meta(Struct, gc=False, rename="camel"):
     creation_timestamp: str | None = None  # null in bookmarks
     deletion_timestamp: str = ""
     owner_references: list["OwnerReference"] = []
+    finalizers: list[str] = []
 
 
 class OwnerReference(Struct, gc=False, rename="camel"):

@@ -14,6 +14,8 @@ from scheduling.kube.translate.texts import storable, storable_reason
 logger = logging.getLogger(__name__)
 
 _NOTHING: dict[str, str] = {}
+# The Job controller counts the end of each pod that has this finalizer, and takes it off.
+JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 
 
 def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
@@ -51,6 +53,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             resource_version=meta.resource_version if owned else "",
             plain=plain_pod(raw, created or 0.0) if owned and is_plain(raw) else None,
             disrupted=_disrupted(raw) if owned else "",
+            tracked=owned and JOB_TRACKING in meta.finalizers,
             keeps_away=keeps_away(raw) if spec.node_name else (),
         )
 

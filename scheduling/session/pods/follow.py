@@ -256,7 +256,7 @@ class Lifecycle(Volumes):
                 self.vanished(job, pod, now)
             self.foreign.seen(facts, self.out)
             return
-        pod.uid = facts.uid
+        pod.uid, pod.tracked = facts.uid, facts.tracked
         saved_at = kant_pods.checkpointed_at(facts, now)
         told_by = kant_pods.told_by(facts)
         if told_by is not None:

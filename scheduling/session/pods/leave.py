@@ -160,11 +160,12 @@ class Leaving:
         preempted = _is_preempted(job, pod)
         of = (job.effect_key(pod), job.namespace, pod.name, pod.uid)
         if job.protected and preempted:
-            self._out.effects.append(EvictPod(*of))
+            self._out.effects.append(EvictPod(*of, tracked=pod.tracked))
         else:
             # Only what Kant did not make has an owner that asks why it went.
             disrupted = _disruption(job, preempted=preempted) if job.plain else None
-            self._out.effects.append(DeletePod(*of, disrupted=disrupted))
+            tracked = pod.tracked and disrupted is not None
+            self._out.effects.append(DeletePod(*of, disrupted=disrupted, tracked=tracked))
         if pod.cause is not None and pod.state not in OVER:
             self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
             pod.cause = None
