@@ -11,6 +11,7 @@ from typing import Any
 from django.core.asgi import get_asgi_application
 
 from kant.ending import ending
+from kant.postgresql import REQUEST_S, bounded
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
@@ -42,7 +43,8 @@ async def application(
         _is_bounded = True
         ending.on(signal.SIGTERM)
     if scope["type"] != "lifespan":
-        await _django(scope, receive, send)
+        with bounded(REQUEST_S):
+            await _django(scope, receive, send)
         return
     await receive()
     _end_streams_by_signal()

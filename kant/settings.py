@@ -10,6 +10,8 @@ from typing import Any
 import environ
 from csp.constants import NONCE, NONE, SELF
 
+from kant.postgresql import PatientConnection
+
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -129,6 +131,7 @@ else:
     DATABASES["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": 20,
+        "connection_class": PatientConnection,
         "timeout": DATABASE_TIMEOUT_S,
         # It doubles its pauses so long; then whoever asks next begins anew. A database that was
         # away for minutes is found again within seconds.

@@ -6,8 +6,9 @@ import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import psycopg
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg_pool import PoolTimeout, TooManyRequests
 from redis import Redis, RedisError
@@ -66,7 +67,7 @@ def trouble_of(error: BaseException | None) -> Trouble | None:
     if isinstance(cause, TooManyRequests):
         return POOL
     if isinstance(cause, PoolTimeout):
-        return POOL if _answers() else AWAY
+        return POOL if database_answers() else AWAY
     name = getattr(cause, "sqlite_errorname", None)
     if name is not None:
         return _first(_SQLITE, name)
@@ -87,9 +88,9 @@ _asking = threading.Lock()
 _asked: tuple[float, bool] = (-ASKED_S, False)
 
 
-def _answers() -> bool:
+def database_answers() -> bool:
     """Whether the database takes a connection that is not of the pool. Of many that ask at once,
-    one does."""
+    one does; it has an end also where the server is silent."""
     global _asked
     with _asking:
         at, answers = _asked
@@ -98,13 +99,12 @@ def _answers() -> bool:
         probe = connection.copy()
         probe.settings_dict["OPTIONS"].pop("pool", None)
         try:
-            probe.ensure_connection()
+            # No more than that: any statement would be waited for without an end.
+            probe.get_new_connection(probe.get_connection_params()).close()
             answers = True
-        except (DatabaseError, InterfaceError) as error:
+        except psycopg.Error as error:
             # It answers also where it takes no more of them.
             answers = "too many" in str(error) or "connection slots" in str(error)
-        finally:
-            probe.close()
         _asked = time.monotonic(), answers
         return answers
 

@@ -3,14 +3,16 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +25,7 @@ from tests.requirements import installed
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 WITHIN_S = 180.0  # of what surely comes: only a failure waits so long, however busy the machine is
+FROZEN_S = 15.0  # until a request is told that the database is away
 ROOT = Path(__file__).resolve().parents[2]
 SETUP = """
 import sys
@@ -105,6 +108,38 @@ def _serving(as_user, initdb, folder):
         yield f"postgres://kant@127.0.0.1:{port}/postgres"
 
 
+def send(pids, number):
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, number)
+
+
+@contextmanager
+def stopped(pids):
+    try:
+        send(pids, signal.SIGSTOP)
+        yield
+    finally:
+        send(pids, signal.SIGCONT)
+
+
+@contextmanager
+def frozen_postgres(url):
+    """The whole server: first who starts its processes."""
+    with psycopg.connect(url) as connection:
+        folder = connection.execute("SHOW data_directory").fetchone()[0]
+    main = int((Path(folder) / "postmaster.pid").read_text().split()[0])
+    # `runuser` stops itself with what it runs, and hears nothing then, also not to end.
+    parent = int(Path(f"/proc/{main}/stat").read_text().rpartition(")")[2].split()[1])
+    try:
+        with stopped([main]):
+            children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+            with stopped([int(child) for child in children]):
+                yield
+    finally:
+        send([parent], signal.SIGCONT)
+
+
 @contextmanager
 def redis(folder, port=None):
     port = port or free_port()
@@ -133,6 +168,25 @@ def call(url, token, body=None):
     )
     with urllib.request.urlopen(request, timeout=WITHIN_S) as reply:
         return json.loads(reply.read())
+
+
+def call_when_back(url, token, body):
+    """The database has just come back: until its connections are there again 503 is right."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            return call(url, token, body)
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def heard(log, words, seconds):
+    deadline = time.monotonic() + seconds
+    while words not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
 
 
 def run_until(url, token, states):
@@ -168,8 +222,10 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
         ).stdout.strip()
         celery = [sys.executable, "-m", "celery", "-A", "kant"]
         worker = [*celery, "worker", "-Q", "sched", "-P", "solo", "--without-mingle", "-n"]
+        said = stack.enter_context((tmp_path / "schedulers.log").open("w+"))
         schedulers = [
-            stack.enter_context(started([*worker, f"{name}@test"], **shape)) for name in "ab"
+            stack.enter_context(started([*worker, f"{name}@test"], stderr=said, **shape))
+            for name in "ab"
         ]
         beat = [*celery, "beat", "-s", str(tmp_path / "beat")]
         ticking = stack.enter_context(started(beat, **shape))
@@ -217,6 +273,19 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
         document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
         third = call(jobs, token, document)
         run_until(f"{jobs}/{third['id']}", token, {"SUCCEEDED"})
+
+        with frozen_postgres(database):
+            began = time.monotonic()
+            for url in (f"http://127.0.0.1:{port}/readyz", f"{jobs}?limit=1"):
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    call(url, token)
+                assert refused.value.code == 503
+            assert int(refused.value.headers["Retry-After"]) > 0
+            assert time.monotonic() - began < 2 * FROZEN_S
+            heard(tmp_path / "schedulers.log", "The database does not serve (", FROZEN_S)
+        fourth = call_when_back(jobs, token, document)
+        run_until(f"{jobs}/{fourth['id']}", token, {"SUCCEEDED"})
+        heard(tmp_path / "schedulers.log", "The database serves again", WITHIN_S)
 
         assert value(database, LEASE) is not None
         schedulers[1].terminate()
