@@ -1,6 +1,7 @@
 """All studies by name."""
 
 from metrics.experiments import (
+    eta,
     fairness,
     faults,
     fidelity,
@@ -27,5 +28,6 @@ STUDIES: dict[str, Study] = {
         faults.STUDY,
         fairness.STUDY,
         fidelity.STUDY,
+        eta.STUDY,
     )
 }

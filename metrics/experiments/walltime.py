@@ -102,7 +102,7 @@ def _told(found: Figures, gpus: int) -> Figures:
 
 
 def _declared(task: Task) -> list[Arrival]:
-    arrivals = _trace(task.more["path"])
+    arrivals = trace_of(task.more["path"])
     draws = Generator(PCG64(task.seed)).random(len(arrivals)).tolist()
     return [_declaring(a, draw) for a, draw in zip(arrivals, draws, strict=True)]
 
@@ -116,7 +116,7 @@ def _declaring(arrival: Arrival, draw: float) -> Arrival:
 
 
 @lru_cache(maxsize=1)
-def _trace(path: Path) -> tuple[Arrival, ...]:
+def trace_of(path: Path) -> tuple[Arrival, ...]:
     """The jobs of a trace in order of time; raises StudyError."""
     try:
         rows = sorted(
@@ -133,17 +133,10 @@ def _trace(path: Path) -> tuple[Arrival, ...]:
 
 def tasks(options: dict[str, Any]) -> Sequence[Task]:
     made = []
-    for path in _paths(None if options["data"] is None else Path(options["data"])):
-        arrivals = [a for a in _trace(path) if a.submitted_at < options["hours"] * HOUR]
+    for path in paths_of(None if options["data"] is None else Path(options["data"])):
+        arrivals = [a for a in trace_of(path) if a.submitted_at < options["hours"] * HOUR]
         span = max(HOUR, arrivals[-1].submitted_at)
-        milli_s = sum(a.job.gpu_milli * a.duration_s for a in arrivals)
-        largest = max(a.job.gpu_milli for a in arrivals)
-        nodes = math.ceil(max(milli_s / span / LOAD, largest) / 1000 / PER_NODE)
-        if nodes > MAX_SIZE:
-            raise StudyError(
-                f"--data {path}: load {LOAD:g} takes {nodes:,} nodes of {PER_NODE} GPUs, a fleet "
-                f"has at most {MAX_SIZE:,}; its largest job asks for {largest // 1000:,} GPUs"
-            )
+        nodes = nodes_for(arrivals, span, path)
         made += [
             Task(
                 run=run,
@@ -165,7 +158,22 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
     return made
 
 
-def _paths(data: Path | None) -> list[Path]:
+def nodes_for(arrivals: Sequence[Arrival], span: float, path: Path) -> int:
+    """How many nodes make the GPU time of a trace of `span` seconds the stated load; raises
+    StudyError where no fleet is so large."""
+    milli_s = sum(a.job.gpu_milli * a.duration_s for a in arrivals)
+    largest = max(a.job.gpu_milli for a in arrivals)
+    nodes = math.ceil(max(milli_s / span / LOAD, largest) / 1000 / PER_NODE)
+    if nodes > MAX_SIZE:
+        raise StudyError(
+            f"--data {path}: load {LOAD:g} takes {nodes:,} nodes of {PER_NODE} GPUs, a fleet "
+            f"has at most {MAX_SIZE:,}; its largest job asks for {largest // 1000:,} GPUs"
+        )
+    return nodes
+
+
+def paths_of(data: Path | None) -> list[Path]:
+    """The traces that --data names, else those that are known; raises StudyError for none."""
     if data is not None and data.is_file():
         return [data]
     folder = settings.KANT_TRACES / "itp" if data is None else data

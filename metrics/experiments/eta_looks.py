@@ -1,0 +1,251 @@
+"""Looks at the jobs that wait in a simulated run: what the forecaster tells of them, what others
+would, and when they then started."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metrics import definitions
+from metrics.experiments.runs import Figures, Watching
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import (
+    Delta,
+    JobHistory,
+    JobRestored,
+    JobSubmitted,
+    NodeChanged,
+    PolicyChanged,
+    TenantsChanged,
+)
+from scheduling.engine.types import Quota, Tenant
+from scheduling.simulator.forecast.bands import Band, Outlook, bands_of
+from scheduling.simulator.forecast.calibration import Calibration
+from scheduling.simulator.forecast.coming import Coming
+from scheduling.simulator.forecast.likeness import Traits, size_of, traits_of
+from scheduling.simulator.forecast.run_times import Basis, Likely, RunTimes
+from scheduling.simulator.forecast.scene import scene_of
+from scheduling.simulator.model import Arrival
+from scheduling.simulator.run import Run
+
+WARM = 500  # jobs that have ended before the first look
+NEAR = 0.2  # of the remaining wait
+MEMORY = 0.1  # how much the newest wait moves the average
+
+
+class Told(NamedTuple):
+    """What was told of a job at `at`; None = nothing. `raw`: before it was calibrated."""
+
+    job: str
+    at: float
+    raw: Band | None
+    band: Band | None
+    oracle: Band | None
+    known: Band | None
+    average: float | None
+    slurm: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Looks after every `every` submissions, each by `runs` runs. Who declares runs for `used` of
+    that, who does not as long as any of its size does (`by_size`)."""
+
+    every: int
+    runs: int
+    seed: int
+    used: float
+    by_size: Mapping[int, Likely] = field(hash=False)
+    tenants: tuple[Tenant, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
+class TrueTimes(RunTimes):
+    """Knows the distribution that the run time of each job is drawn from."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self._plan = plan
+
+    def of(self, job: Traits) -> Likely:
+        if job.declared_s is not None:
+            return certain(job.declared_s * self._plan.used)
+        return self._plan.by_size[size_of(job.gpu_milli)]
+
+
+class DeclaredLimits(RunTimes):
+    """Takes each job to run to its declared limit; who is past it, to end at once."""
+
+    def of(self, job: Traits) -> Likely:
+        return certain(job.declared_s or 0.0)
+
+
+def certain(seconds: float) -> Likely:
+    """A run time that is known."""
+    one = np.ones(1)
+    return Likely(one, one, 0.0, max(seconds, 1e-3), Basis.DECLARED, "known")
+
+
+def spread(seconds: Sequence[float]) -> Likely:
+    """Any of these, each as likely; the longest where one has outlived them all."""
+    values = np.sort(np.array(seconds, dtype=np.float64))
+    return Likely(
+        values, np.cumsum(np.full(len(values), 1 / len(values))), 1e-9, 1.0, Basis.RUNS, "known"
+    )
+
+
+class Looking(Watching):
+    """A run at whose waiting jobs is looked."""
+
+    def __init__(self, *args: Any, plan: Plan, **options: Any) -> None:
+        super().__init__(*args, tenants=plan.tenants, quotas=plan.quotas, **options)
+        self._plan = plan
+        self._run_times, self._coming = RunTimes(), Coming()
+        self._calibration, self._of_oracle = Calibration(), Calibration()
+        self._true_times = TrueTimes(plan)
+        self._came = 0
+        self._open: dict[str, list[Told]] = {}
+        self._average: dict[int, float] = {}
+        self.looked: list[tuple[Told, float]] = []  # with the start
+        self.looks = self.asked = 0
+        self.cpu_s = 0.0
+        self.most_waiting = 0
+
+    def _arrive(self, payload: Any) -> None:
+        arrival: Arrival = payload[0] if isinstance(payload, tuple) else payload
+        self._coming.came(arrival.job)
+        self._came += 1
+        super()._arrive(payload)
+
+    def _leave(self, job_id: str, state: int) -> None:
+        run = self.jobs.get(job_id)
+        if run is not None and run.places:
+            self._run_times.ended(traits_of(run.arrival.job), self.now - run.since)
+        super()._leave(job_id, state)
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        for part in result.started:
+            self._started(part.job_id, now)
+        super()._carry_out(result, now)
+        if self._came >= self._plan.every and self._run_times.ended_runs >= WARM:
+            self._came = 0
+            self._look(now)
+
+    def _started(self, job_id: str, now: float) -> None:
+        job = self.jobs[job_id].arrival.job
+        size, waited = size_of(job.gpu_milli), now - job.submitted_at
+        before = self._average.get(size, waited)
+        self._average[size] = before + MEMORY * (waited - before)
+        for told in self._open.pop(job_id, ()):
+            self.looked.append((told, now))
+            if told.raw is not None:
+                self._calibration.started(told.raw, told.at, now)
+            if told.oracle is not None:
+                self._of_oracle.started(told.oracle, told.at, now)
+
+    def _look(self, now: float) -> None:
+        scene = scene_of(self._facts(), now)
+        if not scene.waiting:
+            return
+        self.looks += 1
+        self.most_waiting = max(self.most_waiting, len(scene.waiting))
+        plan, seed = self._plan, self._plan.seed + self.looks
+        cpu = time.process_time()
+        found = bands_of(scene, self._run_times, self._coming, seed=seed, most=plan.runs)
+        self.cpu_s += time.process_time() - cpu
+        known = bands_of(scene, self._true_times, self._coming, seed=-seed % 2**31, most=plan.runs)
+        slurm: dict[str, float] = {}
+        if any(job.declared_s for job in scene.waiting):
+            dice = np.random.Generator(np.random.PCG64(seed))
+            slurm = Outlook(scene, DeclaredLimits()).ahead(dice, Coming()).starts_all()
+        for job in scene.waiting:
+            raw, ideal = found.bands.get(job.id), known.bands.get(job.id)
+            average = self._average.get(size_of(job.gpu_milli))
+            if average is not None:
+                average = max(now, job.submitted_at + average)
+            told = Told(
+                job.id,
+                now,
+                raw,
+                None if raw is None else self._calibration.fitted(raw, now),
+                ideal,
+                None if ideal is None else self._of_oracle.fitted(ideal, now),
+                average,
+                slurm.get(job.id),
+            )
+            self.asked += 1
+            self._open.setdefault(job.id, []).append(told)
+
+    def _facts(self) -> list[Delta]:
+        """What a scheduler that starts now would be told."""
+        facts: list[Delta] = [PolicyChanged(self.state.policy)]
+        facts.append(TenantsChanged(self._plan.tenants, self._plan.quotas))
+        facts += [NodeChanged(node) for node in self.nodes.values()]
+        for job_id, run in self.jobs.items():
+            record = self.state.jobs.get(job_id)
+            if record is None:
+                continue  # is over in this very instant
+            if run.places:
+                facts.append(_restored(run))
+                continue
+            facts.append(JobSubmitted(run.arrival.job, record.not_before))
+            if record.blocked_since is not None:
+                facts.append(JobHistory(job_id, blocked_since=record.blocked_since))
+        return facts
+
+    # --- figures ------------------------------------------------------------------------------
+    def figures(self) -> Figures:
+        """Shares in 0..1, widths in seconds. Of starts that the run did not reach nothing is held
+        against what was told."""
+        told = [t for t, _ in self.looked] + [t for of in self._open.values() for t in of]
+        given = [(t, t.band, at) for t, at in self.looked if t.band is not None]
+        held = [band.p10 - 1e-6 <= at <= band.p90 + 1e-6 for _, band, at in given]
+        raw = [t.raw.p10 - 1e-6 <= at <= t.raw.p90 + 1e-6 for t, at in self.looked if t.raw]
+        widths = [(b.p90 - b.p10, t.known.p90 - t.known.p10) for t, b, _ in given if t.known]
+        ours, known = (float(np.median(w)) if w else None for w in _columns(widths))
+        return {
+            "looks": len(told),
+            "told": _share([t.band is not None for t in told]),
+            "near": _share([_near(b.p50, t.at, at) for t, b, at in given]),
+            "held": _share(held),
+            "held_raw": _share(raw),
+            "early": _share([at < band.p10 - 1e-6 for _, band, at in given]),
+            "oracle_held": _share(
+                [t.known.p10 - 1e-6 <= at <= t.known.p90 + 1e-6 for t, at in self.looked if t.known]
+            ),
+            "width_s": ours,
+            "oracle_raw": _share(
+                [t.oracle.p10 <= at <= t.oracle.p90 for t, at in self.looked if t.oracle]
+            ),
+            "oracle_width_s": known,
+            "width_ratio": definitions.ratio(ours, known) if ours is not None and known else None,
+            "near_average": _share(
+                [_near(t.average, t.at, at) for t, at in self.looked if t.average is not None]
+            ),
+            "near_slurm": _share(
+                [_near(t.slurm, t.at, at) for t, at in self.looked if t.slurm is not None]
+            ),
+            "cpu_per_look_s": self.cpu_s / self.looks if self.looks else None,
+            "most_waiting": self.most_waiting,
+        }
+
+
+def _restored(run: Run) -> JobRestored:
+    assert run.places is not None
+    places = tuple(run.places.values())
+    since = tuple(run.begun.get((p.pod_set, p.ordinal), run.since) for p in places)
+    return JobRestored(run.arrival.job, places, run.since, placed_at=since)
+
+
+def _near(told: float, at: float, started: float) -> bool:
+    return abs(told - started) <= NEAR * (started - at) + 1e-6
+
+
+def _share(of: Sequence[bool]) -> float | None:
+    return sum(of) / len(of) if of else None
+
+
+def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [a for a, _ in pairs], [b for _, b in pairs]

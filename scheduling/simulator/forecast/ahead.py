@@ -1,0 +1,113 @@
+"""One run of the simulator on from a scene, until those who wait in it have started."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import JobRestored, JobSubmitted
+from scheduling.engine.types import JobRequest
+from scheduling.simulator.agenda import CYCLE, END, GONE
+from scheduling.simulator.forecast.scene import Scene
+from scheduling.simulator.loop import Simulation
+from scheduling.simulator.model import Arrival, Pod, Settings
+from scheduling.simulator.run import Run
+
+
+class _Over(Exception):
+    """Nobody is waited for any more, or the run is as long as it may be."""
+
+
+class Ahead(Simulation):
+    """`starts`: when each job that waited in the scene got its first place, in seconds; `never`:
+    why others never will. Those in neither had not started at `now` when the run was over."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        lasting: Mapping[str, float],
+        coming: Iterator[Arrival],
+        *,
+        until: float,
+        most_cycles: int,
+    ) -> None:
+        """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
+        what arrives from the scene's instant on, in order of time. `until`: the last instant."""
+        super().__init__(
+            scene.nodes,
+            coming,
+            policy=scene.policy,
+            start=scene.now,
+            settings=Settings(sample_s=math.inf, stop_s=until),
+            levels=scene.levels,
+        )
+        self.starts: dict[str, float] = {}
+        self._awaited = {job.id for job in scene.waiting}
+        self._most_cycles = most_cycles
+        self._push(scene.now, CYCLE, None)
+        for fact in scene.facts:
+            self._deltas.append(fact)
+            if isinstance(fact, JobSubmitted):
+                self._knows(fact.job, lasting[fact.job.id])
+            elif isinstance(fact, JobRestored):
+                self._goes_on(fact, lasting[fact.job.id])
+
+    def starts_all(self) -> dict[str, float]:
+        """Run until all have started that wait, as far as that is; returns `starts`."""
+        try:
+            if self._awaited:
+                self.run()
+        except _Over:
+            pass
+        return self.starts
+
+    def _knows(self, job: JobRequest, lasts: float) -> Run:
+        row = self.observer.jobs.add(job)
+        run = Run(Arrival(job, lasts), row, self.observer.jobs.unit[row])
+        self.jobs[job.id] = run
+        return run
+
+    def _goes_on(self, was: JobRestored, lasts: float) -> None:
+        """A job that holds places: it ends when it has run for long enough, pod by pod where it is
+        no gang; pods that were told to leave are gone at once."""
+        job = was.job
+        known = [p.node in self.observer.nodes for p in was.placements]
+        if not any(known):
+            return
+        run = self._knows(job, lasts)
+        run.attempts, run.since, run.places = 1, was.started_at, {}
+        since = was.placed_at or (was.started_at,) * len(was.placements)
+        run.missing = 0 if job.gang else max(0, job.pods - len(was.placements) - len(was.ended))
+        for place, begun, here in zip(was.placements, since, known, strict=True):
+            if not here:
+                continue
+            pod = (place.pod_set, place.ordinal)
+            self._places.take(run, place, self.now)
+            if not job.gang:
+                run.begun[pod] = begun
+                run.ends[pod] = begun + lasts
+                end = (job.id, run.epoch, *pod, 0)
+                self._push(max(self.now, begun + lasts), END, end)
+        leaving: list[Pod] = [pod for pod in was.leaving if pod in run.places]
+        if leaving and len(leaving) == len(run.places):
+            run.stopped_at = self.now
+            run.epoch += 1
+            self._push(self.now, GONE, (job.id, run.epoch, None))
+            return
+        for pod in leaving:
+            run.evict(pod, 0.0)
+            self._push(self.now, GONE, (job.id, run.epoch, pod))
+        if job.gang:
+            self._push(max(self.now, was.started_at + lasts), END, (job.id, run.epoch, -1, -1, 0))
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        for part in result.started:
+            if part.job_id in self._awaited:
+                self._awaited.discard(part.job_id)
+                self.starts[part.job_id] = now
+        super()._carry_out(result, now)
+        if not self._awaited or self.cycles >= self._most_cycles:
+            raise _Over
+
+    def _never_runs(self, job_id: str, why: str) -> None:
+        self._awaited.discard(job_id)
+        super()._never_runs(job_id, why)

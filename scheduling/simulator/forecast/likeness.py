@@ -1,0 +1,71 @@
+"""Which earlier runs a job is like: from its owner's runs of its name and size to all runs."""
+
+import re
+from typing import NamedTuple
+
+from scheduling.engine.types import MILLI, JobRequest
+
+_NUMBERED = re.compile(r"[-_.]?\d[\w.\-]*$")
+
+
+class Traits(NamedTuple):
+    """What earlier runs are known by. `declared_s`: seconds that the job declares; None = none."""
+
+    tenant: str
+    user: str
+    name: str
+    gpu_milli: int
+    declared_s: float | None
+
+
+def traits_of(job: JobRequest, name: str = "") -> Traits:
+    """Those of a job of this name."""
+    return Traits(job.tenant, job.user, name, job.gpu_milli, job.declared_s)
+
+
+class Kin(NamedTuple):
+    """A group of jobs that are like each other. "" and -1 = of any. `size`: of its GPUs, a power
+    of two is the most of each class."""
+
+    tenant: str
+    user: str
+    stem: str
+    size: int
+
+
+EVERYBODY = Kin("", "", "", -1)
+
+
+def stem_of(name: str) -> str:
+    """What the names of repeated runs share: "train-17" and "train-18b" are runs of "train"."""
+    return _NUMBERED.sub("", name)
+
+
+def size_of(gpu_milli: int) -> int:
+    """The class of so many GPUs: 0 for none, 1 for up to one, 2 for two, 3 for up to four, …"""
+    gpus = -(-gpu_milli // MILLI)
+    return (gpus - 1).bit_length() + 1 if gpus > 0 else 0
+
+
+def kin_of(job: Traits) -> tuple[Kin, ...]:
+    """The groups that a job belongs to, the most alike first."""
+    stem, size = stem_of(job.name), size_of(job.gpu_milli)
+    found: list[Kin] = []
+    if job.user:
+        if stem:
+            found += [Kin(job.tenant, job.user, stem, size), Kin(job.tenant, job.user, stem, -1)]
+        found += [Kin(job.tenant, job.user, "", size), Kin(job.tenant, job.user, "", -1)]
+    elif stem:
+        found.append(Kin(job.tenant, "", stem, size))
+    return (*found, Kin(job.tenant, "", "", size), Kin("", "", "", size), EVERYBODY)
+
+
+def in_words(kin: Kin, count: int) -> str:
+    """ "42 earlier runs of train-* by this user"."""
+    runs = "1 earlier run" if count == 1 else f"{count} earlier runs"
+    of = f" of {kin.stem}-*" if kin.stem else ""
+    if kin.user:
+        return f"{runs}{of} by this user"
+    if kin.tenant:
+        return f"{runs}{of} in this tenant"
+    return f"{runs} of this size" if kin.size >= 0 else f"{runs} of all sizes"

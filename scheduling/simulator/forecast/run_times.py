@@ -1,0 +1,143 @@
+"""How long a job is likely to run, by what ended runs of its like took.
+
+Of a job that declares a run time the share of it that its like used is drawn, of any other one the
+run time itself. Groups are mixed as in a back-off model: the runs of the group that is most alike
+count by their number against a fixed weight for all wider groups, and so on down to a prior. Who
+has outlived all of them goes on by a heavy tail (Tsafrir, Etsion and Feitelson: a prediction that
+is outlived is corrected, not kept).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.simulator.forecast.likeness import Kin, Traits, in_words, kin_of
+
+KEPT = 300  # of the newest runs of a group
+WIDER = 8.0  # how many runs all wider groups together are worth
+PRIOR = 1.0  # how many runs the prior is worth beside all runs
+USUAL_S = 3600.0  # half of the runs of which nothing is known are shorter
+LONGEST_S = 30 * 86400.0
+ENOUGH = 5  # runs that are told of as what an estimate is by
+
+Numbers = NDArray[np.float64]
+
+
+class Basis(StrEnum):
+    """What a run time is estimated by. `declared`: by the declaration alone, `share`: and what
+    like jobs used of theirs; `runs`: by like jobs; `prior`: nothing is known."""
+
+    DECLARED = "declared"
+    SHARE = "share"
+    RUNS = "runs"
+    PRIOR = "prior"
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A distribution of run times: `values` ascending, in units of `unit` seconds, with the sums of
+    their weights up to each; beside them `tail`, the weight of a Lomax distribution of scale 1.
+    `basis` and `words` say what it is by."""
+
+    values: Numbers
+    sums: Numbers
+    tail: float
+    unit: float
+    basis: Basis
+    words: str
+
+    def draw(self, age_s: float, chance: float, far: float) -> float:
+        """A run time in seconds longer than `age_s`; both chances in 0..1 say which."""
+        age = age_s / self.unit
+        first = int(np.searchsorted(self.values, age, side="right"))
+        passed = float(self.sums[first - 1]) if first else 0.0
+        known = (float(self.sums[-1]) if len(self.sums) else 0.0) - passed
+        beyond = self.tail / (1.0 + age)
+        if known > 0.0 and chance * (known + beyond) < known:
+            at = int(np.searchsorted(self.sums, passed + chance * (known + beyond), side="right"))
+            drawn = float(self.values[min(at, len(self.values) - 1)])
+        else:
+            drawn = (1.0 + age) / max(1.0 - far, 1e-6) - 1.0
+        longest = max(LONGEST_S, 2 * age_s)
+        return min(max(drawn, age) * self.unit, longest)
+
+    def at_unit(self, seconds: float) -> "Likely":
+        """The same where the unit is another."""
+        return Likely(self.values, self.sums, self.tail, seconds, self.basis, self.words)
+
+
+class RunTimes:
+    """What ended runs took, group by group; deterministic, and bounded by `KEPT` a group."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[Kin, bool], deque[float]] = {}
+        self._likely: dict[tuple[Kin, bool], Likely] = {}
+        self.ended_runs = 0
+
+    def ended(self, job: Traits, ran_s: float) -> None:
+        """Take in a run that has ended after so many seconds."""
+        self.ended_runs += 1
+        self._likely.clear()
+        for kin in kin_of(job):
+            self._note(kin, ran_s / USUAL_S, by_share=False)
+            if job.declared_s:
+                self._note(kin, ran_s / job.declared_s, by_share=True)
+
+    def _note(self, kin: Kin, took: float, *, by_share: bool) -> None:
+        runs = self._runs.get((kin, by_share))
+        if runs is None:
+            runs = self._runs[kin, by_share] = deque(maxlen=KEPT)
+        runs.append(took)
+
+    def of(self, job: Traits) -> Likely:
+        """How long the job is likely to run."""
+        by_share = bool(job.declared_s)
+        kin = kin_of(job)
+        known = self._likely.get((kin[0], by_share))
+        if known is None:
+            known = self._likely[kin[0], by_share] = self._mixed(kin, by_share)
+        return known.at_unit(job.declared_s) if job.declared_s else known
+
+    def _mixed(self, groups: tuple[Kin, ...], by_share: bool) -> Likely:
+        values: list[float] = []
+        weights: list[float] = []
+        left, words = 1.0, ""
+        for kin in groups:
+            runs = self._runs.get((kin, by_share), ())
+            if not runs:
+                continue
+            wider = PRIOR if kin == groups[-1] else WIDER
+            share = left * len(runs) / (len(runs) + wider)
+            values += runs
+            weights += [share / len(runs)] * len(runs)
+            left -= share
+            if not words and len(runs) >= ENOUGH:
+                words = in_words(kin, len(runs))
+        if by_share:  # what is declared, and a little for who outlives it
+            values.append(1.0)
+            weights.append(0.9 * left)
+            left *= 0.1
+        order = np.argsort(np.array(values, dtype=np.float64), kind="stable")
+        return Likely(
+            values=np.array(values, dtype=np.float64)[order],
+            sums=np.cumsum(np.array(weights, dtype=np.float64)[order]),
+            tail=left,
+            unit=USUAL_S,
+            basis=_basis(by_share, words),
+            words=_words(by_share, words),
+        )
+
+
+def _basis(by_share: bool, words: str) -> Basis:
+    if by_share:
+        return Basis.SHARE if words else Basis.DECLARED
+    return Basis.RUNS if words else Basis.PRIOR
+
+
+def _words(by_share: bool, words: str) -> str:
+    if by_share:
+        return f"declared, and used like {words}" if words else "declared"
+    return f"like {words}" if words else "nothing known; half of such runs take up to an hour"

@@ -1,0 +1,71 @@
+"""A cluster at an instant, from which runs go on: what a scheduler is told at its start."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from scheduling.engine.deltas import (
+    Delta,
+    JobRestored,
+    JobSubmitted,
+    NodeChanged,
+    PolicyChanged,
+)
+from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, Node, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`facts`: all but nodes and policy, in the order in which a scheduler is told them.
+    `waiting`: the jobs that may start, in the order of the facts; `held`: those that do not until
+    somebody releases them. `names` of jobs by id, as far as they have any."""
+
+    now: float
+    nodes: tuple[Node, ...]
+    policy: Policy
+    facts: tuple[Delta, ...]
+    waiting: tuple[JobRequest, ...]
+    held: tuple[JobRequest, ...]
+    running: tuple[JobRestored, ...]
+    names: Mapping[str, str] = field(default_factory=dict)
+    levels: tuple[str, ...] = DEFAULT_LEVELS
+
+    def name_of(self, job: JobRequest) -> str:
+        return self.names.get(job.id, "")
+
+
+def scene_of(
+    facts: Iterable[Delta],
+    now: float,
+    names: Mapping[str, str] | None = None,
+    levels: tuple[str, ...] = DEFAULT_LEVELS,
+) -> Scene:
+    """A scene made of what a scheduler would be told; `now` in seconds since the epoch."""
+    nodes: list[Node] = []
+    policy = Policy()
+    others: list[Delta] = []
+    waiting: list[JobRequest] = []
+    held: list[JobRequest] = []
+    running: list[JobRestored] = []
+    for fact in facts:
+        if isinstance(fact, NodeChanged):
+            nodes.append(fact.node)
+            continue
+        if isinstance(fact, PolicyChanged):
+            policy = fact.policy
+            continue
+        others.append(fact)
+        if isinstance(fact, JobSubmitted):
+            (held if fact.held else waiting).append(fact.job)
+        elif isinstance(fact, JobRestored):
+            running.append(fact)
+    return Scene(
+        now,
+        tuple(nodes),
+        policy,
+        tuple(others),
+        tuple(waiting),
+        tuple(held),
+        tuple(running),
+        names or {},
+        levels,
+    )

@@ -1,0 +1,253 @@
+"""Start bands: likely run times, runs ahead from what a scheduler is told, bands that hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scheduling.engine.deltas import (
+    JobEnded,
+    JobRestored,
+    JobSubmitted,
+    NodeChanged,
+    PolicyChanged,
+    TenantsChanged,
+)
+from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, QueueingPolicy, Quota
+from scheduling.engine.types import Tenant as EngineTenant
+from scheduling.simulator.forecast import bands as told
+from scheduling.simulator.forecast.bands import Band, bands_of, quantile
+from scheduling.simulator.forecast.calibration import ENOUGH, Calibration
+from scheduling.simulator.forecast.coming import Coming
+from scheduling.simulator.forecast.likeness import Traits, stem_of
+from scheduling.simulator.forecast.run_times import LONGEST_S, Basis, RunTimes
+from scheduling.simulator.forecast.scene import scene_of
+from tests.simulator.runs import arrival, machines, rows, simulation
+
+NOW = 1000.0
+
+
+def job(name, at=0.0, **wishes):
+    return arrival(name, at, 1.0, **wishes).job
+
+
+def on(node, number=0, gpus=8):
+    return PodPlacement(0, number, f"n{node:03}", tuple(range(gpus)), 1000, (), 0)
+
+
+def scene(*facts, nodes=1, policy=None, quota=10**9):
+    first = (
+        PolicyChanged(policy or Policy()),
+        TenantsChanged((EngineTenant("a"), EngineTenant("b")), (Quota("a", "H100", quota),)),
+        *map(NodeChanged, machines(nodes)),
+    )
+    return scene_of((*first, *facts), NOW)
+
+
+def bands(of, run_times=None, coming=None, **how):
+    how = {"seed": 1, "most": told.LEAST_RUNS, **how}
+    return bands_of(of, run_times or RunTimes(), coming or Coming(), **how)
+
+
+def learned(*took, declared=None, **traits):
+    """Run times that know runs of so many seconds."""
+    known = RunTimes()
+    of = Traits(**{"tenant": "a", "user": "", "name": "", "gpu_milli": 8000, **traits},
+                declared_s=declared)  # fmt: skip
+    for seconds in took:
+        known.ended(of, seconds)
+    return known, of
+
+
+def draws(likely, age=0.0, count=400):
+    dice = np.random.Generator(np.random.PCG64(0))
+    return [likely.draw(age, *dice.random(2)) for _ in range(count)]
+
+
+# --- run times ------------------------------------------------------------------------------------
+def test_who_declares_runs_as_long_as_its_like_used_of_their_declarations():
+    known, of = learned(*[50.0] * 60, declared=200.0)
+    likely = known.of(of._replace(declared_s=4000.0))
+    assert np.median(draws(likely)) == pytest.approx(1000.0)
+    assert (likely.basis, likely.words) == (
+        Basis.SHARE, "declared, and used like 60 earlier runs in this tenant",
+    )  # fmt: skip
+    first = RunTimes().of(of)
+    assert np.median(draws(first)) == pytest.approx(200.0)
+    assert first.basis is Basis.DECLARED
+
+
+def test_the_own_runs_of_a_name_count_before_all_others_and_others_where_they_are_few():
+    known = RunTimes()
+    mine = Traits("a", "7", "train-12", 8000, None)
+    for _ in range(100):
+        known.ended(mine._replace(user="8", name="eval-3"), 10.0)
+    assert np.median(draws(known.of(mine))) == pytest.approx(10.0)
+    for _ in range(40):
+        known.ended(mine._replace(name="train-11"), 9000.0)
+    likely = known.of(mine)
+    assert np.median(draws(likely)) == pytest.approx(9000.0)
+    assert likely.words == "like 40 earlier runs of train-* by this user"
+    one = known.of(mine._replace(user="9", name="new"))
+    assert 10.0 in draws(one)
+    assert 9000.0 in draws(one)
+
+
+def test_what_runs_goes_on_for_longer_than_it_has_run():
+    known, of = learned(*[60.0] * 90, *[3600.0] * 10)
+    left = draws(known.of(of), age=100.0)
+    assert min(left) >= 100.0
+    assert np.median(left) == pytest.approx(3600.0)
+    outlived = draws(known.of(of), age=10_000.0)
+    assert min(outlived) > 10_000.0
+    assert max(outlived) <= LONGEST_S
+
+
+def test_of_what_nothing_is_known_half_takes_up_to_an_hour():
+    likely = RunTimes().of(Traits("a", "", "", 1000, None))
+    assert likely.basis is Basis.PRIOR
+    assert np.median(draws(likely, count=4000)) == pytest.approx(3600.0, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("train-17", "train"),
+        ("train-18b", "train"),
+        ("train", "train"),
+        ("7", ""),
+        ("a-b.3", "a-b"),
+    ],
+)
+def test_repeated_runs_are_known_by_what_their_names_share(name, stem):
+    assert stem_of(name) == stem
+
+
+# --- runs ahead -----------------------------------------------------------------------------------
+POLICIES = {
+    "strict": Policy(queueing=QueueingPolicy.STRICT_FIFO),
+    "best effort": Policy(queueing=QueueingPolicy.BEST_EFFORT_FIFO),
+    "backfill": Policy(queueing=QueueingPolicy.BACKFILL),
+    "fair share": Policy(fair_share=True),
+    "preemption": Policy(preemption=(PreemptionKind.PRIORITY,)),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_with_certain_run_times_it_tells_the_starts_that_come_to_pass(name):
+    """What the simulator does from the start of a run is told in the middle of it."""
+    policy = POLICIES[name]
+    jobs = [
+        arrival("first", 0.0, 1500.0, declared_s=1500.0),
+        arrival("second", 10.0, 700.0, declared_s=700.0),
+        arrival("wide", 20.0, 400.0, pods=2, declared_s=400.0),
+        arrival("small", 30.0, 900.0, gpus=2, declared_s=900.0),
+        arrival("urgent", 40.0, 300.0, priority=5, declared_s=300.0, tenant="b"),
+    ]
+    run = simulation(jobs, policy=policy)
+    facts, last = [], {}
+    outcome = rows(run.run())
+    for one in jobs:
+        begun, ended, _ = outcome[one.job.id]
+        last[one.job.id] = begun
+        if begun <= NOW < ended:
+            # Which node it has does not matter: all that run by then are whole.
+            places = tuple(on(len(facts) + k, k, one.job.pod_sets[0].gpus) for k in
+                           range(one.job.pods))  # fmt: skip
+            facts.append(JobRestored(one.job, places, begun))
+    facts += [JobSubmitted(one.job) for one in jobs if last[one.job.id] > NOW]
+    quotas = (Quota("a", "H100", 10**9), Quota("b", "H100", 10**9))
+    tenants = TenantsChanged((EngineTenant("a"), EngineTenant("b")), quotas)
+    at = scene_of([PolicyChanged(policy), tenants, *map(NodeChanged, machines(2)), *facts], NOW)
+    found = bands(at)
+    awaited = {name: start for name, start in last.items() if start > NOW}
+    assert {name: band.p50 for name, band in found.bands.items()} == pytest.approx(awaited)
+    assert not found.none
+
+
+def test_a_band_spreads_as_run_times_do_and_is_the_same_again():
+    known, _ = learned(*range(600, 6000, 60))
+    at = scene(JobRestored(job("runs"), (on(0),), NOW - 500.0), JobSubmitted(job("waits", 900.0)))
+    found = bands(at, known, most=40)
+    band = found.bands["waits"]
+    assert NOW < band.p10 < band.p50 < band.p90
+    assert band.p50 - NOW == pytest.approx(2750.0, rel=0.35)
+    assert band.basis is Basis.RUNS
+    assert bands(at, known, most=40) == found
+    assert bands(at, known, most=40, seed=2) != found
+
+
+def test_gangs_services_and_what_leaves_free_their_places():
+    whole, one_by_one = job("whole", pods=2), job("service", pods=2, gpus=4, gang=False)
+    at = scene(
+        JobRestored(whole, (on(0), on(1, 1)), 0.0, leaving=((0, 0), (0, 1))),
+        JobRestored(one_by_one, (on(2, 0, 4),), 0.0, ended=((0, 1),)),
+        JobSubmitted(job("waits", pods=3)),
+        nodes=3,
+    )
+    assert bands(at).bands["waits"].p10 > NOW
+    assert bands(at).bands["waits"].p90 < LONGEST_S
+
+
+def test_what_cannot_start_has_no_band_but_a_reason():
+    never, held = job("never", pods=5), job("held")
+    late = job("late", after=("runs",))
+    at = scene(
+        JobRestored(job("runs", declared_s=9e7), (on(0),), NOW - 5.0),
+        JobSubmitted(never),
+        JobSubmitted(held, held=True),
+        JobSubmitted(late),
+    )
+    found = bands(at)
+    assert found.bands == {}
+    assert found.none["never"] not in (told.TOO_LATE, told.HELD)
+    assert found.none["held"] == told.HELD
+    assert found.none["late"] == told.TOO_LATE
+
+
+def test_it_stops_when_there_was_enough_and_says_so_where_that_was_too_little():
+    at = scene(JobRestored(job("runs"), (on(0),), 0.0), JobSubmitted(job("waits")))
+    assert bands(at, enough=lambda: True).runs == told.LEAST_RUNS
+    few = bands(at, most=2)
+    assert few.none["waits"] == told.NO_TIME
+
+
+def test_jobs_of_higher_priority_that_keep_coming_put_a_job_off():
+    """Five minutes apart each takes the only node for half an hour."""
+    coming = Coming()
+    for number in range(40):
+        coming.came(job(f"urgent-{number}", NOW - 300.0 * (40 - number), priority=9))
+    known, _ = learned(*[1800.0] * 50)
+    at = scene(JobRestored(job("runs"), (on(0),), NOW - 60.0), JobSubmitted(job("waits")))
+    alone, crowded = bands(at, known), bands(at, known, coming)
+    assert alone.bands["waits"].p50 == pytest.approx(NOW + 1740.0)
+    assert crowded.none["waits"] == told.TOO_LATE
+
+
+def test_ended_dependencies_are_told_as_a_scheduler_is_told():
+    at = scene(JobEnded("gone", succeeded=False), JobSubmitted(job("waits", after_ok=("gone",))))
+    assert bands(at).none["waits"]
+
+
+# --- bands that hold ------------------------------------------------------------------------------
+@pytest.mark.parametrize(("spread", "bias"), [(3.0, 1.0), (0.4, 1.0), (1.0, 2.0), (1.0, 0.5)])
+def test_bands_that_were_wrong_are_fitted_until_four_of_five_starts_lie_in_them(spread, bias):
+    dice = np.random.Generator(np.random.PCG64(3))
+    calibration, held = Calibration(), []
+    band = Band(NOW + 50.0, NOW + 100.0, NOW + 200.0, Basis.RUNS, "")
+    for _ in range(600):
+        scale = float(dice.uniform(0.5, 20.0))
+        asked = replace(band, p10=NOW + 50 * scale, p50=NOW + 100 * scale, p90=NOW + 200 * scale)
+        sigma = spread * np.log(2) / 1.2816
+        start = NOW + 100 * scale * bias * float(np.exp(sigma * dice.normal()))
+        fitted = calibration.fitted(asked, NOW)
+        assert NOW < fitted.p10 <= fitted.p50 <= fitted.p90
+        held.append(fitted.p10 <= start <= fitted.p90)
+        calibration.started(asked, NOW, start)
+    assert np.mean(held[4 * ENOUGH :]) == pytest.approx(0.8, abs=0.05)
+
+
+def test_quantiles_leave_out_what_never_came():
+    assert quantile([1.0, 2.0, 3.0, float("inf")], 0.5) == 2.5
+    assert quantile([1.0, float("inf"), float("inf")], 0.5) == float("inf")
+    assert quantile([4.0] * 5, 0.9) == 4.0
