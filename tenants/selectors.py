@@ -1,6 +1,6 @@
 """Reads across tenants. Everything returned here is limited to what the user may see."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Q, QuerySet
@@ -50,8 +50,11 @@ def gpu_type_by_name(name: str) -> GpuType:
     return gpu_type
 
 
-def known_gpu_types_hint(limit: int = 20) -> str:
-    names = list(GpuType.objects.values_list("name", flat=True)[: limit + 1])
+def known_gpu_types_hint(known: Collection[str] | None = None, limit: int = 20) -> str:
+    """Some of them, for who named another one; `known` are all, where they were read before."""
+    if known is None:
+        known = GpuType.objects.values_list("name", flat=True)[: limit + 1]
+    names = list(known)
     if not names:
         return "No GPU types are known yet; an operator adds them with POST /api/v1/gpu-types."
     more = ", …" if len(names) > limit else ""

@@ -12,18 +12,17 @@ from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.models import Cluster
 from tenants.errors import FieldError
 from tenants.models import Tenant
-from tenants.permissions import lineage
-from tenants.selectors import parents_by_id
+from tenants.tree import Tree
 
 ALL = "*"
 FIELD = "namespace_tenants"
 
 
-def refusal(cluster: Cluster, namespace: str, tenant: Tenant) -> str:
+def refusal(cluster: Cluster, tree: Tree, namespace: str, tenant: Tenant) -> str:
     """Why plain pods of this namespace may not use the tenant, and what helps; "" = they may."""
-    owner = Tenant.objects.filter(namespace=namespace).first()
+    owner = tree.owner_of(namespace)
     if owner is not None:
-        if owner.pk in lineage(parents_by_id(), tenant.pk):
+        if owner in tree.above(tenant.pk):
             return ""
         return (
             f"Namespace {namespace} is that of tenant “{owner.name}”: its pods may use this tenant "
@@ -39,12 +38,12 @@ def refusal(cluster: Cluster, namespace: str, tenant: Tenant) -> str:
     )
 
 
-def only_tenant(cluster: Cluster, namespace: str) -> str:
+def only_tenant(cluster: Cluster, tree: Tree, namespace: str) -> str:
     """The name of the tenant that pods of this namespace use if they name none: that whose
     namespace it is, else the only one that they may use; "" = there is no such one."""
-    owner = Tenant.objects.filter(namespace=namespace).values_list("name", flat=True).first()
+    owner = tree.owner_of(namespace)
     if owner is not None:
-        return owner
+        return owner.name
     allowed = cluster.namespace_tenants.get(namespace, cluster.namespace_tenants.get(ALL, []))
     return allowed[0] if len(allowed) == 1 and allowed != [ALL] else ""
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Job, JobEvent
 from scheduling.queries import selectors
-from scheduling.services.common.chunks import CHUNK, chunks
+from scheduling.services.common.bulk import CHUNK, chunks
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.changes import (

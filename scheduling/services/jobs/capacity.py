@@ -5,6 +5,7 @@ engine's verdict. A cluster whose nodes are not known yet refuses nothing.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -34,47 +35,62 @@ class Pool(NamedTuple):
     per_node: int
 
 
-def pools(cluster: Cluster) -> dict[str, Pool]:
-    """{GPU model: what is installed}; empty while the cluster is unknown."""
-    rows = (
-        NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
-        .order_by()
-        .values_list("gpu_model")
-        .annotate(Sum("gpus"), Max("gpus"))
-    )
-    return {model: Pool(total, most) for model, total, most in rows}
+class Installed:
+    """What a cluster has, by the projection of its nodes; each read once, when it is asked for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @cached_property
+    def pools(self) -> dict[str, Pool]:
+        """{GPU model: what is installed}; empty while the cluster is unknown."""
+        rows = (
+            NodeRecord.objects.filter(cluster=self.cluster, gpus__gt=0)
+            .order_by()
+            .values_list("gpu_model")
+            .annotate(Sum("gpus"), Max("gpus"))
+        )
+        return {model: Pool(total, most) for model, total, most in rows}
+
+    @cached_property
+    def without_gpus(self) -> dict[str, int] | None:
+        """The count of nodes without GPUs, and the most and the sum of their amounts, by the names
+        that Django gives them; None where jobs without GPUs may use others too, and while the
+        cluster is unknown."""
+        nodes = NodeRecord.objects.filter(cluster=self.cluster)
+        allowed = to_policy(policy_of(self.cluster).document).cpu_jobs_on_gpu_nodes
+        if allowed is not CpuJobs.NEVER or not nodes.exists():
+            return None
+        amounts = [how(name) for name in AMOUNT_WORDS for how in (Max, Sum)]
+        return nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)
 
 
 def refuse_what_never_fits(
-    cluster: Cluster,
-    spec: JobSpec,
-    installed: Mapping[str, Pool],
-    apart: str = "set gang to false",
+    installed: Installed, spec: JobSpec, apart: str = "set gang to false"
 ) -> None:
-    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools;
-    `apart`: how pods of a gang are made to start one by one."""
+    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `apart`: how pods of a gang
+    are made to start one by one."""
+    cluster = installed.cluster
     if not spec.gpu_milli:
-        _check_without_gpus(cluster, spec, apart)
+        _check_without_gpus(installed, spec, apart)
         return
-    if not installed:
+    pools = installed.pools
+    if not pools:
         return
     for index, pod_set in enumerate(spec.pod_sets):
         if pod_set.gpus:
-            _check_one(cluster, spec, index, _acceptable(pod_set, installed))
+            _check_one(cluster, spec, index, _acceptable(pod_set, pools))
     if spec.job.gang:
-        _check_sum(cluster, spec, installed, apart)
+        _check_sum(cluster, spec, pools, apart)
         _check_together(cluster, spec, apart)
 
 
-def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
+def _check_without_gpus(installed: Installed, spec: JobSpec, apart: str) -> None:
     """There must be nodes that pods may use which take nothing from GPUs: one on which each pod
     fits, and for a gang enough of them. Where they may use GPU nodes, too, the engine judges."""
-    nodes = NodeRecord.objects.filter(cluster=cluster)
-    allowed = to_policy(policy_of(cluster).document).cpu_jobs_on_gpu_nodes
-    if allowed is not CpuJobs.NEVER or not nodes.exists():
+    cluster, has = installed.cluster, installed.without_gpus
+    if has is None:
         return
-    amounts = [how(name) for name in AMOUNT_WORDS for how in (Max, Sum)]
-    has = nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)
     if not has["id__count"]:
         raise _exceeds(
             spec.path(0, "gpus"),

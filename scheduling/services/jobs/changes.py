@@ -34,6 +34,7 @@ from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import Queue, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
+from tenants.tree import Tree
 
 # What may be changed, and the column that holds it.
 CHANGES = {name: f for name, f in fields_of(JobDocument).items() if f.change}
@@ -99,7 +100,7 @@ def check_priority(job: Job, columns: Mapping[str, Any]) -> None:
     """Raises Invalid where the columns ask for more priority than jobs of the tenant, or of the
     cluster, may have."""
     if "priority" in columns:
-        refuse_too_high(job.tenant_id, columns["priority"])
+        refuse_too_high(Tree(), job.tenant_id, columns["priority"])
         refuse_priority(job.cluster.job_rules, columns["priority"])
 
 

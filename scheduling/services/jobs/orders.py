@@ -1,5 +1,6 @@
 """Job documents that a cluster and a tenant accept, and the rows they become."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -36,13 +37,16 @@ def refuse_inactive(tenant: Tenant) -> None:
         )
 
 
-def refuse_unknown_gpu_types(spec: JobSpec) -> None:
-    """Raises Invalid naming each GPU type that does not exist."""
-    known = set(GpuType.objects.values_list("name", flat=True))
+def known_gpu_types() -> list[str]:
+    return list(GpuType.objects.values_list("name", flat=True))
+
+
+def refuse_unknown_gpu_types(spec: JobSpec, known: Collection[str]) -> None:
+    """Raises Invalid naming each GPU type that does not exist; `known` are all there are."""
     faults = [
         FieldError(
             spec.path(index, "gpu_type"),
-            f"There is no GPU type {model!r}. {known_gpu_types_hint()}",
+            f"There is no GPU type {model!r}. {known_gpu_types_hint(known)}",
         )
         for index, pod_set in enumerate(spec.pod_sets)
         for model in pod_set.gpu_models

@@ -2,23 +2,21 @@
 is decided above the tenant."""
 
 from tenants.errors import Invalid
-from tenants.models import Tenant
-from tenants.permissions import lineage
-from tenants.selectors import parents_by_id
+from tenants.tree import Tree
 
 
-def refuse_too_high(tenant_id: int, priority: int) -> None:
+def refuse_too_high(tree: Tree, tenant_id: int, priority: int) -> None:
     """Raises Invalid when the priority is above the `max_priority` of the tenant or of one above
     it."""
-    limited = Tenant.objects.filter(max_priority__lt=priority)
-    if not limited.exists():
+    limits = [
+        (b.max_priority, b.id, b.name) for b in tree.above(tenant_id) if b.max_priority is not None
+    ]
+    if not limits:
         return
-    above = limited.filter(id__in=set(lineage(parents_by_id(), tenant_id)))
-    lowest = above.order_by("max_priority", "id").first()
-    if lowest is not None:
+    most, _, name = min(limits)
+    if priority > most:
         raise Invalid.field(
             "priority",
-            f"Jobs of tenant “{lowest.name}” may ask for at most {lowest.max_priority}. Ask for "
-            "less, or have an operator, or who administers a tenant above it, raise its "
-            "max_priority.",
+            f"Jobs of tenant “{name}” may ask for at most {most}. Ask for less, or have an "
+            "operator, or who administers a tenant above it, raise its max_priority.",
         )

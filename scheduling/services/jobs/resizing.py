@@ -13,7 +13,7 @@ from scheduling.job_fields.nouns import pod_set_of
 from scheduling.models import Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.wording import in_state
-from scheduling.services.jobs.capacity import pools, refuse_what_never_fits
+from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.pod_set_spec import check_pod_set
 from scheduling.services.jobs.spec import MINIMUM_OF_GANGS, TOO_MANY_PODS, JobSpec, job_spec
 from tenants.errors import Conflict, Path
@@ -140,8 +140,7 @@ class Resize:
         job = structs.replace(bare.job, gang=self._job.gang)
         spec = JobSpec(job, tuple(pod_set_of(vars(row)) for row in self._rows))
         apart = "submit it again with gang set to false"
-        cluster = self._job.cluster
-        refuse_what_never_fits(cluster, spec, pools(cluster), apart)
+        refuse_what_never_fits(Installed(self._job.cluster), spec, apart)
 
 
 def may_be_resized(job: Job, row: PodSet) -> bool:

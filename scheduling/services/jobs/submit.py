@@ -12,16 +12,16 @@ from scheduling.engine.states import OPEN, TERMINAL, JobEventKind, JobState, aft
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.queries import selectors
 from scheduling.queries.wording import in_state
-from scheduling.services.common.chunks import chunks
+from scheduling.services.common.bulk import Rows, chunks
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.array_changes import lock_array
-from scheduling.services.jobs.capacity import pools, refuse_what_never_fits
-from scheduling.services.jobs.copies import insert_copies
+from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
 from scheduling.services.jobs.orders import (
     ARRAY_COUNT,
     ARRAY_INDEX,
     Order,
+    known_gpu_types,
     refuse_inactive,
     refuse_unknown_gpu_types,
     rows_of,
@@ -37,6 +37,7 @@ from tenants.models import Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import tenant_by_name
 from tenants.services.transactions import unit_of_work
+from tenants.tree import Tree
 
 
 def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = False) -> Job:
@@ -99,23 +100,18 @@ def _store_array(job: Job, sets: list[PodSet], event: JobEvent, count: int) -> N
     ids = [uuid.uuid4() for _ in range(count)]
     # A microsecond apart, so that they stand in the queue by their index.
     times = [job.submitted_at + timedelta(microseconds=index) for index in range(count)]
-    insert_copies(
-        job,
-        (
-            {"id": ids[i], "name": f"{job.name}-{i}", "array_index": i, "submitted_at": times[i]}
-            for i in range(count)
-        ),
-    )
-    for row in sets:
-        own = {ARRAY_COUNT: str(count)}
-        insert_copies(
-            row,
-            (
-                {"job_id": ids[i], "env": {**row.env, **own, ARRAY_INDEX: str(i)}}
-                for i in range(count)
-            ),
-        )
-    insert_copies(event, ({"job_id": ids[i], "at": times[i]} for i in range(count)))
+    jobs, pod_sets, events = Rows(Job), Rows(PodSet), Rows(JobEvent)
+    of_job, of_event = jobs.prepare(job), events.prepare(event)
+    of_sets = [(row, pod_sets.prepare(row)) for row in sets]
+    for i in range(count):
+        its = {"name": f"{job.name}-{i}", "array_index": i, "submitted_at": times[i]}
+        jobs.add(of_job, id=ids[i], **its)
+        for row, prepared in of_sets:
+            env = {**row.env, ARRAY_COUNT: str(count), ARRAY_INDEX: str(i)}
+            pod_sets.add(prepared, job_id=ids[i], env=env)
+        events.add(of_event, job_id=ids[i], at=times[i])
+    for rows in (jobs, pod_sets, events):
+        rows.write()
 
 
 def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
@@ -124,10 +120,10 @@ def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     tenant = _tenant_to_submit_to(access, spec)
     queue, spec = entered(Submitter(actor, access), tenant, document, spec)
     cluster = _cluster_of(spec)
-    refuse_too_high(tenant.pk, spec.job.priority)
+    refuse_too_high(Tree(), tenant.pk, spec.job.priority)
     refuse_what_may_not_be_named(cluster.job_rules, spec)
-    refuse_unknown_gpu_types(spec)
-    refuse_what_never_fits(cluster, spec, pools(cluster))
+    refuse_unknown_gpu_types(spec, known_gpu_types())
+    refuse_what_never_fits(Installed(cluster), spec)
     if spec.job.after or spec.job.after_ok:
         wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
         refuse_bad_dependencies(access, cluster, wanted)

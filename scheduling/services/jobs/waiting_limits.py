@@ -21,9 +21,14 @@ def refuse_too_many_waiting(tenant: Tenant, more: int) -> None:
     for above in limited.exclude(max_waiting=None).order_by("id"):
         ids = subtree_ids(above.pk, parents)
         waiting = Job.objects.filter(tenant__in=ids, state__in=list(WAITING)).count()
-        if above.max_waiting is not None and waiting + more > above.max_waiting:
-            raise Conflict(
-                f"Tenant “{above.name}” has {waiting} waiting jobs and may have "
-                f"{above.max_waiting}; {more} more are too many. Wait until some have started, "
-                "cancel some, or ask for a higher max_waiting."
-            )
+        refuse_more(above, waiting, more)
+
+
+def refuse_more(tenant: Tenant, waiting: int, more: int) -> None:
+    """Raises Conflict where so many jobs of a tenant, and of those below it, may not wait."""
+    if tenant.max_waiting is not None and waiting + more > tenant.max_waiting:
+        raise Conflict(
+            f"Tenant “{tenant.name}” has {waiting} waiting jobs and may have {tenant.max_waiting}; "
+            f"{more} more are too many. Wait until some have started, cancel some, or ask for a "
+            "higher max_waiting."
+        )

@@ -40,12 +40,18 @@ def entered(
     jobs now).
     """
     queue = queue_to_enter(who, tenant, spec.job.queue)
+    return queue, fitted(queue, document, spec)
+
+
+def fitted(queue: Queue, document: Mapping[str, Any], spec: JobSpec) -> JobSpec:
+    """The job with what the queue gives to those that say nothing. Raises Invalid where the queue
+    does not take such jobs."""
     given = {name for name, value in document.items() if value is not None}
     defaults = {n: v for n, v in defaults_of(queue).items() if n not in given}
     if defaults:
         spec = job_spec({**document, **defaults})
     refuse_unfit(queue, {name: getattr(spec.job, name) for name in LOOKED_AT})
-    return queue, spec
+    return spec
 
 
 def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
@@ -61,6 +67,12 @@ def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
             "queue",
             f"Tenant “{tenant.name}” has no queue “{name}”. Its queues: {', '.join(names)}.",
         )
+    refuse_entry(who, tenant, queue)
+    return queue
+
+
+def refuse_entry(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
+    """Raises NotAllowed, Conflict as `entered`, of a queue that there is."""
     if not may_enter(who, queue):
         others = Queue.objects.filter(tenant=tenant)
         mine = [other.name for other in others if may_enter(who, other)]
@@ -69,7 +81,6 @@ def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
             f"{', '.join(mine) or 'none'}. Who administers the tenant says who may use a queue."
         )
     refuse_closed(tenant, queue)
-    return queue
 
 
 def may_enter(who: Submitter | None, queue: Queue) -> bool:
@@ -161,10 +172,14 @@ def take_in(queue: Queue, more: int) -> None:
     if now.max_waiting is None:
         return
     waits = Job.objects.filter(tenant=now.tenant, queue=now.name, state__in=list(WAITING))
-    waiting = waits.count()
-    if waiting + more > now.max_waiting:
+    refuse_more(now.tenant, now, waits.count(), more)
+
+
+def refuse_more(tenant: Tenant, queue: Queue, waiting: int, more: int) -> None:
+    """Raises Conflict where so many jobs may not wait in the queue."""
+    if queue.max_waiting is not None and waiting + more > queue.max_waiting:
         raise Conflict(
-            f"Queue “{now.name}” of tenant “{now.tenant.name}” has {waiting} waiting jobs and may "
-            f"have {now.max_waiting}; {more} more are too many. Wait until some have started, "
+            f"Queue “{queue.name}” of tenant “{tenant.name}” has {waiting} waiting jobs and may "
+            f"have {queue.max_waiting}; {more} more are too many. Wait until some have started, "
             "cancel some, name another queue, or ask for a higher max_waiting of this one.",
         )

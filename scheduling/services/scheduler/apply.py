@@ -18,7 +18,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.common.chunks import CHUNK, chunks
+from scheduling.services.common.bulk import CHUNK, chunks, insert
 from scheduling.services.common.lease import Lease, fence
 from scheduling.services.plain_pods.take_up import take_up
 from scheduling.services.scheduler.territory import (
@@ -76,7 +76,7 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # Last, so that nothing that was decided before overwrites what it tells of its jobs.
         events += take_up(lease, writes.offers, now)
-        JobEvent.objects.bulk_create(events, batch_size=CHUNK)
+        insert(events)
     return stale
 
 

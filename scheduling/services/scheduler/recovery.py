@@ -22,7 +22,7 @@ from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate import manifests
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
-from scheduling.services.common.chunks import CHUNK, chunks
+from scheduling.services.common.bulk import CHUNK, chunks
 from scheduling.services.common.lease import Lease, fence
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, PodKey

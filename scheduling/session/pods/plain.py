@@ -34,7 +34,7 @@ from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.requeue import Requeueing
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
 
-AT_ONCE = 100  # pods offered in one pass
+AT_ONCE = 500  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
 BOUND_ELSEWHERE, POD_DELETED, EVICTED = "BoundElsewhere", "PodDeleted", "PodEvicted"
 GANG_CHANGED = "GangChanged"

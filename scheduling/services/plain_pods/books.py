@@ -1,0 +1,204 @@
+"""By what plain pods are judged: tenants, their queues and limits, GPU types, what the cluster has.
+
+All of it is read once for the pods of a pass, by as many statements for a thousand as for one, and
+a document is checked once for all pods that ask for the same.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+from django.db.models import Count
+
+from scheduling.engine.states import WAITING
+from scheduling.job_fields.definition import JobDocument
+from scheduling.job_fields.faults import Faults
+from scheduling.job_fields.nouns import check_values
+from scheduling.kube.seam import PodFacts
+from scheduling.kube.translate.manifests import TENANT
+from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
+from scheduling.kube.workloads.members import gang_of
+from scheduling.models import Cluster, Job
+from scheduling.services.clusters import namespace_rights
+from scheduling.services.jobs import waiting_limits
+from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
+from scheduling.services.jobs.orders import (
+    Order,
+    known_gpu_types,
+    refuse_inactive,
+    refuse_unknown_gpu_types,
+)
+from scheduling.services.jobs.priority_limits import refuse_too_high
+from scheduling.services.jobs.spec import job_spec
+from scheduling.services.plain_pods.queue_names import QueueNames
+from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
+from scheduling.services.plain_pods.spec import PodSets, Refused, document_of, refusal_of
+from scheduling.services.queues import entry
+from tenants.errors import DomainError
+from tenants.models import Queue, Tenant
+from tenants.tree import Tree
+
+# What of a document differs between pods that ask for the same.
+OWN = ("name", "labels")
+
+
+class Accepted(NamedTuple):
+    """What a tenant, its queue and the cluster accept, and of the job what is its own: pods that
+    ask for the same share the order."""
+
+    order: Order
+    name: str
+    labels: Mapping[str, str]
+
+
+class Books:
+    """What is known in one transaction, to its end, of whom pods of a cluster may use."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._tree = Tree()
+        self._installed = Installed(cluster)
+        self._tenants: dict[int, Tenant] = {}
+        self._queues: dict[tuple[int, str], Queue] = {}
+        self._answers: dict[tuple[int, str], Queue | DomainError] = {}
+        self._waiting = Counter[tuple[int, str]]()  # jobs by tenant and queue
+        self._waiting_below = Counter[int]()  # jobs of a tenant with a limit and of those below it
+        self._orders: dict[bytes, Order] = {}
+
+    @cached_property
+    def _gpu_types(self) -> list[str]:
+        return known_gpu_types()
+
+    def names_for(self, pods: Sequence[PodFacts]) -> QueueNames:
+        """What names of queues mean to these pods of one namespace."""
+        cluster, of_namespace = self.cluster, ""
+        if not all(TENANT in pod.labels for pod in pods):
+            of_namespace = namespace_rights.only_tenant(cluster, self._tree, pods[0].namespace)
+        return QueueNames(cluster.name, cluster.queue_map, of_namespace)
+
+    def hold(self, named: Iterable[tuple[str, str]]) -> None:
+        """Read and lock these (tenant, queue), where they are there, and count who waits in those
+        that are limited: nobody changes or deletes them before the jobs are written."""
+        queues = {(self._tree.id_of(tenant), queue) for tenant, queue in named}
+        mine = {tenant_id for tenant_id, _ in queues if tenant_id is not None}
+        above = {b.id for each in mine for b in self._tree.above(each) if b.max_waiting is not None}
+        # In the order in which submissions take them.
+        tenants = Tenant.objects.select_for_update(no_key=True).filter(id__in=mine | above)
+        self._tenants = {tenant.pk: tenant for tenant in tenants.order_by("id")}
+        rows = Queue.objects.select_for_update().filter(
+            tenant__in=mine, name__in={name for _, name in queues}
+        )
+        for queue in rows.order_by("id"):
+            self._queues[queue.tenant_id, queue.name] = queue
+        self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        limited = [t.pk for t in self._tenants.values() if t.max_waiting is not None]
+        below = {tenant_id: self._tree.below(tenant_id) for tenant_id in limited}
+        of = {q.tenant_id for q in self._queues.values() if q.max_waiting is not None}
+        ids = of.union(*below.values())
+        if not ids:
+            return
+        waits = Job.objects.filter(tenant__in=ids, state__in=list(WAITING)).order_by()
+        counts = waits.values_list("tenant_id", "queue").annotate(Count("id"))
+        self._waiting.update({(tenant, queue): jobs for tenant, queue, jobs in counts})
+        for (tenant, _), jobs in self._waiting.items():
+            for tenant_id in limited:
+                if tenant in below[tenant_id]:
+                    self._waiting_below[tenant_id] += jobs
+
+    def accept(self, sets: PodSets) -> Accepted:
+        """The order of the job that pods of a unit are to be; raises Refused."""
+        tenant = self._tenant_of(sets)
+        namespace = sets[0][0].pod.namespace
+        if no := namespace_rights.refusal(self.cluster, self._tree, namespace, tenant):
+            raise Refused("TenantNotAllowed", no)
+        pods = [(one.pod, one.of_job["priority"]) for part in sets for one in part]
+        refuse_what_may_not_be_named(self.cluster.job_rules, pods)
+        try:
+            return self._accepted(tenant, sets)
+        except DomainError as error:
+            raise refusal_of(error, sets) from None
+
+    def take_in(self, order: Order) -> None:
+        """Count one more job that waits; raises Refused where it is one too many."""
+        tenant, queue = order.tenant, order.queue
+        key = tenant.pk, queue.name
+        above = [self._tenants[b.id] for b in self._tree.above(tenant.pk) if b.id in self._tenants]
+        limited = [each for each in above if each.max_waiting is not None]
+        try:
+            for each in sorted(limited, key=lambda each: each.pk):
+                waiting_limits.refuse_more(each, self._waiting_below[each.pk], 1)
+            entry.refuse_more(tenant, queue, self._waiting[key], 1)
+            if key not in self._queues:
+                entry.take_in(queue, 1)
+                self._queues[key] = queue
+        except DomainError as error:
+            raise Refused("TooManyWaiting", error.detail) from None
+        self._waiting[key] += 1
+        self._waiting_below.update(each.pk for each in limited)
+
+    def _tenant_of(self, sets: PodSets) -> Tenant:
+        name = sets[0][0].of_job["tenant"]
+        tenant = self._tenants.get(self._tree.id_of(name) or 0)
+        if tenant is None:
+            text = f"There is no tenant “{name}”. Set the label {TENANT} to one that there is."
+            raise Refused("UnknownTenant", text)
+        try:
+            refuse_inactive(tenant)
+        except DomainError as error:
+            raise Refused("TenantInactive", error.detail) from None
+        return tenant
+
+    def _accepted(self, tenant: Tenant, sets: PodSets) -> Accepted:
+        document = document_of(sets, self.cluster.name)
+        apart = _apart(sets[0][0].pod)
+        own = {name: document[name] for name in OWN}
+        common = {name: value for name, value in document.items() if name not in OWN}
+        alike = msgspec.json.encode((common, apart))
+        order = self._orders.get(alike)
+        if order is None:
+            order = self._orders[alike] = self._order(tenant, document, apart)
+        else:
+            faults = Faults()
+            check_values(JobDocument, own, (), faults)
+            faults.raise_if_any()
+        return Accepted(order, **own)
+
+    def _order(self, tenant: Tenant, document: Mapping[str, Any], apart: str) -> Order:
+        spec = job_spec(document)
+        queue = self._queue(tenant, spec.job.queue)
+        spec = entry.fitted(queue, document, spec)
+        refuse_unknown_gpu_types(spec, self._gpu_types)
+        refuse_what_never_fits(self._installed, spec, apart)
+        refuse_too_high(self._tree, tenant.pk, spec.job.priority)
+        return Order(spec, tenant, self.cluster, queue)
+
+    def _queue(self, tenant: Tenant, name: str) -> Queue:
+        """The queue, which is asked for once; raises as `entry.entered`."""
+        key = tenant.pk, name
+        if key not in self._answers:
+            try:
+                self._answers[key] = self._entered(tenant, name)
+            except DomainError as error:
+                self._answers[key] = error
+        answer = self._answers[key]
+        if isinstance(answer, DomainError):
+            raise answer
+        return answer
+
+    def _entered(self, tenant: Tenant, name: str) -> Queue:
+        queue = self._queues.get((tenant.pk, name))
+        if queue is None:
+            return entry.queue_to_enter(None, tenant, name)  # raises, unless it is to be made
+        entry.refuse_entry(None, tenant, queue)
+        return queue
+
+
+def _apart(pod: PodFacts) -> str:
+    """How pods of its gang are made to start one by one."""
+    if GANG in pod.labels or not gang_of(pod):
+        return f"leave {GANG} and {GANG_SIZE} out"
+    return f'set the annotation {GANG_SIZE} to "1"'

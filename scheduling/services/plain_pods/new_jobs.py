@@ -1,0 +1,238 @@
+"""The jobs that plain pods become: who of them may, and their rows, written together."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from scheduling.engine.states import HOLDING, TERMINAL, JobEventKind, JobState
+from scheduling.engine.verdict import counted
+from scheduling.kube.seam import PodFacts
+from scheduling.kube.translate.manifests import TENANT
+from scheduling.kube.translate.plain_pods import GANG
+from scheduling.kube.workloads.members import gang_of, is_elastic, members
+from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
+from scheduling.services.common.bulk import Rows, chunks
+from scheduling.services.jobs.orders import Order, rows_of
+from scheduling.services.plain_pods.books import Accepted, Books
+from scheduling.services.plain_pods.follow import why_held
+from scheduling.services.plain_pods.gangs import pod_sets_of
+from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
+from scheduling.session.memory.live import Offer
+from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
+
+Gang = tuple[str, str]  # namespace and name
+
+
+class Group(NamedTuple):
+    """Pods of an offer that have no job: one, or those of a gang and a tenant."""
+
+    offer: Offer
+    pods: list[PodFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Pods that become one job. `gang`: its name, "" = it is one pod by itself. `behind`: the pods
+    that they wait for before they may become one, "" = none. `elastic`: other pods of the gang may
+    wait for these."""
+
+    pods: Sequence[PodFacts]
+    gang: str
+    behind: str = ""
+    elastic: bool = False
+
+    def refuse_behind(self) -> None:
+        if self.behind:
+            text = (
+                f"The pod is beyond the minimum of gang {self.behind}: it follows when that has "
+                "places."
+            )
+            raise Refused(GANG_INCOMPLETE, text)
+
+
+class _Asked(NamedTuple):
+    """A unit and what its pods ask for."""
+
+    offer: Offer
+    unit: _Unit
+    sets: PodSets
+
+
+def lets_go(job: Job) -> bool:
+    """Whether its pods may be taken up again: a gang that lost one before it had places."""
+    ended = bool(job.pod_gang) and job.state in TERMINAL and job.admitted_at is None
+    return ended and job.reason in LOST_ONE
+
+
+def make_jobs(
+    cluster: Cluster, groups: Sequence[Group], known: Mapping[str, Job], at: datetime
+) -> list[JobEvent]:
+    """Write a job for each unit of pods that may become one, and into the offers why others may
+    not. Returns the events of the jobs, to be written. The first job is as of `at`.
+
+    `known`: the last job of each pod that had one.
+    """
+    if not groups:
+        return []
+    books, rows, begun = Books(cluster), _NewRows(), set[Gang]()
+    asked = list(_asked(books, cluster, groups, known))
+    books.hold((first.of_job["tenant"], first.of_job["queue"]) for first in map(_first, asked))
+    for offer, unit, sets in asked:
+        gang = unit.pods[0].namespace, unit.gang
+        try:
+            if unit.elastic and gang in begun:  # by pods of another tenant
+                _Unit(unit.pods, unit.gang, behind=unit.gang).refuse_behind()
+            accepted = books.accept(sets)
+            books.take_in(accepted.order)
+        except Refused as refused:
+            _refuse(offer, unit, refused)
+        else:
+            begun.add(gang)
+            rows.add(accepted, unit, sets, _id_of(unit, known), at)
+            at += timedelta(microseconds=1)
+    return rows.write()
+
+
+def _first(asked: _Asked) -> Any:
+    return asked.sets[0][0]
+
+
+def _refuse(offer: Offer, unit: _Unit, refused: Refused) -> None:
+    offer.refused.update({p.uid: refused.own.get(p.uid, refused.cause) for p in unit.pods})
+
+
+# --- units ----------------------------------------------------------------------------------------
+def _asked(
+    books: Books, cluster: Cluster, groups: Sequence[Group], known: Mapping[str, Job]
+) -> Iterable[_Asked]:
+    """What the pods ask for, where it makes sense; the others are refused."""
+    states = _open_gangs(cluster, groups)
+    for offer, pods in groups:
+        for unit in _units(states, pods):
+            try:
+                unit.refuse_behind()
+                also = _beside(offer, unit.pods, known)
+                queues = books.names_for(unit.pods)
+                sets = pod_sets_of(unit.pods, also, alone=not unit.gang, queues=queues)
+            except Refused as refused:
+                _refuse(offer, unit, refused)
+            else:
+                yield _Asked(offer, unit, sets)
+
+
+def _open_gangs(cluster: Cluster, groups: Sequence[Group]) -> dict[Gang, set[str]]:
+    """The states of the jobs that are not over of the elastic gangs among these."""
+    elastic = {gang_of(pods[0]) for _, pods in groups if is_elastic(pods)} - {""}
+    found: dict[Gang, set[str]] = defaultdict(set)
+    for names in chunks(sorted(elastic)):
+        jobs = Job.objects.filter(cluster=cluster, pod_gang__in=names).exclude(state__in=TERMINAL)
+        rows = jobs.order_by().values_list("pod_namespace", "pod_gang", "state").distinct()
+        for namespace, gang, state in rows:
+            found[namespace, gang].add(state)
+    return found
+
+
+def _units(open_gangs: Mapping[Gang, set[str]], pods: Sequence[PodFacts]) -> list[_Unit]:
+    """The jobs that waiting pods of one gang become: all of them one, or, where it can do with
+    fewer, its minimum one, and when that has places each other pod one."""
+    gang = gang_of(pods[0])
+    if not gang or not is_elastic(pods):
+        return [_Unit(pods, gang)]
+    states = open_gangs.get((pods[0].namespace, gang), set())
+    if states & HOLDING:
+        return [_Unit([pod], "") for pod in pods]
+    if states:
+        return [_Unit(pods, gang, behind=gang)]
+    found = members(pods)
+    first = _Unit(found.gang, gang, elastic=True)
+    return [first, _Unit(found.others, gang, behind=gang)] if found.others else [first]
+
+
+def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> str:
+    """What is to be told of other pods that wait and name the gang of these."""
+    mine = {pod.uid for pod in pods}
+    others = [pod for pod in offer.pods if pod.uid not in mine]
+    has_job = [pod for pod in others if pod.uid in known and not lets_go(known[pod.uid])]
+    mine.update(pod.uid for pod in has_job)
+    left = [pod.labels.get(TENANT, "") for pod in others if pod.uid not in mine]
+    parts = []
+    if has_job:
+        count = counted(len(has_job), "pod", "pods")
+        parts.append(f"Job {known[has_job[0].uid].pk} has {count} of that name already.")
+    if left:
+        count, names = counted(len(left), "pod", "pods"), ", ".join(sorted({*left} - {""}))
+        parts.append(f"Another gang has that name: {count} of another tenant ({names or 'none'}).")
+    return " ".join(parts)
+
+
+def _id_of(unit: _Unit, known: Mapping[str, Job]) -> uuid.UUID:
+    """The id of their job; of a gang, another one than of the jobs that have let its pods go."""
+    if not unit.gang:
+        return uuid.UUID(unit.pods[0].uid)
+    earlier = {str(known[pod.uid].pk) for pod in unit.pods if pod.uid in known}
+    parts = sorted(earlier.union(pod.uid for pod in unit.pods))
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{GANG}/{','.join(parts)}")
+
+
+# --- rows -----------------------------------------------------------------------------------------
+class _NewRows:
+    """The rows of new jobs; those of one order are copies of each other."""
+
+    def __init__(self) -> None:
+        self._jobs, self._sets, self._pods = Rows(Job), Rows(PodSet), Rows(JobPod)
+        self._events: list[JobEvent] = []
+        self._of_order: dict[int, tuple[Order, list[Any], list[list[Any]]]] = {}
+        self._pod = self._pods.prepare(JobPod())
+
+    def add(
+        self, accepted: Accepted, unit: _Unit, sets: PodSets, job_id: uuid.UUID, at: datetime
+    ) -> None:
+        job, pod_sets = self._prepared(accepted.order, at)
+        first = sets[0][0].pod
+        assert first.plain is not None
+        hold = hold_of(first.plain)
+        of_pods = {
+            "pod_namespace": first.namespace,
+            "pod_name": first.name,
+            "pod_gang": unit.gang,
+            "pod_hold": hold,
+        }
+        own = {"name": accepted.name, "labels": dict(accepted.labels)}
+        times = {"submitted_at": at, "reason_at": at}
+        self._jobs.add(job, **{"id": job_id, **own, **of_pods, **times, **why_held(hold, at)})
+        for index, part in enumerate(sets):
+            self._sets.add(pod_sets[index], job_id=job_id)
+            for ordinal, one in enumerate(part):
+                pod = {"uid": one.pod.uid, "name": one.pod.name, "labels": dict(one.pod.labels)}
+                self._pods.add(self._pod, job_id=job_id, pod_set=index, ordinal=ordinal, **pod)
+        self._events.append(_taken_up(unit, first, job_id, at))
+
+    def write(self) -> list[JobEvent]:
+        for rows in (self._jobs, self._sets, self._pods):
+            rows.write()
+        return self._events
+
+    def _prepared(self, order: Order, at: datetime) -> tuple[list[Any], list[list[Any]]]:
+        if id(order) not in self._of_order:
+            job, sets = rows_of(None, order, at)
+            prepared = self._jobs.prepare(job), [self._sets.prepare(row) for row in sets]
+            self._of_order[id(order)] = order, *prepared  # kept, so that its id stays its own
+        _, job_row, set_rows = self._of_order[id(order)]
+        return job_row, set_rows
+
+
+def _taken_up(unit: _Unit, first: PodFacts, job_id: uuid.UUID, at: datetime) -> JobEvent:
+    message = f"Taken up from pod {first.namespace}/{first.name}."
+    if unit.gang:
+        count = counted(len(unit.pods), "pod", "pods")
+        message = f"Taken up from {count} of gang {first.namespace}/{unit.gang}."
+    return JobEvent(
+        job_id=job_id,
+        at=at,
+        kind=JobEventKind.SUBMITTED.value,
+        to_state=JobState.PENDING.value,
+        message=message,
+    )

@@ -1,0 +1,44 @@
+"""The tree of all tenants, read once, with what holds for all that are below one of them."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tenants.models import Tenant
+from tenants.permissions import lineage
+from tenants.selectors import subtree_ids
+
+
+class Branch(NamedTuple):
+    """A tenant of the tree. None: no limit of its own, no namespace of its own."""
+
+    id: int
+    name: str
+    parent_id: int | None
+    namespace: str | None
+    max_priority: int | None
+    max_waiting: int | None
+
+
+class Tree:
+    def __init__(self) -> None:
+        rows = Tenant.objects.order_by().values_list(*Branch._fields)
+        self._of: dict[int, Branch] = {row[0]: Branch(*row) for row in rows}
+        self.parents: Mapping[int, int | None] = {b.id: b.parent_id for b in self._of.values()}
+        self._owners = {b.namespace: b for b in self._of.values() if b.namespace is not None}
+        self._ids = {b.name: b.id for b in self._of.values()}
+
+    def id_of(self, name: str) -> int | None:
+        """The tenant of a name."""
+        return self._ids.get(name)
+
+    def owner_of(self, namespace: str) -> Branch | None:
+        """The tenant whose own namespace it is."""
+        return self._owners.get(namespace)
+
+    def above(self, tenant_id: int) -> list[Branch]:
+        """A tenant, its parent, … up to the root."""
+        return [self._of[t] for t in lineage(self.parents, tenant_id) if t in self._of]
+
+    def below(self, tenant_id: int) -> set[int]:
+        """A tenant and all that are below it."""
+        return subtree_ids(tenant_id, self.parents)
