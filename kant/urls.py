@@ -5,7 +5,7 @@ from django.urls import include, path, re_path
 
 from kant.demo import ACCOUNTS, PASSWORD
 from kant.views import client
-from metrics import exporter
+from metrics.prometheus import exporter
 from tenants.api.problems import not_found
 from tenants.views import SignIn, admin_sign_in
 

@@ -14,8 +14,8 @@ from metrics.gpu_time.accounting import account
 from metrics.models import MetricSample, Replay
 from metrics.samples.held import HeldOverTime, nodes_of
 from scheduling.models import Cluster
-from scheduling.services.common.bulk import CHUNK
 from scheduling.services.retention import prune_jobs
+from tenants.chunks import CHUNK
 
 # How far back samples are corrected by what became known since: far more than a pass of the
 # scheduler takes from reading the clock to its commit.

@@ -1,9 +1,18 @@
-"""Where a page of rows begins, by the values of the last row before it."""
+"""Where a page of rows begins: by the values of the last row before it, which a cursor names."""
 
+import base64
+import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Q
+from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Field, IntegerField, Model, Q
+
+
+class BadCursor(Exception):
+    """The text is no cursor of this list."""
 
 
 def rows_after(order: Sequence[str], values: Sequence[Any]) -> Q:
@@ -18,3 +27,62 @@ def rows_after(order: Sequence[str], values: Sequence[Any]) -> Q:
         result |= equal & Q(**{f"{field}__{operator}": value})
         equal &= Q(**{field: value})
     return within & result
+
+
+def _field(model: type[Model], name: str) -> "Field[Any, Any]":
+    field: Any = model._meta.pk
+    for part in name.lstrip("-").split("__"):
+        field = model._meta.get_field(part)
+        if field.is_relation:
+            model = field.related_model
+    return field
+
+
+def _value(row: Any, name: str) -> Any:
+    for part in name.lstrip("-").split("__"):
+        row = getattr(row, part)
+    return row
+
+
+def cursor_of(row: Any, order: Sequence[str]) -> str:
+    """Names the row in an address, by its values of the fields of `order`."""
+    text = json.dumps([_value(row, name) for name in order], cls=_ExactEncoder)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+class _ExactEncoder(DjangoJSONEncoder):
+    """Django's encoder cuts microseconds, and rows between two pages would repeat."""
+
+    def default(self, o: Any) -> Any:
+        return o.isoformat() if hasattr(o, "isoformat") else super().default(o)
+
+
+def _exact(field: "Field[Any, Any]", value: Any) -> Any:
+    """The value that `cursor_of` wrote for the field.
+
+    Raises ValueError, OverflowError or ValidationError for one it never writes.
+    """
+    if type(value) is not (int if isinstance(field, IntegerField) else str):
+        raise ValueError("not the type of the field")
+    # `encode` raises for a lone surrogate, which databases refuse as they refuse NUL.
+    if isinstance(value, str) and b"\0" in value.encode():
+        raise ValueError("contains NUL")
+    exact = field.to_python(value)
+    if not isinstance(exact, datetime):
+        return exact
+    if exact.tzinfo is None:
+        raise ValueError("a time without an offset")
+    return exact.astimezone(UTC)  # overflows here for times that no database keeps
+
+
+def rows_after_cursor(model: type[Model], order: Sequence[str], cursor: str) -> Q:
+    """Rows strictly after the one the cursor names. Raises BadCursor."""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        if not isinstance(values, list) or len(values) != len(order):
+            raise ValueError("not a cursor of this list")
+        exact = [_exact(_field(model, n), v) for n, v in zip(order, values, strict=True)]
+    except (ValueError, OverflowError, ValidationError, RecursionError) as error:
+        raise BadCursor from error
+    return rows_after(order, exact)

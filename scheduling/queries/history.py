@@ -22,6 +22,7 @@ from scheduling.models.jobs import MOVED, PREEMPTED
 from scheduling.session.memory.load import live_job
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.model import Arrival, TimedChange
+from tenants.chunks import chunks
 
 CHUNK = 500  # jobs read at once, and ids in one IN list
 STEPS = 1 << 20  # steps of time in a second
@@ -140,8 +141,7 @@ def _chunks(rows: QuerySet[Job]) -> Iterator[list[Job]]:
     """
     keys = list(rows.order_by("submitted_at", "id").values_list("pk", flat=True))
     whole = Job.objects.select_related("tenant").prefetch_related("pod_sets").order_by()
-    for first in range(0, len(keys), CHUNK):
-        wanted = keys[first : first + CHUNK]
+    for wanted in chunks(keys, CHUNK):
         found = {job.pk: job for job in whole.filter(pk__in=wanted)}
         yield [found[key] for key in wanted if key in found]
 

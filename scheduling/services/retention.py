@@ -11,6 +11,7 @@ from django.db.models import Model, Q
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.models import Cluster, Job, JobEvent, JobPod, Placement, Retention
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.chunks import chunks
 
 BATCH = 50  # jobs looked at, and deleted, together
 ROWS = 250  # most events or placements that one transaction deletes
@@ -77,7 +78,7 @@ def _whole(array_id: uuid.UUID, before: datetime, needed: set[uuid.UUID]) -> lis
 def _leaving(ids: Sequence[uuid.UUID], before: datetime) -> set[uuid.UUID]:
     """Those of the jobs whose pods were not all gone before then: a job ends before its pods."""
     found: set[uuid.UUID] = set()
-    for chunk in _chunks(ids):
+    for chunk in chunks(ids, BATCH):
         late = Q(state__in=LIVE_PLACEMENTS) | Q(ended_at__gte=before)
         pods = Placement.objects.filter(late, job__in=chunk)
         found.update(pods.order_by().values_list("job_id", flat=True))
@@ -94,7 +95,7 @@ def _delete(unit: Sequence[uuid.UUID], before: datetime) -> int:
     ids = [job_id for job_id in unit if job_id not in leaving]
     if ids:
         _say_what_is_left(before)
-    for chunk in _chunks(ids):
+    for chunk in chunks(ids, BATCH):
         began = time.monotonic()
         _delete_rows(JobEvent, chunk)
         _delete_rows(Placement, chunk)
@@ -118,7 +119,3 @@ def _say_what_is_left(before: datetime) -> None:
         row, _ = Retention.objects.get_or_create(pk=1, defaults={"complete_from": before})
         if row.complete_from < before:
             Retention.objects.filter(complete_from__lt=before).update(complete_from=before)
-
-
-def _chunks(ids: Sequence[uuid.UUID]) -> Iterator[Sequence[uuid.UUID]]:
-    return (ids[i : i + BATCH] for i in range(0, len(ids), BATCH))

@@ -6,9 +6,10 @@ import pytest
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from metrics import exporter, selectors, services
+from metrics import selectors, services
 from metrics.gpu_time import totals
-from metrics.queue_families import queue_families
+from metrics.prometheus import exporter
+from metrics.prometheus.queues import queue_families
 from scheduling.engine.decisions import CycleStats
 from scheduling.kube.seam import CallOutcome, CreateAndBind, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet

@@ -5,9 +5,10 @@ import re
 import pytest
 from django.db import connection
 
-from metrics import exporter, selectors
+from metrics import selectors
 from metrics.models import MetricSample
 from metrics.pages.overview.views import held_by
+from metrics.prometheus import exporter
 from metrics.selectors import MetricScope
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import User

@@ -13,9 +13,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from kant.celery import app
-from metrics import exporter, services
+from metrics import services
 from metrics.gpu_time import totals
 from metrics.models import CounterTotals, MetricSample
+from metrics.prometheus import exporter
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Job, JobEvent, JobPod, Placement, PodSet
 from scheduling.models.jobs import PlacementState

@@ -7,8 +7,9 @@ import pytest
 
 from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
-from scheduling.pages.jobs.table import PAGE_ORDER, cursor_of
+from scheduling.pages.jobs.table import PAGE_ORDER
 from scheduling.queries.selectors import visible_jobs
+from tenants.keyset import cursor_of
 from tests.plans import plan, query
 
 URL = "/api/v1/jobs"
@@ -126,7 +127,7 @@ def test_a_later_page_begins_at_its_row_in_the_index(org, client):
         job(org, i=i)
     ops = org.client("ops")
     following = ops.get(f"{URL}?limit=1").json()["next"]
-    older = cursor_of(Job.objects.get(name="job-3"))
+    older = cursor_of(Job.objects.get(name="job-3"), PAGE_ORDER)
     client.force_login(org.users["ops"])
     for get in (lambda: ops.get(following), lambda: client.get("/jobs/", {"after": older})):
         sql = query(get, "SELECT", 'FROM "scheduling_job"', "ORDER BY")

@@ -1,12 +1,11 @@
 """Pages about jobs: the table and the submit form."""
 
-import base64
 import json
 import re
 import shlex
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -34,7 +33,7 @@ from scheduling.services.jobs.document import document_of
 from scheduling.services.jobs.submit import submit_job
 from tenants.errors import Conflict, DomainError, NotFound
 from tenants.forms import Fields
-from tenants.keyset import rows_after
+from tenants.keyset import BadCursor, cursor_of, rows_after_cursor
 from tenants.models import GpuType
 from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
@@ -75,11 +74,12 @@ def jobs(request: HttpRequest) -> HttpResponse:
     cursor = request.GET.get("after", "")
     if cursor:
         rows = rows.filter(after_cursor(cursor))
-    page = list(rows.order_by(*PAGE_ORDER)[: JOBS_PER_PAGE + 1])
+    found = list(rows.order_by(*PAGE_ORDER)[: JOBS_PER_PAGE + 1])
+    page = found[:JOBS_PER_PAGE]
     context = {
         "nav": "jobs",
-        "jobs": page[:JOBS_PER_PAGE],
-        "older": cursor_of(page[JOBS_PER_PAGE - 1]) if len(page) > JOBS_PER_PAGE else None,
+        "jobs": page,
+        "older": cursor_of(page[-1], PAGE_ORDER) if len(found) > JOBS_PER_PAGE else None,
         "newest": not cursor,
         "what_is_gone": selectors.what_is_gone(),
         "filters": filters,
@@ -170,22 +170,12 @@ def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) ->
     return rows
 
 
-def cursor_of(job: Job) -> str:
-    text = f"{job.submitted_at.isoformat()}|{job.pk}"
-    return base64.urlsafe_b64encode(text.encode()).decode()
-
-
 def after_cursor(cursor: str) -> Q:
     """Jobs older than the one the cursor names; raises Http404 for a damaged one."""
     try:
-        at, _, key = base64.urlsafe_b64decode(cursor.encode()).decode().partition("|")
-        when, job_id = datetime.fromisoformat(at), uuid.UUID(key)
-        if when.tzinfo is None:
-            raise ValueError("a time without an offset")
-        when = when.astimezone(UTC)  # overflows here for times that no database keeps
-    except (ValueError, OverflowError):
+        return rows_after_cursor(Job, PAGE_ORDER, cursor)
+    except BadCursor:
         raise Http404("This page of jobs does not exist. Start again from the newest.") from None
-    return rows_after(PAGE_ORDER, (when, job_id))
 
 
 # --- submit ---------------------------------------------------------------------------------------

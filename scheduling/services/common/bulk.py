@@ -1,18 +1,10 @@
-"""Many rows at once: written by one statement, read a few at a time."""
+"""Many rows written by one statement."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from django.db import connection
 from django.db.models import AutoField, Model
-
-CHUNK = 500  # ids in one IN list, rows of one INSERT: within the variable limits of every database
-
-T = TypeVar("T")
-
-
-def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[i : i + CHUNK] for i in range(0, len(items), CHUNK))
 
 
 class Rows:

@@ -13,7 +13,6 @@ from django.utils import timezone
 from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Job, JobEvent
 from scheduling.queries import selectors
-from scheduling.services.common.bulk import CHUNK, chunks
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.changes import (
@@ -25,6 +24,7 @@ from scheduling.services.jobs.changes import (
     queue_after,
 )
 from scheduling.services.queues.entry import LOOKED_AT, Submitter, take_in
+from tenants.chunks import CHUNK, chunks
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import User
 from tenants.permissions import Access, access_of

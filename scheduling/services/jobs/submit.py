@@ -12,7 +12,7 @@ from scheduling.engine.states import OPEN, TERMINAL, JobEventKind, JobState, aft
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.queries import selectors
 from scheduling.queries.wording import in_state
-from scheduling.services.common.bulk import Rows, chunks
+from scheduling.services.common.bulk import Rows
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.array_changes import lock_array
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
@@ -32,6 +32,7 @@ from scheduling.services.jobs.rules import refuse_what_may_not_be_named
 from scheduling.services.jobs.spec import JobSpec, job_spec
 from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
 from scheduling.services.queues.entry import Submitter, entered, take_in
+from tenants.chunks import chunks
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import Tenant, User
 from tenants.permissions import Access, access_of

@@ -14,7 +14,7 @@ from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG
 from scheduling.kube.workloads.members import gang_of, is_elastic, members
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
-from scheduling.services.common.bulk import Rows, chunks
+from scheduling.services.common.bulk import Rows
 from scheduling.services.jobs.orders import Order, rows_of
 from scheduling.services.plain_pods.books import Accepted, Books
 from scheduling.services.plain_pods.follow import why_held
@@ -22,6 +22,7 @@ from scheduling.services.plain_pods.gangs import pod_sets_of
 from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
 from scheduling.session.memory.live import Offer
 from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
+from tenants.chunks import chunks
 
 Gang = tuple[str, str]  # namespace and name
 

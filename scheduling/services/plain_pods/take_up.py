@@ -13,13 +13,13 @@ from scheduling.kube.seam import PodFacts
 from scheduling.models import Cluster, Job, JobEvent, JobPod
 from scheduling.models.jobs import CANCELLED
 from scheduling.queries.wording import in_state
-from scheduling.services.common.bulk import chunks
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import Lease
 from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
 from scheduling.services.plain_pods.new_jobs import Group, lets_go, make_jobs
 from scheduling.session.memory.live import Cause, Offer
+from tenants.chunks import chunks
 
 
 def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEvent]:

@@ -18,7 +18,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.common.bulk import CHUNK, chunks, insert
+from scheduling.services.common.bulk import insert
 from scheduling.services.common.lease import Lease, fence
 from scheduling.services.plain_pods.take_up import take_up
 from scheduling.services.scheduler.territory import (
@@ -38,6 +38,7 @@ from scheduling.session.memory.live import (
     Transition,
     Writes,
 )
+from tenants.chunks import CHUNK, chunks
 
 # Which time stamp a step sets, beside state and version.
 STAMPS = {

@@ -22,12 +22,12 @@ from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate import manifests
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
-from scheduling.services.common.bulk import CHUNK, chunks
 from scheduling.services.common.lease import Lease, fence
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, PodKey
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.requeue import UNPLACED
+from tenants.chunks import CHUNK, chunks
 
 log = logging.getLogger(__name__)
 

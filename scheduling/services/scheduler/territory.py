@@ -20,10 +20,10 @@ from scheduling.engine.types import Shard
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.services.common.bulk import CHUNK, chunks
 from scheduling.services.common.lease import Lease, LeaseLost, fence
 from scheduling.services.scheduler.projection import record
 from scheduling.session.memory.live import Handover, RouteStep, WantedNodes
+from tenants.chunks import CHUNK, chunks
 
 
 # --- nodes, in the transaction of a pass ----------------------------------------------------------

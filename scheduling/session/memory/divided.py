@@ -14,8 +14,7 @@ from scheduling.models import ClusterPolicy, Job, NodeRecord, Placement, PodSet,
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.policy.document import to_policy
-
-CHUNK = 500  # ids in one IN list: within the variable limits of every database
+from tenants.chunks import chunks
 
 
 def declared_shards(cluster_id: int) -> tuple[Shard, ...]:
@@ -54,16 +53,15 @@ def jobs_on(cluster_id: int, scope: str, nodes: Iterable[str]) -> bool:
     rows = Placement.objects.filter(
         job__cluster_id=cluster_id, job__scope=scope, state__in=LIVE_PLACEMENTS
     )
-    chunks = (names[begin : begin + CHUNK] for begin in range(0, len(names), CHUNK))
-    return any(rows.filter(node__in=chunk).exists() for chunk in chunks)
+    return any(rows.filter(node__in=chunk).exists() for chunk in chunks(names))
 
 
 def made(pods: Iterable[str]) -> dict[tuple[str, str], bool]:
     """{(namespace, name): whether it holds a place} of the pods of these names that Kant has made,
     as the rows say."""
     names, found = sorted(set(pods)), dict[tuple[str, str], bool]()
-    for begin in range(0, len(names), CHUNK):
-        rows = Placement.objects.filter(pod_name__in=names[begin : begin + CHUNK])
+    for chunk in chunks(names):
+        rows = Placement.objects.filter(pod_name__in=chunk)
         for namespace, name, state in rows.values_list("namespace", "pod_name", "state"):
             pod = namespace, name
             found[pod] = found.get(pod, False) or state in LIVE_PLACEMENTS
@@ -73,8 +71,8 @@ def made(pods: Iterable[str]) -> dict[tuple[str, str], bool]:
 def namespaces_of(jobs: Iterable[str]) -> set[tuple[str, str]]:
     """(job, namespace) wherever pods of these jobs had places, as the rows say."""
     every, found = sorted(jobs), set[tuple[str, str]]()
-    for begin in range(0, len(every), CHUNK):
-        rows = Placement.objects.filter(job_id__in=every[begin : begin + CHUNK]).order_by()
+    for chunk in chunks(every):
+        rows = Placement.objects.filter(job_id__in=chunk).order_by()
         pairs = rows.values_list("job_id", "namespace").distinct()
         found.update((str(job_id), namespace) for job_id, namespace in pairs)
     return found
@@ -115,8 +113,8 @@ def others(cluster_id: int, scope: str) -> OtherScopesChanged:
 def scopes_of_jobs(ids: Iterable[str]) -> dict[str, str]:
     """{job: its scope}, without jobs that do not exist."""
     every, found = sorted(set(ids)), dict[str, str]()
-    for begin in range(0, len(every), CHUNK):
-        rows = Job.objects.filter(id__in=every[begin : begin + CHUNK])
+    for chunk in chunks(every):
+        rows = Job.objects.filter(id__in=chunk)
         found.update((str(i), scope) for i, scope in rows.values_list("id", "scope"))
     return found
 

@@ -37,11 +37,10 @@ from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policy.document import to_policy
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
 from tenants import selectors
+from tenants.chunks import chunks
 from tenants.models import Queue as QueueRow
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
-
-CHUNK = 500  # ids in one IN list: within the variable limits of every database
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -62,7 +61,7 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     good: list[LiveJob] = []
     bad: list[tuple[str, int, JobState, str]] = []
     tenants = dict(TenantRow.objects.values_list("id", "name"))
-    for chunk in _chunks(list(ids)):
+    for chunk in chunks(list(ids)):
         rows = list(Job.objects.filter(id__in=chunk))
         sets: dict[Any, list[PodSetRow]] = defaultdict(list)
         for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
@@ -243,7 +242,7 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
     with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
     # The attempt of the job is the one by which all of it was placed last.
     since = rows.filter(attempt__gte=F("job__attempt")).order_by("attempt")
-    for chunk in _chunks(sorted(with_pods)):
+    for chunk in chunks(sorted(with_pods)):
         for row in since.filter(job_id__in=chunk).iterator(chunk_size=2000):
             if (job := live.get(str(row.job_id))) is not None:
                 _add_placement(job, row)
@@ -408,7 +407,3 @@ def _open_jobs(cluster_id: int, scope: str) -> QuerySet[Job]:
 
 def _seconds(at: datetime | None) -> float:
     return at.timestamp() if at else 0.0
-
-
-def _chunks(ids: list[Any]) -> Iterable[list[Any]]:
-    return (ids[i : i + CHUNK] for i in range(0, len(ids), CHUNK))

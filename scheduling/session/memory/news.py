@@ -6,7 +6,7 @@ from django.db.models import Max
 
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import JobEvent
-from scheduling.session.memory.load import CHUNK
+from tenants.chunks import CHUNK
 
 # What happens to a job that waits without its scheduler.
 NEWS = (

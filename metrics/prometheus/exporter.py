@@ -24,7 +24,7 @@ from rest_framework.views import APIView
 
 from metrics import definitions, selectors
 from metrics.gpu_time.totals import WAIT_BUCKETS_S, totals
-from metrics.queue_families import queue_families
+from metrics.prometheus.queues import queue_families
 from scheduling.models import Cluster
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import leaders_of
