@@ -293,7 +293,8 @@ BOUNDS = {
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
-        "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.NodeRecord",
+        "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
+        "scheduling.NodeRecord",
         "tenants.Identity",
     ],
     "people make them": [
