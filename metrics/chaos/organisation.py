@@ -24,6 +24,8 @@ POLICY = {
     "backoff_base_s": 0.5,
     "backoff_cap_s": 2.0,
     "max_attempts": 50,
+    "node_loss_s": 2.0,
+    "node_loss_saved_s": 1.0,
 }
 
 

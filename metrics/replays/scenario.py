@@ -17,7 +17,7 @@ MOST_NODES = 10_000  # added of one shape
 UNSEEN = frozenset(
     (
         *("max_attempts", "backoff_base_s", "backoff_cap_s", "gang_timeout_s", "blame_s"),
-        *("warn_before_s", "shards"),
+        *("node_loss_s", "node_loss_saved_s", "warn_before_s", "shards"),
     )
 )
 HOSTNAME = "kubernetes.io/hostname"

@@ -433,7 +433,8 @@ class Policy:
     `backoff_base_s` * 2**(attempts - 1), at most `backoff_cap_s`; after `max_attempts` failed
     placements it ends as FAILED. A gang whose pods do not all run within `gang_timeout_s` is
     released, of an elastic one the late pods if it has enough without them. A node that rejected a
-    pod is avoided for `blame_s`.
+    pod is avoided for `blame_s`. Pods stay for `node_loss_s` on a node that does not answer, those
+    of jobs that save their work or use spares for `node_loss_saved_s`.
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
     in its way but what it may preempt. `preemption`: the kinds that are allowed. By priority or
@@ -461,6 +462,8 @@ class Policy:
     max_attempts: int = 8
     gang_timeout_s: float = 600.0
     blame_s: float = 300.0
+    node_loss_s: float = 300.0
+    node_loss_saved_s: float = 60.0
     backfill_after_s: float = 600.0
     preemption: tuple[PreemptionKind, ...] = ()
     preempt_after_s: float = 0.0

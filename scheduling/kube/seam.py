@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, NodeTerm, Toleration
+from scheduling.engine.types import Node, NodeTerm, Taint, Toleration
 
 
 class KubeError(Exception):
@@ -40,12 +40,14 @@ class NodeFacts(Struct, frozen=True, gc=False):
 
     Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, unnamed_unhealthy_gpus, shares (what
     pods can get as parts of GPUs, in GPU-milli), device_choice ("exact": a pod gets the GPUs that
-    Kant chose; "count": the device plugin chooses), numa, nics, health.
+    Kant chose; "count": the device plugin chooses), numa, nics, health. `tainted_at`: since when it
+    has taints, in seconds since the epoch, as far as it says.
     """
 
     node: Node
     facts: Mapping[str, Sourced]
     uid: str
+    tainted_at: Mapping[Taint, float] = {}
 
 
 class Unhonoured(NamedTuple):

@@ -45,6 +45,7 @@ from scheduling.kube.seam import (
     StorageGone,
     StorageSeen,
 )
+from scheduling.kube.translate.health import DEAD
 from scheduling.models import Cluster
 from scheduling.session import aside, restore
 from scheduling.session.changes import Changes, Reopen
@@ -58,13 +59,12 @@ from scheduling.session.pods.budgets import Budgets
 from scheduling.session.pods.filters import nodes_by_filter
 from scheduling.session.pods.follow import Lifecycle
 from scheduling.session.pods.leftovers import Leftovers
+from scheduling.session.pods.node_loss import NodeLoss
 from scheduling.session.pods.services import Services
 from scheduling.session.routing import Router
 
 log = logging.getLogger(__name__)
 
-# The node controller's taints of a node whose kubelet does not answer.
-DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 AT_ONCE = 500  # jobs in one transaction
 # What was due longer ago than this is decided as of now: nobody is to have waited less than he has.
 LATE_S = 1.0
@@ -96,6 +96,7 @@ class Session:
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
         self.nodes = Nodes(scope, shards, self.life.out)
+        self.node_loss = NodeLoss()
         self._begin()
         self.changes = Changes(cluster, scope, shards, self.life)
         self.router = Router(self.changes, shards) if shards and scope == WIDE else None
@@ -205,6 +206,7 @@ class Session:
         for job in self.life.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)
+        self._lose_nodes(now)
         takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
         self.life.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
@@ -327,11 +329,13 @@ class Session:
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
+                    self.node_loss.seen(facts, now)
                     self.life.anti_affinity.node_seen(facts.node)
                     if self.router is not None:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
                     self.nodes.vanished(name)
+                    self.node_loss.gone(name)
                     if self.router is not None:
                         self.router.node_gone(name)
                 case BudgetSeen(budget=budget):
@@ -352,6 +356,14 @@ class Session:
                     self.connected, self.trouble = True, ""
                 case Disconnected(reason=reason):
                     self.connected, self.trouble = False, reason
+
+    def _lose_nodes(self, now: float) -> None:
+        """Let pods go whose node has not answered for long enough, or evicts them."""
+        again = self.changes.counted or not self._cycled
+        jobs, pods_on = self.life.jobs, self.state.cluster.pods_on
+        found = self.node_loss.lost(jobs, pods_on, self.life.policy, now, again=again)
+        for why, keys in found.items():
+            self.life.lost(keys, self._is_dead, now, why)
 
     def _is_dead(self, node: str) -> bool:
         """Whether nothing that runs on the node can hear us."""

@@ -134,13 +134,14 @@ class TestHealth:
         place(state, job_of("y", pods(1, 4)), avoid=frozenset({"n01"}))
         assert state.remove_node(state.placements_of("y")[0].node) == (("y", 0, 0),)
 
-    def test_an_evicting_taint_reports_pods_and_a_cordon_does_not(self):
+    def test_neither_a_cordon_nor_a_taint_reports_pods(self):
         state = two_spines()
         place(state, job_of("x", pods(1, 8)))
         node = state.node("n00")
         assert state.upsert_node(dataclasses.replace(node, schedulable=False)) == ()
         gone = dataclasses.replace(node, taints=(Taint("gone", effect="NoExecute"),))
-        assert state.upsert_node(gone) == (("x", 0, 0),)
+        assert state.upsert_node(gone) == ()
+        assert state.remove_node("n00") == (("x", 0, 0),)
 
     def test_unhealthy_gpus_and_nics_are_never_chosen(self):
         node = gpu_node("a")

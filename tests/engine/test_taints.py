@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from scheduling.engine.cluster.constraints import blocking_taint, evicting_taint, tolerates
+from scheduling.engine.cluster.constraints import blocking_taint, tolerates
 from scheduling.engine.types import Taint, Toleration
 
 EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
@@ -36,17 +36,15 @@ def test_a_toleration_covers_exactly_the_taints_that_it_names(effect: str) -> No
         assert covered(Toleration("", "Equal", value, effect)) == set()
 
 
-def test_only_two_effects_keep_pods_away_and_one_drives_them_out() -> None:
+def test_only_two_effects_keep_pods_away() -> None:
     for taint in TAINTS:
         assert (blocking_taint([taint], ()) is taint) == (taint.effect != "PreferNoSchedule")
-        assert (evicting_taint([taint], ()) is taint) == (taint.effect == "NoExecute")
 
 
 def test_each_taint_needs_a_toleration_of_its_own() -> None:
     team, rack = Taint("team", "a", "NoExecute"), Taint("rack", "b", "NoExecute")
     only = (Toleration("team", "Exists"),)
-    for first_that in (blocking_taint, evicting_taint):
-        assert first_that([team], only) is None
-        assert first_that([team, rack], only) is rack
-        assert first_that([team, rack], (*only, Toleration("rack", "Equal", "b"))) is None
-        assert first_that([team, rack], (Toleration("", "Exists"),)) is None
+    assert blocking_taint([team], only) is None
+    assert blocking_taint([team, rack], only) is rack
+    assert blocking_taint([team, rack], (*only, Toleration("rack", "Equal", "b"))) is None
+    assert blocking_taint([team, rack], (Toleration("", "Exists"),)) is None

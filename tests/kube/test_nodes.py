@@ -299,13 +299,14 @@ def test_taints_that_block_are_kept_for_the_engine():
         NodeTaint("soft", "", "PreferNoSchedule"),
         NodeTaint("kant.io/managed", "", "NoSchedule"),
         NodeTaint(GPU, "present", "NoSchedule"),
-        NodeTaint("node.kubernetes.io/unreachable", "", "NoExecute"),
+        NodeTaint("node.kubernetes.io/unreachable", "", "NoExecute", "2026-11-25T12:00:00Z"),
     ]
     facts = facts_of(taints=taints)
     assert facts.node.taints == (
         Taint("team", "a", "NoSchedule"),
         Taint("node.kubernetes.io/unreachable", "", "NoExecute"),
     )
+    assert facts.tainted_at == {facts.node.taints[1]: 1795608000.0}
     assert facts.node.schedulable
 
 

@@ -109,7 +109,14 @@ class World(ClusterApi):
             namespace_tenants={"default": ["*"]},
         )
         self.policy = ClusterPolicy.objects.create(
-            cluster=self.cluster, document={"backoff_base_s": 0.2, "backoff_cap_s": 1.0}
+            cluster=self.cluster,
+            # Of nodes that do not answer tests wait for none to come back, unless they say so.
+            document={
+                "backoff_base_s": 0.2,
+                "backoff_cap_s": 1.0,
+                "node_loss_s": 0.0,
+                "node_loss_saved_s": 0.0,
+            },
         )
         self.tenant = Tenant.objects.create(name="team")
         self.user = User.objects.create_user("op", password="x", is_operator=True)

@@ -38,6 +38,17 @@ def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, ow
     return world.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)["metadata"]["uid"]
 
 
+# As DefaultTolerationSeconds writes them, only that they are over at once.
+NO_PATIENCE = [
+    {
+        "key": "node.kubernetes.io/unreachable",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 0,
+    }
+]
+
+
 def reference_to(owner):
     """An owner reference to this object, as its controller writes it."""
     kind = {name: owner[name] for name in ("apiVersion", "kind")}

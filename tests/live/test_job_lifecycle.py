@@ -1,6 +1,7 @@
 """One job's way from the queue to its end, over the wire of the embedded cluster."""
 
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db.models import F
@@ -13,6 +14,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.queries.explain import explain_job
 from scheduling.services.jobs.changes import change_job
 from scheduling.session.pace import from_document
+from scheduling.session.pods import leave
 from tenants.models import User
 
 pytestmark = pytest.mark.live
@@ -115,7 +117,8 @@ def test_cancelling_a_running_job_frees_its_gpus_only_when_its_pods_are_gone(wor
     assert all(r.intended_at >= gone for r in world.placements(second))
 
 
-def test_a_lost_node_sends_the_gang_back_and_it_starts_elsewhere(world):
+def test_a_lost_node_sends_the_gang_back_and_it_starts_elsewhere(world, monkeypatch):
+    monkeypatch.setattr(leave, "ASK_AGAIN_S", 1.0)
     job = world.submit(pods=2)
     world.drive_to(job, S.RUNNING)
     submitted_at = Job.objects.get(pk=job.pk).submitted_at
@@ -126,6 +129,41 @@ def test_a_lost_node_sends_the_gang_back_and_it_starts_elsewhere(world):
     assert (row.attempt, row.submitted_at) == (2, submitted_at)
     assert lost not in {r.node for r in world.placements(job, attempt=2)}
     assert {r.state for r in world.placements(job, attempt=1)} == {P.RELEASED}
+
+
+def taint(world, node, *, since=None):
+    """What the node controller writes on a node whose kubelet does not answer, and takes back."""
+    taints = []
+    if since is not None:
+        at = f"{since:%Y-%m-%dT%H:%M:%SZ}"
+        key = "node.kubernetes.io/unreachable"
+        taints = [{"key": key, "effect": "NoExecute", "timeAdded": at}]
+    path = f"/api/v1/nodes/{node}"
+    world.call("PATCH", path, {"spec": {"taints": taints}}, kind="merge-patch+json")
+    facts = world.scheduler.led[world.cluster.pk, WHOLE].session.nodes.facts
+    world.drive(lambda: bool(facts[node].node.taints) == bool(taints))
+
+
+def test_a_node_that_comes_back_in_time_ends_nothing_and_gets_no_pods_meanwhile(world):
+    world.set_policy(node_loss_s=600.0, node_loss_saved_s=60.0)
+    job = world.submit(pods=2)
+    world.drive_to(job, S.RUNNING)
+    node = world.placements(job)[0].node
+    taint(world, node, since=datetime.now(UTC))
+    other = world.submit("other", pods=2)
+    world.drive_to(other, S.RUNNING)
+    assert node not in {r.node for r in world.placements(other)}
+    taint(world, node)
+    assert K.REQUEUED not in world.kinds(job)
+    assert world.state(job) == S.RUNNING
+    assert {r.state for r in world.placements(job)} == {P.RUNNING}
+    taint(world, node, since=datetime.now(UTC) - timedelta(seconds=590))
+    assert world.state(job) == S.RUNNING
+    taint(world, node)
+    taint(world, node, since=datetime.now(UTC) - timedelta(seconds=601))
+    world.drive(lambda: K.REQUEUED in world.kinds(job))
+    lost = JobEvent.objects.get(job=job, kind=K.REQUEUED)
+    assert (lost.reason, lost.message) == ("NodeLost", f"Node {node} did not answer for 600 s")
 
 
 def test_a_deleted_pod_sends_the_gang_back(world):

@@ -13,6 +13,7 @@ from scheduling.session import changes
 from scheduling.session.pods import plain as plain_pods
 from tests.live.plain_pods import (
     NAMESPACE,
+    NO_PATIENCE,
     Between,
     condition,
     make,
@@ -319,8 +320,8 @@ def test_a_pod_that_fails_fails_its_gang(world):
     assert pod_of(world, "a")["status"]["phase"] == "Failed"
 
 
-def test_a_gang_whose_node_dies_ends(world):
-    running(world, "a", "b")
+def test_a_gang_whose_node_dies_ends_with_the_pod_that_does_not_tolerate_it(world):
+    running(world, "a", "b", tolerations=NO_PATIENCE)
     node = node_of(world, "a")
     world.fault("node-down", node=node)
     world.drive(lambda: states() == [S.FAILED])

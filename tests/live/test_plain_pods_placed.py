@@ -14,6 +14,7 @@ from tests.live.conftest import wait
 from tests.live.plain_pods import (
     MERGE,
     NAMESPACE,
+    NO_PATIENCE,
     Between,
     condition,
     job_of,
@@ -105,12 +106,15 @@ def test_a_disruption_budget_in_the_namespace_of_the_pod_protects_it(world):
     world.drive_to(high, S.RUNNING)
 
 
-def test_a_pod_whose_node_dies_ends_its_job(world):
-    uid = running(world)
+def test_a_pod_whose_node_dies_ends_its_job_when_it_does_not_tolerate_that_any_more(world):
+    uid = running(world, gpus=4, tolerations=NO_PATIENCE)
+    patient = running(world, "patient", gpus=4)  # Kubernetes gives it five minutes
     node = node_of(world)
+    assert node_of(world, "patient") == node
     world.fault("node-down", node=node)
     world.drive(lambda: state_of(uid) is S.FAILED)
     assert job_of(uid).reason == "NodeLost"
+    assert state_of(patient) is S.RUNNING
     world.fault("node-up", node=node)
     world.drive(lambda: world.free_gpus() == 32_000)
 

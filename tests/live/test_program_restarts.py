@@ -15,6 +15,7 @@ from scheduling.models.jobs import POD_FAILED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.jobs.changes import change_job
 from scheduling.session.memory.live import LiveJob, LivePod
+from scheduling.session.pods import leave
 from scheduling.session.pods.follow import Lifecycle
 from scheduling.session.pods.steps import release
 
@@ -76,7 +77,8 @@ def test_restarts_are_counted_over_a_restart_of_kant(world):
     assert row.message.endswith("It was restarted 1 time")
 
 
-def test_what_a_lost_node_costs_is_no_restart(world):
+def test_what_a_lost_node_costs_is_no_restart(world, monkeypatch):
+    monkeypatch.setattr(leave, "ASK_AGAIN_S", 1.0)
     gang = world.submit("gang", pods=2, max_restarts=1)
     world.drive_to(gang, S.RUNNING)
     world.fault("node-down", node=running(world, gang)[0].node)

@@ -63,6 +63,9 @@ HELP = {
     "backoff_cap_s": "No job backs off for longer",
     "gang_timeout_s": "A gang whose pods do not all run by then gives its places back",
     "blame_s": "A node that rejected a pod is avoided for so long",
+    "node_loss_s": "For so long pods stay on a node that does not answer, as it may come back. "
+    "Those that others made say so themselves",
+    "node_loss_saved_s": "The same for jobs that save their work, or use spare nodes",
     "warn_before_s": "So long before its run-time limit a job is told",
     "shards": f"{ShardLines.rule}, one shard a line. Names with commas between; the last line is "
     "a name alone and takes all other nodes. Empty: not divided",
@@ -76,6 +79,8 @@ SPANS = {
     "backoff_cap_s": "seconds",
     "gang_timeout_s": "minutes",
     "blame_s": "minutes",
+    "node_loss_s": "seconds",
+    "node_loss_saved_s": "seconds",
     "warn_before_s": "minutes",
 }
 # Title, what it is about, fields of the policy.
@@ -102,7 +107,7 @@ GROUPS = (
         "Health and requeueing",
         "What happens after a placement that failed.",
         ("max_attempts", "backoff_base_s", "backoff_cap_s", "gang_timeout_s", "blame_s",
-         "warn_before_s"),
+         "node_loss_s", "node_loss_saved_s", "warn_before_s"),
     ),
     (
         "Several schedulers",

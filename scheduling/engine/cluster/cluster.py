@@ -19,7 +19,6 @@ from scheduling.engine.cluster.columns import (
     beyond_milli,
     mask_of,
 )
-from scheduling.engine.cluster.constraints import evicting_taint
 from scheduling.engine.cluster.facts import sane
 from scheduling.engine.cluster.lifetimes import NodeOutlook, outlook
 from scheduling.engine.types import (
@@ -420,13 +419,12 @@ class ClusterState(Columns):
         return twin
 
     def _newly_bad(self, node: Node) -> tuple[PodKey, ...]:
-        """Pods on the node whose device went bad or that an evicting taint drives away."""
+        """Pods on the node whose device went bad."""
         healthy = mask_of(tuple(d.index for d in node.devices if d.healthy))
         newly: list[PodKey] = []
         for key in self._on_node.get(node.name, ()):
-            p, spec = self._jobs[key[0]][key[1], key[2]]
-            lost = any(not healthy >> device & 1 for device in p.devices)
-            if lost or evicting_taint(node.taints, spec.tolerations) is not None:
+            p, _ = self._jobs[key[0]][key[1], key[2]]
+            if any(not healthy >> device & 1 for device in p.devices):
                 if key not in self._bad:
                     newly.append(key)
                     self._bad.add(key)

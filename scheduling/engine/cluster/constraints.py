@@ -55,14 +55,6 @@ def in_order(node: Node) -> Node:
     )
 
 
-def evicting_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """The first taint that drives a running pod away, or None."""
-    for taint in taints:
-        if taint.effect == "NoExecute" and not any(tolerates(t, taint) for t in tolerations):
-            return taint
-    return None
-
-
 def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     """Whether a node with these labels is meant by this selector."""
     return all(labels.get(key) == value for key, value in selector.items())

@@ -6,12 +6,15 @@ from scheduling.engine.types import Taint
 from scheduling.kube.seam import Sourced
 from scheduling.kube.translate.objects import KubeNode
 from scheduling.kube.translate.quantities import GPU_RESOURCES
+from scheduling.kube.translate.times import seconds_of
 
 SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 
 # Kant's own pods tolerate these (manifests.py), so they keep none of them away.
 TOLERATED = frozenset({"kant.io/managed", *GPU_RESOURCES})
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+# The node controller's taints of a node whose kubelet does not answer.
+DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 SENTINEL_FINE = frozenset({"", "remediation-succeeded"})
 # Conditions of the kubelet and of node-problem-detector that forbid new pods while True …
 UNFIT = frozenset(
@@ -64,10 +67,11 @@ def _fault(
     return None
 
 
-def taints_of(raw: KubeNode) -> tuple[Taint, ...]:
-    """Those that keep pods away which do not tolerate them, Kant's own too."""
-    return tuple(
-        Taint(taint.key, taint.value, taint.effect)
+def taints_of(raw: KubeNode) -> dict[Taint, float | None]:
+    """Those that keep pods away which do not tolerate them, Kant's own too, and since when they
+    stand there, in seconds since the epoch; None = they do not say."""
+    return {
+        Taint(taint.key, taint.value, taint.effect): seconds_of(taint.time_added)
         for taint in raw.spec.taints
         if taint.effect in BLOCKING and taint.key not in TOLERATED
-    )
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from scheduling.engine.types import MILLI, NodeTerm, Toleration
-from scheduling.kube.translate.health import TOLERATED
+from scheduling.kube.translate.health import DEAD, TOLERATED
 from scheduling.kube.translate.quantities import GPU_MILLI, GPU_RESOURCES
 
 SCHEDULER_NAME = "kant"
@@ -354,6 +354,8 @@ def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
 
 def _tolerations(wanted: Iterable[Toleration]) -> list[dict[str, str]]:
     own = [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)]
+    # How long they stay where nothing answers is for Kant alone to say (session.pods.node_loss).
+    own += [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in sorted(DEAD)]
     for each in wanted:
         toleration = {"operator": each.operator}
         if each.key:

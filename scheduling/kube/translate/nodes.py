@@ -74,6 +74,7 @@ class NodeTranslator:
         devices = gpus.devices
         self._gpus[name] = len(devices)
         schedulable = is_schedulable(raw, labels, facts, problems)
+        taints = taints_of(raw)
         status = raw.status.allocatable
         node = Node(
             name=name,
@@ -83,7 +84,7 @@ class NodeTranslator:
             topology=topology,
             hyper_node=_text(facts, "hyper_node"),
             labels=labels,
-            taints=taints_of(raw),
+            taints=tuple(taints),
             cpu_milli=_amount(status, "cpu", Fraction(1, MILLI), problems),
             memory_mib=_amount(status, "memory", MIB, problems),
             max_pods=_amount(status, "pods", 1, problems) if "pods" in status else 110,
@@ -102,7 +103,8 @@ class NodeTranslator:
             problems.append(wrong_link)
         if problems:
             node = replace(node, problems=tuple(storable(each) for each in problems))
-        return NodeFacts(node, facts, raw.metadata.uid)
+        since = {taint: at for taint, at in taints.items() if at is not None}
+        return NodeFacts(node, facts, raw.metadata.uid, since)
 
     def _interned(self, labels: Mapping[str, str]) -> dict[str, str]:
         known = self._texts.setdefault

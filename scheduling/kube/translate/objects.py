@@ -48,6 +48,7 @@ class NodeTaint(Struct, gc=False, rename="camel"):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(Struct, gc=False, rename="camel"):

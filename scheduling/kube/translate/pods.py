@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
 
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.anti_affinity import keeps_away
@@ -10,6 +9,7 @@ from scheduling.kube.translate.objects import KubePod, Terminated
 from scheduling.kube.translate.plain_pods import is_plain, plain_pod
 from scheduling.kube.translate.quantities import PodHolding, holding
 from scheduling.kube.translate.texts import storable, storable_reason
+from scheduling.kube.translate.times import seconds_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
         owned = spec.scheduler_name == scheduler_name
         held = _holding(raw)
         ended = _ended(raw)
-        created = _seconds(meta.creation_timestamp)
+        created = seconds_of(meta.creation_timestamp)
         return PodFacts(
             namespace=meta.namespace,
             name=meta.name,
@@ -45,8 +45,8 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             memory_mib=held.memory_mib,
             extended=held.extended,
             priority=spec.priority,
-            started_at=_seconds(status.start_time),
-            finished_at=_seconds(ended.finished_at) if ended else None,
+            started_at=seconds_of(status.start_time),
+            finished_at=seconds_of(ended.finished_at) if ended else None,
             # Of foreign pods only the amounts matter; a version would make every heartbeat news.
             labels=meta.labels if owned else _NOTHING,
             annotations=meta.annotations if owned else _NOTHING,
@@ -85,13 +85,3 @@ def _ended(raw: KubePod) -> Terminated | None:
         return None
     failed = [end for end in done if end.exit_code]
     return failed[0] if failed else max(done, key=lambda end: end.finished_at or "")
-
-
-def _seconds(moment: str | None) -> float | None:
-    """RFC 3339 to seconds since the epoch; None where it is absent or unreadable."""
-    if not moment:
-        return None
-    try:
-        return datetime.fromisoformat(moment).timestamp()
-    except ValueError:
-        return None

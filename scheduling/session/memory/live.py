@@ -112,7 +112,8 @@ class LivePod:
     its node does not answer, nobody will confirm an end.
     `leaving`: this pod alone has to go while its job goes on, for `reason`, as `why` says. `cause`:
     why it goes, alone or with its job, until that was told. `saved_at`: when it last said that its
-    work was saved. `tracked`: a Job of Kubernetes counts how it ends.
+    work was saved. `tracked`: a Job of Kubernetes counts how it ends. `going`: somebody has asked
+    for its deletion.
     """
 
     place: PodPlacement
@@ -136,6 +137,7 @@ class LivePod:
     saved_at: float = 0.0
     running_at: float | None = None
     tracked: bool = False
+    going: bool = False
 
     @property
     def key(self) -> PodKey:

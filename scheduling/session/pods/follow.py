@@ -145,11 +145,16 @@ class Lifecycle(Volumes):
         job.reason = verdict.reason
 
     def lost(
-        self, keys: Iterable[tuple[str, int, int]], is_dead: Callable[[str], bool], now: float
+        self,
+        keys: Iterable[tuple[str, int, int]],
+        is_dead: Callable[[str], bool],
+        now: float,
+        why: str = "or a GPU of it failed",
     ) -> None:
-        """The engine reports pods whose node or device is gone or bad; who still runs may be told.
+        """Pods whose node or device is gone or bad; who still runs may be told.
 
-        `is_dead`: whether nothing that runs on a node can be told anything.
+        `is_dead`: whether nothing that runs on a node can be told anything. `why`: what is to be
+        said of the nodes.
         """
         found: dict[str, list[LivePod]] = {}
         for job_id, pod_set, ordinal in keys:
@@ -161,7 +166,7 @@ class Lifecycle(Volumes):
                     found.setdefault(job_id, []).append(pod)
         for job_id, pods in found.items():
             avoided_nodes = tuple(sorted({pod.place.node for pod in pods}))
-            text = f"Node {', '.join(avoided_nodes)} or a GPU of it failed"
+            text = f"Node {', '.join(avoided_nodes)} {why}"
             if not any(map(is_dead, avoided_nodes)):
                 self._tell(self.jobs[job_id], pods, now)
             self._displaced(self.jobs[job_id], pods, "NodeLost", text, avoided_nodes, now)
@@ -256,7 +261,7 @@ class Lifecycle(Volumes):
                 self.vanished(job, pod, now)
             self.foreign.seen(facts, self.out)
             return
-        pod.uid, pod.tracked = facts.uid, facts.tracked
+        pod.uid, pod.tracked, pod.going = facts.uid, facts.tracked, facts.deleting
         saved_at = kant_pods.checkpointed_at(facts, now)
         told_by = kant_pods.told_by(facts)
         if told_by is not None:
