@@ -43,6 +43,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     # 1. Take in what changed.
     state.cluster.now = now
     state.usage.pass_time(now, state.policy.usage_half_life_s)
+    state.queues.pass_time(now, state.queue.lanes)
     for delta in deltas:
         apply_deltas.apply(state, delta, out)
     drop_stale(state)

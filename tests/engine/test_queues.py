@@ -8,6 +8,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.queue.queues import Queues
 from scheduling.engine.types import (
     MILLI,
     Policy,
@@ -18,7 +19,7 @@ from scheduling.engine.types import (
     Tenant,
 )
 from scheduling.engine.verdict import Reason
-from tests.cases import seeds
+from tests.cases import NIGHTLY, seeds
 from tests.engine.scenario import job, node, play
 
 HOUR = 3600.0
@@ -440,46 +441,80 @@ def used(state, tenant, queue):
     return len(mine), sum(milli for r in mine for _, milli in r.pods.values()) // MILLI
 
 
-@pytest.mark.parametrize("queueing", QueueingPolicy)
-@pytest.mark.parametrize("fair", [False, True])
-def test_saturated_queues_hold_their_weights_over_a_day(queueing, fair):
-    """Within 5 % of their shares of what the tenant holds, whatever run times are."""
+WEIGHTS = {"default": 1.0, "two": 2.0, "five": 5.0}
+LIKE: dict[str, tuple[int, ...]] = {}  # GPUs of jobs by queue and tenant, of others 1
+UNLIKE = {"default": (8,), "five": (2, 4)}
+MIXED = dict.fromkeys((*WEIGHTS, "b"), (1, 2, 4, 8))
+STRICT, BEST_EFFORT, BACKFILL = QueueingPolicy
+# Policy, fair share, the tenants beside theirs, and sizes. Best effort starts small jobs before any
+# node is whole, whatever their queue: large ones get no part of it there.
+DAYS = [
+    (BEST_EFFORT, False, "b", LIKE),
+    (BACKFILL, True, "bc", LIKE),
+    (STRICT, False, "", MIXED),
+    (BACKFILL, False, "b", MIXED),
+    (STRICT, True, "bc", UNLIKE),
+]
+if NIGHTLY:
+    DAYS += [(STRICT, fair, o, z) for fair in (0, 1) for o in ("", "b") for z in (LIKE, UNLIKE)]
+    DAYS += [(BACKFILL, fair, "b", sizes) for fair in (0, 1) for sizes in (MIXED, UNLIKE)]
+
+
+@pytest.mark.parametrize(("queueing", "fair", "others", "sizes"), DAYS)
+def test_saturated_queues_hold_their_weights_over_a_day(queueing, fair, others, sizes):
+    """Within 5 % of their shares of what the tenant holds, whatever run times and sizes are."""
     rng = random.Random(7)
-    weights = {"default": 1.0, "two": 2.0, "five": 5.0}
-    queues = tuple(Queue("a", name, weight=weight) for name, weight in weights.items())
-    state = SchedulerState(policy=Policy(queueing, fair_share=fair))
-    tenants = (Tenant("a"), Tenant("b"))
+    queues = tuple(Queue("a", name, weight=weight) for name, weight in WEIGHTS.items())
+    state = SchedulerState(policy=Policy(queueing, fair_share=bool(fair)))
+    tenants = tuple(map(Tenant, ("a", *others)))
     facts = [
         d.TenantsChanged(tenants, tuple(Quota(t.id, "H100", 10**6) for t in tenants)),
         d.QueuesChanged(queues),
-        *(d.NodeChanged(node(f"n{i}", 8)) for i in range(10)),
+        *(d.NodeChanged(node(f"n{i}", 8)) for i in range(20)),
     ]
-    now, number, ends, running = 0.0, 0, [], {}
-    got = dict.fromkeys(weights, 0.0)
-    # Where tenants stand by submission, what a tenant holds is another at any time.
-    waiting = dict.fromkeys([*weights, *("b" if fair else "")], 0)
+    now, number, ends = 0.0, 0, []
+    got = dict.fromkeys([*WEIGHTS, *others], 0.0)
+    waiting, saturated = dict.fromkeys(got, 0), 160
     while now < 24 * HOUR:
         for who in waiting:
-            while waiting[who] < 30:
-                tenant, queue = ("b", "default") if who == "b" else ("a", who)
-                words = (f"queue={queue}",)
-                asked = job(f"{who}-{number}", tenant, "1x1 H100", *words, at=now + number / 1e6)
+            while waiting[who] < saturated:
+                tenant, queue = (who, "default") if who in others else ("a", who)
+                asks = f"1x{rng.choice(sizes.get(who, (1,)))} H100"
+                asked = job(
+                    f"{who}-{number}", tenant, asks, f"queue={queue}", at=now + number / 1e6
+                )
                 number += 1
                 facts.append(d.JobSubmitted(asked))
                 waiting[who] += 1
         for start in run_cycle(state, facts, now).started:
             who = start.job_id.rsplit("-", 1)[0]
             waiting[who] -= 1
-            running[start.job_id] = (who, now)
-            heapq.heappush(ends, (now + rng.expovariate(1 / HOUR), start.job_id))
-        facts = []
+            gpus = state.jobs[start.job_id].job.gpu_milli // MILLI
+            end = now + rng.expovariate(1 / HOUR)
+            got[who] += gpus * (min(end, 24 * HOUR) - now)
+            heapq.heappush(ends, (end, start.job_id))
+        facts, saturated = [], 30
         now += 300.0
         while ends and ends[0][0] <= now:
-            _, ended = heapq.heappop(ends)
-            facts.append(d.JobEnded(ended))
-            who, since = running.pop(ended)
-            if who in got:
-                got[who] += now - max(since, 2 * HOUR) if now > 2 * HOUR else 0.0
-    total = sum(got.values())
-    for name, weight in weights.items():
-        assert got[name] / total == pytest.approx(weight / sum(weights.values()), rel=0.05)
+            facts.append(d.JobEnded(heapq.heappop(ends)[1]))
+    total = sum(got[name] for name in WEIGHTS)
+    for name, weight in WEIGHTS.items():
+        assert got[name] / total == pytest.approx(weight / sum(WEIGHTS.values()), rel=0.05)
+
+
+def test_a_queue_that_waited_for_room_is_owed_no_more_than_some_parts():
+    """However long it could not start, it shuts nobody out for longer than that; and nothing is
+    owed to who has no jobs that wait."""
+    queues = Queues()
+    queues.replace(d.QueuesChanged((Queue("a"), Queue("a", "x"))), ())
+    queues.capacity = {"H100": 100}
+    runs = job("runs", "a", "1x10 H100")
+    queues.change(runs, "H100", 10 * MILLI)
+    both = {("a", "default"): 1, ("a", "x"): 1}
+    one = job("one", "a", "1x1 H100", "queue=x")
+    for at in range(100):
+        queues.pass_time(at * HOUR, both)
+    assert queues.standing(one)[1] == pytest.approx(-4 * 0.05 + 0.005)
+    queues.pass_time(100 * HOUR, {("a", "default"): 1})
+    queues.pass_time(100 * HOUR + 1, both)
+    assert queues.standing(one)[1] == pytest.approx(0.005, abs=1e-4)

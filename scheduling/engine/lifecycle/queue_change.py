@@ -18,7 +18,7 @@ def take_over(state: SchedulerState, told: QueuesChanged, now: float) -> None:
         return
     queues = state.queues = Queues()
     queues.replace(told, _held_now(state) if told.queues else ())
-    queues.capacity = before.capacity
+    queues.go_on_from(before)
     for name in sorted(before.held.keys() - queues.held.keys()):
         held_queues.release(state, name, now)
     for name in sorted(queues.held.keys() - before.held.keys()):

@@ -4,6 +4,7 @@ A queue has an order, shares and limits, and no quota: that stays with its tenan
 which a queue is told cost anything here.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -17,6 +18,10 @@ QueueUser = tuple[str, str, str]  # tenant, queue, user of it
 
 DIGITS: Final = 12  # of shares; the order in which floats were added up tells nobody apart
 SMALLEST_WEIGHT: Final = 1e-9
+# What a queue held less than its part for so long counts as much as what it holds now.
+REPAID_S: Final = 3600.0
+FORGOTTEN_S: Final = 12 * 3600.0  # by then a third is left of what it was owed
+MOST_OWED: Final = 4.0  # parts, so that nobody is shut out for long by who could not start
 
 
 class Beyond(NamedTuple):
@@ -49,6 +54,35 @@ class Queues:
         self._users: dict[QueueUser, dict[str, float]] = {}
         self._elsewhere: dict[QueueName, dict[str, float]] = {}
         self._runs_elsewhere: dict[QueueName, int] = {}
+        self._owed: dict[QueueName, float] = {}  # shares, of queues with waiting jobs
+        self._at: float | None = None
+
+    def pass_time(self, now: float, waiting: Mapping[QueueName, int]) -> None:
+        """Let the time since the last call pass, in which nothing changed. `waiting`: the queues
+        that have jobs which may start; of others nothing is owed, nor do they owe anything."""
+        since, self._at = self._at, now
+        if not self.ordered or since is None:
+            return
+        rivals: dict[tuple[str, int], list[QueueName]] = {}
+        for name in sorted(waiting):
+            if name[0] in self.ordered:
+                rivals.setdefault((name[0], self._rank_and_weight(name)[0]), []).append(name)
+        before, self._owed = self._owed, {}
+        passed = now - since
+        kept = math.exp(-passed / FORGOTTEN_S)
+        for names in rivals.values():
+            weights = [self._rank_and_weight(name)[1] for name in names]
+            held = [self._share(self._holds.get(name)) for name in names]
+            share = sum(held) / sum(weights)
+            for name, weight, has in zip(names, weights, held, strict=True):
+                part = share * weight
+                owed = before.get(name, 0.0) * kept + (part - has) * passed / REPAID_S
+                self._owed[name] = max(-MOST_OWED * part, min(MOST_OWED * part, owed))
+
+    def go_on_from(self, before: "Queues") -> None:
+        """Take over what does not depend on what is told."""
+        self.capacity = before.capacity
+        self._owed, self._at = before._owed, before._at
 
     def replace(
         self, told: QueuesChanged, held_now: Iterable[tuple[JobRequest, str, float]]
@@ -106,16 +140,21 @@ class Queues:
     def standing(self, job: JobRequest) -> tuple[float, float]:
         """By which queues of a tenant are ordered, of which these are the next jobs: the smaller
         goes first. Half of the job counts, so that shares are met on average: who holds less than
-        its part by less than half a job is as near to it as who holds more by as much."""
+        its part by less than half a job is as near to it as who holds more by as much. Whose turns
+        come late, as their jobs are large or others stand before them, hold less all the same: so
+        what they are owed is taken off."""
         name = (job.tenant, job.queue)
-        known = self.known.get(name)
-        rank, weight = (0, 1.0) if known is None else (known.rank, known.weight)
+        rank, weight = self._rank_and_weight(name)
         holds = dict(self._holds.get(name, {}))
         for s in job.pod_sets:
             model = s.gpu_models[0] if s.gpu_models else next(iter(self.capacity), "")
             holds[model] = holds.get(model, 0.0) + s.count * s.milli_per_pod / 2
-        share = self._share(holds) / max(weight, SMALLEST_WEIGHT)
+        share = (self._share(holds) - self._owed.get(name, 0.0)) / weight
         return -float(rank), round(share, DIGITS)
+
+    def _rank_and_weight(self, name: QueueName) -> tuple[int, float]:
+        known = self.known.get(name)
+        return (0, 1.0) if known is None else (known.rank, max(known.weight, SMALLEST_WEIGHT))
 
     def user_share(self, tenant: str, queue: str, user: str) -> float:
         """The dominant share of what a user holds by jobs of the queue."""

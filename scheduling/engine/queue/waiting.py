@@ -92,6 +92,7 @@ class WaitQueue:
     def __init__(self) -> None:
         self.eq_classes: dict[EquivalenceClass, None] = {}  # those with jobs
         self.ordered: list[tuple[OrderKey, EquivalenceClass]] = []  # by the classes' first jobs
+        self.lanes: dict[tuple[str, str], int] = {}  # classes with jobs by tenant and queue
         self.touched: dict[EquivalenceClass, None] = {}  # those that got jobs since the last walk
         self.passed: list[EquivalenceClass] = []  # those of `awake` that are to be checked
         self._by_key: dict[Key, EquivalenceClass] = {}
@@ -106,6 +107,7 @@ class WaitQueue:
         if not eq_class.jobs:
             self._empty.pop(eq_class, None)
             self.eq_classes[eq_class] = None
+            self._count(eq_class, 1)
             insort(self.ordered, (record.key, eq_class))
         elif record.key < eq_class.jobs[0]:
             eq_class.fresh.add(
@@ -130,6 +132,7 @@ class WaitQueue:
         eq_class.fresh.discard(record.job.id)
         if not eq_class.jobs:
             del self.eq_classes[eq_class]
+            self._count(eq_class, -1)
             self._keep(eq_class)
         elif not at:
             insort(self.ordered, (eq_class.jobs[0], eq_class))
@@ -139,6 +142,7 @@ class WaitQueue:
         """Take a class with all its jobs out of the queue; it keeps them."""
         self.ordered.pop(bisect_left(self.ordered, (eq_class.jobs[0],)))
         del self.eq_classes[eq_class], self._by_key[eq_class.key]
+        self._count(eq_class, -1)
         self.touched.pop(eq_class, None)
         eq_class.reserved = eq_class.told_reserved = False
         eq_class.fresh.clear()
@@ -155,7 +159,16 @@ class WaitQueue:
         eq_class.rest = None
         eq_class.found.clear()
         self.eq_classes[eq_class] = self.touched[eq_class] = None
+        self._count(eq_class, 1)
         insort(self.ordered, (jobs[0], eq_class))
+
+    def _count(self, eq_class: EquivalenceClass, more: int) -> None:
+        lane = (eq_class.tenant, eq_class.queue)
+        count = self.lanes.get(lane, 0) + more
+        if count:
+            self.lanes[lane] = count
+        else:
+            del self.lanes[lane]
 
     def _keep(self, eq_class: EquivalenceClass) -> None:
         """What was found out about the shape holds for its next job, not what its jobs were told;
