@@ -493,8 +493,11 @@ class Disconnected(Struct, frozen=True, gc=False):
 
 
 class EffectDone(Struct, frozen=True, gc=False):
+    """How an effect ended, and when, in seconds since the epoch."""
+
     effect: Effect
     outcome: CallOutcome
+    at: float
 
 
 Observation = (

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from scheduling.engine.deltas import (
     JobChanged,
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
 USED_S = 0.5  # how often is read what the jobs of other scopes hold of the quotas
+AT_ONCE = 1000  # jobs of which no wake-up was heard, taken in by one pass
 COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
 
 
@@ -205,13 +207,17 @@ class Changes:
         self.life.out.deltas.append(JobEnded(job.id))
 
     def _differing(self) -> list[str]:
-        """Jobs whose row and memory differ: a wake-up was lost, or rows were changed by hand."""
+        """Jobs whose row and memory differ: a wake-up was lost, or rows were changed by hand. Those
+        of which the news is still to be read are left to it: of many thousands no pass is to read
+        all at once."""
         rows = load.versions(self.cluster_id, self.scope)
         known = {job.id: job.version for job in self.life.jobs.values()}
-        missing = [
+        found = [
             i for i, job in self.life.jobs.items() if i not in rows and job.state not in TERMINAL
         ]
-        return [i for i, version in rows.items() if known.get(i) != version] + missing
+        found += [i for i, version in rows.items() if known.get(i, version) != version]
+        unknown = (i for i in rows if i not in known)
+        return found if self._news.more else [*found, *islice(unknown, AT_ONCE)]
 
     # --- tenants, quotas, policy --------------------------------------------------------------
     def _look(self, clock: float) -> None:

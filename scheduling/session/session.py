@@ -219,6 +219,7 @@ class Session:
         return self._decided(deltas, now)
 
     def _decided(self, deltas: list[Delta], now: float) -> Pass:
+        self.life.out.at = now
         result = self._cycle(deltas, now)
         self.next_at, self._at = result.next_at, now
         self.life.lost(result.lost, self._is_dead, now)
@@ -314,8 +315,10 @@ class Session:
     # --- from the cluster -------------------------------------------------------------------------
     def _observe(self, observations: Iterable[Observation], now: float) -> None:
         for seen in observations:
+            self.life.out.at = now
             if isinstance(seen, EffectDone):
                 self.pace.ended(seen.effect, seen.outcome)
+                self.life.out.at = seen.at
             match seen:
                 case EffectDone(effect=CreateService() | DeleteService() as effect):
                     self.services.done(effect, seen.outcome)
@@ -356,6 +359,7 @@ class Session:
                     self.connected, self.trouble = True, ""
                 case Disconnected(reason=reason):
                     self.connected, self.trouble = False, reason
+        self.life.out.at = now
 
     def _lose_nodes(self, now: float) -> None:
         """Let pods go whose node has not answered for long enough, or evicts them."""

@@ -376,13 +376,13 @@ def test_a_gang_runs_when_what_it_needs_of_it_does():
     life, job = elastic_gang(BEGAN, coming, (P.INTENDED, 150.0, True), state=S.ADMITTED)
     life.follow(job, 160.0)
     assert (job.state, job.bound) == (S.ADMITTED, True)
-    assert life.out.writes.bound_jobs == [job.id]
-    assert [p.name for p in life.out.writes.held] == ["gang-0", "gang-1"]
+    assert list(life.out.writes.bound_jobs) == [job.id]
+    assert [held.pod.name for held in life.out.writes.held] == ["gang-0", "gang-1"]
     advance(life.out, job, job.pods[0, 1], P.RUNNING)
     life.follow(job, 170.0)
     assert job.state == S.RUNNING
     advance(life.out, job, job.pods[0, 2], P.BOUND)
-    assert [p.name for p in life.out.writes.held] == ["gang-0", "gang-1", "gang-2"]
+    assert [held.pod.name for held in life.out.writes.held] == ["gang-0", "gang-1", "gang-2"]
     assert life.starting == {job.id: job}
     # Two pods of two slices are not a slice.
     halves = (BEGAN, coming, BEGAN, coming)

@@ -1,5 +1,7 @@
 """What people change of waiting jobs over REST reaches the scheduler that leads the cluster."""
 
+import time
+
 import pytest
 from django.db.models import F
 from rest_framework.test import APIClient
@@ -275,3 +277,18 @@ def test_a_job_that_is_cancelled_as_it_is_preempted_goes_at_once(world, monkeypa
     high = world.submit("high", pods=4, priority=1)
     world.drive_to(high, S.RUNNING)
     assert world.state(low) == S.CANCELLED
+
+
+def test_a_binding_is_as_of_its_answer_however_late_that_is_taken_in(world, monkeypatch):
+    """A scheduler that has much to write takes in the ends of bindings when that is done."""
+    world.drive_to(world.submit("first", gpus=2), S.RUNNING)
+    [led] = world.scheduler.led.values()
+    gateway, taken_in = led.session.gateway, time.time() + 1.0
+    drain = gateway.drain
+    monkeypatch.setattr(gateway, "drain", lambda: drain() if time.time() > taken_in else [])
+    job = world.submit("late", gpus=2)
+    world.drive_to(job, S.RUNNING)
+    job.refresh_from_db()
+    [place] = world.placements(job)
+    assert place.intended_at < place.bound_at <= place.held_from == job.bound_at
+    assert job.bound_at.timestamp() < taken_in < job.running_at.timestamp()

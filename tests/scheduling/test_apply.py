@@ -1,16 +1,24 @@
 """What a pass writes about jobs of which somebody changed some in the meantime."""
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.models import Cluster, Job, JobEvent
+from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.models import Cluster, Job, JobEvent, Placement
+from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.lease import take_or_renew
 from scheduling.services.jobs.submit import cancel_job
+from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.apply import apply_decisions
-from scheduling.session.memory.live import Transition, Writes
+from scheduling.session import Pass
+from scheduling.session.memory.live import Held, LiveJob, LivePod, PodStep, Transition, Writes
 from tenants.models import Tenant, User
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,3 +53,70 @@ def test_of_jobs_that_take_a_step_together_those_that_somebody_cancelled_do_not(
     assert rows[1].message == "Cancelled by op."
     kinds = [list(JobEvent.objects.filter(job=job).values_list("kind", flat=True)) for job in jobs]
     assert kinds == [[kind], [K.CANCELLED], [kind]]
+
+
+def placed(job, at):
+    """A job that got a place for its pod."""
+    request = JobRequest(str(job.pk), "team", at, (PodSet("worker", count=1, gpus=1),))
+    live = LiveJob(request, job.name, (), S.ADMITTED, job.version, attempt=1, namespace="ns")
+    pod = LivePod(PodPlacement(0, 0, "node", (3,), 1000), 1, f"{job.name}-0", "H100")
+    live.add(pod)
+    return live, pod
+
+
+def test_what_a_pass_writes_takes_as_many_statements_for_many_jobs_as_for_few(db):
+    """Each pod has a place, a uid, and a time of binding of its own."""
+    cluster, tenant = Cluster.objects.create(name="c"), Tenant.objects.create(name="team")
+    lease = take_or_renew(cluster.pk, "a", now=NOW, seconds=15)
+    of = {"tenant": tenant, "cluster": cluster, "state": S.PENDING, "submitted_at": NOW}
+    counts, admitted = [], K.ADMITTED
+    for number in (3, 300):
+        jobs = Job.objects.bulk_create([Job(name=f"j{number}-{i}", **of) for i in range(number)])
+        starts = [placed(job, NOW.timestamp()) for job in jobs]
+        steps = [
+            Transition(str(j.pk), admitted, S.PENDING, S.ADMITTED, j.version, "", "", (), ())
+            for j in jobs
+        ]
+        with CaptureQueriesContext(connection) as told:
+            apply_decisions(lease, Writes(transitions=steps, intents=starts), NOW)
+        bindings = Writes(failures={str(j.pk): i for i, j in enumerate(jobs)})
+        for after, (live, pod) in enumerate(starts, start=1):
+            at = NOW.timestamp() + after
+            pod.uid = f"uid-{pod.name}"
+            bindings.steps.append(PodStep(pod, P.INTENDED, P.BOUND, at=at))
+            bindings.held.append(Held(pod, at))
+            bindings.bound_jobs[live.id] = at
+        with CaptureQueriesContext(connection) as also:
+            apply_decisions(lease, bindings, NOW + timedelta(hours=1))
+        counts.append((len(told), len(also)))
+        rows = Placement.objects.filter(job__in=jobs).select_related("job").order_by("id")
+        assert [row.pk for row in rows] == [pod.row for _, pod in starts]
+        for after, row in enumerate(rows, start=1):
+            bound = NOW + timedelta(seconds=after)
+            assert (row.bound_at, row.held_from, row.job.bound_at) == (bound, bound, bound)
+            assert (row.pod_uid, row.devices) == (f"uid-{row.pod_name}", [3])
+            assert (row.intended_at, row.state, row.job.failures) == (NOW, "BOUND", after - 1)
+    assert counts[0] == counts[1]
+    assert sum(counts[1]) < 20
+
+
+def test_what_is_written_later_is_as_of_then(monkeypatch):
+    """Of a pass that decides about very many jobs each part carries its own time."""
+    written = []
+    monkeypatch.setattr(cycle, "apply_decisions", lambda _, __, at: written.append(at) or set())
+    some = Writes(failures={"j": 1})
+    parts = Pass(some, [], 100.0, Pass(some, [], 100.0, Pass(some, [], 100.0)))
+    pace = SimpleNamespace(spent=lambda *_: None, took=lambda *_: None)
+    session = SimpleNamespace(
+        decide_due=lambda: None,
+        decide=lambda: parts,
+        finish=lambda *_: time.sleep(0.002),
+        next_at=None,
+        pace=pace,
+    )
+    lease = SimpleNamespace(cluster_id=1, scope="")
+    led = SimpleNamespace(session=session, lease=lease, lost=False, is_due=lambda _: False)
+    began = datetime.now(UTC)
+    cycle.Scheduler()._pass(led)
+    assert written[0].timestamp() == 100.0
+    assert began < written[1] < written[2] < datetime.now(UTC)

@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from scheduling.engine.states import JobEventKind as K
-from scheduling.models import Cluster, Job, JobEvent
+from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.session import changes
 from scheduling.session.memory import news
 from scheduling.session.memory.news import News
+from scheduling.session.pods.follow import Lifecycle
 from tenants.models import Tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -89,3 +91,23 @@ def test_an_id_that_was_rolled_back_is_not_looked_for_for_ever(
     found.read()
     with django_assert_num_queries(1):
         found.read()
+
+
+def test_when_all_jobs_are_counted_too_no_pass_reads_many_thousands(jobs, monkeypatch):
+    """Of a job whose wake-up was lost a few are taken in at once; those whose news is still to be
+    read are left to it."""
+    monkeypatch.setattr(changes, "COUNT_S", 0.0)
+    monkeypatch.setattr(changes, "AT_ONCE", 1)
+    monkeypatch.setattr(news, "AT_ONCE", 1)
+    for job in jobs:
+        PodSet.objects.create(job=job, index=0, name="worker", count=1, gpus=1)
+    life = Lifecycle()
+    session = changes.Changes(jobs[0].cluster, "", (), life)
+    session.start()
+    write(1, jobs[0])
+    write(2, jobs[1])
+    known = []
+    for _ in range(4):
+        session.read(NOW.timestamp())
+        known.append(len(life.jobs))
+    assert known == [1, 2, 3, 4]

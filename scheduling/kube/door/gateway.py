@@ -377,7 +377,7 @@ class Gateway:
         )
 
     def _effect_done(self, effect: Effect, outcome: CallOutcome) -> None:
-        self._put(object(), EffectDone(effect, outcome))
+        self._put(object(), EffectDone(effect, outcome, time.time()))
 
     def _report(self, watch: str, error: KubeError | None) -> None:
         """A watch fares well (None) or badly; the change of the whole is news."""

@@ -15,10 +15,11 @@ class Rows:
     a row is prepared once, and of its copies only what differs.
     """
 
-    def __init__(self, model: type[Model]) -> None:
+    def __init__(self, model: type[Model], *, with_ids: bool = False) -> None:
+        """`with_ids`: the rows bring their ids along (`new_ids`), the table gives them none."""
         meta = model._meta
         self._table = meta.db_table
-        self._fields = [f for f in meta.concrete_fields if not isinstance(f, AutoField)]
+        self._fields = [f for f in meta.concrete_fields if with_ids or not isinstance(f, AutoField)]
         self._places = {f.attname: (place, f) for place, f in enumerate(self._fields)}
         self._rows: list[list[Any]] = []
 
@@ -50,6 +51,59 @@ class Rows:
             else:
                 marks = ", ".join(["%s"] * len(self._fields))
                 cursor.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)
+
+
+def new_ids(model: type[Model], count: int) -> list[int]:
+    """Ids for new rows of a table that counts them. To be called in a transaction that has written
+    before: on SQLite it must have its turn, so that nobody else is given the same."""
+    if not count:
+        return []
+    table, column = model._meta.db_table, str(model._meta.pk.column)
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "SELECT nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, %s)",
+                [connection.ops.quote_name(table), column, count],
+            )
+            return [row[0] for row in cursor.fetchall()]
+        cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = %s", [table])
+        last = cursor.fetchone()
+    first = 1 + (last[0] if last else 0)
+    return list(range(first, first + count))
+
+
+def update(
+    model: type[Model], names: Sequence[str], rows: Sequence[Sequence[Any]], *, unset: str = ""
+) -> None:
+    """Give each row values of its own, by one statement: of `rows` each has its key and the values
+    of the columns `names`. `unset`: only rows of which this column is null."""
+    if not rows:
+        return
+    meta, quote = model._meta, connection.ops.quote_name
+    known = {field.name: field for field in meta.concrete_fields}
+    fields = [meta.pk, *(known[name] for name in names)]
+    table, key, *columns = (quote(n) for n in (meta.db_table, *(str(f.column) for f in fields)))
+    only = f" AND {table}.{quote(unset)} IS NULL" if unset else ""
+    values = [
+        [field.get_db_prep_save(value, connection) for value in column]
+        for field, column in zip(fields, zip(*rows, strict=True), strict=True)
+    ]
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            types = [meta.pk.rel_db_type(connection), *(f.db_type(connection) for f in fields[1:])]
+            sets = ", ".join(f"{column} = new.{column}" for column in columns)
+            arrays = ", ".join(f"%s::{kind}[]" for kind in types)
+            cursor.execute(
+                f"UPDATE {table} SET {sets} FROM unnest({arrays}) "
+                f"AS new({', '.join((key, *columns))}) WHERE {table}.{key} = new.{key}{only}",
+                values,
+            )
+        else:
+            sets = ", ".join(f"{column} = %s" for column in columns)
+            cursor.executemany(
+                f"UPDATE {table} SET {sets} WHERE {key} = %s{only}",
+                [(*row[1:], row[0]) for row in zip(*values, strict=True)],
+            )
 
 
 def insert(rows: Sequence[Model]) -> None:

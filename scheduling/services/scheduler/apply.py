@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.shards.division import WHOLE
@@ -18,7 +18,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.common.bulk import insert
+from scheduling.services.common.bulk import Rows, insert, new_ids, update
 from scheduling.services.common.lease import Lease, fence
 from scheduling.services.plain_pods.take_up import take_up
 from scheduling.services.scheduler.territory import (
@@ -38,7 +38,7 @@ from scheduling.session.memory.live import (
     Transition,
     Writes,
 )
-from tenants.chunks import CHUNK, chunks
+from tenants.chunks import chunks
 
 # Which time stamp a step sets, beside state and version.
 STAMPS = {
@@ -70,10 +70,8 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         _write_staying(writes.staying, now)
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
-        for job_id, failures in writes.failures.items():
-            Job.objects.filter(id=job_id).update(failures=failures)
-        for job_id, restarts in writes.restarts.items():
-            Job.objects.filter(id=job_id).update(restarts=restarts)
+        update(Job, ["failures"], list(writes.failures.items()))
+        update(Job, ["restarts"], list(writes.restarts.items()))
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # Last, so that nothing that was decided before overwrites what it tells of its jobs.
         events += take_up(lease, writes.offers, now)
@@ -243,8 +241,13 @@ def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]
 
 # --- pods -----------------------------------------------------------------------------------------
 def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) -> None:
-    rows = [
-        Placement(
+    rows = Rows(Placement, with_ids=True)
+    blank = rows.prepare(Placement(intended_at=now))
+    ids = new_ids(Placement, len(intents))
+    for (job, pod), row_id in zip(intents, ids, strict=True):
+        rows.add(
+            blank,
+            id=row_id,
             job_id=job.id,
             attempt=pod.attempt,
             pod_set=pod.place.pod_set,
@@ -258,14 +261,10 @@ def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) ->
             held_milli=pod.place.milli * len(pod.place.devices),
             held_beyond=pod.place.beyond,
             nics=list(pod.place.nics),
-            intended_at=now,
         )
-        for job, pod in intents
-    ]
-    for row, (_, pod) in zip(
-        Placement.objects.bulk_create(rows, batch_size=CHUNK), intents, strict=True
-    ):
-        pod.row, pod.placed_at = row.pk, now.timestamp()
+    rows.write()
+    for (_, pod), row_id in zip(intents, ids, strict=True):
+        pod.row, pod.placed_at = row_id, now.timestamp()
 
 
 def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
@@ -275,39 +274,32 @@ def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
         if step.pod.row:
             first = merged.get(step.pod.row, (step, step))[0]
             merged[step.pod.row] = (first, step)
-    groups: dict[tuple[P, str, str, bool], list[int]] = defaultdict(list)
-    uids: list[tuple[str, int]] = []
+    groups: dict[tuple[P, str, str], list[int]] = defaultdict(list)
+    bound: list[tuple[int, str, datetime]] = []
     for row, (first, last) in merged.items():
         newly_bound = first.from_state == P.INTENDED and last.to_state != P.RELEASED
-        groups[last.to_state, last.message, last.pod.reason, newly_bound].append(row)
-        if newly_bound and last.pod.uid:
-            uids.append((last.pod.uid, row))
-    for (to, message, reason, newly_bound), ids in groups.items():
-        values: dict[str, Any] = {"state": to.value, "message": message, "reason": reason}
+        groups[last.to_state, last.message, last.pod.reason].append(row)
         if newly_bound:
-            values["bound_at"] = now
+            bound.append((row, last.pod.uid, _time(first.at, now)))
+    for (to, message, reason), ids in groups.items():
+        values: dict[str, Any] = {"state": to.value, "message": message, "reason": reason}
         if to is P.RUNNING:
             values["running_at"] = now
         if to in OVER:
             values["ended_at"] = now
         for chunk in chunks(ids):
             Placement.objects.filter(id__in=chunk).update(**values)
-    if uids:
-        _write_uids(uids)
+    update(Placement, ["pod_uid", "bound_at"], bound)
 
 
-def _write_uids(rows: list[tuple[str, int]]) -> None:
-    """Every pod has another uid: one prepared statement instead of thousands of queries."""
-    meta = Placement._meta
-    table = connection.ops.quote_name(meta.db_table)
-    uid = connection.ops.quote_name("pod_uid")
-    with connection.cursor() as cursor:
-        cursor.executemany(f"UPDATE {table} SET {uid} = %s WHERE id = %s", rows)
+def _time(at: float, now: datetime) -> datetime:
+    """When something happened: as it was told, else `now`."""
+    return datetime.fromtimestamp(at, UTC) if at else now
 
 
 def _write_held(writes: Writes, stale: set[str], now: datetime) -> None:
     """From here on these pods count as allocated, and these jobs as scheduled (metrics.md)."""
-    for chunk in chunks([pod.row for pod in writes.held if pod.row]):
-        Placement.objects.filter(id__in=chunk, held_from=None).update(held_from=now)
-    for ids in chunks([i for i in writes.bound_jobs if i not in stale]):
-        Job.objects.filter(id__in=ids).update(bound_at=now)
+    held = [(pod.row, _time(at, now)) for pod, at in writes.held if pod.row]
+    update(Placement, ["held_from"], held, unset="held_from")
+    bound = writes.bound_jobs.items()
+    update(Job, ["bound_at"], [(i, _time(at, now)) for i, at in bound if i not in stale])

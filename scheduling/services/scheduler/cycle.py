@@ -338,18 +338,18 @@ class Scheduler:
         for decide in (led.session.decide_due, led.session.decide):
             began, changed = time.perf_counter(), False
             part: Pass | None = decide()
+            at = part.at if part is not None else 0.0
             while part is not None:
                 stale: set[str] = set()
                 self.keeper.next_step()
                 if part.writes:
                     self._renew(led)
-                    at = datetime.fromtimestamp(part.at, UTC)
                     writes_from = time.perf_counter()
-                    stale = apply_decisions(led.lease, part.writes, at)
+                    stale = apply_decisions(led.lease, part.writes, datetime.fromtimestamp(at, UTC))
                     led.session.pace.spent("write", time.perf_counter() - writes_from)
                 led.session.finish(part, stale)
                 changed |= bool(part.writes or part.effects)
-                part = part.later
+                part, at = part.later, time.time()  # what is written later happens later
             if changed:
                 led.session.pace.took(time.perf_counter() - began)
         self.alarm.ring_at((led.lease.cluster_id, led.lease.scope), led.session.next_at)

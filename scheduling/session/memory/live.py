@@ -309,12 +309,21 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class PodStep:
-    """A placement's next state. `uid` is written when the pod was bound."""
+    """A placement's next state. `at`: when it came about, in seconds since the epoch, where that is
+    known better than by the pass that writes it; 0 = it is not."""
 
     pod: LivePod
     from_state: P
     to_state: P
     message: str = ""
+    at: float = 0.0
+
+
+class Held(NamedTuple):
+    """From when a pod counts as allocated, in seconds since the epoch."""
+
+    pod: LivePod
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +397,8 @@ class Writes:
     transitions: list[Transition] = field(default_factory=list)
     intents: list[tuple[LiveJob, LivePod]] = field(default_factory=list)
     steps: list[PodStep] = field(default_factory=list)
-    bound_jobs: list[str] = field(default_factory=list)
-    held: list[LivePod] = field(default_factory=list)
+    bound_jobs: dict[str, float] = field(default_factory=dict)  # and when all they need was bound
+    held: list[Held] = field(default_factory=list)
     reasons: list[ReasonChange] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     staying: list[Waiting] = field(default_factory=list)
@@ -409,8 +418,12 @@ class Writes:
 
 @dataclass(slots=True)
 class Outbox:
-    """What a pass has gathered: news for the engine, rows for the database, calls for the door."""
+    """What a pass has gathered: news for the engine, rows for the database, calls for the door.
+
+    `at`: when that happened which is being taken in, in seconds since the epoch.
+    """
 
     deltas: list[Delta] = field(default_factory=list)
     writes: Writes = field(default_factory=Writes)
     effects: list[Effect] = field(default_factory=list)
+    at: float = 0.0

@@ -48,6 +48,7 @@ from scheduling.session.memory.live import (
     OVER,
     Cause,
     EffectKey,
+    Held,
     LiveJob,
     LivePod,
     Note,
@@ -441,9 +442,10 @@ class Lifecycle(Volumes):
         whole = gang or job.complete
         if whole and not job.bound and self._is_there(job, {P.INTENDED}):
             job.bound = True
-            self.out.writes.bound_jobs.append(job.id)
+            self.out.writes.bound_jobs[job.id] = self.out.at
             if gang:
-                bound = (p for p in job.pods.values() if p.state != P.INTENDED)
+                there = (p for p in job.pods.values() if p.state != P.INTENDED)
+                bound = [Held(pod, self.out.at) for pod in there]
                 self.out.writes.held.extend(bound)
         if whole and self._is_done(job):
             self._end(job, Kind.SUCCEEDED, "", "", now)

@@ -1,0 +1,102 @@
+"""Rows that are written together are as if each had been written by itself, by one statement."""
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.models import Cluster, Job, JobEvent, Placement
+from scheduling.services.common.bulk import Rows, insert, new_ids, update
+from tenants.models import Tenant
+
+pytestmark = pytest.mark.django_db
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+TEXT = "tab\t, line\n, back\\slash, \\N, “quotes”, ü, 😀"
+LABELS = {"a": TEXT, "b": ""}
+
+
+@pytest.fixture
+def job():
+    return Job(
+        name="first",
+        tenant=Tenant.objects.create(name="team"),
+        cluster=Cluster.objects.create(name="c"),
+        submitted_at=AT,
+        message=TEXT,
+        labels=LABELS,
+        declared_s=7,
+    )
+
+
+def test_copies_differ_in_what_is_changed_only(job, django_assert_num_queries):
+    rows, ids = Rows(Job), [uuid4() for _ in range(1200)]
+    prepared = rows.prepare(job)
+    for number, job_id in enumerate(ids):
+        rows.add(prepared, id=job_id, name=f"j{number}", labels={"n": str(number)}, held=True)
+    with django_assert_num_queries(1):
+        rows.write()
+        rows.write()  # nothing is written twice
+    found = list(Job.objects.filter(pk__in=(ids[0], ids[-1])).order_by("name"))
+    assert Job.objects.count() == 1200
+    assert [(j.name, j.labels) for j in found] == [("j0", {"n": "0"}), ("j1199", {"n": "1199"})]
+    job.save(force_insert=True)
+    assert _same(found[0]) == _same(found[1]) == _same(Job.objects.get(pk=job.pk))
+
+
+def test_ids_are_free_and_stay_so(job):
+    job.save(force_insert=True)
+    place = {"job": job, "attempt": 1, "pod_set": 0, "intended_at": AT}
+    before = Placement.objects.create(**place, ordinal=0)
+    rows = Rows(Placement, with_ids=True)
+    ids = new_ids(Placement, 3)
+    for ordinal, row_id in enumerate(ids, start=1):
+        rows.add(rows.prepare(Placement(**place, ordinal=ordinal)), id=row_id)
+    rows.write()
+    after = Placement.objects.create(**place, ordinal=9)
+    assert len({before.pk, *ids, after.pk}) == 5
+    assert dict(Placement.objects.values_list("ordinal", "id")) == {
+        0: before.pk,
+        9: after.pk,
+        **dict(enumerate(ids, start=1)),
+    }
+    assert new_ids(Placement, 0) == []
+
+
+def test_each_row_is_given_its_own_values_by_one_statement(job, django_assert_num_queries):
+    jobs = [Job(**{**_columns(job), "id": uuid4(), "name": f"j{n}"}) for n in range(600)]
+    insert(jobs)
+    Job.objects.filter(pk=jobs[5].pk).update(bound_at=AT)
+    later = AT.replace(year=2027)
+    with django_assert_num_queries(1):
+        update(Job, ["bound_at"], [(j.pk, later) for j in jobs[:599]], unset="bound_at")
+        update(Job, ["bound_at"], [])
+    times = dict(Job.objects.values_list("name", "bound_at"))
+    assert (times.pop("j5"), times.pop("j599")) == (AT, None)
+    assert set(times.values()) == {later}
+    update(Job, ["failures", "message"], [(str(j.pk), n, TEXT) for n, j in enumerate(jobs)])
+    assert Job.objects.get(name="j17").failures == 17
+    assert Job.objects.filter(message=TEXT).count() == 600
+
+
+def test_what_cannot_be_written_is_an_error_of_django_and_writes_nothing(job):
+    job.save(force_insert=True)
+    other = Job(**{**_columns(job), "id": uuid4()})
+    with pytest.raises(IntegrityError), transaction.atomic():
+        insert([other, job])
+    assert Job.objects.count() == 1
+    insert([JobEvent(job=job, at=AT, kind="SUBMITTED", to_state="PENDING") for _ in range(3)])
+    with CaptureQueriesContext(connection) as told:
+        insert([])
+    assert (JobEvent.objects.count(), len(told)) == (3, 0)
+
+
+def _columns(job):
+    return {field.attname: getattr(job, field.attname) for field in Job._meta.concrete_fields}
+
+
+def _same(job):
+    """What copies share with the job they are made of."""
+    own = ("id", "name", "labels", "held")
+    return {name: value for name, value in _columns(job).items() if name not in own}
