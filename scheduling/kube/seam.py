@@ -113,7 +113,8 @@ class Workload(Struct, frozen=True, gc=False):
     `elastic`: pods beyond the minimum start one by one when the gang has places. `required_level`,
     `preferred_level`: network levels that its pods are to share. `notes`: annotations of the object
     for Kant, which count where the pod has none of that name. `advice`: what people should know
-    about it, "" = nothing. `wait`: why none of that is known.
+    about it, "" = nothing. `wait`: why none of that is known. `version`: the API version of the
+    object, of one that is told how its gang fares; else "".
     """
 
     kind: str
@@ -127,6 +128,7 @@ class Workload(Struct, frozen=True, gc=False):
     notes: Mapping[str, str] = {}
     advice: str = ""
     wait: Unclear | None = None
+    version: str = ""
 
     @property
     def gang(self) -> str:
@@ -369,6 +371,18 @@ class EmitEvent(Struct, frozen=True, gc=False):
     type: str = "Normal"
 
 
+class TellGroup(Struct, frozen=True, gc=False):
+    """Say in the status of a group object that its gang has its places, or why it waits."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    api_version: str
+    placed: bool
+    reason: str
+    message: str
+
+
 class CreateService(Struct, frozen=True, gc=False):
     """Create the Service of a job (see `manifests.service_manifest`)."""
 
@@ -405,6 +419,7 @@ Effect = (
     | Annotate
     | PatchCondition
     | EmitEvent
+    | TellGroup
     | CreateService
     | DeleteService
     | SelectNode

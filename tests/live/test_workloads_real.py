@@ -189,6 +189,14 @@ class Real:
                 self.call("PUT", f"{self.pods_path}/{name}/status", pod)
 
 
+def condition(real, name):
+    """Status, reason and message of what a PodGroup says; None = nothing yet."""
+    path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{real.ns}/podgroups/{name}"
+    found = real.call("GET", path).get("status", {}).get("conditions", ())
+    told = [c for c in found if c["type"] == "PodGroupScheduled"]
+    return (told[0]["status"], told[0]["reason"], told[0]["message"]) if told else None
+
+
 def gangs():
     return {job.pod_gang: S(job.state) for job in Job.objects.exclude(pod_gang="")}
 
@@ -331,6 +339,21 @@ def test_a_native_pod_group(real):
     group = {"schedulingGroup": {"podGroupName": "g"}}
     pods = [(name, group) for name in "ab"]
     comes_together(real, "PodGroup/g", pods, "1 of 2 pods of gang PodGroup/g has come.")
+    real.drive(lambda: condition(real, "g") == ("True", "Scheduled", "Pods: 2, on nodes: 1"))
+    # Another one, of more than there is now, is told what a pod of it is told.
+    real.own("PodGroup", "big", {**spec, "schedulingPolicy": {"gang": {"minCount": 4}}}, version)
+    for n in range(3):
+        real.pod(f"big-{n}", gpus=8, schedulingGroup={"podGroupName": "big"})
+    real.drive(lambda: condition(real, "big") is not None)
+    status, reason, message = condition(real, "big")
+    assert (status, reason) == ("False", "GangIncomplete")
+    assert message.startswith("3 of 4 pods of gang PodGroup/big have come.")
+    real.pod("big-3", gpus=8, schedulingGroup={"podGroupName": "big"})
+    real.drive(lambda: condition(real, "big")[1] == "WaitingForQuota")
+    status, _, message = condition(real, "big")
+    assert status == "False"
+    assert message == real.said()["big-0"][1]
+    assert condition(real, "g")[0] == "True"
 
 
 @contextlib.contextmanager
@@ -401,7 +424,7 @@ def test_the_job_controller_makes_a_gang(real):
     controllers(real)
     real.job("tune", INDEXED)
     real.drive(lambda: gangs() == {"Job/tune": S.ADMITTED})
-    assert len([node for node in real.nodes_of().values() if node]) == 3
+    real.drive(lambda: len([node for node in real.nodes_of().values() if node]) == 3)
 
 
 def test_the_job_controller_makes_a_pod_group_of_kubernetes(real):

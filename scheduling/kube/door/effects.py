@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.events import EventRecorder
+from scheduling.kube.door.groups import GroupRequests
 from scheduling.kube.door.namespaces import ensure_namespace
 from scheduling.kube.door.requests import PodRequests, Request
 from scheduling.kube.door.services import ServiceRequests
@@ -27,6 +28,7 @@ from scheduling.kube.seam import (
     PatchCondition,
     Result,
     SelectNode,
+    TellGroup,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,8 @@ class Executor:
         self._pods = PodRequests(client)
         self._services = ServiceRequests(client)
         self._claims = ClaimRequests(client)
+        self._groups = GroupRequests(client)
+        self._group_refusals: set[int] = set()  # that were logged
         self._events = EventRecorder()
         self._acting: Lane = asyncio.Queue()
         self._informing: Lane = asyncio.Queue()
@@ -143,6 +147,8 @@ class Executor:
                 )
             case PatchCondition():
                 return await self.settler.settled(pods.condition(effect))
+            case TellGroup():
+                return await self._tell_group(effect)
             case EmitEvent():
                 request = self._events.request(effect)
                 return (
@@ -191,6 +197,19 @@ class Executor:
             message = "the Job of pod %s will count it as failed: %s"
             logger.warning(message, effect.name, outcome.message)
 
+    async def _tell_group(self, effect: TellGroup) -> CallOutcome:
+        try:
+            request = await self._groups.tell(effect)
+        except KubeError as error:
+            return CallOutcome(Result.REFUSED, code=error.code, message=str(error))
+        except NoReply as none:
+            return CallOutcome(Result.FAILED, message=none.reason)
+        outcome = await self.settler.settled(request)
+        if outcome.result is Result.REFUSED and outcome.code not in self._group_refusals:
+            self._group_refusals.add(outcome.code)
+            logger.warning("PodGroups are not told how they fare: %s", outcome.message)
+        return outcome
+
     def _is_outdated(self, effect: PatchCondition) -> bool:
         """Whether it says why a pod waits that was bound, or is being bound, since it was
         submitted; the API server has then said that it is scheduled."""
@@ -236,15 +255,18 @@ class Executor:
 
 
 def _replaces(effect: Effect, earlier: Effect) -> bool:
-    """Whether both set one condition of one pod: only the last word matters."""
+    """Whether both set one condition of one pod, or group: only the last word matters."""
+    if isinstance(effect, TellGroup) and isinstance(earlier, TellGroup):
+        return effect.api_version == earlier.api_version
     if not (isinstance(effect, PatchCondition) and isinstance(earlier, PatchCondition)):
         return False
     return (effect.uid, effect.type) == (earlier.uid, earlier.type)
 
 
 def _informs(effect: Effect) -> bool:
-    return isinstance(effect, PatchCondition | EmitEvent)
+    return isinstance(effect, PatchCondition | EmitEvent | TellGroup)
 
 
 def _slot(effect: Effect) -> Slot:
-    return (_informs(effect), effect.namespace, effect.name)
+    kind = "group/" if isinstance(effect, TellGroup) else ""
+    return (_informs(effect), effect.namespace, f"{kind}{effect.name}")

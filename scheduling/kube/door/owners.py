@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from scheduling.kube.door.client import Client
+from scheduling.kube.door.client import Client, NoReply
+from scheduling.kube.door.versions import ServedVersions
 from scheduling.kube.door.watch import Reflector, WatchedKind, WatchTimes
 from scheduling.kube.seam import KubeError, PodFacts, Reference, Unclear
 from scheduling.kube.translate.objects import Meta
@@ -88,6 +89,7 @@ class Owners:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._client = client
+        self._versions = ServedVersions(client)
         self._times = times
         self._tell = tell
         self._spawn = spawn
@@ -218,8 +220,18 @@ class Owners:
             times=self._times,
         )
         self._watches[key] = watch
-        self._spawn(watch.run())
+        self._spawn(self._run(watch, reference.api_version, rule.plural))
         return watch
+
+    async def _run(self, watch: Reflector[OwnerFacts], api_version: str, plural: str) -> None:
+        """Follow what is served: pods may name their group without a version of it."""
+        try:
+            version = await self._versions.of(api_version)
+        except (KubeError, NoReply) as unknown:
+            logger.info("which version of %s is served is not known: %s", api_version, unknown)
+        else:
+            watch.move(f"/apis/{version}/{plural}")
+        await watch.run()
 
     def _again(self, which: tuple[_Key, _Object]) -> None:
         """Judge the pods that name this object, which is news."""

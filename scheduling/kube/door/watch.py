@@ -118,6 +118,10 @@ class Reflector(Generic[F]):
         self._failures = 0
         self._retry_after = 0.0
 
+    def move(self, path: str) -> None:
+        """Follow the collection at this path; before it runs."""
+        self._kind = msgspec.structs.replace(self._kind, path=path)
+
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:

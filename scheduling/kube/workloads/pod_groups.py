@@ -23,6 +23,7 @@ from scheduling.kube.workloads.reading import (
 )
 
 KIND = "PodGroup"
+NATIVE_VERSION, KAI_VERSION = "scheduling.k8s.io/v1alpha2", "scheduling.run.ai/v2alpha2"
 COSCHEDULING = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",
@@ -41,7 +42,7 @@ def named_by(pod: PodFacts) -> Reference | None:
     """The group object that the pod names."""
     labels, notes = pod.labels, pod.annotations
     if pod.plain is not None and pod.plain.scheduling_group:
-        return Reference("scheduling.k8s.io/v1alpha2", KIND, pod.plain.scheduling_group)
+        return Reference(NATIVE_VERSION, KIND, pod.plain.scheduling_group)
     for label in COSCHEDULING:
         if label in labels:
             return Reference("scheduling.x-k8s.io/v1alpha1", KIND, labels[label])
@@ -49,7 +50,7 @@ def named_by(pod: PodFacts) -> Reference | None:
         if note in notes:
             return Reference("scheduling.volcano.sh/v1beta1", KIND, notes[note])
     if KAI in notes:
-        return Reference("scheduling.run.ai/v2alpha2", KIND, notes[KAI])
+        return Reference(KAI_VERSION, KIND, notes[KAI])
     if GROVE in labels:
         return Reference("scheduler.grove.io/v1alpha1", "PodGang", labels[GROVE])
     return None
@@ -75,7 +76,8 @@ def read_native(_: PodFacts, found: Found) -> Workload:
     least = count_of(part_of(policy, "gang"), "minCount", 1, field)
     keys = list_of(part_of(found, "spec", "schedulingConstraints"), "topology")
     level = required_level(keys[0], "key", "spec.schedulingConstraints.topology") if keys else ""
-    return gang(KIND, found, [GangGroup("", least)], elastic=True, required_level=level)
+    more: dict[str, Any] = {"required_level": level, "version": NATIVE_VERSION}
+    return gang(KIND, found, [GangGroup("", least)], elastic=True, **more)
 
 
 def read_coscheduling(_: PodFacts, found: Found) -> Workload:
@@ -99,7 +101,8 @@ def read_kai(pod: PodFacts, found: Found) -> Workload:
     spec = part_of(found, "spec")
     topology = part_of(spec, "topologyConstraint")
     where = "spec.topologyConstraint"
-    levels: dict[str, Any] = {
+    more: dict[str, Any] = {
+        "version": KAI_VERSION,
         "required_level": required_level(topology, "requiredTopologyLevel", where),
         "preferred_level": preferred_level(topology, "preferredTopologyLevel"),
     }
@@ -107,9 +110,9 @@ def read_kai(pod: PodFacts, found: Found) -> Workload:
     leaves = [g for g in list_of(spec, "subGroups") if str(g.get("name")) not in parents]
     if not leaves:
         least = count_of(spec, "minMember", 1, "spec.minMember")
-        return gang(KIND, found, [GangGroup("", least)], elastic=True, **levels)
+        return gang(KIND, found, [GangGroup("", least)], elastic=True, **more)
     groups = [_kai_group(group) for group in leaves]
-    return gang(*(KIND, found, groups), group=pod.labels.get(KAI_GROUP, ""), elastic=True, **levels)
+    return gang(*(KIND, found, groups), group=pod.labels.get(KAI_GROUP, ""), elastic=True, **more)
 
 
 def _kai_group(group: Mapping[str, Any]) -> GangGroup:

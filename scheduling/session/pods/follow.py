@@ -99,6 +99,7 @@ class Lifecycle(Volumes):
                 job.namespace = self.namespaces[job.request.tenant]
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
             self.starting[job.id] = job
+            self.groups.starts(job, self._unbound_of(job))
         else:
             if job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
                 job.attempt += 1
@@ -442,6 +443,7 @@ class Lifecycle(Volumes):
         whole = gang or job.complete
         if whole and not job.bound and self._is_there(job, {P.INTENDED}):
             job.bound = True
+            self.groups.placed(job)
             self.out.writes.bound_jobs[job.id] = self.out.at
             if gang:
                 there = (p for p in job.pods.values() if p.state != P.INTENDED)

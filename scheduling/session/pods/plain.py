@@ -31,6 +31,7 @@ from scheduling.models.jobs import CANCELLED, POD_FAILED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
 from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.groups import Groups
 from scheduling.session.pods.requeue import Requeueing
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
 
@@ -75,6 +76,7 @@ class PlainPods(Requeueing):
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
         self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # why, and nodes, by job
+        self.groups = Groups(self.jobs, self.out)
 
     def know(self, job: LiveJob) -> None:
         """A job that this scheduler looks after from now on."""
@@ -136,6 +138,7 @@ class PlainPods(Requeueing):
         if again:
             self._places = {u: place for u, place in self._places.items() if place[0] in self.jobs}
             self._end_those_without_pod(now)
+            self.groups.forget_others()
             # Refused are pods with a job, too, that name a queue which does not take it.
             asked = (u for u in self.unbound if self._job_of(u) is None or u in self._told)
             self._new.update(dict.fromkeys(islice(asked, AT_ONCE)))
@@ -192,6 +195,7 @@ class PlainPods(Requeueing):
                 elif pod.uid in self.unbound:
                     before, self._told[pod.uid] = self._told.get(pod.uid), (refusal, pod.gated)
                     if before is None or before[0] != refusal:
+                        self.groups.refused(pod, refusal)
                         of = pod.namespace, pod.name, pod.uid
                         kind = "Normal" if refusal.reason in NO_FAULT else "Warning"
                         self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
@@ -239,15 +243,16 @@ class PlainPods(Requeueing):
             job = self.jobs.get(job_id)
             if job is not None and (is_new or not job.told):
                 job.told = text
-                for pod in self._unbound_of(job):
+                pods = self._unbound_of(job)
+                self.groups.waits(job, pods, _shown(text), text)
+                for pod in pods:
                     self._tell_waiting(pod, text)
                     if is_noted:
                         self._tell_failed(job, pod, text, counts)
 
     def _tell_waiting(self, pod: PodFacts, text: str) -> None:
         if pod.uid not in self._told:
-            reason = text.partition(":")[0]
-            self._set_condition(pod, "Unschedulable" if reason in MORE_NODES else reason, text)
+            self._set_condition(pod, _shown(text), text)
 
     def _tell_failed(
         self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSet, str]
@@ -402,6 +407,12 @@ class PlainPods(Requeueing):
         if pod.uid not in self._deleting:
             self._deleting.add(pod.uid)
             self.out.effects.append(EmitEvent(*of, *cause, "Deleting", kind))
+
+
+def _shown(text: str) -> str:
+    """The reason in a condition, of a text that begins with that of the job."""
+    reason = text.partition(":")[0]
+    return "Unschedulable" if reason in MORE_NODES else reason
 
 
 def _waits(job: LiveJob) -> bool:
