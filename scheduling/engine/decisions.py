@@ -19,8 +19,7 @@ class Started(NamedTuple):
     borrowed: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """The reason of a waiting job, reported only when it changed."""
 
     job_id: str

@@ -51,7 +51,7 @@ class SchedulerState:
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
     held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: those that may
     not preempt yet. `running` are those that have started, `growing` the elastic gangs of them that
-    miss pods, `aside` the jobs of queues that are held with their classes, `promised` those whose
+    miss pods, `aside_of` the classes of queues that are held, `promised` those whose
     places are held while others leave them (`leaving`).
     `queue_reservations`: what the last walk over the queue found closed by blocked jobs. While its
     reason stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
@@ -91,9 +91,10 @@ class SchedulerState:
         self.queue_reservations = Reservations()
         self.usage = Usage(of_users=self.policy.fair_users)
         self.queues = Queues()
-        # Jobs of queues that are held, by class: one hold sets aside thousands at once.
-        self.aside: dict[str, EquivalenceClass] = {}
+        # Classes of queues that are held: one hold sets aside thousands of jobs at once.
         self.aside_of: dict[QueueName, list[EquivalenceClass]] = {}
+        self.set_aside: list[EquivalenceClass] = []  # since the last cycle, as `parked`
+        self.kept_of: dict[QueueName, dict[str, None]] = {}  # jobs of them that stand in no class
         self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
         self.preemptible_jobs = PreemptibleIndex(self.cluster, self)
         self.look = Look()
@@ -121,8 +122,7 @@ class SchedulerState:
         """
         waited, since = record.eq_class is not None, record.waits_since
         self.queue.remove(record)
-        if self.aside:
-            self.aside.pop(record.job.id, None)
+        record.aside = None
         if record.left or record.nomination is not None:
             return
         record.waits_since = None
@@ -137,6 +137,9 @@ class SchedulerState:
             if record.not_before > now:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
+            name = (record.job.tenant, record.job.queue)
+            if name in self.queues.held:
+                self.kept_of.setdefault(name, {})[record.job.id] = None
             return
         if self.doomed:
             self.doom(record, None)
@@ -288,7 +291,7 @@ class SchedulerState:
 
     def at_rest(self) -> bool:
         """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
-        if self.parked or self.queue.touched:
+        if self.parked or self.set_aside or self.queue.touched:
             return False
         return not self.dirty or not (self.queue.eq_classes or self.reserving or self.growing)
 
@@ -546,8 +549,7 @@ class SchedulerState:
         self.give_back_all(record)
         self.gone(record)
         self.queue.remove(record)
-        if self.aside:
-            self.aside.pop(record.job.id, None)
+        record.aside = None
         if self.doomed:
             self.doom(record, None)
         del self.jobs[record.job.id]

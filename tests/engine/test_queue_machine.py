@@ -83,10 +83,12 @@ class QueueCycles(Cycles):
             jobs = [self.state.jobs[key.job_id].job for key in eq_class.jobs]
             assert {(j.tenant, j.queue) for j in jobs} == {(eq_class.tenant, eq_class.queue)}
             assert (eq_class.tenant, eq_class.queue) not in self.state.queues.held
-        for name, eq_class in self.state.aside.items():
-            asked = self.state.jobs[name].job
-            assert (asked.tenant, asked.queue) in self.state.queues.held
-            assert any(key.job_id == name for key in eq_class.jobs)
+        for name, record in self.state.jobs.items():
+            if (aside := record.aside) is not None:
+                of = record.job.tenant, record.job.queue
+                assert of in self.state.queues.held
+                assert any(aside is eq_class for eq_class in self.state.aside_of[of])
+                assert any(key.job_id == name for key in aside.jobs)
 
     def teardown(self) -> None:
         """Queues are released, and have no limits."""

@@ -358,14 +358,11 @@ def test_a_hold_is_as_if_the_waiting_jobs_of_the_queue_were_not_there(seed):
 @pytest.mark.parametrize("seed", seeds(60))
 def test_held_and_released_a_queue_goes_on_as_if_nothing_had_happened(seed):
     """A hold and a release between two cycles, or over some in which nobody else does anything,
-    leave all jobs where they were; each starts in the end, once. Nobody keeps a turn meanwhile, so
-    it is tried where there are none."""
+    leave all jobs, and turns by fair share, where they were; each starts in the end, once."""
     rng = random.Random(seed)
     state, never_held = SchedulerState(), SchedulerState()
     queues = random_queues(rng, held=0.0, limits=False)
     policy = replace(random_policy(rng), preemption=())
-    if policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO:
-        policy = replace(policy, fair_share=False)
     jobs = [random_job(rng, number, 0.0) for number in range(40)]
     facts = [*FACTS, d.PolicyChanged(policy), d.QueuesChanged(queues)]
     facts += [d.JobSubmitted(asked) for asked in jobs]
@@ -506,7 +503,7 @@ def test_a_queue_that_waited_for_room_is_owed_no_more_than_some_parts():
     """However long it could not start, it shuts nobody out for longer than that; and nothing is
     owed to who has no jobs that wait."""
     queues = Queues()
-    queues.replace(d.QueuesChanged((Queue("a"), Queue("a", "x"))), ())
+    queues.replace(d.QueuesChanged((Queue("a"), Queue("a", "x"))))
     queues.capacity = {"H100": 100}
     runs = job("runs", "a", "1x10 H100")
     queues.change(runs, "H100", 10 * MILLI)

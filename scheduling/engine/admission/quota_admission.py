@@ -5,7 +5,8 @@ from collections.abc import Collection
 from scheduling.engine.admission.candidates import assess, assessed
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.reasons.tell import tell
+from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.reasons.tell import tell, tell_all
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.verdict import Reason, Verdict, counted
 
@@ -20,6 +21,9 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
         if (record := state.jobs.get(job_id)) is not None and record.eq_class is None:
             _park(state, record, out)
     state.parked.clear()
+    for eq_class in state.set_aside:
+        _park_class(state, eq_class, out)
+    state.set_aside.clear()
     if not state.queue.eq_classes:
         return
     since = state.memo.since_assessed()
@@ -47,27 +51,49 @@ def report_quota(state: SchedulerState, out: Outcome) -> None:
     """Report the waiting jobs that passed quota or no longer do: all of a class only if its answer
     is another than when the last cycle ended, else those that have come to it."""
     for eq_class, came in out.turned.items():
-        names = sorted(came)
         if eq_class.reserved != eq_class.told_reserved:
             eq_class.told_reserved = eq_class.reserved
             names = [key.job_id for key in eq_class.jobs]
+        else:
+            names = sorted(came)
+        reserved = eq_class.reserved
+        changed = out.quota_reserved if reserved else out.quota_lost
         for name in names:
             record = state.jobs.get(name)
-            if record is not None and record.eq_class is eq_class:
-                _mark(record, eq_class.reserved, out)
+            if record is None or record.eq_class is not eq_class or record.started_at is not None:
+                continue
+            if record.reserved != reserved:
+                record.reserved = reserved
+                changed.append(name)
 
 
-def _mark(record: JobRecord, passes: bool, out: Outcome) -> None:
-    if record.started_at is None and record.reserved != passes:
-        record.reserved = passes
-        (out.quota_reserved if passes else out.quota_lost).append(record.job.id)
+def _park_class(state: SchedulerState, eq_class: EquivalenceClass, out: Outcome) -> None:
+    """The jobs of a class were set aside, as their queue is held: nothing else keeps them back, or
+    they would have stood in none."""
+    jobs = state.jobs
+    held = state.queues.held.get((eq_class.tenant, eq_class.queue))
+    told: list[JobRecord] = []
+    for key in eq_class.jobs:
+        record = jobs.get(key.job_id)
+        if record is None or record.aside is not eq_class:
+            continue  # something happened to it meanwhile
+        if held is None or state.doomed or record.started_at is not None:
+            _park(state, record, out)
+            continue
+        if record.reserved:
+            record.reserved = False
+            out.quota_lost.append(key.job_id)
+        told.append(record)
+    if held is not None:
+        tell_all(told, held, out)
 
 
 def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
     """A job that may not be attempted now: it or its queue is on hold, it is after others, or
     before its time."""
-    if record.started_at is None:
-        _mark(record, False, out)
+    if record.started_at is None and record.reserved:
+        record.reserved = False
+        out.quota_lost.append(record.job.id)
     by = state.doomed_by(record)
     state.doom(record, by)
     if record.held:

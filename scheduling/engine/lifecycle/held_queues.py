@@ -6,6 +6,7 @@ job that something happens to meanwhile leaves its class (`SchedulerState.enqueu
 """
 
 from scheduling.engine.memo import IN_VAIN
+from scheduling.engine.queue.job import OrderKey
 from scheduling.engine.queue.queues import QueueName
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
@@ -18,13 +19,14 @@ def hold(state: SchedulerState, name: QueueName, now: float) -> None:
     for eq_class in mine:
         state.queue.set_aside(eq_class)
         found.append(eq_class)
+        state.set_aside.append(eq_class)
         for key in eq_class.jobs:
             record = state.jobs[key.job_id]
             record.eq_class = record.waits_since = None
-            state.aside[key.job_id] = eq_class
-            state.parked.append(key.job_id)
-            if record.turn is not None:
-                state.drop_turn(record)
+            record.aside = eq_class
+    for job_id, record in list(state.turns.items()):
+        if record.aside is not None:
+            del state.turns[job_id]  # the nodes are for others meanwhile; it knows its turn
     for record in list(state.promised.values()):
         if (record.job.tenant, record.job.queue) == name and record.started_at is None:
             state.drop_promise(record, now)
@@ -41,34 +43,48 @@ def tell_anew(state: SchedulerState, name: QueueName) -> None:
 def release(state: SchedulerState, name: QueueName, now: float) -> None:
     """Let the jobs of a queue wait where they belong."""
     for eq_class in state.aside_of.pop(name, ()):
-        jobs = [key for key in eq_class.jobs if state.aside.get(key.job_id) is eq_class]
-        for key in jobs:
-            del state.aside[key.job_id]
-        if not jobs:
-            continue
-        if not _goes_on(eq_class):
-            for key in jobs:
-                state.enqueue(state.jobs[key.job_id], now)
-            continue
-        state.queue.bring_back(eq_class, jobs)
-        for key in jobs:
-            record = state.jobs[key.job_id]
+        goes_on = _goes_on(eq_class)
+        jobs: list[OrderKey] = []
+        for key in eq_class.jobs:
+            record = state.jobs.get(key.job_id)
+            if record is None or record.aside is not eq_class:
+                continue  # something happened to it meanwhile
+            record.aside = None
+            if not goes_on:
+                state.enqueue(record, now)
+                continue
+            jobs.append(key)
             record.eq_class = eq_class
             record.queued_at = record.waits_since = now
+            if record.turn is not None and state.takes_turns:
+                state.turns[key.job_id] = record  # unless it is another one's by now: `_keep`
             if record.found:
                 state.memo.forget_all(IN_VAIN, record)
             if state.doomed:
                 state.doom(record, None)
-    for record in list(state.jobs.values()):
-        if _waits_in(record.job.tenant, record.job.queue, name) and record.eq_class is None:
-            runs = record.started_at is not None and record.job.gang
-            if not (runs or record.left or record.nomination is not None):
-                state.enqueue(record, now)
+        if jobs:
+            state.queue.bring_back(eq_class, jobs)
+    for job_id in state.kept_of.pop(name, ()):
+        kept = state.jobs.get(job_id)
+        if kept is None or (kept.job.tenant, kept.job.queue) != name or kept.eq_class is not None:
+            continue
+        kept.turn = None
+        runs = kept.started_at is not None and kept.job.gang
+        if not (runs or kept.left or kept.nomination is not None):
+            state.enqueue(kept, now)
 
 
 def scatter(state: SchedulerState) -> None:
     """Jobs of held queues have other likes by now; each looks for its own when it is released."""
-    state.aside.clear()
+    for name, eq_classes in state.aside_of.items():
+        kept = state.kept_of.setdefault(name, {})
+        for eq_class in eq_classes:
+            for key in eq_class.jobs:
+                record = state.jobs.get(key.job_id)
+                if record is not None and record.aside is eq_class:
+                    record.aside = None
+                    kept[key.job_id] = None
+                    state.parked.append(key.job_id)  # it may not have been told yet
     state.aside_of.clear()
 
 

@@ -17,8 +17,10 @@ def take_over(state: SchedulerState, told: QueuesChanged, now: float) -> None:
     if told == before.told:
         return
     queues = state.queues = Queues()
-    queues.replace(told, _held_now(state) if told.queues else ())
-    queues.go_on_from(before)
+    queues.replace(told)
+    if not queues.go_on_from(before):
+        for job, model, milli in _held_now(state, queues.tenants):
+            queues.change(job, model, milli)
     for name in sorted(before.held.keys() - queues.held.keys()):
         held_queues.release(state, name, now)
     for name in sorted(queues.held.keys() - before.held.keys()):
@@ -46,9 +48,14 @@ def take_over(state: SchedulerState, told: QueuesChanged, now: float) -> None:
             state.memo.forget(GREW, record)
 
 
-def _held_now(state: SchedulerState) -> Iterator[tuple[JobRequest, str, float]]:
+def _held_now(
+    state: SchedulerState, tenants: frozenset[str]
+) -> Iterator[tuple[JobRequest, str, float]]:
+    """(job, GPU model, milli) of all that jobs of some tenants hold."""
     for record in state.jobs.values():
-        places = state.cluster.held_by(record.job.id) if record.pods else {}
+        if not record.pods or record.job.tenant not in tenants:
+            continue
+        places = state.cluster.held_by(record.job.id)
         for pod, (model, milli) in record.pods.items():
             beyond = places[pod].placement.beyond
             if milli:

@@ -100,6 +100,7 @@ class JobRecord:
     job: JobRequest
     key: OrderKey  # its place among all jobs
     eq_class: "EquivalenceClass | None"  # where it waits; by the queue (waiting.py) alone
+    aside: "EquivalenceClass | None"  # where it stood when its queue was held; by held_queues.py
     not_before: float  # its start time, or the end of its back-off
     held: bool
     avoided_nodes: dict[str, float]  # node -> until when; dropped when that has passed
@@ -141,6 +142,7 @@ class JobRecord:
         self.job = job
         self.key = key
         self.eq_class = None
+        self.aside = None
         self.not_before = 0.0
         self.held = False
         self.reserved = False

@@ -5,7 +5,7 @@ which a queue is told cost anything here.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from scheduling.engine.deltas import QueuesChanged
@@ -79,15 +79,18 @@ class Queues:
                 owed = before.get(name, 0.0) * kept + (part - has) * passed / REPAID_S
                 self._owed[name] = max(-MOST_OWED * part, min(MOST_OWED * part, owed))
 
-    def go_on_from(self, before: "Queues") -> None:
-        """Take over what does not depend on what is told."""
+    def go_on_from(self, before: "Queues") -> bool:
+        """Take over what does not depend on what is told; whether what jobs hold is of it, as the
+        tenants are the same."""
         self.capacity = before.capacity
         self._owed, self._at = before._owed, before._at
+        if self.tenants == before.tenants:
+            self._holds, self._users = before._holds, before._users
+            return True
+        return False
 
-    def replace(
-        self, told: QueuesChanged, held_now: Iterable[tuple[JobRequest, str, float]]
-    ) -> None:
-        """Take over what is told. `held_now`: (job, GPU model, milli) of all that is held."""
+    def replace(self, told: QueuesChanged) -> None:
+        """Take over what is told; nobody holds anything yet."""
         self.told = told
         self.known = {(q.tenant, q.name): q for q in told.queues}
         self.held = {name: _held(q) for name, q in self.known.items() if q.held}
@@ -106,8 +109,6 @@ class Queues:
         for tenant, queue, jobs in told.jobs_elsewhere:
             self._runs_elsewhere[tenant, queue] = jobs
         self._holds, self._users = {}, {}
-        for job, model, milli in held_now:
-            self.change(job, model, milli)
 
     def change(self, job: JobRequest, model: str, milli: float) -> None:
         """Places of a job were given to it, or given back."""

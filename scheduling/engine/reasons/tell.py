@@ -37,6 +37,20 @@ def tell_class(
         told = [key.job_id for key in eq_class.jobs[1:]]
     else:
         told = sorted(eq_class.fresh)
-    for job_id in told:
-        tell(state.jobs[job_id], rest, out)
+    tell_all([state.jobs[job_id] for job_id in told], rest, out)
     eq_class.fresh.clear()
+
+
+def tell_all(records: list[JobRecord], verdict: Verdict, out: Outcome) -> None:
+    """As `tell` each of them: of thousands it counts what one costs."""
+    reason, now, waiting = verdict.reason, out.now, out.waiting
+    for record in records:
+        old = record.verdict
+        if (
+            old is None
+            or old.reason is not reason
+            or worth_telling(old, record.verdict_at, verdict, out)
+        ):
+            record.verdict, record.verdict_at = verdict, now
+            job_id = record.job.id
+            waiting[job_id] = Waiting(job_id, verdict)
