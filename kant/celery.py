@@ -100,6 +100,11 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
             "schedule": 10.0,
             "options": {"expires": 10.0},
         },
+        "forecasts": {
+            "task": "metrics.tasks.keep_forecasts",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
         "tokens": {"task": "tenants.tasks.forget_ended_tokens", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},

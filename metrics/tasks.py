@@ -1,4 +1,4 @@
-"""Celery's way into the recorder, the replays, and the runs of a study."""
+"""Celery's way into the recorder, the replays, the forecasts, and the runs of a study."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from django.utils import timezone
 from metrics import services
 from metrics.replays import process
 from scheduling.models import Cluster
+from scheduling.services.forecasts import process as forecasts
 
 
 @shared_task
@@ -29,6 +30,11 @@ def prune() -> None:
 @shared_task
 def carry_out_replays() -> None:
     process.start_if_wanted()
+
+
+@shared_task
+def keep_forecasts() -> None:
+    forecasts.start_if_wanted()
 
 
 # A run takes minutes: it is done again where its worker process was killed.

@@ -130,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("show", jobs.show, "everything a job asked for, and its times"),
         ("explain", jobs.explain, "why a job waits, and when it will start"),
+        ("eta", jobs.eta, "when a waiting job is expected to start, and how sure that is"),
         ("pods", jobs.pods, "where the pods of a job are, down to their GPUs and NICs"),
         ("events", jobs.events, "what happened to a job"),
     ):

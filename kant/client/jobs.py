@@ -285,6 +285,31 @@ def explain(api: Api, args: argparse.Namespace) -> None:
             output.note(f"… and {more} more")
 
 
+def eta(api: Api, args: argparse.Namespace) -> None:
+    """When a waiting job is expected to start."""
+    job = api.get(only_job(api, args.job))
+    told = job["start_estimate"]
+    if args.output == "json":
+        output.document(told)
+        return
+    if told is None:
+        print(f"{job['name']} does not wait: {job['state']}")
+        return
+    if told["p50"] is None:
+        print(f"No estimate: {told['reason']}")
+        return
+    if told["overdue"]:
+        print(f"Overdue: it was expected to start before {output.when(told['p90'])}")
+    output.pairs((
+        ("one in ten before", output.when(told["p10"])),
+        ("half before", output.when(told["p50"])),
+        ("nine in ten before", output.when(told["p90"])),
+        ("by", told["basis"]),
+        ("its own run time", told["text"]),
+        ("as of", f"{output.when(told['as_of'])} ({output.ago(told['as_of'])})"),
+    ))  # fmt: skip
+
+
 def _numbers(told: dict[str, Any]) -> str:
     return "; ".join(f"{it['label']}: {it['text']}" for it in told["numbers"])
 

@@ -12,6 +12,8 @@ from scheduling.models import Job
 from scheduling.queries.evidence import numbers_of
 from scheduling.queries.explain import GATES
 from scheduling.queries.secret_env import shown_env
+from scheduling.queries.starts import told_start
+from scheduling.simulator.forecast.run_times import Basis
 from tenants.api.fields import Gpus
 
 # Told of a job otherwise than its document says it.
@@ -28,11 +30,29 @@ class PlainPodOutput(serializers.Serializer[Any]):
     hold = serializers.CharField(source="pod_hold")
 
 
+class StartEstimateOutput(serializers.Serializer[Any]):
+    """When a waiting job is expected to start. One in ten such jobs starts before `p10`, half of
+    them before `p50`, one in ten after `p90`; all null where `reason` says why nothing can be told.
+    `basis`: what most of the run times that it depends on are estimated by: `declared` times, the
+    `share` of them that like jobs used, earlier `runs`, or `prior` (no history); `text`: the job's
+    own. `as_of`: the instant that it was worked out for. `overdue`: `p90` has passed."""
+
+    p10 = serializers.DateTimeField(allow_null=True)
+    p50 = serializers.DateTimeField(allow_null=True)
+    p90 = serializers.DateTimeField(allow_null=True)
+    basis = serializers.ChoiceField([basis.value for basis in Basis], allow_blank=True)
+    text = serializers.CharField()
+    reason = serializers.CharField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    overdue = serializers.BooleanField()
+
+
 class JobOutput(serializers.Serializer[Job]):
     """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
     decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
-    taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods. Values
+    taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods.
+    `start_estimate`: when it is expected to start, null where it does not wait. Values
     in `env` whose names look like secrets are shown to its submitter and to who may submit for its
     tenant; others see “(hidden)”."""
 
@@ -55,6 +75,7 @@ class JobOutput(serializers.Serializer[Job]):
     bound_at = serializers.DateTimeField(allow_null=True)
     running_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
+    start_estimate = serializers.SerializerMethodField()
     pod = serializers.SerializerMethodField()
     pod_sets = output(PodSetDocument)(many=True)
 
@@ -66,6 +87,11 @@ class JobOutput(serializers.Serializer[Job]):
         for each in body["pod_sets"] if job.secrets_hidden else ():
             each["env"] = shown_env(job, each["env"])
         return body
+
+    @extend_schema_field(StartEstimateOutput(allow_null=True))
+    def get_start_estimate(self, job: Job) -> dict[str, Any] | None:
+        told = told_start(job)
+        return None if told is None else dict(StartEstimateOutput(told).data)
 
     @extend_schema_field(PlainPodOutput(allow_null=True))
     def get_pod(self, job: Job) -> dict[str, str] | None:

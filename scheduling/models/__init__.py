@@ -18,11 +18,13 @@ from scheduling.models.jobs import (
 )
 from scheduling.models.retention import Retention
 from scheduling.models.shaped import unreadable
+from scheduling.models.starts import Forecasting, StartEstimate
 
 __all__ = [
     "NODES_WITHOUT_GPUS",
     "Cluster",
     "ClusterPolicy",
+    "Forecasting",
     "Job",
     "JobEvent",
     "JobPod",
@@ -32,6 +34,7 @@ __all__ = [
     "Retention",
     "SchedulerLease",
     "StandingOrder",
+    "StartEstimate",
     "unreadable",
     "unreadable_request",
 ]

@@ -28,7 +28,9 @@ from tenants.selectors import id_begins, subtree_ids
 
 def visible_jobs(user: Any) -> QuerySet[Job]:
     """Jobs of the tenants the user holds a role in or above; all for operators."""
-    rows = Job.objects.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
+    rows = Job.objects.select_related("tenant", "cluster", "user", "estimate").prefetch_related(
+        "pod_sets"
+    )
     tenants = access_of(user).visible_tenants()
     return rows if tenants is None else rows.filter(tenant__in=tenants)
 

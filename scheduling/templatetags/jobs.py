@@ -16,6 +16,8 @@ from scheduling.queries.evidence import JobNames
 from scheduling.queries.explain import gates_of
 from scheduling.queries.selectors import held_until
 from scheduling.queries.standstill import standstill
+from scheduling.queries.start_words import StartWords, start_words
+from scheduling.queries.starts import told_start
 from scheduling.queries.wording import reason_words, state_words, value_words
 from tenants.templatetags.ui import HOUR, MINUTE, icon, words
 
@@ -114,6 +116,13 @@ def gpu_time(seconds: float) -> str:
         unit, name = MINUTE, "minute"
     amount = f"{seconds / unit:,.1f}".removesuffix(".0")
     return f"{amount} GPU-{name}{'' if amount == '1' else 's'}"
+
+
+@register.filter
+def starts(job: Job) -> StartWords | None:
+    """When it is expected to start; None of a job that does not wait."""
+    told = told_start(job)
+    return None if told is None else start_words(told)
 
 
 @register.filter

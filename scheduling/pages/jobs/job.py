@@ -25,6 +25,8 @@ from scheduling.queries.explain import (
 )
 from scheduling.queries.job_story import story_of
 from scheduling.queries.rehearsal import review_job, reviewed_before
+from scheduling.queries.start_words import record_words, start_words
+from scheduling.queries.starts import hit_rate_of, told_start
 from scheduling.queries.waiting_order import place_of
 from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
@@ -113,6 +115,7 @@ def job_page(
     said, start = reviewed_before(actor_of(request), found), None
     if found.state in WAITING:
         start = said.start if said and said.start and said.start.at else start_of(found)
+    told = told_start(found)
     may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
     context = {
         "nav": "jobs",
@@ -140,6 +143,9 @@ def job_page(
         "ahead": place.ahead,
         "more_ahead": place.position - 1 - len(place.ahead) if place.position else 0,
         "said": said,
+        "told": told,
+        "starts": start_words(told) if told else None,
+        "record": record_words(hit_rate_of(found, told)) if told and told.p50 else "",
         "start": start,
         "growth": growth_of(found),
         "standstill": standstill_of(found),

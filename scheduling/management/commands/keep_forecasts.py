@@ -1,0 +1,18 @@
+"""`manage.py keep_forecasts`: tells when waiting jobs start; the worker starts it."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from scheduling.services.forecasts import process
+
+
+class Command(BaseCommand):
+    help = "Keep the start estimates of waiting jobs up to date. The background worker starts it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--parent", type=int, help="process with which this one is to end")
+
+    def handle(self, *_: Any, parent: int | None, **__: Any) -> None:
+        process.keep(parent)

@@ -1,0 +1,65 @@
+"""When a job is expected to start, in a few words: "in 20–35 min"."""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils import timezone
+
+from scheduling.queries.starts import BASES, HitRate, ToldStart
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+SOON_S = 60.0  # how much sooner than now is now
+FEW = 5  # outcomes that say nothing yet
+
+
+@dataclass(frozen=True, slots=True)
+class StartWords:
+    """`short`: "in 20–35 min", "overdue", "–"; `more`: a sentence on what that is by, or why there
+    is no estimate."""
+
+    short: str
+    more: str
+
+
+def start_words(told: ToldStart, now: datetime | None = None) -> StartWords:
+    """Of a waiting job."""
+    now = now or timezone.now()
+    if told.p10 is None or told.p90 is None:
+        return StartWords("–", told.reason)
+    by = f"By {BASES.get(told.basis, told.basis)}; its own run time: {told.text}."
+    if told.overdue:
+        at = f"{told.p90:%Y-%m-%d %H:%M} UTC"
+        return StartWords("overdue", f"It was expected to start before {at}. {by}")
+    low = (told.p10 - now).total_seconds()
+    high = (told.p90 - now).total_seconds()
+    return StartWords(span_words(low, high), f"Four of five such jobs start then. {by}")
+
+
+def span_words(low: float, high: float) -> str:
+    """ "in 20–35 min" of seconds from now, widened to whole units; "within 5 min" where it may be
+    at once."""
+    unit, name = next(
+        ((size, name) for least, size, name in ((36 * HOUR, DAY, "d"), (1.5 * HOUR, HOUR, "h"))
+         if high >= least),
+        (MINUTE, "min"),
+    )  # fmt: skip
+    if high <= MINUTE:
+        return "within 1 min"
+    last = math.ceil(high / unit)
+    first = math.floor(low / unit)
+    if first < 1 and (low < SOON_S or unit == MINUTE):
+        return f"within {last} {name}"
+    if first < 1:
+        return f"in less than {last} {name}"
+    return f"in {first} {name}" if first == last else f"in {first}–{last} {name}"
+
+
+def record_words(rate: HitRate | None) -> str:
+    """How often such estimates came true."""
+    if rate is None or rate.starts < FEW:
+        return "Too few such estimates have come to pass to tell how often they hold."
+    return (
+        f"{rate.held} of {rate.starts} such estimates of jobs with {rate.sizes} held in the last "
+        "30 days."
+    )

@@ -1,0 +1,114 @@
+"""When a waiting job is expected to start, as the forecaster told it last."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from scheduling.engine.states import WAITING
+from scheduling.models import Job, StartEstimate
+from scheduling.queries.kept import kept
+from scheduling.simulator.forecast.likeness import size_of
+
+NOT_YET = "Nobody has worked it out yet; that takes a few seconds."
+OLD = timedelta(minutes=2)  # an estimate that is told with its time
+PAST = timedelta(days=30)  # over which estimates are held against starts
+BASES: Mapping[str, str] = {
+    "declared": "declared run times",
+    "share": "declared run times, as far as like jobs used theirs",
+    "runs": "earlier runs",
+    "prior": "no history",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToldStart:
+    """When a waiting job starts: one in ten times before `p10`, half the time before `p50`, one in
+    ten times after `p90`; all None where `reason` says why nothing can be told. `basis`: what most
+    run times that it depends on are estimated by, `text`: the job's own. `as_of`: of which instant
+    it is; None = of none yet. `overdue`: `p90` has passed."""
+
+    p10: datetime | None
+    p50: datetime | None
+    p90: datetime | None
+    basis: str
+    text: str
+    reason: str
+    as_of: datetime | None
+    overdue: bool
+    old: bool
+
+
+def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:
+    """None of a job that does not wait. Read without a query where `estimate` was selected."""
+    if job.state not in WAITING:
+        return None
+    row: StartEstimate | None = getattr(job, "estimate", None)
+    if row is None:
+        return ToldStart(None, None, None, "", "", NOT_YET, None, False, False)
+    now = now or timezone.now()
+    overdue = row.p90 is not None and row.p90 < now
+    old = row.as_of < now - OLD
+    return ToldStart(
+        row.p10, row.p50, row.p90, row.basis, row.text, row.none, row.as_of, overdue, old
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HitRate:
+    """Of `starts` jobs of a size class (`likeness.size_of`) that were told an estimate by
+    this basis, so many `held`: they started within the band that they were told first."""
+
+    size: int
+    basis: str
+    starts: int
+    held: int
+
+    @property
+    def share(self) -> float:
+        return self.held / self.starts
+
+    @property
+    def sizes(self) -> str:
+        """ "no GPU", "1 GPU", "5–8 GPUs"."""
+        return words_of_size(self.size)
+
+
+def words_of_size(size: int) -> str:
+    """The GPUs of jobs of a size class in words."""
+    most = 2 ** max(0, size - 1)
+    if size < 2:
+        return f"{'up to 1' if size else 'no'} GPU"
+    least = most // 2 + 1
+    return f"{most} GPUs" if least == most else f"{least}–{most} GPUs"
+
+
+def hit_rates() -> list[HitRate]:
+    """Of the jobs that started in the last 30 days, by size and basis; told again while fresh."""
+    return kept("start-hit-rates", _hit_rates)
+
+
+def hit_rate_of(job: Job, told: ToldStart) -> HitRate | None:
+    """That of the jobs of its size, by the basis of its own estimate."""
+    size = size_of(job.gpu_milli)
+    return next((r for r in hit_rates() if (r.size, r.basis) == (size, told.basis)), None)
+
+
+def _hit_rates() -> list[HitRate]:
+    rows = StartEstimate.objects.filter(
+        started_at__gte=timezone.now() - PAST, first_as_of__isnull=False
+    )
+    found: dict[tuple[int, str], list[int]] = {}
+    for basis, milli, started, low, high in (
+        rows.order_by()
+        .values_list("first_basis", "job__gpu_milli", "started_at", "first_p10", "first_p90")
+        .iterator(chunk_size=2000)
+    ):
+        assert started is not None  # started_at >= …
+        assert low is not None  # with first_as_of
+        assert high is not None
+        counts = found.setdefault((size_of(milli), basis), [0, 0])
+        counts[0] += 1
+        counts[1] += low <= started <= high
+    return [HitRate(*of, *counts) for of, counts in sorted(found.items())]

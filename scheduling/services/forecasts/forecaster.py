@@ -1,0 +1,174 @@
+"""Works out the estimates of clusters, one after the other, within a share of a core."""
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet, Sum
+from django.utils import timezone
+
+from scheduling.engine.deltas import JobRestored, JobSubmitted
+from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.states import OPEN, WAITING
+from scheduling.models import Cluster, Forecasting, Job
+from scheduling.queries.known import CannotTell, Known
+from scheduling.services.forecasts.estimates import Estimates, note_starts, write_estimates
+from scheduling.services.forecasts.learned import Learned
+from scheduling.session.memory import load
+from scheduling.simulator.forecast.bands import bands_of
+from scheduling.simulator.forecast.scene import scene_of
+
+log = logging.getLogger(__name__)
+
+SHARE = 0.05  # of a core, at most
+EVERY_S = 3.0  # at most so often
+AT_LEAST_S = 60.0  # and so often though nothing has changed: time has
+ENOUGH_S = 2.0  # of CPU time, after which runs ahead are as many as have to be
+SILENT = timedelta(seconds=120)  # one pass over a long queue takes as long as that
+NEW = timedelta(seconds=3)  # most jobs start sooner, and need no process that foretells it
+NO_SHARD = "It fits into no shard alone; nobody forecasts the nodes that shards lend."
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept of a cluster between two passes; times of the monotonic clock in seconds."""
+
+    learned: Learned
+    signature: Any = None
+    passed_at: float = 0.0
+    rest_until: float = 0.0
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """One process has one. `holder`: what it calls itself in the rows."""
+
+    holder: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _known: dict[int, _Known] = field(default_factory=dict)
+
+    def turn(self) -> int:
+        """A pass over each cluster whose turn it is; returns how many clusters have jobs that wait
+        and are this process's."""
+        wanted = 0
+        for cluster in clusters_with_waiting():
+            if not claim(cluster, self.holder, timezone.now()):
+                self._known.pop(cluster.pk, None)
+                continue
+            wanted += 1
+            self._look(cluster)
+        return wanted
+
+    def _look(self, cluster: Cluster) -> None:
+        known = self._known.get(cluster.pk)
+        if known is None:
+            known = self._known[cluster.pk] = _Known(Learned(cluster))
+        clock = time.monotonic()
+        if clock < known.rest_until:
+            return
+        cpu = time.process_time()
+        signature = signature_of(cluster)
+        if signature != known.signature or clock > known.passed_at + AT_LEAST_S:
+            foretell(cluster, known.learned)
+            known.signature, known.passed_at = signature, time.monotonic()
+        spent = time.process_time() - cpu
+        known.rest_until = time.monotonic() + max(EVERY_S, spent / SHARE)
+
+
+def foretell(cluster: Cluster, learned: Learned) -> None:
+    """One pass: note what has started, learn, run ahead and tell. Where nobody decides on the
+    cluster what was told stays, as of when it was."""
+    began = time.process_time()
+    note_starts(cluster)
+    learned.catch_up()
+    try:
+        known = Known(cluster)
+    except CannotTell:
+        return
+    now, runs, waiting = time.time(), [0], 0
+    for scope in _scopes(known):
+        found = estimates_of(known, scope, learned, now)
+        runs.append(found.runs)
+        waiting += len(found.told.bands) + len(found.told.none)
+        write_estimates(found.told, learned.calibration)
+    Forecasting.objects.filter(cluster=cluster).update(
+        as_of=datetime.fromtimestamp(now, timezone.get_default_timezone()),
+        waiting=waiting,
+        runs=max(runs),
+        cpu_s=time.process_time() - began,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeEstimates:
+    """What was found out about a scope by so many runs ahead."""
+
+    told: Estimates
+    runs: int
+
+
+def estimates_of(known: Known, scope: str, learned: Learned, now: float) -> ScopeEstimates:
+    """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
+    facts = known.facts(scope)
+    names = _names([fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)])
+    until = time.process_time() + ENOUGH_S
+    bands = bands_of(
+        scene_of(facts, now, names),
+        learned.run_times,
+        learned.coming,
+        seed=int(now),
+        enough=lambda: time.process_time() > until,
+    )
+    return ScopeEstimates(Estimates(now, bands.bands, bands.none), bands.runs)
+
+
+def _scopes(known: Known) -> list[str]:
+    return [shard.name for shard in known.policy.shards] or [WHOLE]
+
+
+def _names(ids: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for start in range(0, len(ids), load.CHUNK):
+        rows = Job.objects.filter(id__in=ids[start : start + load.CHUNK]).order_by()
+        found.update((str(job_id), name) for job_id, name in rows.values_list("id", "name"))
+    return found
+
+
+# --- whose turn it is -----------------------------------------------------------------------------
+def clusters_with_waiting() -> QuerySet[Cluster]:
+    """Active clusters on which a job has waited for a moment."""
+    waiting = Job.objects.filter(
+        state__in=list(WAITING), submitted_at__lt=timezone.now() - NEW
+    ).order_by()
+    return Cluster.objects.filter(
+        is_active=True, pk__in=waiting.values("cluster_id").distinct()
+    ).order_by("pk")
+
+
+def signature_of(cluster: Cluster) -> tuple[Any, ...]:
+    """Changes whenever a job, a tenant, a quota, a queue or the policy does."""
+    jobs = Job.objects.filter(cluster=cluster, state__in=list(OPEN)).order_by()
+    counted = jobs.aggregate(Count("id"), Sum("version"))
+    return (*counted.values(), *load.signature(cluster.pk))
+
+
+def claim(cluster: Cluster, holder: str, now: datetime) -> bool:
+    """Say that this process forecasts for the cluster; False where another one that is alive
+    does."""
+    Forecasting.objects.get_or_create(cluster=cluster)
+    free = Q(holder=holder) | Q(alive_at__isnull=True) | Q(alive_at__lt=now - SILENT)
+    rows = Forecasting.objects.filter(free, cluster=cluster)
+    return bool(rows.update(holder=holder, alive_at=now))
+
+
+def let_go(holder: str) -> None:
+    """The process ends; another one may begin at once."""
+    Forecasting.objects.filter(holder=holder).update(alive_at=None)
+
+
+def is_wanted(now: datetime) -> bool:
+    """Whether a job waits on a cluster for which no process forecasts."""
+    alive = Forecasting.objects.filter(alive_at__gte=now - SILENT).values("cluster_id")
+    return clusters_with_waiting().exclude(pk__in=alive).exists()
