@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
-from metrics.experiments.eta_looks import WARM, Looking, Plan, spread
+from metrics.experiments.eta_looks import WARM, Looking, LookPlan, spread
 from metrics.experiments.runs import Figures, Task, drawn, policy, simulate
 from metrics.experiments.walltime import PER_NODE, nodes_for, paths_of, trace_of
 from scheduling.engine.types import Quota, Tenant
@@ -45,7 +45,7 @@ def looked(task: Task) -> Figures:
     by_size: dict[int, list[float]] = {}
     for a in arrivals:
         by_size.setdefault(size_of(a.job.gpu_milli), []).append(a.duration_s)
-    plan = Plan(
+    plan = LookPlan(
         every=max(1, (len(arrivals) - WARM) // task.more["looks"]),
         runs=RUNS,
         seed=1000 * task.seed,

@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import Quota, Tenant
-from scheduling.simulator.forecast.bands import Band, Outlook, bands_of
+from scheduling.simulator.forecast.bands import Band, Draws, bands_of
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.likeness import Traits, size_of, traits_of
@@ -35,7 +35,7 @@ NEAR = 0.2  # of the remaining wait
 MEMORY = 0.1  # how much the newest wait moves the average
 
 
-class Told(NamedTuple):
+class ToldLook(NamedTuple):
     """What was told of a job at `at`; None = nothing. `raw`: before it was calibrated."""
 
     job: str
@@ -49,7 +49,7 @@ class Told(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LookPlan:
     """Looks after every `every` submissions, each by `runs` runs. Who declares runs for `used` of
     that, who does not as long as any of its size does (`by_size`)."""
 
@@ -65,7 +65,7 @@ class Plan:
 class TrueTimes(RunTimes):
     """Knows the distribution that the run time of each job is drawn from."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LookPlan) -> None:
         super().__init__()
         self._plan = plan
 
@@ -99,16 +99,16 @@ def spread(seconds: Sequence[float]) -> Likely:
 class Looking(Watching):
     """A run at whose waiting jobs is looked."""
 
-    def __init__(self, *args: Any, plan: Plan, **options: Any) -> None:
+    def __init__(self, *args: Any, plan: LookPlan, **options: Any) -> None:
         super().__init__(*args, tenants=plan.tenants, quotas=plan.quotas, **options)
         self._plan = plan
         self._run_times, self._coming = RunTimes(), Coming()
         self._calibration, self._of_oracle = Calibration(), Calibration()
         self._true_times = TrueTimes(plan)
         self._came = 0
-        self._open: dict[str, list[Told]] = {}
+        self._open: dict[str, list[ToldLook]] = {}
         self._average: dict[int, float] = {}
-        self.looked: list[tuple[Told, float]] = []  # with the start
+        self.looked: list[tuple[ToldLook, float]] = []  # with the start
         self.looks = self.asked = 0
         self.cpu_s = 0.0
         self.most_waiting = 0
@@ -159,13 +159,13 @@ class Looking(Watching):
         slurm: dict[str, float] = {}
         if any(job.declared_s for job in scene.waiting):
             dice = np.random.Generator(np.random.PCG64(seed))
-            slurm = Outlook(scene, DeclaredLimits()).ahead(dice, Coming()).starts_all()
+            slurm = Draws(scene, DeclaredLimits()).ahead(dice, Coming()).starts_all()
         for job in scene.waiting:
             raw, ideal = found.bands.get(job.id), known.bands.get(job.id)
             average = self._average.get(size_of(job.gpu_milli))
             if average is not None:
                 average = max(now, job.submitted_at + average)
-            told = Told(
+            told = ToldLook(
                 job.id,
                 now,
                 raw,

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from scheduling.engine.states import WAITING
+from scheduling.engine.verdict import Reason
 from scheduling.models import Job, StartEstimate
 from scheduling.queries.kept import kept
 from scheduling.simulator.forecast.likeness import size_of
@@ -44,7 +45,10 @@ def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:
     """None of a job that does not wait. Read without a query where `estimate` was selected."""
     if job.state not in WAITING:
         return None
-    row: StartEstimate | None = getattr(job, "estimate", None)
+    # Before a scheduler has looked at it there is none: whoever submits it pays for no query.
+    row: StartEstimate | None = (
+        getattr(job, "estimate", None) if job.reason != Reason.PENDING_EVALUATION else None
+    )
     if row is None:
         return ToldStart(None, None, None, "", "", NOT_YET, None, False, False)
     now = now or timezone.now()

@@ -285,7 +285,7 @@ def test_beat_prunes_and_drops_what_came_too_late(cluster):
 BOUNDS = {
     "deleted with the jobs that are over": [
         "scheduling.Job", "scheduling.PodSet", "scheduling.JobPod", "scheduling.JobEvent",
-        "scheduling.Placement",
+        "scheduling.Placement", "scheduling.StartEstimate",
     ],
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
@@ -294,7 +294,7 @@ BOUNDS = {
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
-        "scheduling.NodeRecord",
+        "scheduling.NodeRecord", "scheduling.Forecasting",
         "tenants.Identity",
     ],
     "people make them": [

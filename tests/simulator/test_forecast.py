@@ -221,7 +221,7 @@ def test_jobs_of_higher_priority_that_keep_coming_put_a_job_off():
     at = scene(JobRestored(job("runs"), (on(0),), NOW - 60.0), JobSubmitted(job("waits")))
     alone, crowded = bands(at, known), bands(at, known, coming)
     assert alone.bands["waits"].p50 == pytest.approx(NOW + 1740.0)
-    assert crowded.none["waits"] == told.TOO_LATE
+    assert crowded.bands["waits"].p10 > alone.bands["waits"].p90 + 3600.0
 
 
 def test_ended_dependencies_are_told_as_a_scheduler_is_told():

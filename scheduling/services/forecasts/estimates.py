@@ -1,7 +1,7 @@
 """Writes of start estimates: what was told last and first, and when the job then started."""
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,6 +10,7 @@ from django.db import transaction
 from scheduling.models import Cluster, Job, StartEstimate
 from scheduling.simulator.forecast.bands import Band
 from scheduling.simulator.forecast.calibration import Calibration
+from tenants.chunks import chunks
 
 CHUNK = 200
 LAST = ("p10", "p50", "p90", "basis", "text", "none", "as_of")
@@ -29,7 +30,7 @@ class Estimates:
 def write_estimates(found: Estimates, calibration: Calibration) -> None:
     """Tell these, in short transactions; a job that is gone meanwhile is left out."""
     ids = [*found.bands, *found.none]
-    for chunk in _chunks(ids):
+    for chunk in chunks(ids, CHUNK):
         with transaction.atomic():
             there = {str(i) for i in Job.objects.filter(id__in=chunk).values_list("id", flat=True)}
             told = StartEstimate.objects.filter(job_id__in=chunk, first_as_of__isnull=False)
@@ -71,14 +72,10 @@ def note_starts(cluster: Cluster) -> int:
     begun = list(rows.only("job__admitted_at"))
     for row in begun:
         row.started_at = row.job.admitted_at
-    for start in range(0, len(begun), CHUNK):
-        StartEstimate.objects.bulk_update(begun[start : start + CHUNK], ["started_at"])
+    for some in chunks(begun, CHUNK):
+        StartEstimate.objects.bulk_update(some, ["started_at"])
     return len(begun)
 
 
 def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[i : i + CHUNK] for i in range(0, len(ids), CHUNK))

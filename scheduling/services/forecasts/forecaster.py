@@ -16,10 +16,12 @@ from scheduling.engine.states import OPEN, WAITING
 from scheduling.models import Cluster, Forecasting, Job
 from scheduling.queries.known import CannotTell, Known
 from scheduling.services.forecasts.estimates import Estimates, note_starts, write_estimates
-from scheduling.services.forecasts.learned import Learned
+from scheduling.services.forecasts.lessons import Lessons
 from scheduling.session.memory import load
+from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import bands_of
 from scheduling.simulator.forecast.scene import scene_of
+from tenants.chunks import chunks
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +35,10 @@ NO_SHARD = "It fits into no shard alone; nobody forecasts the nodes that shards 
 
 
 @dataclass(slots=True)
-class _Known:
+class _KeptCluster:
     """What is kept of a cluster between two passes; times of the monotonic clock in seconds."""
 
-    learned: Learned
+    learned: Lessons
     signature: Any = None
     passed_at: float = 0.0
     rest_until: float = 0.0
@@ -47,7 +49,7 @@ class Forecaster:
     """One process has one. `holder`: what it calls itself in the rows."""
 
     holder: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _known: dict[int, _Known] = field(default_factory=dict)
+    _known: dict[int, _KeptCluster] = field(default_factory=dict)
 
     def turn(self) -> int:
         """A pass over each cluster whose turn it is; returns how many clusters have jobs that wait
@@ -64,7 +66,7 @@ class Forecaster:
     def _look(self, cluster: Cluster) -> None:
         known = self._known.get(cluster.pk)
         if known is None:
-            known = self._known[cluster.pk] = _Known(Learned(cluster))
+            known = self._known[cluster.pk] = _KeptCluster(Lessons(cluster))
         clock = time.monotonic()
         if clock < known.rest_until:
             return
@@ -77,7 +79,7 @@ class Forecaster:
         known.rest_until = time.monotonic() + max(EVERY_S, spent / SHARE)
 
 
-def foretell(cluster: Cluster, learned: Learned) -> None:
+def foretell(cluster: Cluster, learned: Lessons) -> None:
     """One pass: note what has started, learn, run ahead and tell. Where nobody decides on the
     cluster what was told stays, as of when it was."""
     began = time.process_time()
@@ -109,19 +111,20 @@ class ScopeEstimates:
     runs: int
 
 
-def estimates_of(known: Known, scope: str, learned: Learned, now: float) -> ScopeEstimates:
+def estimates_of(known: Known, scope: str, learned: Lessons, now: float) -> ScopeEstimates:
     """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
     facts = known.facts(scope)
     names = _names([fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)])
     until = time.process_time() + ENOUGH_S
-    bands = bands_of(
+    found = bands_of(
         scene_of(facts, now, names),
         learned.run_times,
         learned.coming,
         seed=int(now),
+        most=bands.RUNS,
         enough=lambda: time.process_time() > until,
     )
-    return ScopeEstimates(Estimates(now, bands.bands, bands.none), bands.runs)
+    return ScopeEstimates(Estimates(now, found.bands, found.none), found.runs)
 
 
 def _scopes(known: Known) -> list[str]:
@@ -130,8 +133,8 @@ def _scopes(known: Known) -> list[str]:
 
 def _names(ids: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for start in range(0, len(ids), load.CHUNK):
-        rows = Job.objects.filter(id__in=ids[start : start + load.CHUNK]).order_by()
+    for some in chunks(ids):
+        rows = Job.objects.filter(id__in=some).order_by()
         found.update((str(job_id), name) for job_id, name in rows.values_list("id", "name"))
     return found
 

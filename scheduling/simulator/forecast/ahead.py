@@ -17,7 +17,7 @@ class _Over(Exception):
     """Nobody is waited for any more, or the run is as long as it may be."""
 
 
-class Ahead(Simulation):
+class RunAhead(Simulation):
     """`starts`: when each job that waited in the scene got its first place, in seconds; `never`:
     why others never will. Those in neither had not started at `now` when the run was over."""
 

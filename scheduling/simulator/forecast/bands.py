@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.random import PCG64, Generator
 
 from scheduling.engine.types import JobRequest
-from scheduling.simulator.forecast.ahead import Ahead
+from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.likeness import traits_of
 from scheduling.simulator.forecast.run_times import Basis, Likely, RunTimes
@@ -18,8 +19,9 @@ from scheduling.simulator.model import Arrival
 RUNS = 20  # ahead, where time allows
 LEAST_RUNS = 5  # fewer say nothing of a tenth
 AHEAD_S = 14 * 86400.0
-CYCLES_PER_JOB = 12  # of a run, and as many more as
-CYCLES = 500
+ARRIVALS = 100  # in a run, and for each job that is open now so many more
+ARRIVALS_PER_JOB = 4
+CYCLES, CYCLES_PER_JOB = 1000, 20  # likewise: more of them come from a policy that turns in circles
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
 WIDEST_S = 7 * 86400.0  # a wider band is of no use
 
@@ -62,7 +64,7 @@ def bands_of(
     enough: Callable[[], bool] = lambda: False,
 ) -> Bands:
     """Run ahead at most so many times, and until there was `enough` after the least number."""
-    outlook = Outlook(scene, run_times)
+    outlook = Draws(scene, run_times)
     starts: list[dict[str, float]] = []
     never: dict[str, str] = {}
     while len(starts) < most and not (len(starts) >= LEAST_RUNS and enough()):
@@ -75,7 +77,7 @@ def bands_of(
     return outlook.told(starts, never)
 
 
-class Outlook:
+class Draws:
     """A scene and what is likely of each job in it."""
 
     def __init__(self, scene: Scene, run_times: RunTimes) -> None:
@@ -89,16 +91,17 @@ class Outlook:
         self._open += [(job.id, 0.0, self._likely(job)) for job in jobs]
         self._words = {name: likely for name, _, likely in self._open}
         self._basis = _least_known([likely.basis for _, _, likely in self._open])
+        self._arriving = ARRIVALS + ARRIVALS_PER_JOB * len(self._open)
         self._cycles = CYCLES + CYCLES_PER_JOB * len(self._open)
 
-    def ahead(self, dice: Generator, coming: Coming) -> Ahead:
+    def ahead(self, dice: Generator, coming: Coming) -> RunAhead:
         """One run with run times and arrivals of its own."""
         chances = dice.random((len(self._open), 2)).tolist()
         lasting = {
             name: likely.draw(age, chance, far)
             for (name, age, likely), (chance, far) in zip(self._open, chances, strict=True)
         }
-        return Ahead(
+        return RunAhead(
             self.scene,
             lasting,
             self._arrivals(coming, dice),
@@ -113,7 +116,7 @@ class Outlook:
         return self._run_times.of(traits_of(job, self.scene.name_of(job)))
 
     def _arrivals(self, coming: Coming, dice: Generator) -> Iterator[Arrival]:
-        for job, name in coming.after(self.scene.now, dice):
+        for job, name in islice(coming.after(self.scene.now, dice), self._arriving):
             chance, far = dice.random(2).tolist()
             yield Arrival(job, self._run_times.of(traits_of(job, name)).draw(0.0, chance, far))
 

@@ -17,7 +17,7 @@ PAST = timedelta(days=30)
 MOST_RUNS = 5000  # that are read at once: the newest
 
 
-class Learned:
+class Lessons:
     """Kept as long as its process lives; `catch_up` reads what is new."""
 
     def __init__(self, cluster: Cluster) -> None:

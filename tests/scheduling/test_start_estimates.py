@@ -1,0 +1,244 @@
+"""Start estimates: worked out from rows, told in rows, held against the starts."""
+
+import os
+import time
+from datetime import timedelta
+from unittest.mock import Mock
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from scheduling.models import Cluster, ClusterPolicy, Forecasting, Job, PodSet, StartEstimate
+from scheduling.queries import starts
+from scheduling.queries.start_words import record_words, span_words, start_words
+from scheduling.queries.starts import ToldStart, hit_rates, told_start, words_of_size
+from scheduling.services.forecasts import forecaster, process
+from scheduling.services.forecasts.forecaster import Forecaster
+from scheduling.simulator.forecast import bands
+from tenants.models import Quota
+from tests.scheduling.test_rehearsal import runs
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def fleet(org, monkeypatch):
+    """Four nodes of 8 H100, of which law may use all."""
+    monkeypatch.setattr(bands, "ARRIVALS", 0)
+    monkeypatch.setattr(bands, "RUNS", bands.LEAST_RUNS)
+    Cluster.objects.update(connected=True, last_cycle_at=timezone.now() + timedelta(hours=1))
+    Quota.objects.create(
+        tenant=org.tenants["law"], gpu_type=org.gpu_types["H100"], guaranteed_milli=32_000
+    )
+    ClusterPolicy.objects.create(cluster=org.cluster, document={"preemption": []})
+    return org
+
+
+def ended(org, count, took_s, name="train", **fields):
+    """Runs that ended a day ago after so many seconds."""
+    at = timezone.now() - timedelta(days=1)
+    Job.objects.bulk_create(
+        Job(
+            name=f"{name}-{number}", tenant=org.tenants["law"], cluster=org.cluster,
+            user=org.users["lex"], state="SUCCEEDED", gpu_milli=8000, submitted_at=at,
+            admitted_at=at, ended_at=at + timedelta(seconds=took_s), **fields,
+        )
+        for number in range(count)
+    )  # fmt: skip
+
+
+def waits(org, name="train-99", **fields):
+    document = {"name": name, "tenant": "law", "gpu_type": "H100", "gpus": 8, **fields}
+    answer = org.client("lex").post("/api/v1/jobs", document, format="json")
+    assert answer.status_code == 201, answer.json()
+    minute = timezone.now() - timedelta(minutes=1)
+    Job.objects.filter(state="PENDING").update(submitted_at=minute, reason="InsufficientGpus")
+    return answer.json()["id"]
+
+
+def told(org, job_id):
+    return org.client("lex").get(f"/api/v1/jobs/{job_id}").json()["start_estimate"]
+
+
+def full(org, **fields):
+    return [runs(org, [f"h00{n}"], **fields) for n in range(4)]
+
+
+def test_a_waiting_job_is_told_a_band_by_declared_times_and_a_started_one_none(fleet):
+    running = full(fleet, declared_s=3600)
+    job_id = waits(fleet)
+    before = told(fleet, job_id)
+    assert (before["p50"], before["reason"], before["as_of"]) == (None, starts.NOT_YET, None)
+    assert Forecaster().turn() == 1
+    after = told(fleet, job_id)
+    # They have run for five minutes of the hour.
+    assert after["p10"] <= after["p50"] <= after["p90"]
+    row = StartEstimate.objects.get(pk=job_id)
+    left = (row.p50 - row.as_of).total_seconds()
+    assert left == pytest.approx(HOUR - 300, abs=5)
+    assert after["basis"] == "declared"
+    assert (after["reason"], after["overdue"]) == ("", False)
+    state = Forecasting.objects.get()
+    assert (state.waiting, state.as_of) == (1, row.as_of)
+    assert state.runs >= bands.LEAST_RUNS
+    assert told(fleet, str(running[0].pk)) is None
+
+
+def test_where_nothing_is_declared_like_runs_tell_and_are_named(fleet):
+    ended(fleet, 30, 2 * HOUR)
+    for running in full(fleet):
+        Job.objects.filter(pk=running.pk).update(user=fleet.users["lex"], name="train-7")
+    job_id = waits(fleet)
+    Forecaster().turn()
+    row = StartEstimate.objects.get(pk=job_id)
+    assert row.basis == "runs"
+    assert row.text == "like 30 earlier runs of train-* by this user"
+    assert (row.p50 - row.as_of).total_seconds() == pytest.approx(2 * HOUR - 300, abs=5)
+
+
+def test_what_cannot_be_told_says_why(fleet):
+    full(fleet, declared_s=3600)
+    held = waits(fleet, "held")
+    fleet.client("lex").post(f"/api/v1/jobs/{held}/hold")
+    never = waits(fleet, "never")
+    PodSet.objects.filter(job=never).update(count=5)
+    Forecaster().turn()
+    assert told(fleet, held)["reason"] == bands.HELD
+    assert told(fleet, never)["p50"] is None
+    assert told(fleet, never)["reason"] not in ("", bands.HELD, starts.NOT_YET)
+
+
+def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):
+    full(fleet, declared_s=3600)
+    job_id = waits(fleet)
+    one = Forecaster()
+    one.turn()
+    first = StartEstimate.objects.get(pk=job_id)
+    Job.objects.filter(state="RUNNING").update(declared_s=7200)
+    Forecaster(holder=one.holder).turn()
+    second = StartEstimate.objects.get(pk=job_id)
+    assert second.p50 > first.p50
+    for name in ("first_p10", "first_p90", "first_as_of", "first_runs"):
+        assert getattr(second, name) == getattr(first, name)
+    Job.objects.filter(pk=job_id).update(state="RUNNING", admitted_at=first.p50)
+    waits(fleet, "next")
+    learned = forecaster.Lessons(fleet.cluster)
+    forecaster.foretell(fleet.cluster, learned)
+    assert StartEstimate.objects.get(pk=job_id).started_at == first.p50
+    assert [(r.size, r.basis, r.starts, r.held) for r in starts._hit_rates()] == [
+        (4, "declared", 1, 1)
+    ]
+
+
+def test_everything_goes_on_while_the_forecaster_is_away(fleet):
+    full(fleet, declared_s=3600)
+    job_id = waits(fleet)
+    Forecaster().turn()
+    earlier = timezone.now() - timedelta(hours=2)
+    StartEstimate.objects.update(as_of=earlier, p10=earlier, p50=earlier, p90=earlier)
+    Cluster.objects.update(connected=False)
+    Forecaster().turn()
+    assert told(fleet, job_id)["overdue"]
+    job = Job.objects.get(pk=job_id)
+    now = told_start(job)
+    assert now.old
+    assert start_words(now).short == "overdue"
+
+
+def test_one_process_forecasts_for_a_cluster_and_another_takes_over(fleet):
+    full(fleet, declared_s=3600)
+    assert not forecaster.is_wanted(timezone.now())
+    waits(fleet)
+    assert forecaster.is_wanted(timezone.now())
+    first, second = Forecaster(), Forecaster()
+    assert (first.turn(), second.turn()) == (1, 0)
+    now = timezone.now()
+    assert not forecaster.is_wanted(now)
+    assert forecaster.is_wanted(now + 2 * forecaster.SILENT)
+    forecaster.let_go(first.holder)
+    assert second.turn() == 1
+
+
+def test_it_rests_in_proportion_to_what_it_took_and_works_when_something_changed(
+    fleet, monkeypatch
+):
+    full(fleet, declared_s=3600)
+    waits(fleet)
+    passes, clock = Mock(), [100.0]
+    monkeypatch.setattr(forecaster, "foretell", passes)
+    monkeypatch.setattr(forecaster.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(forecaster.time, "process_time", Mock(side_effect=[0.0, 1.0, 1.0, 1.0]))
+    one = Forecaster()
+    one.turn()
+    assert passes.call_count == 1
+    clock[0] += 1.0 / forecaster.SHARE - 0.1
+    one.turn()
+    assert passes.call_count == 1, "it has used a second, and a twentieth is its share"
+    clock[0] += 0.2
+    one.turn()
+    assert passes.call_count == 1, "nothing has changed"
+    Job.objects.update(version=9)
+    monkeypatch.setattr(forecaster.time, "process_time", lambda: 1.0)
+    clock[0] += forecaster.EVERY_S + 0.1
+    one.turn()
+    assert passes.call_count == 2
+
+
+def test_the_process_ends_with_its_parent_and_when_nobody_waits(fleet, monkeypatch):
+    monkeypatch.setattr(process.os, "nice", Mock())
+    monkeypatch.setattr(process, "IDLE_S", 0.05)
+    monkeypatch.setattr(process, "LOOK_S", 0.01)
+    began = time.monotonic()
+    process.keep(None)
+    process.keep(os.getppid() + 1)
+    assert time.monotonic() - began < 5.0
+
+
+def test_lists_of_jobs_ask_no_more_often_for_estimates(fleet):
+    full(fleet, declared_s=3600)
+    client = fleet.client("lex")
+    counts = []
+    client.get("/api/v1/jobs")
+    for names in (["a"], ["b", "c", "d"]):
+        for name in names:
+            waits(fleet, name)
+        Forecaster().turn()
+        with CaptureQueriesContext(
+            connection,
+        ) as asked:
+            assert client.get("/api/v1/jobs").status_code == 200
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0, 20, "within 1 min"),
+        (10, 290, "within 5 min"),
+        (1210, 2095, "in 20–35 min"),
+        (1500, 1501, "in 25–26 min"),
+        (1800, 5000, "in 30–84 min"),
+        (1800, 20_000, "in less than 6 h"),
+        (3 * HOUR, 5 * HOUR, "in 3–5 h"),
+        (90 * HOUR, 100 * HOUR, "in 3–5 d"),
+        (-500, 600, "within 10 min"),
+    ],
+)
+def test_spans_are_told_in_whole_units(low, high, text):
+    assert span_words(low, high) == text
+
+
+def test_words_say_how_often_such_estimates_held():
+    assert "Too few" in record_words(None)
+    assert record_words(starts.HitRate(4, "runs", 40, 33)) == (
+        "33 of 40 such estimates of jobs with 5–8 GPUs held in the last 30 days."
+    )
+    assert [words_of_size(n) for n in range(5)] == [
+        "no GPU", "up to 1 GPU", "2 GPUs", "3–4 GPUs", "5–8 GPUs",
+    ]  # fmt: skip
+    nothing = ToldStart(None, None, None, "", "", "It is held.", None, False, False)
+    assert start_words(nothing).more == "It is held."
+    assert hit_rates is not None
