@@ -1,7 +1,7 @@
 """Rows into the engine's nouns, and the cheap questions that tell whether rows changed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import (
     JobRequest,
     PodPlacement,
+    PodSet,
     Policy,
     Quota,
     QuotaMode,
@@ -34,8 +35,10 @@ from scheduling.models import (
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
+from scheduling.models.shaped import Unreadable
 from scheduling.policy.document import to_policy
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
+from scheduling.session.memory.raw import RawRow, RawRows
 from tenants import selectors
 from tenants.chunks import chunks
 from tenants.models import Queue as QueueRow
@@ -62,15 +65,19 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     bad: list[tuple[str, int, JobState, str]] = []
     tenants = dict(TenantRow.objects.values_list("id", "name"))
     for chunk in chunks(list(ids)):
-        rows = list(Job.objects.filter(id__in=chunk))
-        sets: dict[Any, list[PodSetRow]] = defaultdict(list)
-        for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
-            sets[row.job_id].append(row)
-        last = _last_places([job for job in rows if job.attempt])
-        plain = _plain_pods([job for job in rows if job.pod_name])
-        for job in rows:
+        jobs = RawRows(Job.objects.filter(id__in=chunk))
+        specs = _Specs(chunk)
+        rows = [(raw, jobs.columns(raw)) for raw in jobs.rows]
+        last = _last_places([job.id for _, job in rows if job.attempt])
+        plain = _plain_pods([job.id for _, job in rows if job.pod_name])
+        key = jobs.place("id")
+        for raw, job in rows:
             try:
-                live = live_job(job, tenants[job.tenant_id], sets[job.id])
+                asked = specs.of(raw[key]) if jobs.is_readable(raw) else None
+                if asked is None:
+                    live = _one_by_one(job.id, tenants)
+                else:
+                    live = _live_job(job, tenants[job.tenant_id], asked)
                 live.plain = plain.get(job.id, {})
                 live.attempt, live.namespace = last.get(job.id, (live.attempt, live.namespace))
                 good.append(live)
@@ -81,7 +88,62 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     return good, bad
 
 
-def _last_places(placed: list[Job]) -> dict[Any, tuple[int, str]]:
+class Asked(NamedTuple):
+    """What a pod set asks for, as the engine knows it, and what its pods run."""
+
+    pod_set: PodSet
+    content: PodContent
+
+
+class _Specs:
+    """What the pod sets of jobs ask for: read once for all that ask for the same, as the jobs of an
+    array do, each of which has variables of its own."""
+
+    def __init__(self, job_ids: Sequence[Any]) -> None:
+        rows = PodSetRow.objects.filter(job_id__in=job_ids).order_by("job", "index")
+        self._rows = RawRows(rows)
+        self._alike = self._rows.places(without=("id", "job_id", "env"))
+        self._env = self._rows.place("env")
+        self._read: dict[tuple[Any, ...], Asked | None] = {}
+        self._of_job: dict[Any, list[RawRow]] = defaultdict(list)
+        job = self._rows.place("job_id")
+        for row in self._rows.rows:
+            self._of_job[row[job]].append(row)
+
+    def of(self, job_id: Any) -> list[Asked] | None:
+        """Those of a job, by its id as the database gives it; None: it has none, or one that
+        cannot be read."""
+        found = [self._asked(row) for row in self._of_job.get(job_id, ())]
+        whole = [asked for asked in found if asked is not None]
+        return whole if found and len(whole) == len(found) else None
+
+    def _asked(self, row: RawRow) -> Asked | None:
+        alike = tuple(row[place] for place in self._alike)
+        if alike not in self._read:
+            readable = self._rows.is_readable(row)
+            self._read[alike] = _asked(self._rows.columns(row)) if readable else None
+        asked = self._read[alike]
+        env = self._rows.value(row, self._env)
+        if asked is None or isinstance(env, Unreadable):
+            return None
+        runs = asked.content
+        mine = PodContent(runs.image, runs.command, env, runs.annotations, runs.settings)
+        return Asked(asked.pod_set, mine)
+
+
+def _asked(row: Any) -> Asked:
+    return Asked(pod_set_of(vars(row)), content(row))
+
+
+def _one_by_one(job_id: Any, tenants: Mapping[int, str]) -> LiveJob:
+    """As `live_job`, which tells what is wrong with the rows of a job."""
+    job = Job.objects.filter(id=job_id).first()
+    if job is None:
+        raise ValueError("the job was deleted just now")
+    return live_job(job, tenants[job.tenant_id], list(job.pod_sets.order_by("index")))
+
+
+def _last_places(placed: Sequence[Any]) -> dict[Any, tuple[int, str]]:
     """The highest attempt among the pods of each of these jobs, and their namespace: the job's own
     column knows of those that all of it was placed by, not of pods that were placed again alone."""
     if not placed:
@@ -91,13 +153,13 @@ def _last_places(placed: list[Job]) -> dict[Any, tuple[int, str]]:
     return {job_id: (attempt, namespace) for job_id, attempt, namespace in places}
 
 
-def _plain_pods(taken_up: list[Job]) -> dict[Any, dict[PodKey, PodRef]]:
+def _plain_pods(taken_up: Sequence[Any]) -> dict[Any, dict[PodKey, PodRef]]:
     """The pods that each of these jobs stands for."""
     found: dict[Any, dict[PodKey, PodRef]] = defaultdict(dict)
-    rows = JobPod.objects.filter(job__in=taken_up).order_by() if taken_up else ()
-    for row in rows:
-        ref = PodRef(row.name, str(row.uid), dict(row.labels))
-        found[row.job_id][row.pod_set, row.ordinal] = ref
+    names = ("job_id", "pod_set", "ordinal", "name", "uid", "labels")
+    rows = JobPod.objects.filter(job__in=taken_up).order_by() if taken_up else JobPod.objects.none()
+    for job_id, pod_set, ordinal, name, uid, labels in rows.values_list(*names):
+        found[job_id][pod_set, ordinal] = PodRef(name, str(uid), labels)
     return found
 
 
@@ -195,18 +257,23 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         raise ValueError("the job has no pod set")
     if wrong := unreadable_request(job, sets):
         raise ValueError(wrong)
+    return _live_job(job, tenant, [_asked(row) for row in sets])
+
+
+def _live_job(job: Any, tenant: str, asked: Sequence[Asked]) -> LiveJob:
+    """`job`: a row, or one that has its columns."""
     return LiveJob(
         request=JobRequest(
             id=str(job.id),
             tenant=tenant,
             submitted_at=job.submitted_at.timestamp(),
-            pod_sets=tuple(pod_set_of(vars(row)) for row in sets),
+            pod_sets=tuple(one.pod_set for one in asked),
             array=str(job.array_id or ""),
             user=str(job.user_id or ""),
             **wishes_of(vars(job)),
         ),
         name=job.name,
-        contents=tuple(content(s) for s in sets),
+        contents=tuple(one.content for one in asked),
         state=JobState(job.state),
         version=job.version,
         scope=job.scope,
@@ -229,7 +296,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
     )
 
 
-def content(row: PodSetRow) -> PodContent:
+def content(row: Any) -> PodContent:
     settings = PodSettings(**{name: getattr(row, name) for name in PodSettings.__struct_fields__})
     env, annotations = dict(row.env), dict(row.annotations)
     return PodContent(row.image, tuple(row.command), env, annotations, settings)
