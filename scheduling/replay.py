@@ -15,6 +15,8 @@ import aiohttp
 import yaml
 
 from scheduling.engine.states import TERMINAL, JobState
+from scheduling.engine.types import DEFAULT_QUEUE
+from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.simulator import traces
 from scheduling.simulator.traces.jobs import TraceJob, pod_sets
 from scheduling.text_files import InputError, lines_of
@@ -51,6 +53,10 @@ def read_trace(path: Path, limit: int, format_name: str = "") -> list[TraceJob]:
         raise TraceReplayError(f"{path}: {error}") from error
     if not jobs:
         raise TraceReplayError(f"{path} has no job that asks for a GPU")
+    for job in jobs:
+        if not SLUG.fullmatch(job.queue):
+            text = f"{path}: job {job.id}: queue “{job.queue}” is no name of a queue. {SLUG_RULE}"
+            raise TraceReplayError(text)
     return sorted(jobs, key=lambda job: job.submitted_at)
 
 
@@ -69,6 +75,7 @@ def job_document(
     return {
         "name": name,
         "tenant": tenant,
+        "queue": job.queue,
         "priority": job.priority,
         "kind": job.kind.value,
         "after": list(after),
@@ -138,6 +145,11 @@ class TraceReplay:
                 for node in await self._all(f"/clusters/{cluster['name']}/nodes", {}):
                     if node["gpus"]:
                         capacity[node["gpu_type"]] += node["gpus"]
+        named = {(self._tenant_of(index), job.queue) for index, job in enumerate(self.jobs)}
+        for tenant, queue in sorted(named):
+            if queue != DEFAULT_QUEUE:
+                body = {"tenant": tenant, "name": queue}
+                await self._call("POST", "/queues", body, ok=(201, 409))
         for model, gpus in capacity.items():
             await self._ensure_quota("replay", model, gpus)
             for name in self.tenants:
@@ -159,12 +171,16 @@ class TraceReplay:
         )
 
     # --- jobs -------------------------------------------------------------------------------------
+    def _tenant_of(self, index: int) -> str:
+        named = self.jobs[index].tenant
+        number = self._named.index(named) if named else index
+        return self.tenants[number % len(self.tenants)]
+
     async def _submit(self, index: int) -> None:
         job = self.jobs[index]
         await asyncio.sleep((job.submitted_at - self.jobs[0].submitted_at) / self.speed)
         name = f"replay-{self.run_id}-{index:05}"
-        number = self._named.index(job.tenant) if job.tenant else index
-        tenant = self.tenants[number % len(self.tenants)]
+        tenant = self._tenant_of(index)
         known = (self._index.get(other, index) for other in job.after)
         after = [await self._ids[earlier] for earlier in known if earlier < index]
         body = job_document(job, name, tenant, self.speed, after)

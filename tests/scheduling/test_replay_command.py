@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from django.core.management import CommandError, call_command
 
-from scheduling.replay import TraceReplay, job_document, read_trace
+from scheduling.replay import TraceReplay, TraceReplayError, job_document, read_trace
 from tenants.models import ApiToken
 
 TRACE = "id,submitted_at,duration_s,gpus,pods\na,0,5,1,1\n"
@@ -80,3 +80,39 @@ def test_a_declared_time_is_shortened_as_the_run_time_is(tmp_path):
     first = job_document(read_trace(path, 1)[0], "a", "t", 2.0)
     assert first["declared_s"] == 150
     assert first["pod_sets"][0]["annotations"]["sim.kant.io/run-seconds"] == "50.000"
+
+
+QUEUED = (
+    "id,submitted_at,duration_s,gpus,pods,tenant,queue\n"
+    "a,0,5,1,1,x,night\nb,1,5,1,1,y,\nc,2,5,1,1,x,night\nd,3,5,1,1,y,night\n"
+)
+
+
+def test_jobs_go_to_their_queues_which_are_made_before(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(QUEUED)
+    replay = TraceReplay("http://127.0.0.1:8000", "", read_trace(path, 10), tenants=2, speed=1e6)
+    asked = []
+
+    async def call(method, path, body=None, **_):
+        asked.append((method, path, body))
+        return {"id": "one", "items": [], "next": None}
+
+    async def all_of_it():
+        replay._call = call
+        await replay._prepare_tenants()
+        replay._ids = [asyncio.get_running_loop().create_future() for _ in replay.jobs]
+        await asyncio.gather(*map(replay._submit, range(len(replay.jobs))))
+
+    asyncio.run(all_of_it())
+    made = [(body["tenant"], body["name"]) for _, path, body in asked if path == "/queues"]
+    assert made == [("replay-01", "night"), ("replay-02", "night")]
+    queues = [body["queue"] for _, path, body in asked if path == "/jobs"]
+    assert sorted(queues) == ["default", "night", "night", "night"]
+
+
+def test_a_name_that_no_queue_can_have_is_told_before_anything_is_made(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(QUEUED.replace("x,night", "x,Night Shift"))
+    with pytest.raises(TraceReplayError, match=r"job a: queue “Night Shift” is no name of a queue"):
+        read_trace(path, 10)
