@@ -1,6 +1,7 @@
 """Why a job waits, or one that runs has no more pods: the stored verdict, the gate it stands
 at, who is before it, and when it may start as far as that is known."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import ClusterPolicy, Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.policy.document import to_policy
+from scheduling.queries.queue_limits import free_again
 from scheduling.queries.standstill import standstill
 from scheduling.queries.waiting_order import JobAhead, place_of
 from tenants.models import User
@@ -204,9 +206,19 @@ def start_of(job: Job) -> Start:
             )
             return Start(None, "unknown", text)
         case Reason.QUEUE_LIMIT_REACHED:
-            text = "When jobs of its queue have ended; nobody forecasts that."
-            return Start(None, "unknown", text)
+            return _start_in_queue(job)
     return Start(None, "unknown", _why_unknown(job))
+
+
+def _start_in_queue(job: Job) -> Start:
+    """When its queue, which is at a limit, has room for the job."""
+    if job.evidence.get("asked", 0) > job.evidence.get("max_gpus", math.inf):
+        return Start(None, "unknown", "It asks for more than its queue may hold at all.")
+    at = free_again(job)
+    if at is None:
+        text = "When jobs of its queue have ended; too few of them declare when that is."
+        return Start(None, "unknown", text)
+    return Start(at, "earliest", "Its queue has room then, if its jobs end as declared.")
 
 
 def _why_held(job: Job) -> str:
