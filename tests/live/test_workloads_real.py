@@ -12,6 +12,7 @@ import pytest
 
 from metrics.benches import stage
 from metrics.benches.apiserver import ServerUnavailable
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.kube.door import owners
 from scheduling.kube.workloads.registry import RULES
@@ -139,10 +140,11 @@ class Real:
         body = {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
         return self.call("POST", f"/apis/{version}/namespaces/{self.ns}/{plural}", body)
 
-    def job(self, name, spec, owner=None, labels=None):
+    def job(self, name, spec, owner=None, labels=None, tolerations=()):
         """A batch Job, without a controller unless one was started."""
         container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
         pod = {"schedulerName": "kant", "restartPolicy": "Never", "containers": [container]}
+        pod["tolerations"] = list(tolerations)
         meta = {"labels": {"kant.io/tenant": "team", **(labels or {})}}
         template = {"metadata": meta, "spec": pod}
         return self.own("Job", name, {**spec, "template": template}, "batch/v1", owner)
@@ -164,6 +166,14 @@ class Real:
         spec = {"schedulerName": "kant", "containers": [container], **spec}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
         return self.call("POST", self.pods_path, body)
+
+    def taint(self, node, *taints):
+        """These taints alone; Kant has seen them."""
+        path = f"/api/v1/nodes/{node}"
+        found = self.call("GET", path)
+        self.call("PUT", path, {**found, "spec": {**found["spec"], "taints": list(taints)}})
+        facts = self.scheduler.led[self.cluster.pk, WHOLE].session.nodes.facts
+        self.drive(lambda: len(facts[node].node.taints) == len(taints))
 
     # --- what is to be seen -----------------------------------------------------------------------
     def pods(self):
@@ -499,3 +509,42 @@ def test_a_gang_whose_pod_fails_costs_its_job_one_retry(real):
     status = real.call("GET", path)["status"]
     assert status["failed"] == 1
     assert "Failed" not in {c["type"] for c in status.get("conditions", ())}
+
+
+SILENT = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize("seconds", [None, 0])
+def test_a_node_that_does_not_answer(real, seconds):
+    """For five minutes it costs a Job nothing. A gang that loses pods with it then costs as many
+    retries as these."""
+    controllers(real)
+    own = [] if seconds is None else [{**SILENT, "operator": "Exists", "tolerationSeconds": 0}]
+    real.job("fit", {**INDEXED, "parallelism": 8, "completions": 8}, tolerations=own)
+    real.drive(lambda: real.run() or gangs() == {"Job/fit": S.RUNNING})
+    nodes = real.nodes_of()
+    lost = nodes[min(nodes)]
+    there = [name for name, node in nodes.items() if node == lost]
+    real.taint(lost, SILENT)
+    path = f"/apis/batch/v1/namespaces/{real.ns}/jobs/fit"
+    try:
+        if seconds is None:
+            assert gangs() == {"Job/fit": S.RUNNING}
+            found = real.pods().values()
+            assert not any("deletionTimestamp" in pod["metadata"] for pod in found)
+            return
+        real.drive(lambda: gangs()["Job/fit"] == S.FAILED)
+        real.drive(lambda: going(real, nodes))
+        real.drive(lambda: real.call("GET", path)["status"].get("active", 0) == 0)
+        ends(real, *nodes)
+        status = real.call("GET", path)["status"]
+        assert status.get("failed", 0) <= len(there) == 2
+        assert "Failed" not in {c["type"] for c in status.get("conditions", ())}
+    finally:
+        real.taint(lost)
+
+
+def going(real, names):
+    """Whether all of these pods are being deleted, or gone."""
+    pods = real.pods()
+    return all("deletionTimestamp" in pods[n]["metadata"] for n in names if n in pods)

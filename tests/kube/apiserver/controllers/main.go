@@ -1,7 +1,8 @@
-// Command controllers runs Kubernetes' own Job controller, with its defaults, for tests.
+// Command controllers runs Kubernetes' own Job controller, and the one that evicts pods from
+// tainted nodes, with their defaults, for tests.
 //
 // kube-controller-manager would link some 400 packages that the API server does not have; this
-// links four.
+// links a handful.
 package main
 
 import (
@@ -15,7 +16,9 @@ import (
 	schedulinginformers "k8s.io/client-go/informers/scheduling/v1alpha2"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/job"
+	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/pkg/features"
 )
 
@@ -45,6 +48,12 @@ func main() {
 	jobs, err := job.NewController(
 		ctx, client, factory.Core().V1().Pods(), factory.Batch().V1().Jobs(), workloads, groups)
 	runtime.Must(err)
+	runtime.Must(controller.AddPodNodeNameIndexer(factory.Core().V1().Pods().Informer()))
+	taints, err := tainteviction.New(
+		ctx, client, factory.Core().V1().Pods(), factory.Core().V1().Nodes(),
+		"taint-eviction-controller")
+	runtime.Must(err)
 	factory.Start(ctx.Done())
+	go taints.Run(ctx)
 	jobs.Run(ctx, workers)
 }
