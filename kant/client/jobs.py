@@ -316,7 +316,7 @@ def _numbers(told: dict[str, Any]) -> str:
 
 def _standstill(answer: dict[str, Any]) -> str:
     why = answer["standstill"]
-    return f"Nothing is decided about it now. {why}" if why else ""
+    return f"The scheduler does not decide about it now. {why}" if why else ""
 
 
 def pods(api: Api, args: argparse.Namespace) -> None:

@@ -59,7 +59,7 @@ def usage(api: Api, args: argparse.Namespace) -> None:
     if found["items"]:
         output.note(f"{found['total']['gpu_hours']:.2f} GPU-hours {period}.")
     if found["complete_from"] is not None and found["complete_from"] > found["since"]:
-        output.note(f"Of days before {found['complete_from']} nothing is known.")
+        output.note(f"Kant knows nothing of days before {found['complete_from']}.")
     if found["borrowed_from"] is not None and found["borrowed_from"] > found["since"]:
         output.note(f"What was borrowed is known from {found['borrowed_from']} on.")
 

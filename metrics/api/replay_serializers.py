@@ -63,13 +63,15 @@ class ReplayOutput(serializers.Serializer[Replay]):
     cluster = serializers.CharField(source="cluster.name")
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
-    policy_before = serializers.DictField(help_text="The cluster's, when it was asked for.")
-    policy = serializers.DictField(help_text="As it is tried.")
+    policy_before = serializers.DictField(
+        help_text="The policy of the cluster when the replay was asked for."
+    )
+    policy = serializers.DictField(help_text="The policy that the replay tries.")
     nodes = NodeChangeOutput(many=True)
     quotas_before = QuotaChangeOutput(
-        many=True, help_text="Those of `quotas` as they were when it was asked for."
+        many=True, help_text="The quotas in `quotas` as they were when the replay was asked for."
     )
-    quotas = QuotaChangeOutput(many=True, help_text="Those that are changed, as they are tried.")
+    quotas = QuotaChangeOutput(many=True, help_text="The changed quotas that the replay tries.")
     state = serializers.CharField()
     progress = serializers.FloatField()
     message = serializers.CharField()
@@ -115,7 +117,7 @@ class RunSerializer(RatiosSerializer):
     gpus = serializers.IntegerField()
     gpu_hours = serializers.FloatField()
     unknown_gpu_hours = serializers.FloatField(
-        help_text="Of jobs of which nobody knows how long they run."
+        help_text="GPU-hours of jobs whose run time is not known."
     )
     pools = PoolSerializer(many=True)
     jwtd = WaitSerializer(many=True)
@@ -165,7 +167,7 @@ class HistorySerializer(serializers.Serializer[Any]):
     unreadable = serializers.IntegerField()
     unreadable_first = serializers.ListField(child=serializers.CharField())
     quota_changes = serializers.IntegerField(
-        default=0, help_text="Changes of quotas in the period; both runs make them when they were."
+        default=0, help_text="Changes of quotas in the period; both runs make them at their times."
     )
     complete_from = serializers.DateTimeField(allow_null=True)
 

@@ -54,7 +54,7 @@ class CSVRenderer(BaseRenderer):
 class AmountSerializer(serializers.Serializer[Any]):
     gpu_hours = serializers.FloatField(help_text="GPU-hours allocated.")
     lost_gpu_hours = serializers.FloatField(
-        help_text="GPU-hours of work that preemptions cost, since it was last saved."
+        help_text="GPU-hours of work that preemptions lost: work since the last checkpoint."
     )
     pods_started = serializers.IntegerField(help_text="Pods that began to hold GPUs.")
 
@@ -64,9 +64,9 @@ class RowSerializer(AmountSerializer):
 
     borrowed_gpu_hours = serializers.FloatField(
         allow_null=True,
-        help_text="GPU-hours that the tenant with all below it held above its guarantee; tenants "
-        "do not add up. null: part of the row lies before `borrowed_from`, `by` names no tenant, "
-        "or what has no quota of its own (user, kind, cluster), or one cluster is asked for.",
+        help_text="GPU-hours that the tenant and all below it held above its guarantee; do not add "
+        "them up over tenants. null: the row begins before `borrowed_from`, the request asks for "
+        "one cluster, or `by` has no tenant or has user, kind or cluster, which have no quota.",
     )
     tenant = serializers.CharField(required=False)
     user = serializers.CharField(required=False, allow_null=True)
@@ -81,15 +81,15 @@ class UsageSerializer(serializers.Serializer[Any]):
     """GPU time of a period. Every job counts in one row, that of its own tenant."""
 
     since = serializers.DateField()
-    until = serializers.DateField(help_text="Included; today counts up to now.")
+    until = serializers.DateField(help_text="Last day, included; today counts up to now.")
     complete_from = serializers.DateField(
         allow_null=True,
-        help_text="Of days before this nothing is known; null = all of every day is.",
+        help_text="Kant knows nothing of days before this one; null = it knows every day.",
     )
     borrowed_from = serializers.DateField(
         allow_null=True,
-        help_text="Of days before this it is not known what was borrowed; null = of every day it "
-        "is.",
+        help_text="Kant does not know what was borrowed before this day; null = it knows every "
+        "day.",
     )
     by = serializers.ListField(child=serializers.ChoiceField(list(DIMENSIONS)))
     items = RowSerializer(many=True)

@@ -67,7 +67,7 @@ class WaitsSerializer(CurveSerializer):
 
     first_start = CurveSerializer(
         required=False,
-        help_text="Until they started for the first time; absent in what an older Kant wrote.",
+        help_text="Wait until the first start; absent in samples of an older Kant.",
     )
 
 
@@ -91,8 +91,8 @@ class MetricsSerializer(serializers.Serializer[Any]):
     until = serializers.DateTimeField()
     complete_from = serializers.DateTimeField(
         allow_null=True,
-        help_text="Jobs that ended before this are deleted and count in no number here; null = no "
-        "job was ever deleted.",
+        help_text="Jobs that ended before this time are deleted, and no number here counts them; "
+        "null = no job was ever deleted.",
     )
     gar = serializers.FloatField(allow_null=True)
     sor = serializers.FloatField(allow_null=True)

@@ -43,20 +43,20 @@ class ClusterChange(Serializer):
     job_rules = Object(
         required=False,
         help_text="What jobs may name: denied_tolerations, toleration_of_everything, "
-        "service_accounts, denied_annotations, denied_labels, denied_env, max_priority. What is "
-        "not given has its default.",
+        "service_accounts, denied_annotations, denied_labels, denied_env, max_priority. A "
+        "rule that is left out has its default.",
     )
     namespace_tenants = Object(
         required=False,
-        help_text="{namespace: [names of tenants]} that plain pods there may use. “*” stands for "
-        "all namespaces that are not named, or for all tenants. A namespace of a tenant serves it "
-        "and those below it, and needs no entry.",
+        help_text="{namespace: [names of tenants]}: the tenants that plain pods of a namespace may "
+        "use. “*” means all namespaces not named, or all tenants. A tenant's own namespace needs "
+        "no entry: it serves that tenant and those below it.",
     )
     queue_map = Object(
         required=False,
-        help_text="{name, or namespace/name: “tenant/queue”, or another name of the map}: where "
-        "queues lead that plain pods name by the labels kueue.x-k8s.io/queue-name and "
-        "kai.scheduler/queue. Empty: those labels are left alone.",
+        help_text="{name, or namespace/name: “tenant/queue”, or another name of the map}: which "
+        "queue plain pods mean by the labels kueue.x-k8s.io/queue-name and kai.scheduler/queue. "
+        "Empty: Kant ignores those labels.",
     )
     is_active = Boolean(required=False)
 

@@ -87,7 +87,7 @@ JobChange = made(
             allow_empty=False,
             max_length=MAX_POD_SETS,
             required=False,
-            help_text="Other counts of pods, by the names of its pod sets.",
+            help_text="New counts of pods, by the name of the pod set.",
         ),
     },
 )

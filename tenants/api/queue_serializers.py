@@ -51,14 +51,14 @@ class QueueFields(Serializer):
     title = Text(max_length=200, allow_blank=True, required=False)
     weight = Number(
         required=False,
-        help_text="Share among the queues of the tenant of the same rank; more than 0.",
+        help_text="Share among the tenant's queues of the same rank; more than 0.",
     )
-    rank = _number("rank", "Of the queues of a tenant those of a higher rank go first.")
+    rank = _number("rank", "A tenant's queues of higher rank go first.")
     order = Choice(
         QueueOrder.values,
         required=False,
         allow_blank=True,
-        help_text="Of its jobs; empty = that of the policy of the cluster.",
+        help_text="Order of the queue's jobs; empty = as the policy of the cluster.",
     )
     max_running = _number("max_running", "Most jobs that run at once; null = no limit.",
                           allow_null=True)  # fmt: skip
@@ -68,10 +68,10 @@ class QueueFields(Serializer):
         child=Number(),
         max_entries=256,
         required=False,
-        help_text="{GPU type: most GPUs that its jobs hold at once}; one that is not named has no "
-        "limit.",
+        help_text="{GPU type: most GPUs that the queue's jobs hold at once}. Types not named have "
+        "no limit.",
     )
-    default_priority = _number("default_priority", "Of jobs that name none; null = 0.",
+    default_priority = _number("default_priority", "Priority of jobs that name none; null = 0.",
                                allow_null=True)  # fmt: skip
     max_priority = _number("max_priority", "Most that its jobs may ask for; null = no limit.",
                            allow_null=True)  # fmt: skip
@@ -86,14 +86,15 @@ class QueueFields(Serializer):
     default_preemptible = Boolean(
         required=False,
         allow_null=True,
-        help_text="Whether jobs that do not say may be preempted; null = as without a queue.",
+        help_text="Whether jobs may be preempted that do not say so themselves; null = as without "
+        "a queue.",
     )
-    kinds = _names("Kinds of jobs that it takes; empty = all.")
+    kinds = _names("Kinds of jobs that the queue accepts; empty = all.")
     roles = List(
         child=Choice(SUBMITTERS),
         required=False,
-        help_text="Who may submit, of those who may submit to the tenant: whoever has one of these "
-        "roles, is one of `users` or in one of `groups`. All of them where none is named.",
+        help_text="Who may submit here, among people who may submit to the tenant: those with one "
+        "of these roles, those in `users`, and members of `groups`. Nothing named: all of them.",
     )
     users = _names("Names of users who may submit.")
     groups = _names("Groups, of Kant or of the OpenID provider, whose members may submit.")

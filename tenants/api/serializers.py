@@ -28,7 +28,8 @@ def limit(what: str) -> Integer:
         max_value=MAX_JOBS,
         required=False,
         allow_null=True,
-        help_text=f"Most jobs that may {what} at once, of it and all below it; null = no limit.",
+        help_text=f"Most jobs of the tenant and of all below it that may {what} at once; null = no "
+        "limit.",
     )
 
 
@@ -45,24 +46,24 @@ class TenantFields(Serializer):
         max_value=MAX_PRIORITY,
         required=False,
         allow_null=True,
-        help_text="Highest priority that jobs of it and all below it may ask for; null = no limit.",
+        help_text="Highest priority that jobs of the tenant and of all below it may have; null = "
+        "no limit.",
     )
     min_runtime_s = Number(
         min_value=0,
         max_value=MAX_MIN_RUNTIME_S,
         required=False,
         allow_null=True,
-        help_text="Seconds for which jobs of it and of all below it are not preempted once they "
-        "have started, also those that run now; null = that of the tenant above, of a root that "
-        "of the cluster's policy. Only operators set it.",
+        help_text="Seconds that a job of the tenant, or of one below it, runs before it may be "
+        "preempted; jobs that run now count too. null = as the tenant above; for a root, as the "
+        "policy of the cluster. Only operators set it.",
     )
     namespace = Text(
         max_length=63,
         required=False,
         allow_null=True,
-        help_text="Namespace of Kubernetes that pods of its jobs, and those of all below it, are "
-        "made in; null = that of the tenant above, of a root that of the cluster. Only operators "
-        "set it.",
+        help_text="Kubernetes namespace for the pods of the tenant and of all below it. null = as "
+        "the tenant above; for a root, as the cluster. Only operators set it.",
     )
 
 
@@ -122,7 +123,7 @@ class MemberOutput(serializers.Serializer[Any]):
     tenant = serializers.CharField(source="tenant.name")
     role = serializers.CharField()
     by_group = serializers.BooleanField(
-        help_text="Given by a group of the OpenID provider, and renewed when the user signs in."
+        help_text="A group of the OpenID provider gives this role; each sign-in renews it."
     )
     created_at = serializers.DateTimeField()
 
@@ -257,7 +258,7 @@ class AuditOutput(serializers.Serializer[Any]):
     reverts = serializers.UUIDField(
         source="reverts_id",
         allow_null=True,
-        help_text="Record of the change that this one takes back.",
+        help_text="Record of the change that this one reverts.",
     )
 
     def get_tenant(self, record: Any) -> str | None:

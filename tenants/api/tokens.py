@@ -32,20 +32,20 @@ class TokenInput(Serializer):
     expires_at = Moment(
         required=False,
         allow_null=True,
-        help_text="At most, and by default, when the token ends that asks for this one.",
+        help_text="No later than the end of the token that asks, which is also the default.",
     )
     scopes = List(
         child=Choice(Scope.values),
         max_length=len(Scope.values),
         required=False,
         allow_null=True,
-        help_text="What it may be used for; null = all that the one who asks may.",
+        help_text="What the token may do; null = all that its owner may do.",
     )
     tenant = Text(
         max_length=63,
         required=False,
         allow_null=True,
-        help_text="It is used for this tenant and those below only; null = for all.",
+        help_text="The token works only for this tenant and those below it; null = for all.",
     )
 
 
@@ -58,7 +58,9 @@ class TokenOutput(serializers.Serializer[ApiToken]):
     )
     tenant = serializers.CharField(source="tenant.name", default=None, allow_null=True)
     made_by = serializers.IntegerField(
-        source="parent_id", allow_null=True, help_text="The token that made it, and ends it."
+        source="parent_id",
+        allow_null=True,
+        help_text="The token that made this one; this one ends with it.",
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
@@ -72,13 +74,15 @@ class MeOutput(serializers.Serializer[Any]):
     email = serializers.CharField()
     is_operator = serializers.BooleanField()
     memberships = MembershipOutput(many=True)
-    token = TokenOutput(allow_null=True, help_text="The API token that asks, and what it may.")
+    token = TokenOutput(
+        allow_null=True, help_text="The API token of this request, and what it may do."
+    )
 
 
 class NewTokenOutput(TokenOutput):
     secret = serializers.CharField(
         allow_null=True,
-        help_text="Shown once; null when the answer is replayed. Kant keeps only a hash of it.",
+        help_text="Shown once; null in a repeated answer. Kant keeps only a hash.",
     )
 
 

@@ -22,7 +22,7 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     expect(tab.page.locator("#job-live")).to_contain_text("Why it is waiting")
     tab.page.get_by_role("button", name="Cancel job").click()
     dialog = tab.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("nothing that runs is lost")
+    expect(dialog).to_contain_text("no work is lost")
     assert tab.axe() == []
     dialog.get_by_role("button", name="Keep it").click()
     tab.page.get_by_role("button", name="Cancel job").click()
@@ -77,7 +77,7 @@ def test_an_open_page_learns_that_its_job_was_cancelled_elsewhere(new_tab, addre
     there.page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
     there.page.get_by_text("wait-002 is cancelled.").wait_for()
     dialog = here.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("It is over already, so there is nothing left to cancel.")
+    expect(dialog).to_contain_text("The job is over already; there is nothing left to cancel.")
     dialog.get_by_role("button", name="Keep it").click()
     for name in ("Change", "Hold", "Cancel job"):
         expect(here.page.get_by_role("button", name=name, exact=True)).to_have_count(0)

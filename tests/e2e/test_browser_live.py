@@ -66,7 +66,7 @@ def test_token_is_made_once_shown_once_and_revoked(new_tab):
         pass
     expect(tab.page.locator("#secret")).to_have_text(secret)
     tab.page.reload()
-    expect(tab.page.get_by_text("The token “laptop” is not shown again")).to_be_visible()
+    expect(tab.page.get_by_text("The token “laptop” cannot be shown again")).to_be_visible()
     assert secret not in tab.page.content()
     assert tab.axe() == []
     rows = tab.page.get_by_role("row").filter(has_text="laptop")

@@ -35,7 +35,7 @@ def test_a_policy_is_edited_tried_saved_and_reverted(new_tab):
     attempts.blur()
     expect(page.locator("#id_max_attempts-error")).to_have_text("Must be from 0 to 1000000.")
     expect(attempts).to_have_attribute("aria-invalid", "true")
-    expect(bar).to_contain_text("What is marked has to be put right first.")
+    expect(bar).to_contain_text("Correct the marked fields first.")
     look(tab)
     page.get_by_role("button", name="Look at the change").click()
     expect(attempts).to_be_focused()

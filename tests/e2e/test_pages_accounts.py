@@ -35,11 +35,11 @@ def test_a_secret_is_shown_once_and_kept_nowhere(as_user):
     secret, _ = made(client)
     again = client.get(URL).content.decode()
     assert secret not in again
-    assert "The token “ci” is not shown again" in again
+    assert "The token “ci” cannot be shown again" in again
     token = ApiToken.objects.get()  # loading the page again made no other
     assert token.expires_at
     assert secret not in str(vars(token))
-    assert "is not shown again" not in client.get(URL).content.decode()
+    assert "cannot be shown again" not in client.get(URL).content.decode()
     assert as_user("vera").post(f"{URL}{token.pk}/revoke/").status_code == 404
     as_user("erin").post(f"{URL}{token.pk}/revoke/")
     token.refresh_from_db()
@@ -72,7 +72,7 @@ def test_a_secret_of_which_a_half_is_lost_is_not_shown(as_user, half):
         client.cookies[COOKIE] = half
     text = client.get(URL).content.decode()
     assert 'id="secret"' not in text
-    assert "The token “ci” is not shown again" in text
+    assert "The token “ci” cannot be shown again" in text
 
 
 def test_what_updates_itself_leaves_the_secret_to_the_page(as_user):
@@ -90,7 +90,7 @@ def test_a_token_that_was_revoked_meanwhile_is_not_shown(as_user):
     client.post(f"{URL}{ApiToken.objects.get().pk}/revoke/")
     text = client.get(URL).content.decode()
     assert 'id="secret"' not in text
-    assert "is not shown again" not in text
+    assert "cannot be shown again" not in text
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_waiting_job_is_held_and_released(as_user):
     client, url = as_user("erin"), job_url("wait-000")
     held = client.post(f"{url}hold/", follow=True)
     assert "wait-000 is on hold." in plain(held)
-    assert "does not start before it is released" in plain(held)
+    assert "starts only after somebody releases it" in plain(held)
     assert f'action="{url}release/"' in held.content.decode()
     assert Job.objects.get(name="wait-000").held
     assert "The job is already on hold." in plain(client.post(f"{url}hold/", follow=True))
@@ -211,7 +211,7 @@ def test_the_buttons_follow_the_state_of_the_job(as_user):
     assert "data-dialog" in runs
     Job.objects.filter(name="held").update(state="SUCCEEDED")
     over = client.get(url, headers=live)
-    assert "It is over already, so there is nothing left to cancel." in plain(over)
+    assert "The job is over already; there is nothing left to cancel." in plain(over)
     assert "data-dialog" not in over.content.decode()
     refused = client.post(f"{url}release/", follow=True)
     assert "The job is succeeded; only a job that waits" in plain(refused)
@@ -234,7 +234,7 @@ def test_the_page_tells_of_dependencies_limits_and_the_reservation(as_user):
     text = plain(as_user("erin").get(job_url("head")))
     assert "After the success of prepare Succeeded" in text
     foreign = Job.objects.get(name="urgent")
-    assert f"After the end of {foreign.pk} (not yours to see)" in text
+    assert f"After the end of {foreign.pk} (you may not see it)" in text
     assert "Run-time limit 2 h" in text
     assert "Not before in 59 min" in text
     assert re.search(r"expected to start in 24 min \d+ s on node-000, node-001", text)
@@ -394,7 +394,7 @@ def test_what_stands_behind_a_reason_is_told_in_words(as_user):
     assert "after job or array prepare succeeds" in text
     for part in ("After prepare", "Left 2 Used", "Used 49.384", "Free 12,345"):
         assert part in text
-    assert "judged anew whenever nodes, quotas, the policy or the job itself change" in text
+    assert "Kant judges it anew when nodes, quotas, the policy or the job change" in text
     assert page.content.decode().count(f'<a href="{job_url("prepare")}">prepare</a>') == 2
     foreign = str(Job.objects.get(name="urgent").pk)
     rows.update(reason="ReservedForHead", evidence={"ahead": foreign, "starts_at": 1893456000.0})

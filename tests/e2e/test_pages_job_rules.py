@@ -111,7 +111,7 @@ def test_others_read_the_rules_and_cannot_change_them(as_user):
     Cluster.objects.update(job_rules={"service_accounts": ["train-*"], "max_priority": 1000})
     client = as_user("erin")
     page = client.get(URL).content.decode()
-    for text in ("train-*", "1,000", "NVIDIA_VISIBLE_DEVICES", "An operator changes them."):
+    for text in ("train-*", "1,000", "NVIDIA_VISIBLE_DEVICES", "Operators change these rules."):
         assert text in page
     assert '<form method="post" novalidate' not in page
     assert client.post(URL, typed({"max_priority": 5})).status_code == 404

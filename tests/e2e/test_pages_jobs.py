@@ -161,7 +161,7 @@ def test_the_dashboard_refuses_a_filter_that_it_has_not(as_user):
 def test_a_page_without_filters_says_so(as_user, page):
     page = job_url("wait-000") if page == "JOB" else page
     text = as_user("operator").get(f"{page}?staus=running&q=x").content.decode()
-    assert "This page has no filter “staus”, “q”: it shows what it always shows." in text
+    assert "This page has no filter “staus”, “q”; it shows everything as usual." in text
     assert f'<a href="{page}">Leave them out</a>' in text
     assert "This page has no filter" not in as_user("operator").get(page).content.decode()
 
@@ -401,7 +401,7 @@ def test_a_job_that_misses_pods_says_how_many_wait(as_user):
     Job.objects.filter(pk=job.pk).update(gang=True)
     text = client.get(url).content.decode()
     assert "in the queue, and each" not in text
-    assert "gets more when quotas allow it and there is room that nobody who waits can use." in text
+    assert "gets more when quotas allow it and no waiting job can use the room." in text
     assert "until its pods were bound" in text
 
 
@@ -424,7 +424,7 @@ def test_a_job_that_waits_says_what_would_start_and_when_as_before_it_was_submit
 def test_a_reason_that_holds_for_ever_is_not_as_of_a_time(as_user):
     client = as_user("erin")
     never = client.get(job_url("wait-004")).content.decode()
-    assert "and true since: it is judged anew whenever nodes, quotas" in never
+    assert "and true since. Kant judges it anew when nodes, quotas" in never
     assert 'class="aside soft">since ' in never
     assert "at most once a minute" not in never
     waits = client.get(job_url("wait-000")).content.decode()

@@ -203,7 +203,7 @@ def test_how_the_scheduler_fares(as_user):
     lease.save()
     page = client.get("/ops/").content.decode()
     assert "Celery beat sends no ticks." in page
-    assert "The scheduler of demo decides by its own clock meanwhile" in page
+    assert "The scheduler of demo uses its own clock meanwhile" in page
 
 
 def test_who_leads_the_shards_of_a_divided_cluster(as_user):
@@ -382,13 +382,13 @@ def test_a_node_says_what_is_held_by_others_than_the_jobs_shown(as_user):
     url = "/ops/nodes/demo/node-011/"
     assert "held besides" not in client.get(url).content.decode()
     NodeRecord.objects.filter(pk=record.pk).update(allocated_milli=8000)
-    assert "8 GPUs are held besides by pods that are ending" in client.get(url).content.decode()
+    assert "8 GPUs are also held by pods that are ending" in client.get(url).content.decode()
 
 
 def test_a_node_in_count_mode_says_that_its_gpus_are_guesses(as_user):
     client, record = as_user("operator"), NodeRecord.objects.get(name="node-011")
     url = "/ops/nodes/demo/node-011/"
-    guess = "Which ones is a guess here, unless one pod has them all."
+    guess = "Which GPUs they are is a guess here, unless one pod has them all."
     for choice, shown in (("exact", False), ("count", True)):
         fact = {"value": choice, "source": "status.capacity[nvidia.com/gpu]"}
         NodeRecord.objects.filter(pk=record.pk).update(facts={"device_choice": fact})

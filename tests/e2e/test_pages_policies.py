@@ -76,8 +76,8 @@ def test_the_form_shows_the_policy_as_it_is_with_units_and_defaults(ops):
     assert form["queueing"].value() == "backfill"
     assert str(form["backfill_after_s"].value()) == "1.5"
     assert str(form["usage_half_life_s"].value()) == "24"
-    assert "Backfill after, minutes For so long a blocked head is passed" in text
-    assert "Preempt after, seconds For so long a job waits before it takes places by" in text
+    assert "Backfill after, minutes Other jobs may pass a blocked head for this long" in text
+    assert "Preempt after, seconds A job waits this long before it preempts by priority" in text
     assert "Default: 10 min" in text
     assert [f.label for f in form if f.name.startswith("spare_nodes.")] == [
         "Spare nodes of H100", "Spare nodes of H200", "Spare nodes of L40S",

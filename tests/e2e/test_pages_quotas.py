@@ -193,7 +193,7 @@ def test_the_warning_of_somebody_faster_stays_while_other_cells_are_edited(as_us
         data = {**more, **data}
         checked = client.post("/quotas/check/", data)
         assert "Saving asks once more before it overwrites" in note(checked, "vision")
-        assert "somebody else changed what is marked" in checked.content.decode()
+        assert "somebody else changed the marked cells" in checked.content.decode()
         data[f"v-{key('vision')}"] = version_sent(checked, "vision")
     saved = client.post("/quotas/", data)
     assert saved.status_code == 422
@@ -271,7 +271,7 @@ def test_a_record_that_changed_nothing_says_so(as_user):
     record = AuditRecord.objects.get()
     AuditRecord.objects.filter(pk=record.pk).update(after=record.before)
     text = as_user("operator").get("/quotas/changes/").content.decode()
-    assert "none: it was saved as it was" in text
+    assert "none: saved without a change" in text
 
 
 def test_pages_tell_who_borrows_from_whom(as_user):

@@ -78,7 +78,7 @@ def test_nothing_and_what_is_not_known_is_said(now, root):
     UsageLedger.objects.create(until=today, complete_from=today - timedelta(days=5))
     told = root("usage", "--since", "30d")[2]
     assert "borrowed" not in told
-    assert f"Of days before {today - timedelta(days=5)} nothing is known." in told
+    assert f"Kant knows nothing of days before {today - timedelta(days=5)}." in told
 
 
 def test_what_was_borrowed_is_not_known_of_earlier_days(now, root):

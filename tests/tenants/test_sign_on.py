@@ -382,7 +382,7 @@ def test_without_passwords_the_page_offers_the_provider_alone(client, idp, org, 
     org.users["eve"].save()
     answer = client.post("/login/", {"username": "eve", "password": "x"})
     assert answer.status_code == 403
-    assert "Kant takes no passwords here: sign in with Example ID." in answer.content.decode()
+    assert "Passwords do not work here: sign in with Example ID." in answer.content.decode()
     assert not signed_in(client)
     client.force_login(org.users["eve"])
     assert "asks for your password" not in client.get("/settings/tokens/").content.decode()

@@ -16,59 +16,61 @@ from tenants.errors import DomainError, FieldError
 from tenants.forms import Fields
 
 ORDERS = {
-    QueueingPolicy.STRICT_FIFO: "nobody passes it to the GPU models that it asks for. A "
-    "predictable order",
-    QueueingPolicy.BEST_EFFORT_FIFO: "whatever fits passes it. Fills clusters of small jobs; big "
-    "gangs may wait for long",
-    QueueingPolicy.BACKFILL: "others pass where they are not in its way, until it is overdue. For "
-    "big gangs among small jobs",
+    QueueingPolicy.STRICT_FIFO: "no other job may take the GPU models that it needs. The order is "
+    "predictable",
+    QueueingPolicy.BEST_EFFORT_FIFO: "any job that fits may pass it. Good for many small jobs; big "
+    "gangs may wait long",
+    QueueingPolicy.BACKFILL: "other jobs may pass it where they do not delay it. Good for big "
+    "gangs among small jobs",
 }
 CPU_JOB_TEXTS = {
     CpuJobs.NEVER: "only on nodes without GPUs",
-    CpuJobs.FREELY: "anywhere, also where GPUs then lack the CPU",
+    CpuJobs.FREELY: "anywhere, even if GPUs then lack CPU",
 }
 STRATEGY_TEXTS = {
     "binpack": "fills used nodes first",
     "e-binpack": "packs gangs into few network groups",
-    "spread": "apart, where most is free",
-    "e-spread": "apart in the inference zone",
-    "native": "most free GPUs first, the baseline",
-    "fragmentation": "keeps nodes useful for the usual mix",
+    "spread": "spreads pods over the emptiest nodes",
+    "e-spread": "spreads pods inside the inference zone",
+    "native": "takes the node with most free GPUs (baseline)",
+    "fragmentation": "keeps nodes useful for the usual mix of jobs",
 }
 LABELS = {
-    "preemption.priority": "Priority: by jobs of higher priority",
-    "preemption.reclaim": "Reclaim: by tenants who lent their quota",
-    "preemption.backfill": "Backfill: by an overdue head, of who passed it",
+    "preemption.priority": "Priority: jobs of higher priority may preempt",
+    "preemption.reclaim": "Reclaim: tenants may take back the quota they lent",
+    "preemption.backfill": "Backfill: an overdue head may preempt the jobs that passed it",
     "fair_share": "Fair share: the tenant with the smallest share by weight goes first",
-    "fair_users": "Fair users: inside a tenant, so does the user with the smallest share",
+    "fair_users": "Fair users: inside a tenant, the user with the smallest share goes first",
     "cpu_jobs_on_gpu_nodes": "Jobs without GPUs on GPU nodes",
-    "consolidation": "Consolidation: move replicas of inference jobs where that makes nodes whole",
+    "consolidation": "Consolidation: move replicas of inference jobs to free whole nodes",
 }
 HELP = {
-    "backfill_after_s": "For so long a blocked head is passed; then nothing gets in its way",
-    "preemption.priority": "Who would borrow takes from its own tenant and from borrowers only",
-    "preemption.reclaim": "Jobs that may not be preempted borrow nothing then",
-    "preemption.backfill": "What started behind it makes room as soon as it fits",
-    "preempt_after_s": "For so long a job waits before it takes places by priority or reclaim, as "
-    "room may come by itself. 0: at once",
-    "min_runtime_s": "So long after its start a job is neither preempted nor moved; a tenant may "
-    "have a time of its own",
-    "max_preemptions": "Of one job; then it is left alone",
-    "fair_share": "Among jobs of equal priority",
-    "fair_users": "So that one person's jobs do not make all colleagues wait",
-    "usage_half_life_s": "Past use counts too, halved every so often. 0: only what is held now",
-    "consolidation": "One pod of a job at a time, only preemptible ones. It is down while it moves",
-    "max_attempts": "Failed placements in a row, after which a job ends as failed",
-    "backoff_base_s": "After the first failed placement; twice as long each time",
-    "backoff_cap_s": "No job backs off for longer",
-    "gang_timeout_s": "A gang whose pods do not all run by then gives its places back",
-    "blame_s": "A node that rejected a pod is avoided for so long",
-    "node_loss_s": "For so long pods stay on a node that does not answer, as it may come back. "
-    "Those that others made say so themselves",
+    "backfill_after_s": "Other jobs may pass a blocked head for this long; then none may delay it",
+    "preemption.priority": "A job that would borrow preempts only borrowers and its own tenant's "
+    "jobs",
+    "preemption.reclaim": "Jobs that cannot be preempted then cannot borrow",
+    "preemption.backfill": "Jobs that started behind the head leave as soon as it fits",
+    "preempt_after_s": "A job waits this long before it preempts by priority or reclaim. 0: "
+    "at once",
+    "min_runtime_s": "A job is not preempted or moved until it has run this long; a tenant may set "
+    "its own time",
+    "max_preemptions": "After this many preemptions, a job is not preempted again",
+    "fair_share": "Applies to jobs of equal priority",
+    "fair_users": "One person's jobs do not make all colleagues wait",
+    "usage_half_life_s": "Past use counts too, and halves after each such time. 0: only current "
+    "use counts",
+    "consolidation": "Moves one preemptible pod of a job at a time. The pod is down while it moves",
+    "max_attempts": "A job fails after this many failed placements in a row",
+    "backoff_base_s": "Wait after the first failed placement; it doubles each time",
+    "backoff_cap_s": "Longest wait after a failed placement",
+    "gang_timeout_s": "A gang gives its places back if its pods do not all run within this time",
+    "blame_s": "A job avoids a node that rejected its pod for this long",
+    "node_loss_s": "Pods stay this long on a node that does not answer, as it may come back. Pods "
+    "that others made follow their own tolerations",
     "node_loss_saved_s": "The same for jobs that save their work, or use spare nodes",
-    "warn_before_s": "So long before its run-time limit a job is told",
-    "shards": f"{ShardLines.rule}, one shard a line. Names with commas between; the last line is "
-    "a name alone and takes all other nodes. Empty: not divided",
+    "warn_before_s": "Warn a job this long before its run-time limit",
+    "shards": f"One shard a line: {ShardLines.rule}, with commas between names. The last line is "
+    "a name alone; that shard takes all other nodes. Empty: one scheduler for all",
 }
 SPANS = {
     "backfill_after_s": "minutes",
@@ -87,31 +89,31 @@ SPANS = {
 GROUPS = (
     (
         "Order of the queue",
-        "Higher priority first, then who was submitted earlier. What happens where the first one "
-        "that may start finds no room:",
+        "Jobs of higher priority go first, then those submitted earlier. If there is no room for "
+        "the first job:",
         ("queueing",),
     ),
     ("Backfill", "", ("backfill_after_s",)),
     (
         "Preemption",
-        "Running jobs may have to make room:",
+        "Which jobs may make running jobs leave:",
         ("preemption", "preempt_after_s", "min_runtime_s", "max_preemptions"),
     ),
     ("Fair share", "", ("fair_share", "fair_users", "usage_half_life_s")),
     (
         "Placement",
-        "Of what is placed from now on; what runs stays where it is.",
+        "Applies to pods placed from now on. Running pods stay where they are.",
         ("strategies", "cpu_jobs_on_gpu_nodes", "spare_nodes", "consolidation"),
     ),
     (
         "Health and requeueing",
-        "What happens after a placement that failed.",
+        "What happens after a failed placement.",
         ("max_attempts", "backoff_base_s", "backoff_cap_s", "gang_timeout_s", "blame_s",
          "node_loss_s", "node_loss_saved_s", "warn_before_s"),
     ),
     (
         "Several schedulers",
-        "Parts of the cluster that schedulers decide about by themselves.",
+        "Divide the cluster into parts, each with its own scheduler.",
         ("shards",),
     ),
 )  # fmt: skip

@@ -19,19 +19,19 @@ from tenants.errors import DomainError, FieldError
 from tenants.forms import Fields
 
 ORDERS = {
-    QueueingPolicy.STRICT_FIFO: "Strict: nobody passes a blocked head",
-    QueueingPolicy.BEST_EFFORT_FIFO: "Best effort: whoever fits starts",
-    QueueingPolicy.BACKFILL: "Backfill: others pass, until it is overdue",
+    QueueingPolicy.STRICT_FIFO: "Strict: no job passes a blocked head",
+    QueueingPolicy.BEST_EFFORT_FIFO: "Best effort: any job that fits starts",
+    QueueingPolicy.BACKFILL: "Backfill: jobs pass a blocked head until it is overdue",
 }
 PREEMPTIONS = {
     PreemptionKind.PRIORITY: "By jobs of higher priority",
-    PreemptionKind.RECLAIM: "By tenants who lent their quota",
-    PreemptionKind.BACKFILL: "By an overdue head, of who passed it",
+    PreemptionKind.RECLAIM: "By tenants that take back quota they lent",
+    PreemptionKind.BACKFILL: "By an overdue head, of jobs that passed it",
 }
 SWITCHES = {
     "fair_share": "The tenant with the smallest share goes first",
-    "fair_users": "Inside a tenant, so does the user with the smallest",
-    "consolidation": "Move replicas to make nodes whole",
+    "fair_users": "Inside a tenant, the user with the smallest share goes first",
+    "consolidation": "Move replicas to free whole nodes",
 }
 POLICY_FIELDS = {"queueing", "backfill_after_s", "strategies", "preemption", *SWITCHES}
 MINUTES = "%Y-%m-%dT%H:%M"
