@@ -13,6 +13,7 @@ from typing import Any
 import billiard
 
 WITHIN_S = 3.5  # of the five that a process has, for all that it does politely
+KERNEL_S = 0.5  # later it is ended by SIGALRM
 CODE = 128 + signal.SIGTERM
 
 
@@ -53,7 +54,10 @@ class Ending:
     def begin(self) -> None:
         """The process is told to end. Signal handlers call this, so it takes no lock that the
         interrupted code may hold."""
-        self._begun.set()
+        if not self._begun.is_set():
+            self._begun.set()
+            # While Python takes itself apart no thread of it runs; the kernel ends it all the same.
+            signal.setitimer(signal.ITIMER_REAL, WITHIN_S + KERNEL_S)
 
     def _bound(self) -> None:
         self._begun.wait()

@@ -21,6 +21,7 @@ from tests.live.test_production_shape import (
     WITHIN_S,
     call,
     free_port,
+    frozen_postgres,
     postgres,
     redis,
     value,
@@ -138,6 +139,19 @@ def test_a_scheduler_ends_in_every_state_and_gives_its_lease_back(env):
             said(lines, "AT IT" if patch else "leading cluster")
             ends(process, lines)
             assert value(env["DATABASE_URL"], LEASE) is None, f"{state}: a standby would wait"
+    with running(SCHEDULES, env) as (process, lines):
+        said(lines, "leading cluster")
+        with frozen_postgres(env["DATABASE_URL"]):
+            said(lines, "The database does not serve")
+            ends(process, lines)
+
+
+def test_a_process_in_which_no_python_runs_any_more():
+    holds = "import ctypes; from kant.ending import ending as e; e.begin(); ctypes.PyDLL(None)."
+    began = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", holds + "sleep(60)"], cwd=ROOT, check=False)
+    assert ended.returncode == -signal.SIGALRM
+    assert time.monotonic() - began < MOST_S + BUSY_S
 
 
 @pytest.mark.parametrize("part", ["DATABASE_URL", "REDIS_URL"])
