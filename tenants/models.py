@@ -307,6 +307,17 @@ class AuditRecord(models.Model):
         ordering = ["-at", "-id"]
 
 
+class AppliedDocument(models.Model):
+    """Which things, and which fields of them, an organisation document of this name said when it
+    was applied last: `things` is [[[kind, name, …], [field, …]], …]. What it says no more is known
+    by it."""
+
+    name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
+    things = models.JSONField(default=list, blank=True)
+    applied_by = models.CharField(max_length=150, blank=True)
+    applied_at = models.DateTimeField(auto_now=True)
+
+
 class IdempotencyKey(models.Model):
     """The stored answer to a write sent with an Idempotency-Key, replayed for 24 hours."""
 

@@ -15,6 +15,7 @@ from kant.client import (
     completion,
     jobs,
     logs,
+    organisation,
     output,
     places,
     queues,
@@ -216,6 +217,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--wait", action="store_true", help="wait until it is over")
     ends = command("cancel", replays.cancel, "end replays that wait or run", with_ids, tries)
     ends.add_argument("replays", nargs="+", metavar=replays.REPLAY, help=REPLAY)
+    text = "make the organisation what a file says: tenants, quotas, queues, policies, …"
+    applies = command("apply", organisation.apply, text, both)
+    organisation.add_file(applies)
+    _written(applies)
+    text = "what `kant apply` would change"
+    organisation.add_file(command("diff", organisation.diff, text, both))
+    text = "the whole organisation as a document that `kant apply` takes"
+    command("export", organisation.export, text, ("yaml", "json"))
     token = commands.add_parser("token", help=TOKENS, description=f"{TOKENS.capitalize()}.")
     kinds = token.add_subparsers(title="commands", metavar="COMMAND", required=True)
     text = "make a token and print its secret, which is shown this once"

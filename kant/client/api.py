@@ -72,10 +72,15 @@ class Api:
         return self._send("PATCH", path, query, body, guard)
 
     def put(
-        self, path: str, body: Any, query: Query | None = None, *, version: int | None
+        self,
+        path: str,
+        body: Any,
+        query: Query | None = None,
+        *,
+        guard: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Replace what is at that version, or make what is not there (None)."""
-        return self._send("PUT", path, query, body, at_version(version))
+        """`guard`: as `at_version` makes it."""
+        return self._send("PUT", path, query, body, guard)
 
     def delete(
         self, path: str, query: Query | None = None, *, guard: Mapping[str, str] | None = None

@@ -119,7 +119,7 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
         path,
         {**wanted, "reason": args.reason},
         {"dry_run": "true"} if args.dry_run else None,
-        version=before["version"] if before else None,
+        guard=at_version(before["version"] if before else None),
     )
     _say(args, before, answer["result"] if args.dry_run else answer, answer["warnings"])
 

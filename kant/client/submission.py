@@ -158,8 +158,9 @@ def name_of(command: Sequence[str]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", word).strip("-")[:63].strip("-") or "job"
 
 
-def read(name: str) -> dict[str, Any]:
-    """The mapping in a JSON or YAML file. Raises ClientError naming the file."""
+def read(name: str, what: str = "job") -> dict[str, Any]:
+    """The mapping in a JSON or YAML file that holds a `what`. Raises ClientError naming the
+    file."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -167,15 +168,15 @@ def read(name: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except RecursionError:
-        raise usage(f"{name} is nested too deeply for a job.") from None
+        raise usage(f"{name} is nested too deeply for a {what}.") from None
     except ValueError as error:
-        found = _yaml(name, text, error)
+        found = _yaml(name, what, text, error)
     if not isinstance(found, dict):
-        raise usage(f"{name} holds no job: one mapping of fields is expected.")
+        raise usage(f"{name} holds no {what}: one mapping of fields is expected.")
     return found
 
 
-def _yaml(name: str, text: str, no_json: ValueError) -> Any:
+def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
     try:
         import yaml  # PyYAML need not be there
     except ImportError:
@@ -186,7 +187,7 @@ def _yaml(name: str, text: str, no_json: ValueError) -> Any:
         root = loader.get_single_node()
         if root is not None and _nodes(root, {}) > MOST_NODES:
             raise usage(
-                f"{name} holds no job: its aliases make it more than {MOST_NODES:,} values."
+                f"{name} holds no {what}: its aliases make it more than {MOST_NODES:,} values."
             )
         return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:

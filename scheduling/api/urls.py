@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import clusters, jobs, logs, startable
+from scheduling.api import clusters, jobs, logs, organisation, startable
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -35,6 +35,7 @@ urlpatterns: list[URLPattern] = [
         jobs.JobArrayReleaseView.as_view(),
         name="api-job-array-release",
     ),
+    path("organisation", organisation.OrganisationView.as_view(), name="api-organisation"),
     path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
