@@ -34,8 +34,14 @@ ROLES = {"viewer": "vic", "engineer": "eve", "tenant admin": "ada", "operator": 
 JOB = {"tenant": "vision", "gpu_type": "H100", "gpus": 1}
 
 
+# All that an organisation holds is one body there, of which each field would be tried in each way;
+# the same fields are tried in bodies of their own.
+NO_COVERAGE = {"include-path": "/api/v1/organisation", "phases": {"coverage": {"enabled": False}}}
 schema = schemathesis.openapi.from_wsgi(
-    "/api/v1/openapi.json", get_wsgi_application(), headers={"Host": "localhost"}
+    "/api/v1/openapi.json",
+    get_wsgi_application(),
+    headers={"Host": "localhost"},
+    config=schemathesis.Config.from_dict({"operations": [NO_COVERAGE]}),
 )
 
 
