@@ -33,6 +33,7 @@ PROGRAMS = {
 }
 # Kubernetes' own controllers that tests need, in a program of the module's own.
 CONTROLLERS = "controllers"
+SCHEDULER = "kube-scheduler"
 READY_WITHIN_S = 180.0
 TELL_EVERY_S = 15.0
 # Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
@@ -101,6 +102,14 @@ def controllers(*, build: bool = True) -> Path:
     return path
 
 
+def scheduler() -> Path:
+    """Path of kube-scheduler, built first where it is missing. Raises ServerUnavailable."""
+    path = _cache_dir() / SCHEDULER
+    if not path.exists():
+        _build_those_missing({SCHEDULER: path})
+    return path
+
+
 def _build_those_missing(found: Mapping[str, Path]) -> None:
     folder = _cache_dir()
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +142,8 @@ def _build(name: str, path: Path) -> None:
     unfinished = path.with_suffix(".unfinished")
     print(f"Building {name} (once; minutes) ...", file=sys.stderr, flush=True)
     command = ["go", "build", "-mod=readonly", "-trimpath", "-v", "-ldflags", flags]
-    package = PROGRAMS.get(name, f"./{name}")
+    others = {SCHEDULER: f"k8s.io/kubernetes/cmd/{SCHEDULER}"}
+    package = (PROGRAMS | others).get(name, f"./{name}")
     building = subprocess.Popen(
         [*command, "-o", str(unfinished), package],
         cwd=MODULE_DIR,
@@ -217,6 +227,22 @@ class ApiServer:
         """End the Job controller, if one was started."""
         if CONTROLLERS in self._running:
             _end(self._running.pop(CONTROLLERS), signal.SIGKILL)
+
+    def start_scheduler(self) -> int:
+        """Start kube-scheduler, as an administrator whom no limit of requests holds up; its process
+        id. It ends with the server. Raises ServerUnavailable."""
+        self._programs = {**self._programs, SCHEDULER: scheduler()}
+        path = self.folder / "scheduler.json"
+        client = {"kubeconfig": str(self.kubeconfig("admin")), "qps": 5000, "burst": 5000}
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": client,
+            "leaderElection": {"leaderElect": False},
+        }
+        path.write_text(json.dumps(document))  # JSON is YAML
+        self._spawn(SCHEDULER, [f"--config={path}", "--secure-port=0"])
+        return self._running[SCHEDULER].pid
 
     def stop(self) -> None:
         for name in reversed(list(self._running)):

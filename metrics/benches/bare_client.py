@@ -6,8 +6,8 @@ no queue, no decisions, no records and no watch.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
@@ -42,7 +42,22 @@ def create_and_bind(access: Mapping[str, Any], pods: Sequence[BarePod]) -> BareR
         return runner.run(_run(access, pods))
 
 
+def create(access: Mapping[str, Any], manifests: Sequence[Mapping[str, Any]]) -> None:
+    """Create all pods, 32 in flight, in their order; raises as `create_and_bind`."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_in_flight(access, manifests, _create))
+
+
+T = TypeVar("T")
+Call = Callable[[aiohttp.ClientSession, str, T], Awaitable[Any]]
+
+
 async def _run(access: Mapping[str, Any], pods: Sequence[BarePod]) -> BareRate:
+    return BareRate(len(pods), await _in_flight(access, pods, _one))
+
+
+async def _in_flight(access: Mapping[str, Any], pods: Sequence[T], call: Call[T]) -> float:
+    """Seconds until all calls are answered."""
     endpoint = load_endpoint(access)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if authorization := endpoint.authorization():
@@ -53,20 +68,24 @@ async def _run(access: Mapping[str, Any], pods: Sequence[BarePod]) -> BareRate:
 
         async def worker() -> None:
             for pod in waiting:
-                await _one(session, endpoint.server, pod)
+                await call(session, endpoint.server, pod)
 
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(worker())
-        return BareRate(len(pods), time.perf_counter() - started)
+        return time.perf_counter() - started
+
+
+async def _create(session: aiohttp.ClientSession, server: str, manifest: Mapping[str, Any]) -> Any:
+    collection = f"{server}/api/v1/namespaces/{manifest['metadata']['namespace']}/pods"
+    return await _post(session, collection, manifest)
 
 
 async def _one(session: aiohttp.ClientSession, server: str, pod: BarePod) -> None:
     meta = pod.manifest["metadata"]
     namespace, name = meta["namespace"], meta["name"]
-    collection = f"{server}/api/v1/namespaces/{namespace}/pods"
-    created = await _post(session, collection, pod.manifest)
+    created = await _create(session, server, pod.manifest)
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -78,7 +97,7 @@ async def _one(session: aiohttp.ClientSession, server: str, pod: BarePod) -> Non
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": pod.node},
     }
-    await _post(session, f"{collection}/{name}/binding", binding)
+    await _post(session, f"{server}/api/v1/namespaces/{namespace}/pods/{name}/binding", binding)
 
 
 async def _post(session: aiohttp.ClientSession, url: str, body: Mapping[str, Any]) -> Any:

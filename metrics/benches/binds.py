@@ -7,21 +7,23 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from metrics.benches import stage
-from metrics.benches.apiserver import ApiServer, programs
+from metrics.benches.apiserver import SCHEDULER, ApiServer, programs
 from metrics.benches.bare_client import BarePod, create_and_bind
+from metrics.benches.native_pods import Native, by_kant, by_kube_scheduler
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube.translate import manifests
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, PodSet
 from tenants.models import GpuType, Quota, Tenant
 
-PODS, NODES = 4000, 500
+PODS, NODES, ROUNDS = 4000, 500, 3
 BARE_NAMESPACE = "kant-bench-bare"
 POLL_S = 0.05
 GIVE_UP_S = 50.0
@@ -29,10 +31,25 @@ GIVE_UP_S = 50.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--server", choices=("kube-apiserver", "embedded"), default="embedded")
+    parser.add_argument(
+        "--against",
+        choices=(SCHEDULER,),
+        help="compare pods that others make; with --server kube-apiserver",
+    )
+    parser.add_argument("--nodes", type=int, default=NODES, help="with --against")
+    parser.add_argument("--pods", type=int, default=PODS, help="with --against")
 
 
-def run(server: str) -> dict[str, Any]:
+def run(
+    server: str, against: str | None = None, nodes: int = NODES, pods: int = PODS
+) -> dict[str, Any]:
     """4,000 one-GPU jobs on 500 nodes: pods/s of Kant, of a bare client, and their ratio."""
+    if against is not None:
+        if server == "embedded":
+            raise RuntimeError(f"{against} needs --server kube-apiserver")
+        if not 0 < pods <= nodes * stage.GPUS:
+            raise RuntimeError(f"--pods: {nodes} nodes have {nodes * stage.GPUS} GPUs")
+        return _compared(nodes, pods)
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
         folder = Path(name)
         with stage.own_database(folder):
@@ -48,6 +65,37 @@ def run(server: str) -> dict[str, Any]:
         "peak_mb": peak_mb,
         "server": server,
     }
+
+
+def _compared(nodes: int, pods: int) -> dict[str, Any]:
+    """Medians of rounds in which both take turns, so that a busy machine slows both; Kant's
+    database is a file (SQLite), whose work is in the CPU of its process."""
+    programs()
+    kant, other = list[Native](), list[Native]()
+    with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
+        folder = Path(name)
+        with stage.own_database(folder):
+            for number in range(ROUNDS):
+                kant.append(by_kant(folder / f"kant-{number}", nodes, pods))
+                other.append(by_kube_scheduler(folder / f"kube-{number}", nodes, pods))
+    rate, cpu = _median(kant, "pods_per_s"), _median(kant, "cpu_ms")
+    other_rate, other_cpu = _median(other, "pods_per_s"), _median(other, "cpu_ms")
+    return {
+        "native_per_s": round(rate, 1),
+        "native_cpu_ms": round(cpu, 2),
+        "native_statements": round(_median(kant, "statements"), 3),
+        "kube_scheduler_per_s": round(other_rate, 1),
+        "kube_scheduler_cpu_ms": round(other_cpu, 2),
+        "ratio": round(rate / other_rate, 3),
+        "cpu_ratio": round(cpu / other_cpu, 3),
+        "nodes": nodes,
+        "pods": pods,
+        "rounds": ROUNDS,
+    }
+
+
+def _median(found: list[Native], figure: str) -> float:
+    return median(getattr(one, figure) for one in found)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 Run as a module it leads the one active cluster of the database that the settings name, or some of
 its shards, as the Celery worker does, woken by news of the cluster and by looking at the database.
 It ends when its standard input does (also when its parent was killed) and then prints one JSON line
-with its peak memory.
+with its peak memory, the CPU it took since it led, in seconds, and the statements that it sent to
+the database meanwhile.
 """
 
 import json
@@ -12,6 +13,8 @@ import resource
 import select
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import django
 
@@ -22,6 +25,8 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
     django.setup()
     # Django has to be set up before its models can be imported.
+    from django.db import connection
+
     from scheduling.models import Cluster
     from scheduling.services.scheduler.cycle import scheduler
 
@@ -29,6 +34,9 @@ def main() -> None:
     scheduler.run(cluster_id)
     while not scheduler.led and not _parent_gone(0.1):
         scheduler.run(cluster_id)
+    statements = Statements()
+    connection.execute_wrappers.append(statements)
+    cpu_from = time.process_time()
     print("LEADING" if scheduler.led else "ENDED", flush=True)
     while not _parent_gone(0.0):
         scheduler.run(cluster_id)
@@ -36,9 +44,23 @@ def main() -> None:
             next(iter(scheduler.led.values())).session.wait_for_news(LOOK_S)
         else:
             time.sleep(LOOK_S)
+    cpu_s = time.process_time() - cpu_from
+    counted = statements.count
     scheduler.stop()
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"peak_mb": round(peak_mb, 1)}), flush=True)
+    figures = {"peak_mb": round(peak_mb, 1), "cpu_s": cpu_s, "statements": counted}
+    print(json.dumps(figures), flush=True)
+
+
+class Statements:
+    """Counts what a connection is asked to execute; one that is prepared for many rows once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, execute: Callable[..., Any], *given: Any) -> Any:
+        self.count += 1
+        return execute(*given)
 
 
 def _parent_gone(wait_s: float) -> bool:

@@ -30,6 +30,7 @@ def own_database(folder: Path) -> Iterator[None]:
     name = connection.settings_dict["NAME"]
     path = folder / "kant.sqlite3"
     os.environ["KANT_VAR_DIR"] = os.environ["KANT_ACCESS_DIRS"] = str(folder)
+    access_dirs, settings.KANT_ACCESS_DIRS = settings.KANT_ACCESS_DIRS, [str(folder)]
     for other in ("DATABASE_URL", "REDIS_URL"):
         os.environ.pop(other, None)
     if connection.vendor != "sqlite":
@@ -41,6 +42,7 @@ def own_database(folder: Path) -> Iterator[None]:
         call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
         yield
     finally:
+        settings.KANT_ACCESS_DIRS = access_dirs
         connection.close()
         connection.settings_dict["NAME"] = name
         connection.connection = link
