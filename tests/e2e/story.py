@@ -10,6 +10,7 @@ from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
 from tenants.models import Queue, Tenant, User
+from tests.e2e import scene
 
 ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
 
@@ -43,6 +44,11 @@ PRICES = {
     "alternatives": "other victims: +1800.0 GPU-s, 3 jobs",
     "alternative_gpu_s": 10800.0,
 }
+
+
+def tell_after_the_scene() -> None:
+    scene.play()
+    tell()
 
 
 def tell(now: datetime | None = None) -> None:

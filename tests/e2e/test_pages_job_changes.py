@@ -5,21 +5,22 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.cache import cache
 from django.urls import reverse
 from django.utils import timezone
 
 from scheduling.models import Job, JobEvent
 from scheduling.templatetags.jobs import gpu_time
-from tests.e2e import story
+from tests.e2e import kept_rows, story
 from tests.e2e.test_pages_jobs import job_url, names
 
 ARRAY_URL = f"/jobs/?array={story.ARRAY}"
 
 
 @pytest.fixture
-def as_user(as_user):
-    story.tell()
-    return as_user
+def played(db):
+    cache.clear()
+    kept_rows.write(story.tell_after_the_scene)
 
 
 def plain(answer) -> str:

@@ -1,0 +1,71 @@
+"""The rows of a scene, written again for each test in a small part of the time that it takes."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import connection
+from django.utils import timezone
+
+ROWS_A_STATEMENT = 500
+TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?")
+
+
+class KeptScene(NamedTuple):
+    at: datetime
+    statements: list[str]
+
+
+_KEPT: dict[Callable[[], None], KeptScene] = {}
+
+
+def write(scene: Callable[[], None]) -> None:
+    """Have the database as it is after `scene()`, which is called once a process: later its rows
+    are written again, with all times as much later. Only SQLite says its rows as SQL; elsewhere
+    each test plays the scene."""
+    if connection.vendor != "sqlite":
+        scene()
+        return
+    now = timezone.now()
+    if scene in _KEPT:
+        kept = _KEPT[scene]
+        with connection.cursor() as cursor:
+            for statement in kept.statements:
+                cursor.execute(_later(statement, now - kept.at))
+        return
+    before = {table: _rows(table) for table in _tables()}
+    scene()
+    _KEPT[scene] = KeptScene(
+        now, [s for table, rows in before.items() for s in _statements(table, rows)]
+    )
+
+
+def _later(statement: str, by: timedelta) -> str:
+    def moved(found: re.Match[str]) -> str:
+        time = datetime.fromisoformat(found[0]) + by
+        return time.isoformat(found[0][10], "auto" if "." in found[0] else "seconds")
+
+    return TIME.sub(moved, statement)
+
+
+def _tables() -> list[str]:
+    return connection.introspection.table_names()
+
+
+def _rows(table: str) -> list[str]:
+    """Each row of a table as the values of an INSERT."""
+    with connection.cursor() as cursor:
+        columns = [c.name for c in connection.introspection.get_table_description(cursor, table)]
+        values = " || ', ' || ".join(f'quote("{name}")' for name in columns)
+        return [row for (row,) in cursor.execute(f'SELECT {values} FROM "{table}" ORDER BY rowid')]
+
+
+def _statements(table: str, before: list[str]) -> list[str]:
+    rows = _rows(table)
+    assert rows[: len(before)] == before, f"the scene changed rows of {table} that were there"
+    new = rows[len(before) :]
+    return [
+        f'INSERT INTO "{table}" VALUES ({"), (".join(new[at : at + ROWS_A_STATEMENT])})'
+        for at in range(0, len(new), ROWS_A_STATEMENT)
+    ]
