@@ -18,7 +18,7 @@ from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.session import Pass
-from scheduling.session.memory.live import Held, LiveJob, LivePod, PodStep, Transition, Writes
+from scheduling.session.memory.live import HeldFrom, LiveJob, LivePod, PodStep, Transition, Writes
 from tenants.models import Tenant, User
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_what_a_pass_writes_takes_as_many_statements_for_many_jobs_as_for_few(db
             at = NOW.timestamp() + after
             pod.uid = f"uid-{pod.name}"
             bindings.steps.append(PodStep(pod, P.INTENDED, P.BOUND, at=at))
-            bindings.held.append(Held(pod, at))
+            bindings.held.append(HeldFrom(pod, at))
             bindings.bound_jobs[live.id] = at
         with CaptureQueriesContext(connection) as also:
             apply_decisions(lease, bindings, NOW + timedelta(hours=1))

@@ -27,7 +27,7 @@ from tenants.chunks import chunks
 Gang = tuple[str, str]  # namespace and name
 
 
-class Group(NamedTuple):
+class Jobless(NamedTuple):
     """Pods of an offer that have no job: one, or those of a gang and a tenant."""
 
     offer: Offer
@@ -54,7 +54,7 @@ class _Unit:
             raise Refused(GANG_INCOMPLETE, text)
 
 
-class _Asked(NamedTuple):
+class _Candidate(NamedTuple):
     """A unit and what its pods ask for."""
 
     offer: Offer
@@ -69,7 +69,7 @@ def lets_go(job: Job) -> bool:
 
 
 def make_jobs(
-    cluster: Cluster, groups: Sequence[Group], known: Mapping[str, Job], at: datetime
+    cluster: Cluster, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
 ) -> list[JobEvent]:
     """Write a job for each unit of pods that may become one, and into the offers why others may
     not. Returns the events of the jobs, to be written. The first job is as of `at`.
@@ -97,7 +97,7 @@ def make_jobs(
     return rows.write()
 
 
-def _first(asked: _Asked) -> Any:
+def _first(asked: _Candidate) -> Any:
     return asked.sets[0][0]
 
 
@@ -107,8 +107,8 @@ def _refuse(offer: Offer, unit: _Unit, refused: Refused) -> None:
 
 # --- units ----------------------------------------------------------------------------------------
 def _asked(
-    books: Books, cluster: Cluster, groups: Sequence[Group], known: Mapping[str, Job]
-) -> Iterable[_Asked]:
+    books: Books, cluster: Cluster, groups: Sequence[Jobless], known: Mapping[str, Job]
+) -> Iterable[_Candidate]:
     """What the pods ask for, where it makes sense; the others are refused."""
     states = _open_gangs(cluster, groups)
     for offer, pods in groups:
@@ -121,10 +121,10 @@ def _asked(
             except Refused as refused:
                 _refuse(offer, unit, refused)
             else:
-                yield _Asked(offer, unit, sets)
+                yield _Candidate(offer, unit, sets)
 
 
-def _open_gangs(cluster: Cluster, groups: Sequence[Group]) -> dict[Gang, set[str]]:
+def _open_gangs(cluster: Cluster, groups: Sequence[Jobless]) -> dict[Gang, set[str]]:
     """The states of the jobs that are not over of the elastic gangs among these."""
     elastic = {gang_of(pods[0]) for _, pods in groups if is_elastic(pods)} - {""}
     found: dict[Gang, set[str]] = defaultdict(set)

@@ -17,7 +17,7 @@ from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import Lease
 from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
-from scheduling.services.plain_pods.new_jobs import Group, lets_go, make_jobs
+from scheduling.services.plain_pods.new_jobs import Jobless, lets_go, make_jobs
 from scheduling.session.memory.live import Cause, Offer
 from tenants.chunks import chunks
 
@@ -30,7 +30,7 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
     known, labels = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
     cluster = Cluster.objects.get(id=lease.cluster_id)
     events: list[JobEvent] = []
-    groups: list[Group] = []
+    groups: list[Jobless] = []
     for offer in offers:
         free: list[PodFacts] = []
         waiting: dict[Job, list[PodFacts]] = {}
@@ -51,7 +51,7 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
                 events += follow(cluster, job, offer, pods[0], now)
             known_by = [(pod, labels[pod.uid]) for pod in pods]
             events += follow_queue(cluster, job, offer, known_by, now)
-        groups += [Group(offer, of_group) for of_group in groups_of(free)]
+        groups += [Jobless(offer, of_group) for of_group in groups_of(free)]
     # A microsecond apart, so that they stand in the queue in their order.
     events += make_jobs(cluster, groups, known, now + timedelta(microseconds=len(events)))
     if events:

@@ -319,7 +319,7 @@ class PodStep:
     at: float = 0.0
 
 
-class Held(NamedTuple):
+class HeldFrom(NamedTuple):
     """From when a pod counts as allocated, in seconds since the epoch."""
 
     pod: LivePod
@@ -398,7 +398,7 @@ class Writes:
     intents: list[tuple[LiveJob, LivePod]] = field(default_factory=list)
     steps: list[PodStep] = field(default_factory=list)
     bound_jobs: dict[str, float] = field(default_factory=dict)  # and when all they need was bound
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldFrom] = field(default_factory=list)
     reasons: list[ReasonChange] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     staying: list[Waiting] = field(default_factory=list)

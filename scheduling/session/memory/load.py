@@ -88,7 +88,7 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     return good, bad
 
 
-class Asked(NamedTuple):
+class ReadSpec(NamedTuple):
     """What a pod set asks for, as the engine knows it, and what its pods run."""
 
     pod_set: PodSet
@@ -104,20 +104,20 @@ class _Specs:
         self._rows = RawRows(rows)
         self._alike = self._rows.places(without=("id", "job_id", "env"))
         self._env = self._rows.place("env")
-        self._read: dict[tuple[Any, ...], Asked | None] = {}
+        self._read: dict[tuple[Any, ...], ReadSpec | None] = {}
         self._of_job: dict[Any, list[RawRow]] = defaultdict(list)
         job = self._rows.place("job_id")
         for row in self._rows.rows:
             self._of_job[row[job]].append(row)
 
-    def of(self, job_id: Any) -> list[Asked] | None:
+    def of(self, job_id: Any) -> list[ReadSpec] | None:
         """Those of a job, by its id as the database gives it; None: it has none, or one that
         cannot be read."""
         found = [self._asked(row) for row in self._of_job.get(job_id, ())]
         whole = [asked for asked in found if asked is not None]
         return whole if found and len(whole) == len(found) else None
 
-    def _asked(self, row: RawRow) -> Asked | None:
+    def _asked(self, row: RawRow) -> ReadSpec | None:
         alike = tuple(row[place] for place in self._alike)
         if alike not in self._read:
             readable = self._rows.is_readable(row)
@@ -128,11 +128,11 @@ class _Specs:
             return None
         runs = asked.content
         mine = PodContent(runs.image, runs.command, env, runs.annotations, runs.settings)
-        return Asked(asked.pod_set, mine)
+        return ReadSpec(asked.pod_set, mine)
 
 
-def _asked(row: Any) -> Asked:
-    return Asked(pod_set_of(vars(row)), content(row))
+def _asked(row: Any) -> ReadSpec:
+    return ReadSpec(pod_set_of(vars(row)), content(row))
 
 
 def _one_by_one(job_id: Any, tenants: Mapping[int, str]) -> LiveJob:
@@ -260,7 +260,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
     return _live_job(job, tenant, [_asked(row) for row in sets])
 
 
-def _live_job(job: Any, tenant: str, asked: Sequence[Asked]) -> LiveJob:
+def _live_job(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
     """`job`: a row, or one that has its columns."""
     return LiveJob(
         request=JobRequest(

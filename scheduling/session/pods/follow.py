@@ -48,7 +48,7 @@ from scheduling.session.memory.live import (
     OVER,
     Cause,
     EffectKey,
-    Held,
+    HeldFrom,
     LiveJob,
     LivePod,
     Note,
@@ -447,7 +447,7 @@ class Lifecycle(Volumes):
             self.out.writes.bound_jobs[job.id] = self.out.at
             if gang:
                 there = (p for p in job.pods.values() if p.state != P.INTENDED)
-                bound = [Held(pod, self.out.at) for pod in there]
+                bound = [HeldFrom(pod, self.out.at) for pod in there]
                 self.out.writes.held.extend(bound)
         if whole and self._is_done(job):
             self._end(job, Kind.SUCCEEDED, "", "", now)

@@ -7,7 +7,15 @@ from scheduling.engine.deltas import PodEnded
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import after
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.memory.live import OVER, Held, LiveJob, LivePod, Outbox, PodStep, Transition
+from scheduling.session.memory.live import (
+    OVER,
+    HeldFrom,
+    LiveJob,
+    LivePod,
+    Outbox,
+    PodStep,
+    Transition,
+)
 
 Evidence = tuple[tuple[str, int | float | str], ...]
 ORDER = (P.INTENDED, P.BOUND, P.RUNNING, P.SUCCEEDED, P.FAILED, P.RELEASED)
@@ -44,7 +52,7 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
         return
     alone = not job.request.gang or job.bound
     if alone and pod.state == P.INTENDED and to != P.RELEASED:
-        out.writes.held.append(Held(pod, out.at))
+        out.writes.held.append(HeldFrom(pod, out.at))
     out.writes.steps.append(PodStep(pod, pod.state, to, message or pod.why, out.at))
     job.tally[pod.state] -= 1
     job.tally[to] += 1
