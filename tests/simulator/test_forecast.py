@@ -20,7 +20,7 @@ from scheduling.simulator.forecast.bands import Band, bands_of, quantile
 from scheduling.simulator.forecast.calibration import ENOUGH, Calibration
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.likeness import Traits, stem_of
-from scheduling.simulator.forecast.run_times import LONGEST_S, Basis, RunTimes
+from scheduling.simulator.forecast.run_times import LONGEST_S, Basis, RunTimes, survival
 from scheduling.simulator.forecast.scene import scene_of
 from tests.simulator.runs import arrival, machines, rows, simulation
 
@@ -101,6 +101,27 @@ def test_what_runs_goes_on_for_longer_than_it_has_run():
     outlived = draws(known.of(of), age=10_000.0)
     assert min(outlived) > 10_000.0
     assert max(outlived) <= LONGEST_S
+
+
+def test_long_runs_that_have_not_ended_yet_count_as_long():
+    """Of runs of one to a hundred hours that began at once 49 have ended after 49 hours."""
+    known, of = learned(*[3600.0 * hours for hours in range(1, 50)])
+    blind = np.quantile(draws(known.of(of)), 0.75)
+    known.going([(of, 3600.0 * 49.5)] * 51)
+    likely = known.of(of)
+    assert blind < 3600.0 * 45
+    assert np.quantile(draws(likely), 0.25) == pytest.approx(3600.0 * 25, rel=0.2)
+    assert np.quantile(draws(likely), 0.75) > 3600.0 * 49
+    known.going([])
+    assert np.quantile(draws(known.of(of)), 0.75) == blind
+
+
+def test_the_product_limit_is_that_of_the_textbook():
+    values, chances = survival([1.0, 3.0, 5.0], [2.0, 4.0, 6.0], by_share=False)
+    assert values == [1.0, 3.0, 5.0, 12.0]
+    # 1/6; then a quarter of what is left, then half of that, then the rest.
+    assert chances == pytest.approx([1 / 6, 5 / 24, 5 / 16, 5 / 16])
+    assert survival([0.5], [0.7, 2.0], by_share=True)[0] == [0.5, 1.0, 4.0]
 
 
 def test_of_what_nothing_is_known_half_takes_up_to_an_hour():

@@ -83,6 +83,10 @@ class Draws:
     def __init__(self, scene: Scene, run_times: RunTimes) -> None:
         self.scene = scene
         self._run_times = run_times
+        run_times.going(
+            (traits_of(fact.job, scene.name_of(fact.job)), self._age(fact.started_at))
+            for fact in scene.running
+        )
         jobs = [*scene.waiting, *scene.held]
         self._open: list[tuple[str, float, Likely]] = [
             (fact.job.id, self._age(fact.started_at), self._likely(fact.job))

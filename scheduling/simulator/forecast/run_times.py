@@ -8,6 +8,7 @@ is outlived is corrected, not kept).
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -74,6 +75,7 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[Kin, bool], deque[float]] = {}
+        self._going: dict[tuple[Kin, bool], list[float]] = {}
         self._likely: dict[tuple[Kin, bool], Likely] = {}
         self.ended_runs = 0
 
@@ -85,6 +87,16 @@ class RunTimes:
             self._note(kin, ran_s / USUAL_S, by_share=False)
             if job.declared_s:
                 self._note(kin, ran_s / job.declared_s, by_share=True)
+
+    def going(self, runs: Iterable[tuple[Traits, float]]) -> None:
+        """These run now, for so many seconds already; replaces those of before."""
+        self._going.clear()
+        self._likely.clear()
+        for job, age_s in runs:
+            for kin in kin_of(job):
+                self._going.setdefault((kin, False), []).append(age_s / USUAL_S)
+                if job.declared_s:
+                    self._going.setdefault((kin, True), []).append(age_s / job.declared_s)
 
     def _note(self, kin: Kin, took: float, *, by_share: bool) -> None:
         runs = self._runs.get((kin, by_share))
@@ -111,8 +123,9 @@ class RunTimes:
                 continue
             wider = PRIOR if kin == groups[-1] else WIDER
             share = left * len(runs) / (len(runs) + wider)
-            values += runs
-            weights += [share / len(runs)] * len(runs)
+            took, chances = survival(list(runs), self._going.get((kin, by_share), []), by_share)
+            values += took
+            weights += [share * chance for chance in chances]
             left -= share
             if not words and len(runs) >= ENOUGH:
                 words = in_words(kin, len(runs))
@@ -129,6 +142,30 @@ class RunTimes:
             basis=_basis(by_share, words),
             words=_words(by_share, words),
         )
+
+
+def survival(
+    took: list[float], going: list[float], by_share: bool
+) -> tuple[list[float], list[float]]:
+    """Run times and their chances, which sum up to 1, by the product limit of runs that `took` so
+    long and of others that have been `going` on for so long. What has outlived all that ended is
+    taken to be half through, or as it declared where shares of declarations are counted."""
+    events = sorted([(value, False) for value in took] + [(age, True) for age in going])
+    values: list[float] = []
+    chances: list[float] = []
+    alive, at_risk = 1.0, len(events)
+    last = max(took)
+    for at, goes_on in events:
+        if not goes_on:
+            values.append(at)
+            chances.append(alive / at_risk)
+            alive -= alive / at_risk
+        elif at > last:
+            values.append(1.0 if by_share and at < 1.0 else 2.0 * at)
+            chances.append(alive / at_risk)
+            alive -= alive / at_risk
+        at_risk -= 1
+    return values, chances
 
 
 def _basis(by_share: bool, words: str) -> Basis:
