@@ -25,6 +25,7 @@ from rest_framework.views import APIView
 from metrics import definitions, selectors
 from metrics.gpu_time.totals import WAIT_BUCKETS_S, totals
 from metrics.prometheus.queues import queue_families
+from metrics.prometheus.starts import start_families
 from scheduling.models import Cluster
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import leaders_of
@@ -88,6 +89,7 @@ class _Kant(Collector):
         yield from _quotas()
         yield from _queue()
         yield from queue_families()
+        yield from start_families()
         yield from _counters()
 
     def describe(self) -> list[Metric]:

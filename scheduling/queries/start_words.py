@@ -27,7 +27,7 @@ def start_words(told: ToldStart, now: datetime | None = None) -> StartWords:
     now = now or timezone.now()
     if told.p10 is None or told.p90 is None:
         return StartWords("–", told.reason)
-    by = f"By {BASES.get(told.basis, told.basis)}; its own run time: {told.text}."
+    by = f"By {BASES[told.basis]}; its own run time: {told.text}."
     if told.overdue:
         at = f"{told.p90:%Y-%m-%d %H:%M} UTC"
         return StartWords("overdue", f"It was expected to start before {at}. {by}")

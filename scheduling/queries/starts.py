@@ -74,6 +74,11 @@ class HitRate:
         return self.held / self.starts
 
     @property
+    def by(self) -> str:
+        """The basis in words."""
+        return BASES[self.basis]
+
+    @property
     def sizes(self) -> str:
         """ "no GPU", "1 GPU", "5–8 GPUs"."""
         return words_of_size(self.size)

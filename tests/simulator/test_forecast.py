@@ -256,16 +256,25 @@ def test_bands_that_were_wrong_are_fitted_until_four_of_five_starts_lie_in_them(
     dice = np.random.Generator(np.random.PCG64(3))
     calibration, held = Calibration(), []
     band = Band(NOW + 50.0, NOW + 100.0, NOW + 200.0, Basis.RUNS, "")
-    for _ in range(600):
+    for at in np.arange(NOW, NOW + 600.0).tolist():
         scale = float(dice.uniform(0.5, 20.0))
-        asked = replace(band, p10=NOW + 50 * scale, p50=NOW + 100 * scale, p90=NOW + 200 * scale)
+        asked = replace(band, p10=at + 50 * scale, p50=at + 100 * scale, p90=at + 200 * scale)
         sigma = spread * np.log(2) / 1.2816
-        start = NOW + 100 * scale * bias * float(np.exp(sigma * dice.normal()))
-        fitted = calibration.fitted(asked, NOW)
-        assert NOW < fitted.p10 <= fitted.p50 <= fitted.p90
+        start = at + 100 * scale * bias * float(np.exp(sigma * dice.normal()))
+        fitted = calibration.fitted(asked, at)
+        assert at < fitted.p10 <= fitted.p50 <= fitted.p90
         held.append(fitted.p10 <= start <= fitted.p90)
-        calibration.started(asked, NOW, start)
+        calibration.started(asked, at, start)
     assert np.mean(held[4 * ENOUGH :]) == pytest.approx(0.8, abs=0.05)
+
+
+def test_outcomes_of_one_instant_hardly_change_a_band():
+    calibration = Calibration()
+    band = Band(NOW + 50.0, NOW + 100.0, NOW + 200.0, Basis.RUNS, "")
+    for _ in range(100):
+        calibration.started(band, NOW, NOW + 1000.0)
+    fitted = calibration.fitted(band, NOW)
+    assert NOW + 200.0 < fitted.p90 < NOW + 400.0
 
 
 def test_quantiles_leave_out_what_never_came():

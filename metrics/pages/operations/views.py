@@ -21,10 +21,11 @@ from metrics.pages.figures import Figure
 from metrics.pages.nodes import charts as node_charts
 from metrics.samples.held import by_gpu_model, uses_at
 from metrics.selectors import MetricScope
-from scheduling.models import Cluster, ClusterPolicy
+from scheduling.models import Cluster, ClusterPolicy, Forecasting
 from scheduling.policy.document import effective
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import Leader, complete_from, leaders_of
+from scheduling.queries.starts import hit_rates
 from scheduling.queries.wording import policy_words
 from scheduling.services.policies.changes import policy_of
 from tenants.names import but
@@ -138,6 +139,8 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "without_gpus": None if scope.gpu_model else selectors.without_gpus(scope.cluster),
         "waiting": waiting[scope.gpu_model],
         "pools": rows,
+        "hit_rates": hit_rates(),
+        "forecasting": Forecasting.objects.filter(as_of__isnull=False).select_related("cluster"),
         "complete_from": since if (since := complete_from()) and since > scope.since else None,
         "trends": {
             "gar": [definitions.ratio(s.allocated_milli, s.available_milli) for s in trend],

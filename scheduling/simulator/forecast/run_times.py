@@ -22,6 +22,7 @@ WIDER = 8.0  # how many runs all wider groups together are worth
 PRIOR = 1.0  # how many runs the prior is worth beside all runs
 USUAL_S = 3600.0  # half of the runs of which nothing is known are shorter
 LONGEST_S = 30 * 86400.0
+OUTLIVED = 1e-3  # of the prior: who outlives even that goes on by the tail
 ENOUGH = 5  # runs that are told of as what an estimate is by
 
 Numbers = NDArray[np.float64]
@@ -129,10 +130,10 @@ class RunTimes:
             left -= share
             if not words and len(runs) >= ENOUGH:
                 words = in_words(kin, len(runs))
-        if by_share:  # what is declared, and a little for who outlives it
-            values.append(1.0)
-            weights.append(0.9 * left)
-            left *= 0.1
+        if by_share:  # what is declared; and for who outlives that, half as much again
+            values += [1.0, 1.5]
+            weights += [0.9 * left, 0.1 * left]
+            left *= OUTLIVED
         order = np.argsort(np.array(values, dtype=np.float64), kind="stable")
         return Likely(
             values=np.array(values, dtype=np.float64)[order],
