@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import Quota, Tenant
-from scheduling.simulator.forecast.bands import Band, Draws, bands_of
+from scheduling.simulator.forecast.bands import WIDEST_S, Band, Draws, bands_of
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.likeness import Traits, size_of, traits_of
@@ -169,7 +169,7 @@ class Looking(Watching):
                 job.id,
                 now,
                 raw,
-                None if raw is None else self._calibration.fitted(raw, now),
+                None if raw is None else _useful(self._calibration.fitted(raw, now)),
                 ideal,
                 None if ideal is None else self._of_oracle.fitted(ideal, now),
                 average,
@@ -230,6 +230,11 @@ class Looking(Watching):
             "cpu_per_look_s": self.cpu_s / self.looks if self.looks else None,
             "most_waiting": self.most_waiting,
         }
+
+
+def _useful(band: Band) -> Band | None:
+    """None in place of a band that is told to nobody."""
+    return band if band.p90 - band.p10 <= WIDEST_S else None
 
 
 def _restored(run: Run) -> JobRestored:

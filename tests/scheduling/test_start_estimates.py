@@ -16,9 +16,11 @@ from scheduling.models import Cluster, ClusterPolicy, Forecasting, Job, PodSet, 
 from scheduling.queries import starts
 from scheduling.queries.start_words import record_words, span_words, start_words
 from scheduling.queries.starts import ToldStart, hit_rates, told_start, words_of_size
-from scheduling.services.forecasts import forecaster, process
+from scheduling.services.forecasts import estimates, forecaster, process
 from scheduling.services.forecasts.forecaster import Forecaster
 from scheduling.simulator.forecast import bands
+from scheduling.simulator.forecast.calibration import Calibration
+from scheduling.simulator.forecast.run_times import Basis
 from tenants.models import Quota
 from tests.scheduling.test_rehearsal import runs
 
@@ -109,6 +111,18 @@ def test_what_cannot_be_told_says_why(fleet):
     assert told(fleet, held)["reason"] == bands.HELD
     assert told(fleet, never)["p50"] is None
     assert told(fleet, never)["reason"] not in ("", bands.HELD, starts.NOT_YET)
+
+
+def test_a_band_that_gets_too_wide_when_it_is_calibrated_is_not_told(fleet):
+    job_id, now = waits(fleet), time.time()
+    band = bands.Band(now + 1e5, now + 2e5, now + 6e5, Basis.RUNS, "")
+    wide = Calibration()
+    for at in range(200):
+        wide.started(band, now - at, now - at + 9e6)
+    estimates.write_estimates(estimates.Estimates(now, {job_id: band}, {}), Calibration())
+    assert told(fleet, job_id)["p50"]
+    estimates.write_estimates(estimates.Estimates(now, {job_id: band}, {}), wide)
+    assert told(fleet, job_id)["reason"] == bands.TOO_WIDE
 
 
 def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):
