@@ -27,17 +27,17 @@ def write(scene: Callable[[], None]) -> None:
     if connection.vendor != "sqlite":
         scene()
         return
-    now = timezone.now()
     if scene in _KEPT:
-        kept = _KEPT[scene]
+        kept, now = _KEPT[scene], timezone.now()
         with connection.cursor() as cursor:
             for statement in kept.statements:
                 cursor.execute(_later(statement, now - kept.at))
         return
     before = {table: _rows(table) for table in _tables()}
     scene()
+    # Its times are of before it was over: rows that are written again must not lie ahead of now.
     _KEPT[scene] = KeptScene(
-        now, [s for table, rows in before.items() for s in _statements(table, rows)]
+        timezone.now(), [s for table, rows in before.items() for s in _statements(table, rows)]
     )
 
 
