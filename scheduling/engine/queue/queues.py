@@ -73,7 +73,8 @@ class Queues:
         for names in rivals.values():
             weights = [self._rank_and_weight(name)[1] for name in names]
             held = [self._share(self._holds.get(name)) for name in names]
-            share = sum(held) / sum(weights)
+            # From 0.0: machine code takes a sum from 0 for a whole number.
+            share = sum(held, 0.0) / sum(weights, 0.0)
             for name, weight, has in zip(names, weights, held, strict=True):
                 part = share * weight
                 owed = before.get(name, 0.0) * kept + (part - has) * passed / REPAID_S
