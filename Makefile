@@ -46,7 +46,7 @@ STUDIES := arrived charts definitions easy experiment foresight interrupts simul
 # in other tests refuses.
 test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
 	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
-	$(BIN)/pytest -n 2 -m "not browser"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not browser"
 	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
 	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" \
