@@ -197,7 +197,7 @@ def _users_who_wait(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceInOrder:
     """Where a job stands: `position` from 1, and the first SHOWN_AHEAD of the jobs before it, the
     very first of all at the beginning. None and none where it stands in no order."""
 
@@ -205,10 +205,10 @@ class Place:
     ahead: tuple[JobAhead, ...] = ()
 
 
-def place_of(viewer: User, job: Job) -> Place:
+def place_of(viewer: User, job: Job) -> PlaceInOrder:
     """The place of a job as somebody may see it."""
     if not stands_in_order(job):
-        return Place()
+        return PlaceInOrder()
     count, ids = _before(job)
     access = access_of(viewer)
     rows = Job.objects.select_related("tenant").in_bulk(ids)
@@ -218,7 +218,7 @@ def place_of(viewer: User, job: Job) -> Place:
         else JobAhead(None, None, None, j.gpu_milli)
         for j in (rows[pk] for pk in ids if pk in rows)
     )
-    return Place(count + 1, ahead)
+    return PlaceInOrder(count + 1, ahead)
 
 
 def packed(jobs: Iterable[str]) -> bytes:

@@ -23,7 +23,7 @@ from scheduling.engine.verdict import KEPT_NODES
 from scheduling.models import Job, PodSet, SchedulerLease, StandingOrder
 from scheduling.queries.waiting_order import SHOWN_AHEAD, place_of, standing_in
 from scheduling.services.common.lease import Lease
-from scheduling.services.scheduler.standing import EVERY_S, Told
+from scheduling.services.scheduler.standing import EVERY_S, LastWritten
 from scheduling.session.memory import load
 from tests.cases import seeds
 from tests.engine.scenario import node
@@ -198,7 +198,7 @@ def asked(org, state, jobs, now):
 def test_the_page_shows_the_order_of_the_queues_as_the_scheduler_has_it(org, client, seed):
     rng = random.Random(seed)
     lease_row = SchedulerLease.objects.create(cluster=org.cluster, token=1)
-    lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), Told()
+    lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), LastWritten()
     for number in range(12):  # what starts, and so makes shares
         asked(org, state, [in_queues(org, rng, number)], float(number))
     asked(org, state, [in_queues(org, rng, number) for number in range(12, 45)], 50.0)
@@ -223,7 +223,7 @@ def test_the_page_shows_the_order_of_the_queues_as_the_scheduler_has_it(org, cli
 def test_the_order_is_written_when_it_changes_and_not_in_every_pass(org):
     rng = random.Random(1)
     SchedulerLease.objects.create(cluster=org.cluster, token=1)
-    lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), Told()
+    lease, state, told = Lease(org.cluster.pk, "me", 1, BEGIN), scheduler(rng), LastWritten()
     asked(org, state, [in_queues(org, rng, number) for number in range(30)], 0.0)
     told.tell(lease, state, 1)
     assert told.again_at >= time.monotonic() + EVERY_S - 1

@@ -13,7 +13,7 @@ from scheduling.services.organisation.document import (
     path_of,
     things_of,
 )
-from scheduling.services.organisation.plan import Applied, Plan, ThingChange, plan
+from scheduling.services.organisation.plan import Applied, OrganisationPlan, ThingChange, plan
 from scheduling.services.organisation.things import Key, Values, Writer
 from tenants.errors import DomainError, FieldError, Invalid, NotAllowed
 from tenants.models import AppliedDocument, User
@@ -36,7 +36,7 @@ class Applying:
 class ApplyResult:
     """What was done, or would be, and sentences worth reading."""
 
-    plan: Plan
+    plan: OrganisationPlan
     warnings: tuple[str, ...]
 
 

@@ -45,7 +45,7 @@ class ThingChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OrganisationPlan:
     """`changes` in the order in which they are made. `kept`: things that the document said last,
     says no more, and that stay as nothing is to be pruned."""
 
@@ -55,7 +55,7 @@ class Plan:
 
 def plan(
     asked: Mapping[Key, Values], applied: Applied, live: Mapping[Key, Values], *, prune: bool
-) -> Plan:
+) -> OrganisationPlan:
     """A field that is asked for is set; one that was asked for last and is no more gets its
     default; any other stays as it is. A thing that was asked for last and is no more is deleted
     where `prune`. What the document never spoke of is left alone."""
@@ -78,7 +78,7 @@ def plan(
                 changes.append(ThingChange(key, live[key], after))
     depths = _depths({**live, **asked})
     changes.sort(key=lambda change: _order(change, depths))
-    return Plan(tuple(changes), tuple(kept))
+    return OrganisationPlan(tuple(changes), tuple(kept))
 
 
 def _merged(

@@ -34,7 +34,7 @@ from scheduling.services.scheduler.alarm import Alarm, Key
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
-from scheduling.services.scheduler.standing import Told
+from scheduling.services.scheduler.standing import LastWritten
 from scheduling.services.scheduler.territory import settle, take_nodes
 from scheduling.session import Pass, Reopen, Session
 from scheduling.session.memory import load
@@ -382,7 +382,7 @@ class Written:
 
     at: float = 0.0
     told: tuple[Shares, int, bool] | None = None
-    order: Told = field(default_factory=Told)
+    order: LastWritten = field(default_factory=LastWritten)
 
 
 @dataclass(slots=True)

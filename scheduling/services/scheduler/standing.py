@@ -14,7 +14,7 @@ SHARE = 50  # reading the order takes one part in so many of the scheduler's tim
 
 
 @dataclass(slots=True)
-class Told:
+class LastWritten:
     """What was written of the order of a scope: as of which pass, and when it is looked at again
     (`time.monotonic`). `jobs` None: not known, as a scheduler before may have written."""
 
