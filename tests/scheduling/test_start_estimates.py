@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from metrics.prometheus.starts import start_families
+from scheduling.engine.shards.division import WIDE
 from scheduling.models import Cluster, ClusterPolicy, Forecasting, Job, PodSet, StartEstimate
 from scheduling.queries import starts
 from scheduling.queries.start_words import record_words, span_words, start_words
@@ -111,6 +112,15 @@ def test_what_cannot_be_told_says_why(fleet):
     assert told(fleet, held)["reason"] == bands.HELD
     assert told(fleet, never)["p50"] is None
     assert told(fleet, never)["reason"] not in ("", bands.HELD, starts.NOT_YET)
+
+
+def test_of_a_job_that_fits_no_shard_it_is_said_that_nobody_can_tell(fleet):
+    shards = [{"name": "one", "groups": ["leaf-0"]}, {"name": "rest"}]
+    ClusterPolicy.objects.update(document={"preemption": [], "shards": shards})
+    job_id = waits(fleet)
+    Job.objects.filter(pk=job_id).update(scope=WIDE)
+    Forecaster().turn()
+    assert told(fleet, job_id)["reason"] == forecaster.NO_SHARD
 
 
 def test_a_band_that_gets_too_wide_when_it_is_calibrated_is_not_told(fleet):

@@ -11,10 +11,10 @@ from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
 from scheduling.engine.deltas import JobRestored, JobSubmitted
-from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import OPEN, WAITING
 from scheduling.models import Cluster, Forecasting, Job
-from scheduling.queries.known import CannotTell, Known
+from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.services.forecasts.estimates import Estimates, note_starts, write_estimates
 from scheduling.services.forecasts.lessons import Lessons
 from scheduling.session.memory import load
@@ -31,7 +31,7 @@ AT_LEAST_S = 60.0  # and so often though nothing has changed: time has
 ENOUGH_S = 2.0  # of CPU time, after which runs ahead are as many as have to be
 SILENT = timedelta(seconds=120)  # one pass over a long queue takes as long as that
 NEW = timedelta(seconds=3)  # most jobs start sooner, and need no process that foretells it
-NO_SHARD = "It fits into no shard alone; nobody forecasts the nodes that shards lend."
+NO_SHARD = f"{FITS_NO_SHARD} When they do is not foretold."
 
 
 @dataclass(slots=True)
@@ -95,6 +95,11 @@ def foretell(cluster: Cluster, learned: Lessons) -> None:
         runs.append(found.runs)
         waiting += len(found.told.bands) + len(found.told.none)
         write_estimates(found.told, learned.calibration)
+    if known.policy.shards:
+        wide = Job.objects.filter(cluster=cluster, scope=WIDE, state__in=list(WAITING)).order_by()
+        none = {str(job_id): NO_SHARD for job_id in wide.values_list("id", flat=True)}
+        waiting += len(none)
+        write_estimates(Estimates(now, {}, none), learned.calibration)
     Forecasting.objects.filter(cluster=cluster).update(
         as_of=datetime.fromtimestamp(now, timezone.get_default_timezone()),
         waiting=waiting,
