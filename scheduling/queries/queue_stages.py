@@ -2,7 +2,7 @@
 arrivals and starts. A few queries, however many queues there are."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -31,7 +31,12 @@ from scheduling.models import Job, JobEvent, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.explain import GATE_OF
-from scheduling.queries.waiting_order import FRONT, OUT_OF_ORDER, WaitingOrder
+from scheduling.queries.waiting_order import (
+    FRONT,
+    OUT_OF_ORDER,
+    WaitingOrder,
+    standing_in,
+)
 from tenants.models import Queue
 
 # The way of a job, in order (docs/operating/queues.md).
@@ -108,18 +113,57 @@ def heads(waiting: QuerySet[Job]) -> Iterator[Job]:
     that are held back."""
     first = Window(RowNumber(), partition_by=[F("tenant_id"), F("queue")], order_by=_ORDER)
     ids = waiting.annotate(aside=_ASIDE, kept=_KEPT, at=_AT, place=first).filter(place=1)
-    keys = [pk for pk, *_ in ids.values_list("pk", "place")]
-    rows = Job.objects.filter(pk__in=keys).select_related("tenant", "cluster")
-    return iter(rows.prefetch_related("pod_sets"))
+    found: dict[Key, UUID] = {}
+    queues_at: defaultdict[tuple[int, str], set[Key]] = defaultdict(set)
+    columns = ("id", "tenant_id", "queue", "cluster_id", "scope", "place")
+    for pk, tenant, name, cluster, scope, _ in ids.values_list(*columns):
+        found[tenant, name] = pk
+        queues_at[cluster, scope].add((tenant, name))
+    for standing in _own_orders(queues_at):
+        keys = queues_at[standing.cluster, standing.scope]
+        rows = standing.jobs.order_by().values_list("id", "tenant_id", "queue")
+        key_of = {pk: (tenant, name) for pk, tenant, name in rows}
+        for pk in reversed(standing.ids()):
+            if (key := key_of.get(pk)) in keys:
+                found[key] = pk
+    shown = Job.objects.filter(pk__in=found.values()).select_related("tenant", "cluster")
+    return iter(shown.prefetch_related("pod_sets"))
 
 
 def first_of(queue: Queue, most: int) -> Sequence[Job]:
     """The first waiting jobs of a queue in its order; those that are held back come last."""
-    waiting = Job.objects.filter(
-        tenant=queue.tenant_id, queue=queue.name, state__in=list(WAITING)
-    ).annotate(aside=_ASIDE, kept=_KEPT, at=_AT)
-    rows = waiting.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
-    return list(rows.order_by(*_ORDER)[:most])
+    waiting = (
+        Job.objects.filter(tenant=queue.tenant_id, queue=queue.name, state__in=list(WAITING))
+        .annotate(aside=_ASIDE, kept=_KEPT, at=_AT)
+        .order_by(*_ORDER)
+    )
+    where = set(waiting.order_by().values_list("cluster_id", "scope").distinct())
+    ids: Sequence[UUID]
+    if own := _own_orders(where):
+        ids = list(waiting.values_list("id", flat=True))
+        for standing in own:
+            ids = _in_turn(ids, standing.ids())
+        ids = ids[:most]
+    else:
+        ids = list(waiting.values_list("id", flat=True)[:most])
+    rows = Job.objects.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
+    jobs = rows.in_bulk(ids)
+    return [jobs[pk] for pk in ids if pk in jobs]
+
+
+def _own_orders(where: Iterable[tuple[int, str]]) -> list[WaitingOrder]:
+    """The orders of those schedulers, by cluster and scope, that do not take the jobs of a queue by
+    their own places alone."""
+    orders = [standing_in(cluster, scope) for cluster, scope in where]
+    return [order for order in orders if order.told or order.user_shares]
+
+
+def _in_turn(ids: Sequence[UUID], order: Sequence[UUID]) -> list[UUID]:
+    """The ids, those in the order in its turn, at the places that they have together."""
+    there = set(ids)
+    turn = [pk for pk in order if pk in there]
+    in_order, next_one = set(turn), iter(turn)
+    return [next(next_one) if pk in in_order else pk for pk in ids]
 
 
 def first_by_model(standing: WaitingOrder, ids: Sequence[UUID]) -> dict[str, UUID]:

@@ -54,10 +54,13 @@ def stands_in_order(job: Job) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WaitingOrder:
-    """The waiting jobs of a scheduler in the order of their own places, and what it wrote of its
-    order. `ranks`: by id of a tenant; `user_shares`: {tenant: {id of a user: share}}; `told`: the
-    order itself, where queues of tenants have a say in it, of `whole` the queue or of its first."""
+    """The waiting jobs of the scheduler of a scope in the order of their own places, and what it
+    wrote of its order. `ranks`: by id of a tenant; `user_shares`: {tenant: {id of a user: share}};
+    `told`: the order itself, where queues of tenants have a say in it, of `whole` the queue or of
+    its first."""
 
+    cluster: int
+    scope: str
     jobs: QuerySet[Job]
     ranks: dict[int, int]
     user_shares: dict[str, dict[str, float]]
@@ -119,7 +122,8 @@ def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
         ),
     ).order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
     seen = tuple(ids_of(bytes(told.jobs))) if told else ()
-    return WaitingOrder(ordered, ranks, user_shares, seen, whole=told is None or told.whole)
+    whole = told is None or told.whole
+    return WaitingOrder(cluster_id, scope, ordered, ranks, user_shares, seen, whole=whole)
 
 
 def _before(job: Job) -> tuple[int, list[UUID]]:

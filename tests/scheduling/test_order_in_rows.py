@@ -18,13 +18,16 @@ from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import JobRequest, Policy, Queue, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import JobRequest, Policy, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Queue as QueueNoun
 from scheduling.engine.verdict import KEPT_NODES
 from scheduling.models import Job, PodSet, SchedulerLease, StandingOrder
+from scheduling.queries.queue_stages import first_of, queues_now
 from scheduling.queries.waiting_order import SHOWN_AHEAD, place_of, standing_in
 from scheduling.services.common.lease import Lease
 from scheduling.services.scheduler.standing import EVERY_S, LastWritten
 from scheduling.session.memory import load
+from tenants.models import Queue
 from tests.cases import seeds
 from tests.engine.scenario import node
 
@@ -89,6 +92,20 @@ def as_the_scheduler(jobs, found):
     return order
 
 
+def assert_queues_go_by(order):
+    """The head of each queue, and its next jobs, are those to which the scheduler comes first."""
+    jobs = Job.objects.in_bulk(order)
+    for tenant, name in {(job.tenant_id, job.queue) for job in jobs.values()}:
+        Queue.objects.get_or_create(tenant_id=tenant, name=name)
+    for now in queues_now(Queue.objects.select_related("tenant")):
+        queue = now.queue
+        key = queue.tenant_id, queue.name
+        mine = [pk for pk in order if (jobs[pk].tenant_id, jobs[pk].queue) == key]
+        assert [job.pk for job in first_of(queue, len(mine))] == mine
+        if mine:
+            assert now.head.pk == mine[0]
+
+
 @pytest.mark.parametrize("seed", seeds(12))
 @pytest.mark.parametrize("fair", [False, True])
 def test_rows_are_ordered_as_the_scheduler_orders(org, fair, seed):
@@ -117,6 +134,7 @@ def test_rows_are_ordered_as_the_scheduler_orders(org, fair, seed):
         place, at = place_of(org.users["ops"], job), order.index(str(job.pk))
         assert place.position == 1 + at
         assert [ahead.job for ahead in place.ahead] == order[:at][:SHOWN_AHEAD]
+    assert_queues_go_by([UUID(pk) for pk in order])
 
 
 # --- where queues have a say ----------------------------------------------------------------------
@@ -147,7 +165,7 @@ def in_queues(org, rng, number):
 def scheduler(rng):
     """A state with random queues, of which some are held, and its policy."""
     queues = [
-        Queue(
+        QueueNoun(
             tenant,
             name,
             weight=rng.choice((0.5, 1.0, 3.0)),
@@ -213,6 +231,7 @@ def test_the_page_shows_the_order_of_the_queues_as_the_scheduler_has_it(org, cli
         place = place_of(org.users["ops"], Job.objects.get(pk=job))
         assert place.position == 1 + at
         assert [ahead.job for ahead in place.ahead] == [*map(str, order[:at][:SHOWN_AHEAD])]
+    assert_queues_go_by(order)
     # Where queues have no say any more, the jobs stand by their own places.
     run_cycle(state, [d.QueuesChanged(())], 60.0)
     told.again_at = 0.0
