@@ -299,8 +299,8 @@ BOUNDS = {
     ],
     "people make them": [
         "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",
-        "tenants.GpuType", "tenants.Quota", "tenants.Queue", "auth.Group", "auth.Permission",
-        "contenttypes.ContentType",
+        "tenants.GpuType", "tenants.Quota", "tenants.Queue", "tenants.AppliedDocument",
+        "auth.Group", "auth.Permission", "contenttypes.ContentType",
     ],
     "kept for ever, as the operator guide says": [
         "tenants.AuditRecord", "metrics.UsageDay", "metrics.BorrowedDay", "admin.LogEntry",

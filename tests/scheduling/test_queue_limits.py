@@ -8,7 +8,7 @@ from django.utils import timezone
 from scheduling.models import Job, Placement, PodSet
 from scheduling.queries.explain import start_of
 
-NOW = timezone.now()
+pytestmark = pytest.mark.usefixtures("now")
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def night(org):
             tenant=org.tenants["vision"],
             queue=queue,
             state="RUNNING",
-            submitted_at=NOW - timedelta(hours=1),
-            admitted_at=NOW - timedelta(seconds=ran),
+            submitted_at=timezone.now() - timedelta(hours=1),
+            admitted_at=timezone.now() - timedelta(seconds=ran),
             declared_s=ends,
             run_limit_s=limit,
             gpu_milli=1000 * gpus,
@@ -30,7 +30,7 @@ def night(org):
         PodSet.objects.create(job=job, index=0, name="w", count=1, gpus=gpus, gpu_models=["H100"])
         Placement.objects.create(
             job=job, attempt=1, pod_set=0, ordinal=0, namespace="x", pod_name=name, node="n1",
-            gpu_model="H100", held_milli=1000 * gpus, state="RUNNING", intended_at=NOW,
+            gpu_model="H100", held_milli=1000 * gpus, state="RUNNING", intended_at=timezone.now(),
         )  # fmt: skip
         return job
 
@@ -40,10 +40,10 @@ def night(org):
 def waits(org, **evidence):
     job = Job(
         name="waits", cluster=org.cluster, tenant=org.tenants["vision"], queue="night",
-        state="PENDING", submitted_at=NOW, reason="QueueLimitReached", evidence=evidence,
+        state="PENDING", submitted_at=timezone.now(), reason="QueueLimitReached", evidence=evidence,
     )  # fmt: skip
     start = start_of(job)
-    return start.basis, start.at and round((start.at - NOW).total_seconds())
+    return start.basis, start.at and round((start.at - timezone.now()).total_seconds())
 
 
 def test_a_place_among_the_running_jobs_comes_with_the_first_declared_ends(org, night):

@@ -19,6 +19,7 @@ READ, SUBMIT, QUOTA, OPERATE = Scope.values
 WRITES = {
     "jobs": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA, "audit": QUOTA, "tenants": OPERATE,
     "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE, "replays": OPERATE, "tokens": "",
+    "organisation": OPERATE,
 }  # fmt: skip
 OPEN_TO_ALL = ("me", "tokens", "problems", "openapi.json", "docs")
 
