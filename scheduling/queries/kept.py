@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from django.core.cache import cache
+
+from tenants.outage import REDIS_ERRORS
 
 # An answer is told again for so long, and for so many times what it took to find it.
 KEEP_S, KEEP_TIMES = 10.0, 20.0
@@ -28,23 +31,32 @@ class _Kept(Generic[Answer]):
 
 
 def kept(key: str, ask: Callable[[], Answer]) -> Answer:
-    """The answer under this key, asked for anew where it is old."""
-    told: _Kept[Answer] | None = cache.get(key)
-    if told is not None and told.is_fresh:
-        return told.answer
+    """The answer under this key, asked for anew where it is old. Without Redis everybody asks
+    anew."""
     asking = f"{key}:asking"
-    if not cache.add(asking, True, ASK_WITHIN_S) and told is not None:
-        return told.answer
+    # Who writes to Redis tells of its outage: here nothing is lost but time.
+    try:
+        told: _Kept[Answer] | None = cache.get(key)
+        if told is not None and told.is_fresh:
+            return told.answer
+        if not cache.add(asking, True, ASK_WITHIN_S) and told is not None:
+            return told.answer
+    except REDIS_ERRORS:
+        return ask()
     began, clock = time.time(), time.perf_counter()
     try:
         answer = ask()
-        cache.set(key, _Kept(answer, began, time.perf_counter() - clock), FORGET_S)
+        with suppress(*REDIS_ERRORS):
+            cache.set(key, _Kept(answer, began, time.perf_counter() - clock), FORGET_S)
     finally:
-        cache.delete(asking)
+        with suppress(*REDIS_ERRORS):
+            cache.delete(asking)
     return answer
 
 
 def kept_before(key: str, of: type[Answer]) -> Answer | None:
-    """The last answer, however old; None where nobody asked for long."""
-    told: _Kept[Answer] | None = cache.get(key)
+    """The last answer, however old; None where nobody asked for long, and without Redis."""
+    told: _Kept[Answer] | None = None
+    with suppress(*REDIS_ERRORS):
+        told = cache.get(key)
     return told.answer if told is not None and isinstance(told.answer, of) else None
