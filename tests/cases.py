@@ -1,4 +1,4 @@
-"""How many random cases a test tries.
+"""How many random cases, and how many states of processes, a test tries.
 
 KANT_TEST_CASES=all (`make test-nightly`): all of them, and many more examples of Hypothesis, other
 ones in each run. `few` (`make test-fast`): one in six. Otherwise every second one by machine code,
@@ -6,11 +6,14 @@ and one in six where Python interprets the core: the rest of it is the same code
 """
 
 import os
+from collections.abc import Mapping
+from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
 
 from scheduling import compiled
 
+T = TypeVar("T")
 SHARES = {"all": 1.0, "": 0.5 if compiled.in_use() else 1 / 6, "few": 1 / 6}
 ASKED = os.environ.get("KANT_TEST_CASES", "")
 if ASKED not in SHARES:
@@ -29,6 +32,11 @@ def seeds(count: int, *, usual: int = 0) -> range:
 def examples(count: int) -> int:
     """How many examples of Hypothesis are tried now where `count` are usual."""
     return count * MORE_AT_NIGHT if NIGHTLY else max(3, round(count * SHARE))
+
+
+def some(states: Mapping[str, T]) -> dict[str, T]:
+    """Of states that a process of its own is brought into each: every second one, at night all."""
+    return dict(states) if NIGHTLY else dict(list(states.items())[::2])
 
 
 def load_profile() -> None:

@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 
+from tests import cases
 from tests.live.conftest import wait
 from tests.live.test_production_shape import (
     LEASE,
@@ -134,7 +135,7 @@ STATES = {
 
 
 def test_a_scheduler_ends_in_every_state_and_gives_its_lease_back(env):
-    for state, patch in STATES.items():
+    for state, patch in cases.some(STATES).items():
         with running(SCHEDULES, env, patch) as (process, lines):
             said(lines, "AT IT" if patch else "leading cluster")
             ends(process, lines)
@@ -198,7 +199,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("lifespan", ["on", "off"])
 def test_a_web_process_whatever_a_request_does(env, lifespan):
-    for patch in REQUESTS.values():
+    for patch in cases.some(REQUESTS).values():
         port = free_port()
         argv = ["uvicorn", "kant.asgi:application", "--port", str(port), "--lifespan", lifespan]
         with running(argv, env, patch) as (process, lines):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from metrics.benches import stage
+from tests import cases
 from tests.live.test_ending import BUSY_S, MOST_S, ends, quietly, running, said
 from tests.live.test_production_shape import free_port
 
@@ -109,7 +110,7 @@ def serving(tmp_path, patch=""):
         yield found
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", cases.some(STATES))
 def test_serve(tmp_path, state):
     patch, sign = STATES[state]
     with serving(tmp_path, patch) as (process, lines):
@@ -188,7 +189,7 @@ CLUSTER_STATES = {
 }
 
 
-@pytest.mark.parametrize("state", CLUSTER_STATES)
+@pytest.mark.parametrize("state", cases.some(CLUSTER_STATES))
 def test_an_embedded_cluster(tmp_path, state):
     patch, sign = CLUSTER_STATES[state]
     fleet = stage.inventory(tmp_path / "fleet.yaml", 2)
