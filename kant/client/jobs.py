@@ -220,6 +220,8 @@ def show(api: Api, args: argparse.Namespace) -> None:
     if pod := job.get("pod"):
         of_gang = f", first of gang {pod['gang']}" if pod["gang"] else ""
         fields["pod"] = f"{pod['namespace']}/{pod['name']}{of_gang}"
+    if "start_estimate" in fields:  # an array has none of its own
+        fields["starts"] = _starts(fields.pop("start_estimate"))
     output.pairs((name, output.value(value)) for name, value in fields.items())
     for pods in job.get("pod_sets", ()):
         print()
@@ -308,6 +310,17 @@ def eta(api: Api, args: argparse.Namespace) -> None:
         ("its own run time", told["text"]),
         ("as of", f"{output.when(told['as_of'])} ({output.ago(told['as_of'])})"),
     ))  # fmt: skip
+
+
+def _starts(told: dict[str, Any] | None) -> str:
+    """A start estimate in a line; `kant eta` says more."""
+    if told is None:
+        return ""
+    if told["p50"] is None:
+        return f"no estimate: {told['reason']}"
+    if told["overdue"]:
+        return f"overdue; expected before {output.when(told['p90'])}"
+    return f"between {output.when(told['p10'])} and {output.when(told['p90'])}"
 
 
 def _numbers(told: dict[str, Any]) -> str:

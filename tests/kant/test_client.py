@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,13 +15,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
+from django.utils import timezone
 
 from kant.client import account, jobs
 from kant.client.__main__ import main
 from kant.client.api import Api
 from kant.client.submission import duration_s, name_of
 from scheduling.engine.states import JobState
-from scheduling.models import Cluster, Job, NodeRecord, PodSet
+from scheduling.models import Cluster, Job, NodeRecord, PodSet, StartEstimate
 from scheduling.models.jobs import PlacementState
 from tenants.models import ApiToken
 from tests.kant.conftest import Shell
@@ -413,3 +415,20 @@ def test_durations(text, seconds):
 )
 def test_a_job_is_named_after_its_command(word, name):
     assert name_of([word]) == name
+
+
+def test_when_a_waiting_job_starts_is_shown_in_a_line(kant):
+    job = submit(kant, "waits")
+    line = next(each for each in kant("show", job)[1].splitlines() if each.startswith("starts "))
+    assert "no estimate: Nobody has worked it out yet" in line
+    Job.objects.update(reason="InsufficientGpus")
+    at = timezone.now() + timedelta(hours=1)
+    told = StartEstimate.objects.create(
+        job_id=job, p10=at, p50=at, p90=at + timedelta(hours=1), basis="declared", as_of=at
+    )
+    assert re.search(r"starts +between \d{4}-.* and \d{4}-", kant("show", job)[1])
+    at = timezone.now() - timedelta(hours=3)
+    StartEstimate.objects.filter(pk=told.pk).update(p10=at, p50=at, p90=at)
+    assert re.search(r"starts +overdue; expected before \d{4}-", kant("show", job)[1])
+    Job.objects.update(state="SUCCEEDED")
+    assert "\nstarts " not in kant("show", job)[1]
