@@ -100,7 +100,7 @@ def test_edits_that_are_not_saved_are_not_lost_by_a_careless_click(new_tab):
     tab = new_tab()
     tab.sign_in("operator")
     tab.open("/policies/demo/")
-    tab.page.get_by_label("backfill: others pass").check()
+    tab.page.get_by_label("backfill: other jobs may pass").check()
     tab.page.locator(".savebar").get_by_text("1 change").wait_for()
     asked: list[str] = []
 
