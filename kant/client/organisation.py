@@ -58,8 +58,9 @@ def apply(api: Api, args: argparse.Namespace) -> None:
     else:
         for change in told["changes"]:
             _say(change)
-    for one in told["kept"] if args.output != "json" else ():
-        output.note(f"Kept, though the file says it no more: {_named(one)}. --prune deletes it.")
+        for one in told["kept"]:
+            kept = f"Kept, though the file says it no more: {_named(one)}."
+            output.note(f"{kept} --prune deletes it.")
     warn(told["warnings"])
     output.note(_sum(told["changes"], dry_run=args.dry_run))
 

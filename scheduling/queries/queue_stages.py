@@ -2,7 +2,7 @@
 arrivals and starts. A few queries, however many queues there are."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -27,7 +27,7 @@ from django.utils import timezone
 from scheduling.engine.states import HOLDING, WAITING, JobEventKind, JobState
 from scheduling.engine.types import whole_milli
 from scheduling.engine.verdict import KEPT_NODES, Reason
-from scheduling.models import Job, JobEvent, Placement, PodSet
+from scheduling.models import Job, JobEvent, Placement, PodSet, SchedulerLease
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.explain import GATE_OF
@@ -151,11 +151,12 @@ def first_of(queue: Queue, most: int) -> Sequence[Job]:
     return [jobs[pk] for pk in ids if pk in jobs]
 
 
-def _own_orders(where: Iterable[tuple[int, str]]) -> list[WaitingOrder]:
+def _own_orders(where: Collection[tuple[int, str]]) -> list[WaitingOrder]:
     """The orders of those schedulers, by cluster and scope, that do not take the jobs of a queue by
     their own places alone."""
-    orders = [standing_in(cluster, scope) for cluster, scope in where]
-    return [order for order in orders if order.told or order.user_shares]
+    own = SchedulerLease.objects.filter(Q(order__isnull=False) | ~Q(user_shares={}))
+    scopes = own.order_by("cluster_id", "scope").values_list("cluster_id", "scope")
+    return [standing_in(*at) for at in scopes if at in where]
 
 
 def _in_turn(ids: Sequence[UUID], order: Sequence[UUID]) -> list[UUID]:

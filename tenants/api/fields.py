@@ -10,6 +10,7 @@ from rest_framework import serializers
 from tenants import texts
 from tenants.api.problems import MOST_ERRORS
 from tenants.models import MAX_MILLI
+from tenants.services.quota_terms import gpus
 
 MOST_OF_A_TIME = 64
 MAX_GPUS = MAX_MILLI // 1000
@@ -123,11 +124,6 @@ class Gpus(Told, serializers.Field[int, Any, Any, Any]):
 
     def to_representation(self, value: int) -> int | float:
         return gpus(value)
-
-
-def gpus(milli: int) -> int | float:
-    """Milli-GPU as a JSON number of GPUs; whole numbers stay whole."""
-    return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 
 class Uuid(Told, serializers.UUIDField):

@@ -92,5 +92,10 @@ def as_document(quota: Quota | None) -> dict[str, Any] | None:
     return {**terms, **amounts, "mode": str(quota.mode), "version": quota.version}
 
 
+def gpus(milli: int) -> int | float:
+    """Milli-GPU as a JSON number of GPUs; whole numbers stay whole."""
+    return milli // 1000 if milli % 1000 == 0 else milli / 1000
+
+
 def in_words(milli: int) -> str:
     return f"{milli / 1000:,.10g} GPU{'s' if milli > 1000 or not milli else ''}"

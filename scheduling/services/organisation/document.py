@@ -26,7 +26,7 @@ from scheduling.services.organisation.things import (
     Values,
 )
 from tenants.errors import Path
-from tenants.services.quota_terms import AMOUNTS
+from tenants.services.quota_terms import AMOUNTS, gpus
 
 Document = dict[str, dict[str, Any]]
 # Where a kind stands: the field of the document, and of the entry there.
@@ -39,7 +39,7 @@ _AT = {
     CLUSTER: ("clusters", ""),
     POLICY: ("clusters", "policy"),
 }
-PARTS = {"tenants": {"members": MEMBER, "quotas": QUOTA, "queues": QUEUE}}
+_PARTS = {"members": MEMBER, "quotas": QUOTA, "queues": QUEUE}  # of a tenant
 
 
 def things_of(document: Mapping[str, Mapping[str, Any]]) -> dict[Key, Values]:
@@ -48,9 +48,8 @@ def things_of(document: Mapping[str, Mapping[str, Any]]) -> dict[Key, Values]:
     for name, values in document.get("gpu_types", {}).items():
         found[GPU_TYPE, name] = dict(values)
     for tenant, entry in document.get("tenants", {}).items():
-        parts = PARTS["tenants"]
-        found[TENANT, tenant] = {n: v for n, v in entry.items() if n not in parts}
-        for part, kind in parts.items():
+        found[TENANT, tenant] = {n: v for n, v in entry.items() if n not in _PARTS}
+        for part, kind in _PARTS.items():
             for name, values in entry.get(part, {}).items():
                 own = {"role": values} if kind == MEMBER else dict(values)
                 found[kind, tenant, name] = own
@@ -80,7 +79,7 @@ def told(kind: str, values: Mapping[str, Any]) -> Values:
     """The values as people read and write them."""
     if kind != QUOTA:
         return dict(values)
-    return {n: _gpus(v) if n in AMOUNTS and v is not None else v for n, v in values.items()}
+    return {n: gpus(v) if n in AMOUNTS and v is not None else v for n, v in values.items()}
 
 
 def path_of(key: Key) -> Path:
@@ -88,7 +87,3 @@ def path_of(key: Key) -> Path:
     kind, name, *rest = key
     at, part = _AT[kind]
     return (at, name, part, *rest) if part else (at, name)
-
-
-def _gpus(milli: int) -> int | float:
-    return milli // 1000 if milli % 1000 == 0 else milli / 1000
