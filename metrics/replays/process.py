@@ -4,12 +4,9 @@ takes the whole of a core and much memory for minutes, and has to end at any ins
 import logging
 import os
 import resource
-import subprocess
-import sys
 import threading
 import time
 
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -17,34 +14,23 @@ from metrics.models import Replay
 from metrics.replays import services
 from metrics.replays.results import result_of
 from metrics.replays.runs import ReplayError, Tell
+from scheduling.services.common.child import NICE, WorkerChild, is_gone
 
 log = logging.getLogger(__name__)
 
 MOST_S = 1800.0  # of CPU time, of one replay: at its low priority it may have to wait for long
 MOST_BYTES = 2 << 30
 LOOK_S = 1.0
-NICE = 10  # whoever answers people goes first
 
-_child: subprocess.Popen[bytes] | None = None
+_child = WorkerChild("carry_out_replays")
 
 
 # --- in the worker --------------------------------------------------------------------------------
 def start_if_wanted() -> None:
     """Start the process where a replay waits and none runs; it takes up all that wait."""
-    global _child
-    if _child is not None and _child.poll() is None:
-        services.is_wanted(timezone.now())  # another worker's may have died
-        return
-    _child = None
-    if services.is_wanted(timezone.now()):
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "carry_out_replays"]
-        # A session of its own: Ctrl-C reaches Kant alone, with which the child then ends.
-        _child = subprocess.Popen(
-            [*command, "--parent", str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    # Asked also while the own one lives: another worker's may have died.
+    if services.is_wanted(timezone.now()) and not _child.lives:
+        _child.start()
 
 
 # --- in the process -------------------------------------------------------------------------------
@@ -58,13 +44,9 @@ def limit() -> None:
 
 def carry_out_all(parent: int | None) -> None:
     """Compute what waits until nothing does; ends with its parent."""
-    while not _is_gone(parent) and (replay := services.take_next()) is not None:
+    while not is_gone(parent) and (replay := services.take_next()) is not None:
         with _Watch(replay, parent) as watch:
             carry_out(replay, watch)
-
-
-def _is_gone(parent: int | None) -> bool:
-    return parent is not None and os.getppid() != parent
 
 
 def carry_out(replay: Replay, tell: Tell) -> None:
@@ -107,7 +89,7 @@ class _Watch:
     def _look(self) -> None:
         try:
             while not self._over.wait(LOOK_S):
-                if _is_gone(self._parent):
+                if is_gone(self._parent):
                     self._leave(services.LOST)
                 if time.process_time() > self._deadline:
                     self._leave(

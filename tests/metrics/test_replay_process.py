@@ -14,6 +14,7 @@ from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
 from metrics.replays.results import result_of
 from scheduling.models import Job
+from scheduling.services.common import child
 from tenants.errors import Conflict
 from tests.metrics.replays import asked
 
@@ -105,8 +106,8 @@ def test_the_process_takes_up_nothing_when_its_parent_is_gone(cluster, operator)
 @pytest.mark.parametrize("running", [False, True])
 def test_the_worker_starts_one_process_where_one_is_wanted(cluster, operator, monkeypatch, running):
     started = Mock()
-    monkeypatch.setattr(process.subprocess, "Popen", started)
-    monkeypatch.setattr(process, "_child", None)
+    monkeypatch.setattr(child.subprocess, "Popen", started)
+    monkeypatch.setattr(process, "_child", child.WorkerChild("carry_out_replays"))
     process.start_if_wanted()
     started.assert_not_called()
     asked(cluster, operator)

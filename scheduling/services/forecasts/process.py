@@ -2,47 +2,33 @@
 
 import logging
 import os
-import subprocess
-import sys
 import time
 
-from django.conf import settings
 from django.db import Error, connection
 from django.utils import timezone
 
+from scheduling.services.common.child import NICE, WorkerChild, is_gone
 from scheduling.services.forecasts.forecaster import Forecaster, is_wanted, let_go
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 IDLE_S = 60.0  # after which, without a job that waits, the process ends
-NICE = 10  # whoever answers people goes first
 
-_child: subprocess.Popen[bytes] | None = None
+_child = WorkerChild("keep_forecasts")
 
 
 def start_if_wanted() -> None:
     """Start the process where jobs wait and none forecasts for them."""
-    global _child
-    if _child is not None and _child.poll() is None:
-        return
-    _child = None
-    if is_wanted(timezone.now()):
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "keep_forecasts"]
-        # A session of its own: Ctrl-C reaches Kant alone, with which the child then ends.
-        _child = subprocess.Popen(
-            [*command, "--parent", str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    if not _child.lives and is_wanted(timezone.now()):
+        _child.start()
 
 
 def keep(parent: int | None) -> None:
     """Forecast until no job waits any more, or the parent is gone."""
     os.nice(NICE)
     forecaster, wanted_at = Forecaster(), time.monotonic()
-    while (parent is None or os.getppid() == parent) and time.monotonic() < wanted_at + IDLE_S:
+    while not is_gone(parent) and time.monotonic() < wanted_at + IDLE_S:
         try:
             if forecaster.turn():
                 wanted_at = time.monotonic()
