@@ -25,6 +25,8 @@ MOST_UNPACKED, MOST_A_BYTE = 256 << 20, 100
 MOST_OF_A_DOCUMENT = 16 << 20
 # Of a YAML document, with every alias as many times as it is named.
 MOST_NODES = 1_000_000
+# Characters that are read at once: a loop over the lines of a long document costs seconds.
+_PIECE = 1 << 16
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -41,36 +43,51 @@ def lines_of(path: Path) -> Iterator[str]:
     What is not UTF-8 is replaced where a line begins with ";": the comments of old logs are in
     whatever encoding their authors had.
     """
-    opener = _OPENERS.get(path.suffix, open)
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            left = max(MOST_UNPACKED, MOST_A_BYTE * path.stat().st_size)
-            read = partial(file.readline, MOST_OF_A_LINE + 1)
-            for number, line in enumerate(iter(read, ""), start=1):
-                left -= len(line)
-                if len(line) > MOST_OF_A_LINE:
-                    raise InputError(
-                        f"{path}: line {number} has more than {MOST_OF_A_LINE:,} characters"
-                    )
-                if left < 0:
-                    raise InputError(
-                        f"{path}: line {number}: it unpacks to more than {MOST_A_BYTE} times its "
-                        "size; unpack it first if that is right"
-                    )
-                yield line if line.isascii() else _checked(line, f"{path}: line {number}")
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from None
+    for piece in _pieces(path):
+        yield from StringIO(piece, newline="")
 
 
 def text_of(path: Path) -> str:
     """A whole text file, at most MOST_OF_A_DOCUMENT characters; raises InputError."""
-    text, left = StringIO(), MOST_OF_A_DOCUMENT
-    for line in lines_of(path):
-        left -= len(line)
+    text, left = StringIO(newline=""), MOST_OF_A_DOCUMENT
+    for piece in _pieces(path):
+        left -= len(piece)
         if left < 0:
             raise InputError(f"{path}: has more than {MOST_OF_A_DOCUMENT:,} characters")
-        text.write(line)
+        text.write(piece)
     return text.getvalue()
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    """The text in pieces of whole lines, as `lines_of` has them: long pieces where nothing is
+    wrong, and where something may be, line by line up to the error."""
+    opener = _OPENERS.get(path.suffix, open)
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            left = max(MOST_UNPACKED, MOST_A_BYTE * path.stat().st_size)
+            number = 0
+            for start in iter(partial(file.read, _PIECE), ""):
+                piece = start + file.readline(MOST_OF_A_LINE + 1)
+                if len(piece) <= min(left, MOST_OF_A_LINE) and _is_utf8(piece):
+                    yield piece
+                    left -= len(piece)
+                    number += _line_ends(piece)
+                    continue
+                for line in StringIO(piece, newline=""):
+                    left -= len(line)
+                    number += 1
+                    if len(line) > MOST_OF_A_LINE:
+                        raise InputError(
+                            f"{path}: line {number} has more than {MOST_OF_A_LINE:,} characters"
+                        )
+                    if left < 0:
+                        raise InputError(
+                            f"{path}: line {number}: it unpacks to more than {MOST_A_BYTE} times "
+                            "its size; unpack it first if that is right"
+                        )
+                    yield _checked(line, f"{path}: line {number}")
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read as text ({error})") from None
 
 
 def yaml_of(text: str) -> Any:
@@ -107,12 +124,25 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
     return found
 
 
+def _line_ends(piece: str) -> int:
+    return piece.count("\n") + piece.count("\r") - piece.count("\r\n")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether none of it stands for bytes that are not UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _checked(line: str, where: str) -> str:
     """The line, unless bytes of it are not UTF-8."""
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        if line.startswith(";"):
-            return line.encode(errors="surrogateescape").decode(errors="replace")
-        raise InputError(f"{where}: cannot be read as text (it is not UTF-8)") from None
-    return line
+    if _is_utf8(line):
+        return line
+    if line.startswith(";"):
+        return line.encode(errors="surrogateescape").decode(errors="replace")
+    raise InputError(f"{where}: cannot be read as text (it is not UTF-8)")

@@ -284,7 +284,7 @@ def test_archives_made_to_fill_memory(tmp_path, monkeypatch, suffix, pack, unit)
 def test_a_document_is_not_read_beyond_its_limit(tmp_path):
     for name in ("policy.json", "fleet.yaml"):
         path = tmp_path / name
-        line = b"# a comment\n"
+        line = b"# \n"
         path.write_bytes(line * (text_files.MOST_OF_A_DOCUMENT // len(line) + 1))
         read = inputs.policy_of if name.endswith("json") else inputs.fleet_of
         with Spent() as spent, pytest.raises(InputError, match="more than 16,777,216 characters"):

@@ -1,10 +1,13 @@
 """Files as people have them: compressed, with a byte order mark, in an old encoding, damaged."""
 
 import gzip
+import random
+import re
 
 import pytest
 
-from scheduling.text_files import InputError, lines_of
+from scheduling import text_files
+from scheduling.text_files import InputError, lines_of, text_of
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -28,3 +31,61 @@ def test_a_damaged_archive_is_named(tmp_path, damage):
     path.write_bytes(damage(gzip.compress(b"".join(b"%d,%d\n" % (i, i * i) for i in range(999)))))
     with pytest.raises(InputError, match=r"trace\.csv\.gz: cannot be read as text"):
         list(lines_of(path))
+
+
+def told(text_bytes, most_unpacked):
+    """What the lines are, and the fault that ends them, worked out line by line."""
+    lines = []
+    text = text_bytes.decode("utf-8-sig", errors="surrogateescape")
+    for number, line in enumerate(re.findall("[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text), start=1):
+        most_unpacked -= len(line)
+        if len(line) > text_files.MOST_OF_A_LINE:
+            return lines, f"line {number} has more than"
+        if most_unpacked < 0:
+            return lines, f"line {number}: it unpacks"
+        raw = line.encode(errors="surrogateescape")
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            if not line.startswith(";"):
+                return lines, f"line {number}: cannot be read as text"
+        lines.append(raw.decode(errors="replace"))
+    return lines, None
+
+
+@pytest.mark.parametrize("piece", [1, 5, 64])
+def test_files_are_read_in_pieces_as_line_by_line(tmp_path, monkeypatch, piece):
+    monkeypatch.setattr(text_files, "_PIECE", piece)
+    monkeypatch.setattr(text_files, "MOST_OF_A_LINE", 12)
+    monkeypatch.setattr(text_files, "MOST_UNPACKED", 60)
+    monkeypatch.setattr(text_files, "MOST_A_BYTE", 0)
+    path, draw, ends = tmp_path / "log.txt", random.Random(piece), set()
+    parts = [
+        b"a",
+        b"bc",
+        "ü".encode(),
+        b"\n",
+        b"\r\n",
+        b"\r",
+        b"\n\n",
+        b";",
+        b"\x0c",
+        "\u2028".encode(),
+    ]
+    for _ in range(400):
+        rare = draw.choice([[], [b"\xfc"], [b"a" * 9], [b"\n"] * 9])
+        body = b"".join(draw.choices(parts + rare, k=draw.randrange(60)))
+        path.write_bytes(draw.choice([b"", b"\xef\xbb\xbf"]) + body)
+        lines, fault = told(path.read_bytes(), 60)
+        ends.add(fault and fault.partition(": ")[2][:6])
+        read = []
+        if fault is None:
+            read.extend(lines_of(path))
+            assert text_of(path) == "".join(lines)
+        else:
+            with pytest.raises(InputError, match=fault):
+                read.extend(lines_of(path))
+            with pytest.raises(InputError, match=fault):
+                text_of(path)
+        assert read == lines
+    assert ends == {None, "", "it unp", "cannot"}
