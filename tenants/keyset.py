@@ -46,8 +46,25 @@ def _value(row: Any, name: str) -> Any:
 
 def cursor_of(row: Any, order: Sequence[str]) -> str:
     """Names the row in an address, by its values of the fields of `order`."""
-    text = json.dumps([_value(row, name) for name in order], cls=_ExactEncoder)
+    return packed([_value(row, name) for name in order])
+
+
+def packed(values: Sequence[Any]) -> str:
+    """A cursor of these values."""
+    text = json.dumps(values, cls=_ExactEncoder)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def unpacked(cursor: str, length: int) -> list[Any]:
+    """So many values, of which `packed` made the cursor. Raises BadCursor."""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, RecursionError) as error:
+        raise BadCursor from error
+    if not isinstance(values, list) or len(values) != length:
+        raise BadCursor
+    return values
 
 
 class _ExactEncoder(DjangoJSONEncoder):
@@ -77,12 +94,9 @@ def _exact(field: "Field[Any, Any]", value: Any) -> Any:
 
 def rows_after_cursor(model: type[Model], order: Sequence[str], cursor: str) -> Q:
     """Rows strictly after the one the cursor names. Raises BadCursor."""
+    values = unpacked(cursor, len(order))
     try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        if not isinstance(values, list) or len(values) != len(order):
-            raise ValueError("not a cursor of this list")
         exact = [_exact(_field(model, n), v) for n, v in zip(order, values, strict=True)]
-    except (ValueError, OverflowError, ValidationError, RecursionError) as error:
+    except (ValueError, OverflowError, ValidationError) as error:
         raise BadCursor from error
     return rows_after(order, exact)

@@ -289,6 +289,13 @@ def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
         queues.add_settings(parser)
         _written(parser, required=False)
     _written(of_queue("delete", queues.delete, "delete a queue whose jobs are all over"))
+    text = "who waits their turn on a cluster, in the order of its scheduler"
+    order = command("global", queues.global_queue, text, both, actions)
+    order.add_argument("cluster", nargs="?", help="its name, if there are several")
+    order.add_argument("-G", "--gpu-type", help="those that accept this GPU type")
+    order.add_argument("--scope", metavar="SHARD", help="of this shard of the cluster")
+    order.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+    order.add_argument("--all", action="store_true", help="all of them")
     record = command("changes", queues.changes, "who changed which queue", both, actions)
     record.add_argument("-t", "--tenant", help="of this tenant")
     record.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")

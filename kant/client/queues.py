@@ -10,7 +10,7 @@ from kant.client.api import Api, at_version
 from kant.client.audit import change_of, list_changes, now_or_none, say_change, warn
 from kant.client.errors import ClientError, usage
 from kant.client.jobs import each, only_tenant
-from kant.client.places import amount
+from kant.client.places import amount, only_cluster
 from kant.client.submission import duration_s
 
 QUEUE = "TENANT/QUEUE"
@@ -58,6 +58,33 @@ def show(api: Api, args: argparse.Namespace) -> None:
         ("running", queue["running"]), ("GPUs held", _amounts(queue["gpus_held"])),
         *((name, shown(queue, name)) for name in SETTINGS),
     ))  # fmt: skip
+
+
+def global_queue(api: Api, args: argparse.Namespace) -> None:
+    """All that wait their turn on a cluster, in the order of its scheduler."""
+
+    def row(p: dict[str, Any]) -> tuple[object, ...]:
+        whose = named({"tenant": p["tenant"], "name": p["queue"]}) if p["tenant"] else ""
+        why = p["message"] if p["head_of"] and p["message"] else p["reason"]
+        return (
+            p["position"], output.short(p["job"] or ""), p["name"] or "of another tenant", whose,
+            p["priority"], p["gpus"], p["gpu_types"], output.ago(p["submitted_at"]), p["head_of"],
+            why,
+        )  # fmt: skip
+
+    cluster = args.cluster or only_cluster(api)
+    path = f"clusters/{quote(cluster, safe='')}/queue"
+    query = {"gpu_type": args.gpu_type, "scope": args.scope}
+    if args.all:
+        found = list(api.items(path, query))
+    else:
+        page = api.get(path, {**query, "limit": args.limit})
+        found = page["items"]
+        if page["next"] is not None:
+            output.note(f"The first {len(found)}; --all shows all.")
+    heads = ("PLACE", "ID", "NAME", "QUEUE", "PRIORITY", "GPUS", "TYPES", "WAITED", "HEAD OF",
+             "WHY")  # fmt: skip
+    output.listed(args.output, found, heads, row, "No such job waits its turn.")
 
 
 def create(api: Api, args: argparse.Namespace) -> None:

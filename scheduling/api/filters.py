@@ -119,3 +119,25 @@ class NodeFilter(FilterSet):
     class Meta:
         model = NodeRecord
         fields: list[str] = []
+
+
+class GlobalQueueFilter(FilterSet):
+    gpu_type = Named(
+        method="accepting",
+        names=lambda *_: gpu_type_names(),
+        max_length=63,
+        label="Jobs that accept this GPU type by name.",
+    )
+    scope = filters.CharFilter(
+        method="of_shard", max_length=63, label="Name of a shard of the cluster."
+    )
+
+    class Meta:
+        model = Job
+        fields: list[str] = []
+
+    def accepting(self, rows: QuerySet[Job], _: str, model: str) -> QuerySet[Job]:
+        return accepting(rows, model)
+
+    def of_shard(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
+        return rows.filter(scope=name)

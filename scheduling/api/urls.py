@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import clusters, jobs, logs, organisation, startable
+from scheduling.api import clusters, global_queue, jobs, logs, organisation, startable
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -41,6 +41,11 @@ urlpatterns: list[URLPattern] = [
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
     path("clusters/<str:name>/nodes", clusters.NodesView.as_view(), name="api-nodes"),
     path("clusters/<str:name>/nodes/<str:node>", clusters.NodeView.as_view(), name="api-node"),
+    path(
+        "clusters/<str:name>/queue",
+        global_queue.GlobalQueueView.as_view(),
+        name="api-global-queue",
+    ),
     path("clusters/<str:name>/policy", clusters.PolicyView.as_view(), name="api-policy"),
     path(
         "clusters/<str:name>/policy/changes/<uuid:record_id>/revert",

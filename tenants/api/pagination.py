@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from tenants.api.problems import bad_query
+from tenants.api.problems import Problem, bad_query
 from tenants.keyset import BadCursor, cursor_of, rows_after_cursor
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
@@ -28,7 +28,7 @@ class CursorPagination(BasePagination):
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self.request = request
         order: Sequence[str] = view.page_order
-        limit = _limit(request.query_params.get("limit"))
+        limit = limit_of(request)
         cursor = request.query_params.get("cursor")
         if cursor is not None:
             queryset = queryset.filter(_after(queryset.model, order, cursor))
@@ -80,7 +80,9 @@ class CursorPagination(BasePagination):
         ]
 
 
-def _limit(text: str | None) -> int:
+def limit_of(request: Request) -> int:
+    """How many items the page may have. Raises Problem."""
+    text = request.query_params.get("limit")
     if text is None:
         return DEFAULT_LIMIT
     digits = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT))
@@ -89,10 +91,12 @@ def _limit(text: str | None) -> int:
     return int(text)
 
 
+def bad_cursor() -> Problem:
+    return bad_query("cursor", "Not a cursor of this list. Take it from `next`, or leave it out.")
+
+
 def _after(model: type[Model], order: Sequence[str], cursor: str) -> Q:
     try:
         return rows_after_cursor(model, order, cursor)
     except BadCursor:
-        raise bad_query(
-            "cursor", "Not a cursor of this list. Take it from `next`, or leave it out."
-        ) from None
+        raise bad_cursor() from None

@@ -432,7 +432,11 @@ def test_the_global_queue_is_in_the_order_of_the_scheduler(as_user):
     assert "Head of H200" in text
     assert "Needs 8 whole H200 nodes in one leaf" in text
     assert "Two jobs of the same pool" not in text
-    assert names(client.get(f"{GLOBAL}?gpu=H200")) == ["wait-000", "wait-002"]
+    answer = client.get(f"{GLOBAL}?gpu=H200")
+    assert [(p.number, p.job.name) for p in answer.context["places"]] == [
+        (1, "wait-000"),
+        (2, "wait-002"),
+    ]
     assert "No job waits its turn for L40S" in plain(client.get(f"{GLOBAL}?gpu=L40S"))
     assert "There is no GPU type “H300”" in plain(client.get(f"{GLOBAL}?gpu=H300"))
     assert client.get("/clusters/nowhere/queue/").status_code == 404

@@ -191,3 +191,20 @@ def test_waiting_jobs_are_moved_and_keep_their_submission_time(ada):
     assert (code, "takes no jobs: it is closed" in told) == (1, True)
     assert ada("submit", "-n", "three", "-G", "H100", "-g", "1", "--queue", "nightly")[0] == 0
     assert Job.objects.get(name="three").queue == "nightly"
+
+
+def test_the_global_queue_is_listed(kant, ada):
+    for i in range(3):
+        kant("submit", "-o", "id", "-n", f"j{i}", "-g", "1", "-G", "H100")
+    code, out, told = ada("queue", "global", "--limit", "2")
+    assert (code, told) == (0, "The first 2; --all shows all.\n")
+    assert " ".join(rows(out)[0]) == "PLACE ID NAME QUEUE PRIORITY GPUS TYPES WAITED HEAD OF WHY"
+    assert [(r[0], r[2], r[3]) for r in rows(out)[1:]] == [
+        ("1", "j0", "vision/default"),
+        ("2", "j1", "vision/default"),
+    ]
+    found = json.loads(ada("queue", "global", "demo", "-G", "H100", "--all", "-o", "json")[1])
+    assert [p["name"] for p in found] == ["j0", "j1", "j2"]
+    code, _, told = ada("queue", "global", "demo", "-G", "H300")
+    assert code != 0
+    assert "There is no GPU type “H300”" in told
