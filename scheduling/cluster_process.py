@@ -28,19 +28,8 @@ class ClusterProcess:
     def start(self) -> None:
         """Start and wait until it answers; raises RuntimeError with what it said."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "scheduling.simcluster", "--fleet", self.fleet]
-        command += ["--port", "0", "--state-dir", str(self.folder)]
-        command += ["--kubeconfig", str(self.kubeconfig)]
-        # Found from any folder; a change of folder would move the fleet and the state directory.
-        paths = [str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # A session of its own: Ctrl-C reaches Kant alone, which then ends the cluster last.
-        self._process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)},
-        )
+        arguments = ["--fleet", self.fleet, "--port", "0", "--state-dir", str(self.folder)]
+        self._process = self._launch([*arguments, "--kubeconfig", str(self.kubeconfig)])
         self._made = self._process
         line = self._first_line()
         if not line.startswith("READY "):
@@ -49,6 +38,18 @@ class ClusterProcess:
         self.url = line.removeprefix("READY ").strip()
         # It wrote the kubeconfig itself, wherever that is.
         settings.KANT_ACCESS_DIRS = [*settings.KANT_ACCESS_DIRS, str(self.folder)]
+
+    def _launch(self, arguments: list[str]) -> subprocess.Popen[str]:
+        # Found from any folder; a change of folder would move the fleet and the state directory.
+        paths = [str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])]
+        # A session of its own: Ctrl-C reaches Kant alone, which then ends the cluster last.
+        return subprocess.Popen(
+            [sys.executable, "-m", "scheduling.simcluster", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        )
 
     def _first_line(self) -> str:
         assert self._process is not None

@@ -15,7 +15,6 @@ import yaml
 from django.db import connection, transaction
 
 from metrics.benches import stage
-from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import (
@@ -32,6 +31,7 @@ from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import session
 from tenants.models import GpuType, Quota, Tenant, User
+from tests.simcluster.forks import ForkedCluster, Template
 
 NODES = 4
 WITHIN_S = 90.0  # of what surely comes: only a failure waits so long, however busy the machine is
@@ -281,9 +281,16 @@ def inventory(tmp_path):
     return stage.inventory(tmp_path / "fleet.yaml", NODES)
 
 
+@pytest.fixture(scope="session")
+def template():
+    template = Template()
+    yield template
+    template.stop()
+
+
 @pytest.fixture
-def cluster_process(tmp_path, inventory):
-    process = ClusterProcess(str(inventory), tmp_path / "cluster")
+def cluster_process(tmp_path, inventory, template):
+    process = ForkedCluster(template, str(inventory), tmp_path / "cluster")
     process.start()
     yield process
     process.stop()
