@@ -24,6 +24,7 @@ from scheduling.engine.types import Shard
 from scheduling.models import Cluster
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, Transition
+from scheduling.session.memory.look import DatabaseLook
 from scheduling.session.memory.news import News
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import queues
@@ -31,7 +32,7 @@ from scheduling.session.pods.follow import Lifecycle
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
+LOOK_S = 0.2  # how often is looked which nodes there are, and who may be lent some
 USED_S = 0.5  # how often is read what the jobs of other scopes hold of the quotas
 AT_ONCE = 1000  # jobs of which no wake-up was heard, taken in by one pass
 COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
@@ -39,6 +40,10 @@ COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a 
 
 class Reopen(Exception):
     """What the session was made from has changed; who leads the scope makes a new one."""
+
+
+class Inactive(Exception):
+    """Nobody is to schedule the cluster any more."""
 
 
 class Changes:
@@ -57,8 +62,7 @@ class Changes:
         self.looked = self.counted = False
         self._news = News(cluster.pk)
         self._shards = tuple(shards)
-        self._signature: tuple[object, ...] = ()
-        self._queues_as_of: tuple[int | None, ...] = ()
+        self._settings: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
         self.queues = QueuesChanged(())
         self.others = OtherScopesChanged()
@@ -72,22 +76,26 @@ class Changes:
 
     def start(self) -> None:
         """From here on everything that is new counts as a change."""
-        self._news.start()
-        self._read_tenancy()
+        self._read_tenancy(self._news.start())
         self._counted_at = time.monotonic()
 
+    def wrote(self, events: Iterable[int]) -> None:
+        """This scheduler has written these events of jobs itself, as it remembers the jobs."""
+        self._news.wrote(events)
+
     def read(self, now: float) -> None:
-        touched = self._news.read()
+        """Raises Inactive, Reopen."""
+        found, touched = self._news.read()
+        if not found.is_active:
+            raise Inactive(f"cluster {self.cluster_id} is not active")
         ids = {i for i, scope in touched if scope == self.scope or i in self.life.jobs}
         if self.scope == WIDE:
             self.touched.update(i for i, _ in touched)
         clock = time.monotonic()
-        # A job that came after its queue was held must not be decided about before that is known.
-        came = not ids <= self.life.jobs.keys()
-        self.looked = clock - self._looked_at > LOOK_S or (came and self._queues_differ())
+        self._look(found, clock)
+        self.looked = clock - self._looked_at > LOOK_S
         if self.looked:
             self._looked_at = clock
-            self._look(clock)
         self.counted = clock - self._counted_at > COUNT_S
         if self.counted:
             self._counted_at = clock
@@ -220,12 +228,12 @@ class Changes:
         return found if self._news.more else [*found, *islice(unknown, AT_ONCE)]
 
     # --- tenants, quotas, policy --------------------------------------------------------------
-    def _look(self, clock: float) -> None:
-        if load.signature(self.cluster_id) != self._signature:
-            self._read_tenancy()
+    def _look(self, found: DatabaseLook, clock: float) -> None:
+        if found.settings != self._settings:
+            self._read_tenancy(found)
         elif clock - self._used_at > USED_S:
             self._used_at = clock
-            if self.scope == WHOLE and not load.others_than(self.cluster_id):
+            if self.scope == WHOLE and found.alone:
                 return
             used = load.used_elsewhere(self.cluster_id, self.scope)
             jobs = load.jobs_elsewhere(self.cluster_id, self.scope)
@@ -236,13 +244,10 @@ class Changes:
                     self._tell_queues()  # what its jobs hold elsewhere counts
                 self._tell_others()
 
-    def _queues_differ(self) -> bool:
-        return load.signature_of_queues() != self._queues_as_of
-
-    def _read_tenancy(self) -> None:
-        self._queues_as_of = load.signature_of_queues()
-        self._signature = load.signature(self.cluster_id)
-        if self._signature[-1] != self._reached_by:
+    def _read_tenancy(self, found: DatabaseLook) -> None:
+        self._settings = found.settings
+        cluster = Cluster.objects.get(id=self.cluster_id)
+        if load.reached_by(cluster) != self._reached_by:
             raise Reopen(f"cluster {self.cluster_id} is reached in another way from now on")
         try:
             policy = load.policy(self.cluster_id)

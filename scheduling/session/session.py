@@ -294,8 +294,10 @@ class Session:
         self.life.out.writes.transitions.append(failed)
         self.life.out.deltas.append(JobEnded(job_id, succeeded=False))  # for those that wait for it
 
-    def finish(self, decided: Pass, stale: set[str]) -> None:
-        """After the commit: send the effects; a stale job (somebody was faster) is read again."""
+    def finish(self, decided: Pass, stale: set[str], events: Sequence[int] = ()) -> None:
+        """After the commit: send the effects; a stale job (somebody was faster) is read again.
+        `events`: ids of those that were written about what is known here."""
+        self.changes.wrote(events)
         self.gateway.submit([e for e in decided.effects if not is_about(e, stale)])
         self.life.answered(decided.writes.offers)
         for job_id in stale:

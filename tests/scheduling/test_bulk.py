@@ -50,7 +50,8 @@ def test_ids_are_free_and_stay_so(job):
     place = {"job": job, "attempt": 1, "pod_set": 0, "intended_at": AT}
     before = Placement.objects.create(**place, ordinal=0)
     rows = Rows(Placement, with_ids=True)
-    ids = new_ids(Placement, 3)
+    ids, no_job, events = new_ids((Placement, 3), (Placement, 0), (JobEvent, 2))
+    insert([JobEvent(job=job, at=AT, kind="SUBMITTED", to_state="PENDING")] * 2, events)
     for ordinal, row_id in enumerate(ids, start=1):
         rows.add(rows.prepare(Placement(**place, ordinal=ordinal)), id=row_id)
     rows.write()
@@ -61,7 +62,10 @@ def test_ids_are_free_and_stay_so(job):
         9: after.pk,
         **dict(enumerate(ids, start=1)),
     }
-    assert new_ids(Placement, 0) == []
+    assert no_job == []
+    assert sorted(JobEvent.objects.values_list("id", flat=True)) == sorted(events)
+    more = JobEvent.objects.create(job=job, at=AT, kind="HELD", to_state="PENDING")
+    assert more.pk not in events
 
 
 def test_each_row_is_given_its_own_values_by_one_statement(job, django_assert_num_queries):
@@ -70,11 +74,15 @@ def test_each_row_is_given_its_own_values_by_one_statement(job, django_assert_nu
     Job.objects.filter(pk=jobs[5].pk).update(bound_at=AT)
     later = AT.replace(year=2027)
     with django_assert_num_queries(1):
-        update(Job, ["bound_at"], [(j.pk, later) for j in jobs[:599]], unset="bound_at")
+        update(Job, ["bound_at"], [(j.pk, later) for j in jobs[:599]], once=["bound_at"])
         update(Job, ["bound_at"], [])
     times = dict(Job.objects.values_list("name", "bound_at"))
     assert (times.pop("j5"), times.pop("j599")) == (AT, None)
     assert set(times.values()) == {later}
+    apart = [(jobs[1].pk, None, "new"), (jobs[2].pk, AT, None)]
+    update(Job, ["bound_at", "message"], apart, kept=["bound_at", "message"])
+    told = dict(Job.objects.filter(name__in=("j1", "j2")).values_list("bound_at", "message"))
+    assert told == {later: "new", AT: TEXT}
     update(Job, ["failures", "message"], [(str(j.pk), n, TEXT) for n, j in enumerate(jobs)])
     assert Job.objects.get(name="j17").failures == 17
     assert Job.objects.filter(message=TEXT).count() == 600

@@ -8,6 +8,7 @@ from scheduling.engine.states import JobEventKind as K
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.session import changes
 from scheduling.session.memory import news
+from scheduling.session.memory.look import look
 from scheduling.session.memory.news import News
 from scheduling.session.pods.follow import Lifecycle
 from tenants.models import Tenant
@@ -35,7 +36,7 @@ def write(event_id, job, kind=K.SUBMITTED):
 
 
 def told(found):
-    return {job_id for job_id, _ in found.read()}
+    return {job_id for job_id, _ in found.read()[1]}
 
 
 def ids(*jobs):
@@ -57,17 +58,55 @@ def test_an_event_that_appears_after_later_ones_is_told(jobs):
 
 
 def test_an_event_that_appears_while_others_are_read_is_told(jobs, monkeypatch):
-    found, between = follow(jobs), News._between
+    found, look_for_gaps = follow(jobs), News._look_for_gaps
     write(2, jobs[1])
 
-    def meanwhile(self, *span):
-        rows = between(self, *span)
+    def meanwhile(self, to):
         write(1, jobs[0])
-        return rows
+        return look_for_gaps(self, to)
 
-    monkeypatch.setattr(News, "_between", meanwhile)
-    assert told(found) == ids(jobs[1])
-    assert told(found) == ids(jobs[0])
+    monkeypatch.setattr(News, "_look_for_gaps", meanwhile)
+    assert told(found) == ids(*jobs[:2])
+    assert told(found) == set()
+
+
+def test_what_a_scheduler_wrote_itself_is_not_read_back(jobs, django_assert_num_queries):
+    """Nor is what others wrote between its own events left out."""
+    first, second, third, _ = jobs
+    found = follow(jobs)
+    for event_id, job in enumerate([first] * 3 + [second] + [first] * 3 + [third] + [first], 1):
+        write(event_id, job)
+    found.wrote([9, 1, 2, 3, 5, 6, 7])
+    with django_assert_num_queries(1):
+        assert told(found) == ids(second, third)
+    write(10, first)
+    found.wrote([10])
+    write(12, second)
+    with django_assert_num_queries(2):
+        assert told(found) == ids(second)  # and 11 is missing
+    found.wrote([13])
+    write(13, first)
+    write(11, third)
+    assert told(found) == ids(third)
+
+
+def test_all_that_a_pass_asks_is_as_of_one_instant(jobs, django_assert_num_queries):
+    cluster = jobs[0].cluster
+    write(1, jobs[0], K.RUNNING)
+    before = look(cluster.pk)
+    write(2, jobs[0])
+    Tenant.objects.update(version=2)
+    with django_assert_num_queries(1):
+        after = look(cluster.pk, before.newest, (), 10)
+    assert (before.newest, before.news, before.is_active, before.alone) == (1, [], True, True)
+    assert (after.newest, after.there) == (2, 1)
+    assert after.news == [(2, str(jobs[0].pk), "", cluster.pk)]
+    assert after.settings != before.settings
+    Cluster.objects.create(name="other")
+    Cluster.objects.filter(pk=cluster.pk).update(is_active=False)
+    gone = look(cluster.pk)
+    assert (gone.is_active, gone.alone, gone.settings) == (False, False, after.settings)
+    assert look(0).is_active is False
 
 
 def test_many_events_are_told_in_parts_and_none_is_left_out(jobs, monkeypatch):

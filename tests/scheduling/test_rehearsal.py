@@ -13,6 +13,7 @@ from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord,
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.quota_use import use_of
 from scheduling.session.memory import load
+from scheduling.session.memory.look import look
 from scheduling.session.memory.queues import queues
 from tenants.models import Queue, Quota, Tenant
 
@@ -481,6 +482,6 @@ def test_what_queues_are_to_the_engine(fleet):
 
 
 def test_a_change_of_a_queue_is_news(fleet):
-    before = load.signature(fleet.cluster.pk)
+    before = look(fleet.cluster.pk).settings
     Queue.objects.filter(tenant=fleet.tenants["law"]).update(state="held", version=2)
-    assert load.signature(fleet.cluster.pk) != before
+    assert look(fleet.cluster.pk).settings != before

@@ -1,6 +1,6 @@
 """Many rows written by one statement."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.db import connection
@@ -53,63 +53,89 @@ class Rows:
                 cursor.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)
 
 
-def new_ids(model: type[Model], count: int) -> list[int]:
-    """Ids for new rows of a table that counts them. To be called in a transaction that has written
-    before: on SQLite it must have its turn, so that nobody else is given the same."""
-    if not count:
-        return []
-    table, column = model._meta.db_table, str(model._meta.pk.column)
+def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:
+    """Ids for so many new rows of each of these tables, which count them. To be called in a
+    transaction that has written before: on SQLite it must have its turn, so that nobody else is
+    given the same."""
+    found: list[list[int]] = [[] for _ in wanted]
+    asked = [(place, model._meta, count) for place, (model, count) in enumerate(wanted) if count]
+    if not asked:
+        return found
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute(
-                "SELECT nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, %s)",
-                [connection.ops.quote_name(table), column, count],
-            )
-            return [row[0] for row in cursor.fetchall()]
-        cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = %s", [table])
-        last = cursor.fetchone()
-    first = 1 + (last[0] if last else 0)
-    return list(range(first, first + count))
+            one = "SELECT %s, nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, %s)"
+            params: list[Any] = []
+            for place, meta, count in asked:
+                table = connection.ops.quote_name(meta.db_table)
+                params += [place, table, str(meta.pk.column), count]
+            cursor.execute(" UNION ALL ".join([one] * len(asked)), params)
+            for place, row_id in cursor.fetchall():
+                found[place].append(row_id)
+            return found
+        marks = ", ".join(["%s"] * len(asked))
+        names = [meta.db_table for _, meta, _ in asked]
+        cursor.execute(f"SELECT name, seq FROM sqlite_sequence WHERE name IN ({marks})", names)
+        last = dict(cursor.fetchall())
+    for place, meta, count in asked:
+        first = 1 + last.get(meta.db_table, 0)
+        found[place] = list(range(first, first + count))
+    return found
 
 
 def update(
-    model: type[Model], names: Sequence[str], rows: Sequence[Sequence[Any]], *, unset: str = ""
+    model: type[Model],
+    names: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    kept: Collection[str] = (),
+    once: Collection[str] = (),
 ) -> None:
     """Give each row values of its own, by one statement: of `rows` each has its key and the values
-    of the columns `names`. `unset`: only rows of which this column is null."""
+    of the columns `names`. None leaves the columns `kept` as they are; the columns `once` are
+    written where they are null only."""
     if not rows:
         return
     meta, quote = model._meta, connection.ops.quote_name
     known = {field.name: field for field in meta.concrete_fields}
     fields = [meta.pk, *(known[name] for name in names)]
     table, key, *columns = (quote(n) for n in (meta.db_table, *(str(f.column) for f in fields)))
-    only = f" AND {table}.{quote(unset)} IS NULL" if unset else ""
     values = [
-        [field.get_db_prep_save(value, connection) for value in column]
+        [None if value is None else field.get_db_prep_save(value, connection) for value in column]
         for field, column in zip(fields, zip(*rows, strict=True), strict=True)
     ]
+
+    def sets(new: Sequence[str]) -> str:
+        told = []
+        for name, column, value in zip(names, columns, new, strict=True):
+            now = f"{table}.{column}"
+            if name in kept:
+                value = f"COALESCE({value}, {now})"
+            elif name in once:
+                value = f"COALESCE({now}, {value})"
+            told.append(f"{column} = {value}")
+        return ", ".join(told)
+
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             types = [meta.pk.rel_db_type(connection), *(f.db_type(connection) for f in fields[1:])]
-            sets = ", ".join(f"{column} = new.{column}" for column in columns)
             arrays = ", ".join(f"%s::{kind}[]" for kind in types)
             cursor.execute(
-                f"UPDATE {table} SET {sets} FROM unnest({arrays}) "
-                f"AS new({', '.join((key, *columns))}) WHERE {table}.{key} = new.{key}{only}",
+                f"UPDATE {table} SET {sets([f'new.{column}' for column in columns])} "
+                f"FROM unnest({arrays}) AS new({', '.join((key, *columns))}) "
+                f"WHERE {table}.{key} = new.{key}",
                 values,
             )
         else:
-            sets = ", ".join(f"{column} = %s" for column in columns)
             cursor.executemany(
-                f"UPDATE {table} SET {sets} WHERE {key} = %s{only}",
+                f"UPDATE {table} SET {sets(['%s'] * len(columns))} WHERE {key} = %s",
                 [(*row[1:], row[0]) for row in zip(*values, strict=True)],
             )
 
 
-def insert(rows: Sequence[Model]) -> None:
-    """Insert unsaved rows of one model; they do not learn their ids."""
+def insert(rows: Sequence[Model], ids: Sequence[int] | None = None) -> None:
+    """Insert unsaved rows of one model, with these ids, or else with such as they do not learn."""
     if rows:
-        new = Rows(type(rows[0]))
-        for row in rows:
-            new.add(new.prepare(row))
+        new = Rows(type(rows[0]), with_ids=ids is not None)
+        for number, row in enumerate(rows):
+            new.add(new.prepare(row), **({} if ids is None else {"id": ids[number]}))
         new.write()

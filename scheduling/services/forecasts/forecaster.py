@@ -17,7 +17,7 @@ from scheduling.models import Cluster, Forecasting, Job
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.services.forecasts.estimates import Estimates, note_starts, write_estimates
 from scheduling.services.forecasts.lessons import Lessons
-from scheduling.session.memory import load
+from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import bands_of
 from scheduling.simulator.forecast.scene import scene_of
@@ -159,7 +159,7 @@ def signature_of(cluster: Cluster) -> tuple[Any, ...]:
     """Changes whenever a job, a tenant, a quota, a queue or the policy does."""
     jobs = Job.objects.filter(cluster=cluster, state__in=list(OPEN)).order_by()
     counted = jobs.aggregate(Count("id"), Sum("version"))
-    return (*counted.values(), *load.signature(cluster.pk))
+    return (*counted.values(), *look(cluster.pk).settings)
 
 
 def claim(cluster: Cluster, holder: str, now: datetime) -> bool:

@@ -6,9 +6,9 @@ where somebody was faster are returned as stale: nothing of their step is writte
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 
@@ -40,6 +40,9 @@ from scheduling.session.memory.live import (
 )
 from tenants.chunks import chunks
 
+POD_COLUMNS = (
+    "state", "message", "reason", "pod_uid", "bound_at", "running_at", "ended_at", "held_from",
+)  # fmt: skip
 # Which time stamp a step sets, beside state and version.
 STAMPS = {
     Kind.ADMITTED: "admitted_at",
@@ -50,8 +53,16 @@ STAMPS = {
 }
 
 
-def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
-    """Write everything or nothing; returns the ids of stale jobs. Raises LeaseLost."""
+class Committed(NamedTuple):
+    """What became of the writes of a pass. `stale`: ids of jobs that somebody else changed before.
+    `events`: ids of the events about what memory knows already."""
+
+    stale: set[str]
+    events: Sequence[int] = ()
+
+
+def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> Committed:
+    """Write everything or nothing. Raises LeaseLost."""
     with transaction.atomic():
         fence(lease)
         stale: set[str] = set()
@@ -61,22 +72,22 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         intents = [i for i in writes.intents if i[0].id not in stale]
         if lease.scope != WHOLE:
             check_own(lease, (pod.place.node for _, pod in intents))
-        _write_intents(intents, now)
-        _write_pod_steps(writes.steps, now)
-        _write_held(writes, stale, now)
         events = [_event(t, now) for t in done]
-        events += _write_scopes(lease, writes, now)
         events += _write_reasons(writes, stale, now)
         _write_staying(writes.staying, now)
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
-        update(Job, ["failures"], list(writes.failures.items()))
-        update(Job, ["restarts"], list(writes.restarts.items()))
+        _write_jobs(writes, stale, now)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
-        # Last, so that nothing that was decided before overwrites what it tells of its jobs.
+        known = len(events)
+        # Last of what is told of jobs, so that nothing that was decided before overwrites it.
         events += take_up(lease, writes.offers, now)
-        insert(events)
-    return stale
+        places, ids = new_ids((Placement, len(intents)), (JobEvent, len(events)))
+        _write_intents(intents, places, now)
+        _write_pods(writes, now)
+        insert(events, ids)
+        insert(_write_scopes(lease, writes, now))
+    return Committed(stale, ids[:known])
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -228,6 +239,21 @@ def _write_blocked(changes: Iterable[Blocked]) -> None:
         Job.objects.filter(id=job.job_id).update(blocked_since=at)
 
 
+def _write_jobs(writes: Writes, stale: set[str], now: datetime) -> None:
+    """How often jobs have failed and were restarted, and when all that they need was bound: from
+    then on they count as scheduled (metrics.md)."""
+    bound = {i: _time(at, now) for i, at in writes.bound_jobs.items() if i not in stale}
+    told: dict[str, Mapping[str, Any]] = {
+        "bound_at": bound,
+        "failures": writes.failures,
+        "restarts": writes.restarts,
+    }
+    columns = {name: new for name, new in told.items() if new}
+    jobs = dict.fromkeys(job_id for new in columns.values() for job_id in new)
+    rows = [(job_id, *(new.get(job_id) for new in columns.values())) for job_id in jobs]
+    update(Job, [*columns], rows, kept=columns)
+
+
 def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]:
     """What changes hands between scopes; after the pods, whose ends free the nodes."""
     if writes.claims:
@@ -240,10 +266,11 @@ def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]
 
 
 # --- pods -----------------------------------------------------------------------------------------
-def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) -> None:
+def _write_intents(
+    intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int], now: datetime
+) -> None:
     rows = Rows(Placement, with_ids=True)
     blank = rows.prepare(Placement(intended_at=now))
-    ids = new_ids(Placement, len(intents))
     for (job, pod), row_id in zip(intents, ids, strict=True):
         rows.add(
             blank,
@@ -267,39 +294,34 @@ def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) ->
         pod.row, pod.placed_at = row_id, now.timestamp()
 
 
-def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
-    """Each pod's last state; several steps of a pod in one pass are one update."""
+def _write_pods(writes: Writes, now: datetime) -> None:
+    """What each pod has become, its last state where it took several steps in one pass, and from
+    when on it counts as allocated (metrics.md)."""
     merged: dict[int, tuple[PodStep, PodStep]] = {}
-    for step in steps:
+    for step in writes.steps:
         if step.pod.row:
             first = merged.get(step.pod.row, (step, step))[0]
             merged[step.pod.row] = (first, step)
-    groups: dict[tuple[P, str, str], list[int]] = defaultdict(list)
-    bound: list[tuple[int, str, datetime]] = []
+    values: dict[str, Any]
+    rows: dict[int, dict[str, Any]] = {}
     for row, (first, last) in merged.items():
-        newly_bound = first.from_state == P.INTENDED and last.to_state != P.RELEASED
-        groups[last.to_state, last.message, last.pod.reason].append(row)
-        if newly_bound:
-            bound.append((row, last.pod.uid, _time(first.at, now)))
-    for (to, message, reason), ids in groups.items():
-        values: dict[str, Any] = {"state": to.value, "message": message, "reason": reason}
-        if to is P.RUNNING:
+        values = rows[row] = {"state": last.to_state.value, "message": last.message}
+        values["reason"] = last.pod.reason
+        if first.from_state == P.INTENDED and last.to_state != P.RELEASED:
+            values |= {"pod_uid": last.pod.uid, "bound_at": _time(first.at, now)}
+        if last.to_state is P.RUNNING:
             values["running_at"] = now
-        if to in OVER:
+        if last.to_state in OVER:
             values["ended_at"] = now
-        for chunk in chunks(ids):
-            Placement.objects.filter(id__in=chunk).update(**values)
-    update(Placement, ["pod_uid", "bound_at"], bound)
+    for pod, at in writes.held:
+        if pod.row:
+            rows.setdefault(pod.row, {})["held_from"] = _time(at, now)
+    once = ("held_from",)
+    names = [name for name in POD_COLUMNS if any(name in values for values in rows.values())]
+    new = [(row, *(values.get(name) for name in names)) for row, values in rows.items()]
+    update(Placement, names, new, kept={*names}.difference(once), once=once)
 
 
 def _time(at: float, now: datetime) -> datetime:
     """When something happened: as it was told, else `now`."""
     return datetime.fromtimestamp(at, UTC) if at else now
-
-
-def _write_held(writes: Writes, stale: set[str], now: datetime) -> None:
-    """From here on these pods count as allocated, and these jobs as scheduled (metrics.md)."""
-    held = [(pod.row, _time(at, now)) for pod, at in writes.held if pod.row]
-    update(Placement, ["held_from"], held, unset="held_from")
-    bound = writes.bound_jobs.items()
-    update(Job, ["bound_at"], [(i, _time(at, now)) for i, at in bound if i not in stale])

@@ -31,12 +31,12 @@ from scheduling.services.common.lease import (
 )
 from scheduling.services.scheduler import projection
 from scheduling.services.scheduler.alarm import Alarm, Key
-from scheduling.services.scheduler.apply import apply_decisions
+from scheduling.services.scheduler.apply import Committed, apply_decisions
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
 from scheduling.services.scheduler.standing import LastWritten
 from scheduling.services.scheduler.territory import settle, take_nodes
-from scheduling.session import Pass, Reopen, Session
+from scheduling.session import Inactive, Pass, Reopen, Session
 from scheduling.session.memory import load
 from scheduling.session.memory.divided import declared_shards, retired_scopes
 
@@ -78,7 +78,7 @@ class Scheduler:
             self._run(cluster_id, budget_s)
 
     def _run(self, cluster_id: int, budget_s: float) -> None:
-        if not Cluster.objects.filter(id=cluster_id, is_active=True).exists():
+        if not (self._leads_all_it_has(cluster_id) or _is_active(cluster_id)):
             self._leave_alone(cluster_id)
             return
         deadline = time.monotonic() + budget_s
@@ -147,6 +147,8 @@ class Scheduler:
             log.info("%s", reason)
             self._drop(key)
             self._scopes.pop(key[0], None)
+        except Inactive:
+            self._leave_alone(key[0])
         except Exception as error:
             # What memory holds may no longer be what rows say: rebuild it from both truths.
             log.exception("cycle of %s failed; its session is rebuilt", _named(key))
@@ -165,6 +167,11 @@ class Scheduler:
             log.error("cannot write the status of cluster %s: %s", cluster_id, error)
 
     # --- leading ----------------------------------------------------------------------------------
+    def _leads_all_it_has(self, cluster_id: int) -> bool:
+        """Whether each session of the cluster looks at its row in each pass."""
+        held = [key for key in self.keeper.held if key[0] == cluster_id]
+        return bool(held) and all(key in self.led for key in held)
+
     def _scopes_to_lead(self, cluster_id: int) -> list[str]:
         """The scopes of the cluster, and those it had and that still own something."""
         known, until = self._scopes.get(cluster_id, ([], 0.0))
@@ -340,14 +347,15 @@ class Scheduler:
             part: Pass | None = decide()
             at = part.at if part is not None else 0.0
             while part is not None:
-                stale: set[str] = set()
+                written = Committed(set())
                 self.keeper.next_step()
                 if part.writes:
                     self._renew(led)
                     writes_from = time.perf_counter()
-                    stale = apply_decisions(led.lease, part.writes, datetime.fromtimestamp(at, UTC))
+                    as_of = datetime.fromtimestamp(at, UTC)
+                    written = apply_decisions(led.lease, part.writes, as_of)
                     led.session.pace.spent("write", time.perf_counter() - writes_from)
-                led.session.finish(part, stale)
+                led.session.finish(part, written.stale, written.events)
                 changed |= bool(part.writes or part.effects)
                 part, at = part.later, time.time()  # what is written later happens later
             if changed:
@@ -398,6 +406,10 @@ class Listing:
         """Whether the cluster is reached in another way now."""
         row = Cluster.objects.get(id=self.cluster.pk)
         return load.reached_by(row) != load.reached_by(self.cluster)
+
+
+def _is_active(cluster_id: int) -> bool:
+    return Cluster.objects.filter(id=cluster_id, is_active=True).exists()
 
 
 def _named(key: Key) -> str:

@@ -41,7 +41,6 @@ from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodConten
 from scheduling.session.memory.raw import RawRow, RawRows
 from tenants import selectors
 from tenants.chunks import chunks
-from tenants.models import Queue as QueueRow
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
@@ -362,30 +361,9 @@ def versions(cluster_id: int, scope: str) -> dict[str, int]:
     return {str(i): version for i, version in rows.values_list("id", "version")}
 
 
-def signature(cluster_id: int) -> tuple[Any, ...]:
-    """Changes whenever a tenant, a queue, a quota or the policy of the cluster does, or how it is
-    reached, which comes last."""
-    tenants = TenantRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
-    quotas = QuotaRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
-    policy = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("version").first()
-    cluster = Cluster.objects.filter(id=cluster_id).first()
-    counts = (*tenants.values(), *quotas.values(), *signature_of_queues())
-    return (*counts, policy, cluster and reached_by(cluster))
-
-
-def signature_of_queues() -> tuple[int | None, ...]:
-    """Changes whenever a queue does."""
-    return tuple(QueueRow.objects.aggregate(Count("id"), Sum("version"), Max("id")).values())
-
-
 def reached_by(cluster: Cluster) -> tuple[object, ...]:
     """What a session is made from that cannot change while it lasts."""
     return cluster.access, cluster.namespace, cluster.label_map
-
-
-def others_than(cluster_id: int) -> bool:
-    """Whether there are other clusters, whose jobs count against the same quotas."""
-    return Cluster.objects.exclude(id=cluster_id).exists()
 
 
 def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:

@@ -1,26 +1,24 @@
 """Of which jobs something was written since the last look, by people and by other schedulers."""
 
 import time
+from collections.abc import Iterable
+from typing import Any
 
-from django.db.models import Max
-
-from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import JobEvent
+from scheduling.session.memory.look import NEWS, DatabaseLook, JobNews, Span, look
 from tenants.chunks import CHUNK
 
-# What happens to a job that waits without its scheduler.
-NEWS = (
-    Kind.SUBMITTED, Kind.CANCELLED, Kind.HELD, Kind.RELEASED, Kind.CHANGED, Kind.ROUTED,
-)  # fmt: skip
 AT_ONCE = 1000  # news of jobs taken in by one pass
 # A transaction that has not written its event so long after it was given its id was rolled back.
 LATE_S = 10.0
-Row = tuple[int, object, str, int]
+# Its own events are left out by so many spans of ids at most; what is told of them harms nobody.
+SPANS = 50
 COLUMNS = ("id", "job_id", "job__scope", "job__cluster_id")
 
 
 class News:
-    """The events of a cluster's jobs, each told once. `more`: there are further ones.
+    """The events of a cluster's jobs, each told once, but for those that this scheduler has written
+    itself. `more`: there are further ones.
 
     An event gets its id before its transaction commits, so one with a smaller id can appear after
     those with larger ones. The ids that were passed over are looked for again.
@@ -30,47 +28,64 @@ class News:
         self.more = False
         self._cluster_id = cluster_id
         self._read_to = 0
+        self._own: list[Span] = []  # ids of events of its own behind that, in order
         self._late: dict[int, float] = {}  # ids without an event, and since when
 
-    def start(self) -> None:
+    def start(self) -> DatabaseLook:
         """From here on everything that is written is news."""
-        self._read_to = _newest()
+        found = look(self._cluster_id)
+        self._read_to = found.newest
+        return found
 
-    def read(self) -> list[tuple[str, str]]:
-        """(id, scope) of the jobs that were submitted, changed or routed since the last call.
+    def wrote(self, ids: Iterable[int]) -> None:
+        """Events with these ids are this scheduler's own: no news."""
+        for event in sorted(ids):
+            if self._own and self._own[-1][1] == event - 1:
+                self._own[-1] = self._own[-1][0], event
+            elif event > self._read_to and len(self._own) < SPANS:
+                self._own.append((event, event))
+
+    def read(self) -> tuple[DatabaseLook, list[tuple[str, str]]]:
+        """What was found, and (id, scope) of the jobs that were submitted, changed or routed since
+        the last call.
 
         At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
         while the last are still being read.
         """
-        rows = self._came_late()
-        newest = _newest()
-        self.more = False
-        if newest > self._read_to:
-            # First: what appears between the two queries is then told twice instead of never.
-            self._look_for_gaps(newest)
-            new = self._between(self._read_to, newest)
-            self.more = len(new) == AT_ONCE
-            self._read_to = new[-1][0] if self.more else newest
-            rows += new
-        mine = (row[1:3] for row in rows if row[3] == self._cluster_id)
-        return list({str(job): (str(job), scope) for job, scope in mine}.values())
+        # First: whatever was settled before they were written is in what is found after them.
+        told = self._came_late()
+        self._pass_over_own()
+        found = look(self._cluster_id, self._read_to, self._own, AT_ONCE)
+        told += found.news
+        unknown = found.newest - self._read_to - _length(self._own)
+        self.more = len(found.news) == AT_ONCE
+        to = found.news[-1].event if self.more else found.newest
+        if found.there < unknown:
+            told += self._look_for_gaps(to)
+        self._read_to = max(self._read_to, to)
+        self._pass_over_own()
+        mine = (one for one in told if one.cluster == self._cluster_id)
+        return found, list({one.job: (one.job, one.scope) for one in mine}.values())
 
-    def _between(self, after: int, to: int) -> list[Row]:
-        # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
-        rows = JobEvent.objects.filter(id__gt=after, id__lte=to, kind__in=NEWS)
-        return list(rows.order_by("id").values_list(*COLUMNS)[:AT_ONCE])
+    def _pass_over_own(self) -> None:
+        """Of its own events only those count that stand among others."""
+        while self._own and self._own[0][0] <= self._read_to + 1:
+            _, last = self._own.pop(0)
+            self._read_to = max(self._read_to, last)
 
-    def _look_for_gaps(self, to: int) -> None:
+    def _look_for_gaps(self, to: int) -> list[JobNews]:
+        """Note the ids without an event; returns the news that have appeared meanwhile."""
         span = JobEvent.objects.filter(id__gt=self._read_to, id__lte=to)
-        if span.count() == to - self._read_to:
-            return
-        there = set(span.values_list("id", flat=True))
+        rows = {row[0]: row for row in span.values_list(*COLUMNS, "kind")}
+        own = {event for first, last in self._own for event in range(first, last + 1)}
         now = time.monotonic()
         # The newest matter: what was begun long ago is there, or was rolled back.
-        ids = [i for i in range(to, self._read_to, -1) if i not in there]
-        self._late.update(dict.fromkeys(ids[:CHUNK], now))
+        ids = (i for i in range(to, self._read_to, -1) if i not in rows and i not in own)
+        for event, _ in zip(ids, range(CHUNK), strict=False):
+            self._late[event] = now
+        return _news_of(rows[event] for event in rows.keys() - own)
 
-    def _came_late(self) -> list[Row]:
+    def _came_late(self) -> list[JobNews]:
         if not self._late:
             return []
         earliest = time.monotonic() - LATE_S
@@ -79,9 +94,12 @@ class News:
         rows = list(JobEvent.objects.filter(id__in=ids).values_list(*COLUMNS, "kind"))
         for row in rows:
             del self._late[row[0]]
-        return [row[:4] for row in rows if row[4] in NEWS]
+        return _news_of(rows)
 
 
-def _newest() -> int:
-    newest: int | None = JobEvent.objects.aggregate(Max("id"))["id__max"]
-    return newest or 0
+def _news_of(rows: Iterable[tuple[Any, ...]]) -> list[JobNews]:
+    return [JobNews(event, str(job), *of) for event, job, *of, kind in rows if kind in NEWS]
+
+
+def _length(spans: Iterable[Span]) -> int:
+    return sum(last - first + 1 for first, last in spans)
