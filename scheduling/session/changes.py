@@ -23,7 +23,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
 from scheduling.models import Cluster
 from scheduling.session.memory import divided, load
-from scheduling.session.memory.live import LiveJob, Transition
+from scheduling.session.memory.live import LiveJob, Offer, Transition
 from scheduling.session.memory.look import DatabaseLook
 from scheduling.session.memory.news import News
 from scheduling.session.memory.past import half_life_of, past_use
@@ -82,6 +82,11 @@ class Changes:
     def wrote(self, events: Iterable[int]) -> None:
         """This scheduler has written these events of jobs itself, as it remembers the jobs."""
         self._news.wrote(events)
+
+    def taken_up(self, offers: Iterable[Offer]) -> None:
+        """Jobs that were made of plain pods; those of a divided cluster are routed first."""
+        for job in (job for offer in offers if self.scope == WHOLE for job in offer.jobs):
+            self.enqueue(job)
 
     def read(self, now: float) -> None:
         """Raises Inactive, Reopen."""

@@ -300,6 +300,7 @@ class Session:
         self.changes.wrote(events)
         self.gateway.submit([e for e in decided.effects if not is_about(e, stale)])
         self.life.answered(decided.writes.offers)
+        self.changes.taken_up(decided.writes.offers)
         for job_id in stale:
             self.services.forget(job_id)
             self._undo(job_id, decided.at)

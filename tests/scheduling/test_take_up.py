@@ -1,6 +1,7 @@
 """What taking up plain pods costs, and that what is wrong with one harms no other."""
 
 from collections import Counter
+from operator import attrgetter
 from uuid import UUID, uuid5
 
 import pytest
@@ -14,6 +15,7 @@ from scheduling.services.common.bulk import insert
 from scheduling.services.common.lease import Lease
 from scheduling.services.plain_pods.books import Books
 from scheduling.services.plain_pods.take_up import take_up
+from scheduling.session.memory import load
 from scheduling.session.memory.live import Offer
 from tenants.models import Queue, Tenant
 from tests import organisation
@@ -48,7 +50,7 @@ def offered(org, *units):
     now = timezone.now()
     lease = Lease(org.cluster.pk, "me", 1, now)
     with transaction.atomic(), CaptureQueriesContext(connection) as told:
-        insert(take_up(lease, offers, now))
+        insert([event for events in take_up(lease, offers, now) for event in events])
     return offers, [query["sql"] for query in told.captured_queries]
 
 
@@ -182,6 +184,20 @@ def test_a_gang_and_pods_by_themselves_are_written_together(org):
     assert [(p.ordinal, p.name) for p in job.pods.all()] == [(n, f"w-{n}") for n in range(3)]
     assert job.events.get().message == "Taken up from 3 pods of gang ns/train."
     assert Job.objects.filter(pod_gang="").count() == 1
+
+
+def test_a_job_is_told_as_it_would_be_read_back(org):
+    gang = tuple(member(f"w-{n}", "3", "train", "vision", gpus=4) for n in range(3))
+    gang = tuple(replace(pod, uid=str(uuid5(UUID(int=8), pod.name))) for pod in gang)
+    notes = {"kant.io/gpu-models": "H100,A100", "kant.io/declared-seconds": "60"}
+    more = plain("more", labels={"team.io/a": "b"}, notes=notes, selector={"zone": "a"})
+    gated = plain("gated", gates=("example.com/later",))
+    offers, _ = offered(org, gang, more, gated, plain(0), plain(1), plain("no", "nobody"))
+    told = sorted((job for offer in offers for job in offer.jobs), key=attrgetter("id"))
+    read, _ = load.jobs([str(job_id) for job_id in Job.objects.values_list("id", flat=True)])
+    assert len(told) == 5
+    for job, row in zip(told, sorted(read, key=attrgetter("id")), strict=True):
+        assert job == row
 
 
 def test_what_is_offered_again_becomes_no_second_job(org):

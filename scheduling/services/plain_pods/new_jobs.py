@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from scheduling.engine.states import HOLDING, TERMINAL, JobEventKind, JobState
@@ -20,7 +21,8 @@ from scheduling.services.plain_pods.books import Accepted, Books
 from scheduling.services.plain_pods.follow import why_held
 from scheduling.services.plain_pods.gangs import pod_sets_of
 from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
-from scheduling.session.memory.live import Offer
+from scheduling.session.memory.live import LiveJob, Offer, PodKey, PodRef
+from scheduling.session.memory.load import ReadSpec, asked_of, live_of
 from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
 from tenants.chunks import chunks
 
@@ -71,8 +73,8 @@ def lets_go(job: Job) -> bool:
 def make_jobs(
     cluster: Cluster, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
 ) -> list[JobEvent]:
-    """Write a job for each unit of pods that may become one, and into the offers why others may
-    not. Returns the events of the jobs, to be written. The first job is as of `at`.
+    """Write a job for each unit of pods that may become one, and into the offers that job, or why
+    others may not. Returns the events of the jobs, to be written. The first job is as of `at`.
 
     `known`: the last job of each pod that had one.
     """
@@ -92,7 +94,7 @@ def make_jobs(
             _refuse(offer, unit, refused)
         else:
             begun.add(gang)
-            rows.add(accepted, unit, sets, _id_of(unit, known), at)
+            offer.jobs.append(rows.add(accepted, unit, sets, _id_of(unit, known), at))
             at += timedelta(microseconds=1)
     return rows.write()
 
@@ -179,19 +181,30 @@ def _id_of(unit: _Unit, known: Mapping[str, Job]) -> uuid.UUID:
 
 
 # --- rows -----------------------------------------------------------------------------------------
+class _Prepared(NamedTuple):
+    """What the jobs of an order share: a row as such, and as the database takes it."""
+
+    order: Order  # kept, so that its id stays its own
+    job: Job
+    job_row: list[Any]
+    set_rows: list[list[Any]]
+    asked: list[ReadSpec]
+
+
 class _NewRows:
     """The rows of new jobs; those of one order are copies of each other."""
 
     def __init__(self) -> None:
         self._jobs, self._sets, self._pods = Rows(Job), Rows(PodSet), Rows(JobPod)
         self._events: list[JobEvent] = []
-        self._of_order: dict[int, tuple[Order, list[Any], list[list[Any]]]] = {}
+        self._of_order: dict[int, _Prepared] = {}
         self._pod = self._pods.prepare(JobPod())
 
     def add(
         self, accepted: Accepted, unit: _Unit, sets: PodSets, job_id: uuid.UUID, at: datetime
-    ) -> None:
-        job, pod_sets = self._prepared(accepted.order, at)
+    ) -> LiveJob:
+        """Returns the job as it would be read back."""
+        prepared = self._prepared(accepted.order, at)
         first = sets[0][0].pod
         assert first.plain is not None
         hold = hold_of(first.plain)
@@ -201,28 +214,37 @@ class _NewRows:
             "pod_gang": unit.gang,
             "pod_hold": hold,
         }
-        own = {"name": accepted.name, "labels": dict(accepted.labels)}
+        own = {"id": job_id, "name": accepted.name, "labels": dict(accepted.labels)}
         times = {"submitted_at": at, "reason_at": at}
-        self._jobs.add(job, **{"id": job_id, **own, **of_pods, **times, **why_held(hold, at)})
+        columns = {**own, **of_pods, **times, **why_held(hold, at)}
+        self._jobs.add(prepared.job_row, **columns)
+        plain: dict[PodKey, PodRef] = {}
         for index, part in enumerate(sets):
-            self._sets.add(pod_sets[index], job_id=job_id)
+            self._sets.add(prepared.set_rows[index], job_id=job_id)
             for ordinal, one in enumerate(part):
-                pod = {"uid": one.pod.uid, "name": one.pod.name, "labels": dict(one.pod.labels)}
-                self._pods.add(self._pod, job_id=job_id, pod_set=index, ordinal=ordinal, **pod)
+                pod = PodRef(one.pod.name, one.pod.uid, dict(one.pod.labels))
+                key = {"job_id": job_id, "pod_set": index, "ordinal": ordinal}
+                self._pods.add(self._pod, **key, **pod._asdict())
+                plain[index, ordinal] = pod
         self._events.append(_taken_up(unit, first, job_id, at))
+        row = SimpleNamespace(**{**vars(prepared.job), **columns})
+        live = live_of(row, accepted.order.tenant.name, prepared.asked)
+        live.plain = plain
+        return live
 
     def write(self) -> list[JobEvent]:
         for rows in (self._jobs, self._sets, self._pods):
             rows.write()
         return self._events
 
-    def _prepared(self, order: Order, at: datetime) -> tuple[list[Any], list[list[Any]]]:
+    def _prepared(self, order: Order, at: datetime) -> _Prepared:
         if id(order) not in self._of_order:
             job, sets = rows_of(None, order, at)
-            prepared = self._jobs.prepare(job), [self._sets.prepare(row) for row in sets]
-            self._of_order[id(order)] = order, *prepared  # kept, so that its id stays its own
-        _, job_row, set_rows = self._of_order[id(order)]
-        return job_row, set_rows
+            set_rows = [self._sets.prepare(row) for row in sets]
+            asked = [asked_of(row) for row in sets]
+            prepared = _Prepared(order, job, self._jobs.prepare(job), set_rows, asked)
+            self._of_order[id(order)] = prepared
+        return self._of_order[id(order)]
 
 
 def _taken_up(unit: _Unit, first: PodFacts, job_id: uuid.UUID, at: datetime) -> JobEvent:

@@ -7,7 +7,9 @@ or comes of the uids of its gang: pods never become two jobs, whoever offers the
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING, JobState
 from scheduling.kube.seam import PodFacts
 from scheduling.models import Cluster, Job, JobEvent, JobPod
@@ -22,11 +24,18 @@ from scheduling.session.memory.live import Cause, Offer
 from tenants.chunks import chunks
 
 
-def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEvent]:
+class TakenUp(NamedTuple):
+    """Events of jobs that were made, and of those that follow their pods, to be written."""
+
+    made: list[JobEvent]
+    followed: list[JobEvent]
+
+
+def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> TakenUp:
     """Make a job of each pod, or gang of pods, that has none, or have the job follow its pod; the
-    answers are written into the offers. Returns the events of the jobs, to be written."""
+    answers are written into the offers."""
     if not offers:
-        return []
+        return TakenUp([], [])
     known, labels = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
     cluster = Cluster.objects.get(id=lease.cluster_id)
     events: list[JobEvent] = []
@@ -53,10 +62,11 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
             events += follow_queue(cluster, job, offer, known_by, now)
         groups += [Jobless(offer, of_group) for of_group in groups_of(free)]
     # A microsecond apart, so that they stand in the queue in their order.
-    events += make_jobs(cluster, groups, known, now + timedelta(microseconds=len(events)))
-    if events:
+    made = make_jobs(cluster, groups, known, now + timedelta(microseconds=len(events)))
+    # Who leads all of the cluster knows the jobs that it made.
+    if events or (made and lease.scope != WHOLE):
         ring_after_commit(cluster.pk)
-    return events
+    return TakenUp(made, events)
 
 
 def _jobs_of(uids: Sequence[str]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:

@@ -79,9 +79,11 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> Committed:
         _write_blocked(writes.blocked)
         _write_jobs(writes, stale, now)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
-        known = len(events)
         # Last of what is told of jobs, so that nothing that was decided before overwrites it.
-        events += take_up(lease, writes.offers, now)
+        made, followed = take_up(lease, writes.offers, now)
+        # In a divided cluster new jobs are routed first, as news.
+        known = len(events) + (len(made) if lease.scope == WHOLE else 0)
+        events += made + followed
         places, ids = new_ids((Placement, len(intents)), (JobEvent, len(events)))
         _write_intents(intents, places, now)
         _write_pods(writes, now)

@@ -355,11 +355,13 @@ class Offer:
     job is to follow it; the oldest first.
 
     The write answers, by uid: `refused` why there is no job, `over` how the job of the pod ended.
+    `jobs`: those that were made.
     """
 
     pods: tuple[PodFacts, ...]
     refused: dict[str, Cause] = field(default_factory=dict)
     over: dict[str, Cause] = field(default_factory=dict)
+    jobs: list[LiveJob] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
                 if asked is None:
                     live = _one_by_one(job.id, tenants)
                 else:
-                    live = _live_job(job, tenants[job.tenant_id], asked)
+                    live = live_of(job, tenants[job.tenant_id], asked)
                 live.plain = plain.get(job.id, {})
                 live.attempt, live.namespace = last.get(job.id, (live.attempt, live.namespace))
                 good.append(live)
@@ -120,7 +120,7 @@ class _Specs:
         alike = tuple(row[place] for place in self._alike)
         if alike not in self._read:
             readable = self._rows.is_readable(row)
-            self._read[alike] = _asked(self._rows.columns(row)) if readable else None
+            self._read[alike] = asked_of(self._rows.columns(row)) if readable else None
         asked = self._read[alike]
         env = self._rows.value(row, self._env)
         if asked is None or isinstance(env, Unreadable):
@@ -130,7 +130,7 @@ class _Specs:
         return ReadSpec(asked.pod_set, mine)
 
 
-def _asked(row: Any) -> ReadSpec:
+def asked_of(row: Any) -> ReadSpec:
     return ReadSpec(pod_set_of(vars(row)), content(row))
 
 
@@ -256,11 +256,11 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         raise ValueError("the job has no pod set")
     if wrong := unreadable_request(job, sets):
         raise ValueError(wrong)
-    return _live_job(job, tenant, [_asked(row) for row in sets])
+    return live_of(job, tenant, [asked_of(row) for row in sets])
 
 
-def _live_job(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
-    """`job`: a row, or one that has its columns."""
+def live_of(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
+    """The job without pods. `job`: a row, or what has its columns; `asked`: of its pod sets."""
     return LiveJob(
         request=JobRequest(
             id=str(job.id),
