@@ -10,6 +10,7 @@ from scheduling.engine.types import (
     JobRequest,
     Node,
     PodPlacement,
+    PodRules,
     Policy,
     Queue,
     Quota,
@@ -31,7 +32,8 @@ class NodeRemoved:
 
 @dataclass(frozen=True, slots=True)
 class OtherPodChanged:
-    """A pod that is not Kant's occupies a node; its GPUs are a count, the devices unknown."""
+    """A pod that is not Kant's occupies a node; its GPUs are a count, the devices unknown. `rules`:
+    its groups and host ports, None = nothing is said of it."""
 
     uid: str
     node: str
@@ -39,6 +41,7 @@ class OtherPodChanged:
     cpu_milli: int = 0
     memory_mib: int = 0
     extended: Mapping[str, int] = field(default_factory=dict, hash=False)
+    rules: PodRules | None = None
 
 
 @dataclass(frozen=True, slots=True)

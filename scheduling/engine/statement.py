@@ -45,18 +45,21 @@ class Statement:
 
     def allocate(self, job: JobRequest, p: PodPlacement) -> None:
         """Book a place for one pod of the job."""
+        before = self.state.version, self.state.gains
         self.state.book(job, p)
-        self._allocated(job.id, p, job.pod_sets[p.pod_set])
+        self._allocated(job.id, p, job.pod_sets[p.pod_set], *before)
 
     def adopt(self, job: JobRequest, p: PodPlacement) -> None:
         """`allocate` for a place whose resources were already taken while it was looked for."""
         pod_set = job.pod_sets[p.pod_set]
+        before = self.state.version, self.state.gains
         self.state.register(job.id, p, pod_set)
-        self._allocated(job.id, p, pod_set)
+        self._allocated(job.id, p, pod_set, *before)
 
-    def _allocated(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
-        state, key = self.state, (job_id, p.pod_set, p.ordinal)
-        self._steps.append(Step(key, p, pod_set, False, state.version, state.gains))
+    def _allocated(
+        self, job_id: str, p: PodPlacement, pod_set: PodSet, version: int, gains: int
+    ) -> None:
+        self._steps.append(Step((job_id, p.pod_set, p.ordinal), p, pod_set, False, version, gains))
 
     def evict(self, key: PodKey) -> PodPlacement:
         """Give the place of a pod back; KeyError when the pod holds none."""

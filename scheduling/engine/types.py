@@ -179,6 +179,83 @@ class NodeExpression(NamedTuple):
 NodeTerm = tuple[NodeExpression, ...]  # all of them have to hold
 
 
+# A group of pods is all that a selector means, in the namespaces that it means. The core knows it
+# by a name, and is told of which groups pods are (docs/decisions/0066).
+class HostPort(NamedTuple):
+    """A port of its node that a pod takes; `address` "" = of all addresses of the node."""
+
+    port: int
+    protocol: str = "TCP"
+    address: str = ""
+
+
+class Apart(NamedTuple):
+    """No pod of the group may be on a node with the same value of the label `key`."""
+
+    group: str
+    key: str
+
+
+class Near(NamedTuple):
+    """Of each of these labels, nodes with the same value have a pod of the group; the first pod of
+    a group to which it belongs itself may be anywhere with these labels."""
+
+    group: str
+    keys: tuple[str, ...]
+
+
+class Spread(NamedTuple):
+    """Of the values that the label `key` has, none has more than `max_skew` pods of the group more
+    than the one with the fewest, which has none while there are fewer than `min_domains`. Counted
+    are nodes that the pod could be on by selector and affinity (`by_affinity`), and by taints
+    (`by_taints`)."""
+
+    group: str
+    key: str
+    max_skew: int = 1
+    min_domains: int = 1
+    by_affinity: bool = True
+    by_taints: bool = False
+
+
+class GroupWish(NamedTuple):
+    """So much better (`weight` below 0: worse) for each pod of the group near it, by `key`."""
+
+    weight: int
+    group: str
+    key: str
+
+
+class NodeWish(NamedTuple):
+    """So much better where a node matches the term."""
+
+    weight: int
+    term: NodeTerm
+
+
+class PodRules(NamedTuple):
+    """What the pods of a set say of other pods, and of which groups they are that others name.
+
+    `evenly`: as `spread`, and only a wish. `affinity`: their own node affinity, by which nodes are
+    counted in both; that of the pod set says too for which nodes their volumes are.
+    """
+
+    groups: tuple[str, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    near: Near | None = None
+    spread: tuple[Spread, ...] = ()
+    evenly: tuple[Spread, ...] = ()
+    wishes: tuple[GroupWish, ...] = ()
+    node_wishes: tuple[NodeWish, ...] = ()
+    affinity: tuple[NodeTerm, ...] = ()
+
+    @property
+    def only_groups(self) -> bool:
+        """Whether they say nothing themselves: where one may be does not depend on the others."""
+        return self == PodRules(self.groups)
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """Equal pods of a job.
@@ -193,6 +270,7 @@ class PodSet:
     `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
     `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
     `node_affinity`: beside `node_selector`, terms of which a node has to match one.
+    `rules`: what its pods say of other pods, and others of them; None = nothing.
     """
 
     name: str
@@ -215,6 +293,7 @@ class PodSet:
     max_per_leaf: int | None = None
     slice_size: int = 0
     balance_level: str = ""
+    rules: PodRules | None = None
 
     def __hash__(self) -> int:
         """Of what pod sets mostly differ in: each job is looked up by its pod sets."""

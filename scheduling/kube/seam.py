@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, NodeTerm, Taint, Toleration
+from scheduling.engine.types import Node, NodeTerm, PodRules, Taint, Toleration
 
 
 class KubeError(Exception):
@@ -72,6 +72,22 @@ class KeepsAway(NamedTuple):
     namespaces: tuple[str, ...] | None
     selector: tuple[Requirement, ...]
     topology_key: str
+
+
+class PodsMeant(NamedTuple):
+    """The pods that have all of `selector` (None = no pods) in one of these namespaces (None = in
+    any)."""
+
+    namespaces: tuple[str, ...] | None
+    selector: tuple[Requirement, ...] | None
+
+
+class PodSays(NamedTuple):
+    """What a pod says of other pods. `rules`: without its own groups, which who asks has to know;
+    `groups`: by name, what each group that these name means: pods that are meant by all."""
+
+    rules: PodRules
+    groups: tuple[tuple[str, tuple[PodsMeant, ...]], ...] = ()
 
 
 class Reference(NamedTuple):
@@ -175,7 +191,8 @@ class PlainPod(Struct, frozen=True, gc=False):
 class PodFacts(Struct, frozen=True, gc=False):
     """A pod: where it is, what it holds, how it fares.
 
-    `owned`: it names Kant as its scheduler; only then labels and annotations are kept.
+    `owned`: it names Kant as its scheduler; only then annotations are kept, and of pods without a
+    node labels.
     `gpus` whole GPUs requested, `gpu_milli` the fractional request (`kant.io/gpu-milli`);
     `cpu_milli`, `memory_mib`, `extended` (other resources by name) by Kubernetes' own accounting
     (sum of containers and sidecars, or the largest init container, plus overhead).
@@ -185,7 +202,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
     `disrupted`: why somebody ends it, as its condition DisruptionTarget says; "" = nobody does.
     `tracked`: a Job of Kubernetes has yet to count how it ends, of an owned pod.
-    `keeps_away`: its required anti-affinity, of a pod on a node.
+    `keeps_away`: its required anti-affinity, of a pod on a node. `says`: what else it says of other
+    pods, of one that is not owned only its host ports; None = nothing.
     `plain`: of an owned pod that waits for a place and that Kant did not make.
     """
 
@@ -215,6 +233,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     disrupted: str = ""
     tracked: bool = False
     keeps_away: tuple[KeepsAway, ...] = ()
+    says: PodSays | None = None
 
     @property
     def finished(self) -> bool:

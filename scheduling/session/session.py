@@ -328,10 +328,10 @@ class Session:
                 case EffectDone(effect=effect, outcome=outcome):
                     self.life.effect_done(effect, outcome, now)
                 case PodSeen(pod=pod):
-                    self.life.anti_affinity.seen(pod)
+                    self.life.says(pod)
                     self.life.pod_seen(pod, now)
                 case PodGone(pod=pod):
-                    self.life.anti_affinity.gone(pod.uid)
+                    self.life.is_silent(pod.uid)
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)

@@ -189,35 +189,17 @@ def test_a_pod_of_a_group_that_is_not_there_is_not_bound_alone(
     assert gang != uid
 
 
-def test_host_ports_that_the_api_server_set_are_no_reason(world):
-    """Of a pod in the host's network it sets each host port that is missing."""
-    ports = [{"containerPort": 23456, "hostPort": 23456}]
-    container = {
-        "name": "c",
-        "image": "i",
-        "ports": ports,
-        "resources": {"limits": {"nvidia.com/gpu": "1"}},
-    }
-    make(world, hostNetwork=True, containers=[container])
-    world.drive(lambda: node_of(world))
-
-
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
-PORT = {"name": "d", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
+BY_NAMESPACE = {**APART, "namespaceSelector": {"matchLabels": {"team": "a"}}}
 UNHONOURED = {
-    "pod": (
-        {"affinity": {"podAntiAffinity": {REQUIRED: [APART]}}},
-        f"spec.affinity.podAntiAffinity.{REQUIRED}",
-    ),
-    "spread": (
-        {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}]},
-        "spec.topologySpreadConstraints[0].whenUnsatisfiable",
+    "namespaces": (
+        {"affinity": {"podAffinity": {REQUIRED: [BY_NAMESPACE]}}},
+        f"spec.affinity.podAffinity.{REQUIRED}[0].namespaceSelector",
     ),
     "volume": (
         {"volumes": [{"name": "v", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "i", "lun": 0}}]},
         "spec.volumes[0].iscsi",
     ),
-    "port": ({"initContainers": [PORT]}, "spec.initContainers[0].ports[0].hostPort"),
     "claim": ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
 }
 

@@ -7,6 +7,7 @@ copies the cluster (paper 3.4.3): it applies deltas.
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.engine.cluster.columns import (
@@ -19,6 +20,7 @@ from scheduling.engine.cluster.columns import (
     beyond_milli,
     mask_of,
 )
+from scheduling.engine.cluster.company import Company
 from scheduling.engine.cluster.facts import sane
 from scheduling.engine.cluster.lifetimes import NodeOutlook, outlook
 from scheduling.engine.types import (
@@ -27,6 +29,7 @@ from scheduling.engine.types import (
     JobRequest,
     Node,
     PodPlacement,
+    PodRules,
     PodSet,
 )
 
@@ -82,6 +85,7 @@ class ClusterState(Columns):
         self.times: dict[str, tuple[float, float | None]] = {}
         # By slot, how long its pods will stay; until they change.
         self._outlooks: dict[int, NodeOutlook] = {}
+        self.company = Company()
         # Shapes found infeasible: the version at which they were, and why (place.py).
         self.infeasible: dict[object, tuple[int, Infeasible]] = {}
 
@@ -96,6 +100,7 @@ class ClusterState(Columns):
         if before == node:
             return ()
         self._facts_change(node.name)
+        self.company.nodes_change()
         if before is None or place_in_layout(before) != place_in_layout(node):
             self._index = None
         self._derive(slot, node)
@@ -110,6 +115,7 @@ class ClusterState(Columns):
         if slot is None or self.facts[slot] is None:
             return ()
         self._facts_change(name)
+        self.company.nodes_change()
         self._index = None  # its labels may have told where others are
         self._derive(slot, None)
         self._gain(_ANYWHERE)
@@ -125,10 +131,11 @@ class ClusterState(Columns):
         cpu_milli: int,
         memory_mib: int,
         extended: Mapping[str, int],
+        rules: PodRules | None = None,
     ) -> None:
         """Count what a pod of somebody else takes; a second call replaces the first."""
         known = self._others.get(uid)
-        pod = OtherPod(node, gpus, cpu_milli, memory_mib, extended)
+        pod = OtherPod(node, gpus, cpu_milli, memory_mib, extended, rules)
         if known == pod:
             return
         if known is not None:
@@ -137,6 +144,8 @@ class ClusterState(Columns):
         self._others[uid] = pod
         self._others_on[node] = (*self._others_on.get(node, ()), uid)
         self._derive_again(node)
+        if rules is not None:
+            self._in_company(node, rules, 1)
 
     def remove_other_pod(self, uid: str) -> None:
         pod = self._others.pop(uid, None)
@@ -149,6 +158,8 @@ class ClusterState(Columns):
         else:
             del self._others_on[pod.node]
         self._derive_again(pod.node)
+        if pod.rules is not None:
+            self.company.count(pod.node, pod.rules, -1)
         self._gain(_ANYWHERE)
 
     def others_on(self, node: str) -> tuple[OtherPod, ...]:
@@ -200,6 +211,8 @@ class ClusterState(Columns):
         held[p.pod_set, p.ordinal] = Booking(p, pod_set)
         if p.milli < MILLI:
             self.mixed = True
+        if pod_set.rules is not None:
+            self._in_company(p.node, pod_set.rules, 1)
         if self.followers:
             self.note(job_id)
         for changed in self.node_followers:
@@ -237,7 +250,30 @@ class ClusterState(Columns):
         self._outlooks.pop(slot, None)
         if slot != _ANYWHERE and self.facts[slot] is not None:
             self.give_back(slot, p, spec)
+        if spec.rules is not None:
+            self._in_company(p.node, spec.rules, -1)
         self._gain(slot)
+
+    def _in_company(self, node: str, rules: PodRules, sign: int) -> None:
+        """A pod that rules are about comes (+1) or goes (-1): others may be placed anywhere now."""
+        self.company.count(node, rules, sign)
+        self._gain(_ANYWHERE)
+
+    def follow_rules(self, job: JobRequest) -> None:
+        """What the pods of a job say of others, or others of them, is as its pod sets say now."""
+        for where, booking in tuple(self._jobs.get(job.id, {}).items()):
+            p, spec = booking
+            if where[0] >= len(job.pod_sets) or spec.rules == job.pod_sets[where[0]].rules:
+                continue
+            if job.id not in self._own_jobs:
+                self._jobs[job.id] = dict(self._jobs[job.id])
+                self._own_jobs.add(job.id)
+            rules = job.pod_sets[where[0]].rules
+            self._jobs[job.id][where] = Booking(p, replace(spec, rules=rules))
+            if spec.rules is not None:
+                self._in_company(p.node, spec.rules, -1)
+            if rules is not None:
+                self._in_company(p.node, rules, 1)
 
     def note(self, job_id: str) -> None:
         """Tell the followers that what a job holds, or when it began, changed."""
@@ -414,6 +450,10 @@ class ClusterState(Columns):
         held = twin._on_node
         twin._jobs, twin._on_node, twin._bad = {}, {}, set()
         twin.times, twin._outlooks, twin.infeasible = {}, {}, {}
+        twin.company = Company()
+        for pod in twin._others.values():
+            if pod.rules is not None:
+                twin.company.count(pod.node, pod.rules, 1)
         for name in held:
             twin._derive_again(name)
         return twin
@@ -450,6 +490,7 @@ REGISTRY = (
     "infeasible",
     "typical",
     "asked",
+    "company",
 )
 FACTS = (
     "version",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scheduling.engine.cluster.facts import bounded
 from scheduling.engine.cluster.index import CapacityIndex, index_of
-from scheduling.engine.types import MILLI, Nic, Node, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, Nic, Node, PodPlacement, PodRules, PodSet
 
 PodKey = tuple[str, int, int]  # (job id, pod set, ordinal)
 
@@ -27,6 +27,7 @@ class OtherPod(NamedTuple):
     cpu_milli: int
     memory_mib: int
     extended: Mapping[str, int]
+    rules: PodRules | None = None
 
 
 class PoolTotals:

@@ -51,9 +51,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.NodeRemoved(name):
             state.pools.remove(name)
             _lost(state, cluster.remove_node(name), out)
-        case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib, extended):
+        case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib, extended, rules):
             before = memo.nodes
-            cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended)
+            cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended, rules)
             if state.policy.spare_nodes and memo.nodes != before:
                 cluster.widened()  # a node it is on is no spare: there may be room beside it
         case d.OtherPodRemoved(uid):
@@ -117,6 +117,7 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
         state.queue.plan_anew()  # it may be preempted now, or no longer
         watch_run_limit(state, record, out.now)
     if resized:
+        state.cluster.follow_rules(job)
         record.verdict = None
         state.drop_expected(record)
         if record.nomination is not None:

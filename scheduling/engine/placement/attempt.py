@@ -9,11 +9,13 @@ from scheduling.engine.placement.gradient import best
 from scheduling.engine.placement.joint import MAX_EFFORT, Joint, JointPodSet, Share
 from scheduling.engine.placement.mixtures import Effort
 from scheduling.engine.placement.plan import JobShape
+from scheduling.engine.placement.pod_rules import Around, mask_of_nodes, may_be
 from scheduling.engine.placement.pods import domains_at, fill, group_key
 from scheduling.engine.placement.request import HYPER, level_number
+from scheduling.engine.placement.ruled import fill_by_rules
 from scheduling.engine.placement.strategies import compares
 from scheduling.engine.placement.view import PoolView
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodRules, PodSet
 
 # Groups tried for a job that has to lie in one of them, when its pod sets compete inside.
 MAX_GROUPS_TRIED = 64
@@ -34,7 +36,9 @@ class Attempt:
         self.state, self.job, self.plan, self.how, self.avoid = state, job, plan, plan.how, avoid
         self.held = state.held_by(job.id)
         self.want, self.least = plan.want, plan.least
-        self.gave_up = False
+        # Pods that say something of others: each is looked for when the ones before have places.
+        self.ruled = [s.rules is not None and not s.rules.only_groups for s in job.pod_sets]
+        self.gave_up = any(self.ruled)
         self.short: tuple[int, int] | None = None
         if self.held:
             self._count_held()
@@ -64,11 +68,21 @@ class Attempt:
         """As the strategy goes, pod set after pod set."""
         if self.job.required_level:
             return self._in_one_group(self.job.required_level)
-        if self.job.preferred_level:
-            found = self._in_one_group(self.job.preferred_level)
+        near = self.job.preferred_level
+        if not near and self.gave_up and self.how.packs and self._stays_in_groups():
+            near = self.state.levels[-1]
+        if near:
+            found = self._in_one_group(near)
             if not isinstance(found, int):
                 return found
         return self._together(None)
+
+    def _stays_in_groups(self) -> bool:
+        """Whether pods of a gang that say something of others may lie as near to each other as
+        those that do not, which a strategy that packs sees to."""
+        rules = [s.rules for s in self.job.pod_sets if s.rules is not None]
+        wide = any(r.spread or r.evenly or r.wishes or r.near for r in rules)
+        return self.job.gang and sum(self.want) > 1 and not wide
 
     def _together(self, within: Within | None) -> list[Part] | int:
         """All pod sets jointly; when they compete, each its least first and then more."""
@@ -103,7 +117,7 @@ class Attempt:
         """Whether pod sets placed in turn may miss places for a gang: they compete, or their nodes
         are looked at part by part."""
         sets = [s for s, least in zip(self.job.pod_sets, self.least, strict=True) if least]
-        if not self.job.gang or self.held or not sets:
+        if not self.job.gang or self.held or not sets or any(self.ruled):
             return False
         by_memory = any(s.gpu_memory_mib for s in sets)
         return len(sets) > 1 or by_memory or self.how.name == "e-spread"
@@ -184,10 +198,46 @@ class Attempt:
             return self._pool_by_pool(index, want, parts, within)
         for target in (want, least) if least < want else (want,):
             for pool, milli, mask in self._pools(index, within):
-                view = self._view(index, pool, milli, mask, parts)
-                if fill(view, index, self.job, self.plan, want, target):
-                    return [(index, view)]
+                for inside in self._insides(index, pool, mask):
+                    view = self._view(index, pool, milli, inside, parts)
+                    if self._fill(view, index, want, target, parts):
+                        return [(index, view)]
         return None
+
+    def _fill(
+        self, view: PoolView, index: int, want: int, least: int, parts: Sequence[Part]
+    ) -> int:
+        if not self.ruled[index]:
+            return fill(view, index, self.job, self.plan, want, least)
+        around = Around(self.state, self._beside(parts))
+        return fill_by_rules(view, index, self.job, self.plan, want, least, around)
+
+    def _beside(self, parts: Sequence[Part]) -> Iterable[tuple[int, PodRules]]:
+        """The pods that got places in this attempt, of those that rules are about."""
+        for other, view in parts:
+            rules = self.job.pod_sets[other].rules
+            if rules is not None:
+                yield from ((view.layout.slots[number], rules) for number, _ in view.taken)
+
+    def _insides(self, index: int, pool: PoolIndex, mask: int) -> Iterable[int]:
+        """The nodes to try for a whole set: all, and where the first of its pods decides where the
+        others may be, those that one such place leaves, the largest first."""
+        yield mask
+        if not self.ruled[index]:
+            return
+        masks: list[int] = []
+        wish, rules = self.plan.wishes[index], self.job.pod_sets[index].rules
+        if wish.required is not None and not wish.slice_size:
+            level = pool.layout.hyper if wish.required == HYPER else None
+            masks += (level or pool.layout.levels[wish.required]).masks
+        if rules is not None and rules.near is not None:
+            domains = self.state.company.domains(rules.near.keys[0], self.state.facts)
+            for value in range(domains.size):
+                masks.append(mask_of_nodes(domains.of == value, pool.layout.slot_array))
+        some = sorted([((m & mask).bit_count(), m & mask) for m in masks], reverse=True)
+        for nodes, inside in some[:MAX_GROUPS_TRIED]:
+            if nodes:
+                yield inside
 
     def _pool_by_pool(
         self,
@@ -202,7 +252,7 @@ class Attempt:
             if only is not None and pool is not only:
                 continue
             view = self._view(index, pool, milli, mask, [*parts, *found])
-            done = fill(view, index, self.job, self.plan, want, 0)
+            done = self._fill(view, index, want, 0, [*parts, *found])
             if done:
                 found.append((index, view))
                 want -= done
@@ -226,6 +276,8 @@ class Attempt:
                 slot = state.slot_of.get(name)
                 if slot is not None and state.index.model_of[slot] == model:
                     mask &= ~(1 << state.index.number_of[slot])
+            if pod_set.rules is not None and not self.ruled[index]:
+                mask &= mask_of_nodes(may_be(Around(state), pod_set), pool.layout.slot_array)
             if not pod_set.gpu_memory_mib:
                 found.append((pool, pod_set.gpu_milli, mask))
                 continue
@@ -241,6 +293,9 @@ class Attempt:
         self, index: int, pool: PoolIndex, milli: int, mask: int, parts: Sequence[Part]
     ) -> PoolView:
         job = self.job
+        if parts and job.pod_sets[index].rules is not None and not self.ruled[index]:
+            may = may_be(Around(self.state, self._beside(parts)), job.pod_sets[index])
+            mask &= mask_of_nodes(may, pool.layout.slot_array)
         view = PoolView(self.state, pool, job.pod_sets[index], milli, mask, job.declared_s)
         places = self.state.index
         for (pod_set, _), booking in self.held.items():

@@ -14,8 +14,9 @@ from scheduling.engine.placement.empty import (
 )
 from scheduling.engine.placement.excess import excess_of
 from scheduling.engine.placement.fit import free_on, share_beyond, share_milli
-from scheduling.engine.placement.kept_out import KeptOut, kept_out
+from scheduling.engine.placement.kept_out import MAX_TOLD, KeptOut, kept_out
 from scheduling.engine.placement.place import PlacementFailure
+from scheduling.engine.placement.pod_rules import Around, kept_from, mask_of_nodes, may_be
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import PoolView
@@ -31,7 +32,8 @@ class _Room:
     hold, and what they hold when CPU, memory and the like are counted too, of nodes that are not
     avoided. `avoided_nodes`: those that would hold pods now if the job did not avoid them, and
     until when it does. `least`: what one pod takes on the largest GPU, and `free` what is free, in
-    billionths of a GPU-milli."""
+    billionths of a GPU-milli. `by_rules`: what its rules about other pods close, in words, and how
+    many nodes of those that would hold pods now."""
 
     admitting: list[Node] = field(default_factory=list)
     empty: int = 0
@@ -43,6 +45,7 @@ class _Room:
     widest: int = 0
     widest_name: str = ""
     avoided_nodes: dict[str, float] = field(default_factory=dict)
+    by_rules: dict[str, int] = field(default_factory=dict)
 
     @property
     def free_milli(self) -> int:
@@ -83,7 +86,9 @@ def explain(
     pods = max(least - has, 1) if job.gang else 1
     room = _room(state, job, failure, models, avoided_nodes)
     verdict = _judge(state, job, failure, room, pods, named)
-    return verdict if verdict.will_never_run else _beside(verdict, room.avoided_nodes)
+    if verdict.will_never_run:
+        return verdict
+    return _beside(_by_rules(verdict, room), room.avoided_nodes)
 
 
 def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
@@ -152,6 +157,13 @@ def _judge(
             evidence,
             (*_less_beside(pod_set), "wait until jobs on these nodes end"),
         )
+    if room.now >= pods and pod_set.rules is not None:
+        return Verdict(
+            Reason.FRAGMENTED_CAPACITY,
+            f"{asked}. {free}, but its rules about other pods leave no places for all of them",
+            evidence,
+            ("wait until jobs end", "make its rules about other pods preferences"),
+        )
     if room.widest_name:
         evidence["best_group"] = room.widest_name
         evidence["best_group_pods"] = room.widest
@@ -165,6 +177,21 @@ def _judge(
         f"{asked}. {room_is}, but {where}",
         evidence,
         ("wait until jobs end", "ask for smaller pods or a wider topology level"),
+    )
+
+
+def _by_rules(verdict: Verdict, room: _Room) -> Verdict:
+    """The verdict, and how many nodes with room are closed by rules about other pods."""
+    found = [(words, nodes) for words, nodes in room.by_rules.items() if nodes]
+    if not found:
+        return verdict
+    most = sorted(found, key=lambda rule: (-rule[1], rule[0]))
+    nodes = [f"{counted(n, 'node', 'nodes')} ({words})" for words, n in most[:MAX_TOLD]]
+    text = f"Rules about other pods close nodes with room for it: {', '.join(nodes)}"
+    return replace(
+        verdict,
+        summary=f"{verdict.summary}. {text}",
+        evidence={**verdict.evidence, "closed_by_rules": most[0][1], "rule": most[0][0]},
     )
 
 
@@ -272,9 +299,14 @@ def _room(
         gpu_milli=pod_set.gpu_milli,
         gpu_memory_mib=pod_set.gpu_memory_mib,
     )
+    around = Around(state)
+    closed = list(kept_from(around, pod_set))
+    open_nodes = may_be(around, pod_set)
     for model in models:
         pool = state.index.pools[model]
+        slots = pool.layout.slot_array
         admitted = state.index.admitted(state, pool, pod_set)
+        may = mask_of_nodes(open_nodes, slots) if closed else pool.layout.everything
         empty = together(job, pod_set)
         avoided = rejected = 0
         for number, node, where, holds in empty_nodes(state, job, pod_set, pool):
@@ -302,6 +334,12 @@ def _room(
                 names = (state.names[pool.layout.slots[at]] for at in would.tolist())
                 room.avoided_nodes.update({name: avoided_nodes[name] for name in names})
             nodes &= admitted & ~avoided
+            for words, by_rule in closed:
+                shut = nodes & mask_of_nodes(by_rule, slots)
+                if shut:
+                    holds = PoolView(state, pool, pod_set, milli, shut).capacity()[0].size
+                    room.by_rules[words] = room.by_rules.get(words, 0) + holds
+            nodes &= may
             view = PoolView(state, pool, pod_set, milli, nodes)
             at, pods = view.capacity()
             room.now += int(pods.sum())

@@ -12,20 +12,14 @@ from msgspec import Struct
 from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import requirements
 from scheduling.kube.translate.manifests import REQUIRED
-from scheduling.kube.translate.objects import KubePod, LabelSelector
+from scheduling.kube.translate.objects import KubePod
+from scheduling.kube.translate.pod_rules import AffinityTerm
 
 logger = logging.getLogger(__name__)
 
 
-class _Term(Struct, rename="camel"):
-    topology_key: str
-    label_selector: LabelSelector | None = None
-    namespaces: list[str] | None = None
-    namespace_selector: LabelSelector | None = None
-
-
 class _AntiAffinity(Struct):
-    required: list[_Term] | None = msgspec.field(default=None, name=REQUIRED)
+    required: list[AffinityTerm] | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class _AffinityRules(Struct, rename="camel"):
@@ -51,7 +45,7 @@ def keeps_away(raw: KubePod) -> tuple[KeepsAway, ...]:
     )
 
 
-def _namespaces(term: _Term, own: str) -> tuple[str, ...] | None:
+def _namespaces(term: AffinityTerm, own: str) -> tuple[str, ...] | None:
     """None = all. Labels of namespaces are not read: a selector of some means all of them here,
     which keeps away too many pods rather than too few."""
     if term.namespace_selector is not None:

@@ -25,10 +25,11 @@ class NodeSelector(Struct, gc=False, rename="camel"):
 
 def node_terms(selector: NodeSelector | None) -> tuple[NodeTerm, ...]:
     """The terms of the selector; () where there is none."""
-    return tuple(map(_term, selector.node_selector_terms)) if selector is not None else ()
+    return tuple(map(node_term, selector.node_selector_terms)) if selector is not None else ()
 
 
-def _term(term: NodeSelectorTerm) -> NodeTerm:
+def node_term(term: NodeSelectorTerm) -> NodeTerm:
+    """What a term asks of a node; () where it says nothing."""
     return tuple(
         NodeExpression(e.key, e.operator, tuple(e.values or ()), of_name)
         for part, of_name in ((term.match_expressions, False), (term.match_fields, True))

@@ -1,7 +1,8 @@
 """What a pod that Kant did not make says of where it may run, as far as Kant honours it.
 
 A scheduler that binds a pod answers for all of its constraints. What Kant does not honour is
-listed with its field and a remedy, and such a pod is not bound. Preferences are no constraints.
+listed with its field and a remedy, and such a pod is not bound. What it says of other pods is read
+by `pod_rules`.
 Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
 """
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from scheduling.engine.types import NodeTerm, Toleration
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
+from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.manifests import IDENTITY, REQUIRED, is_made
 from scheduling.kube.translate.node_selectors import NodeSelector, node_terms
 from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec
@@ -32,7 +34,6 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 DEFAULT_ACCOUNT = "default"
-ALONE = "Kant does not honour it; leave it out, or make it a preference."
 
 
 class _Toleration(Struct, rename="camel"):
@@ -43,31 +44,16 @@ class _Toleration(Struct, rename="camel"):
     toleration_seconds: int | None = None
 
 
-class _PodRules(Struct):
-    required: Any = msgspec.field(default=None, name=REQUIRED)
-
-
 class _NodeAffinity(Struct):
     required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class _Affinity(Struct, rename="camel"):
     node_affinity: _NodeAffinity | None = None
-    pod_affinity: _PodRules | None = None
-    pod_anti_affinity: _PodRules | None = None
-
-
-class _Spread(Struct, rename="camel"):
-    when_unsatisfiable: str = "DoNotSchedule"
 
 
 class _ClaimSource(Struct, rename="camel"):
     claim_name: str = ""
-
-
-class _Port(Struct, rename="camel"):
-    container_port: int = 0
-    host_port: int = 0
 
 
 class _SchedulingGroup(Struct, rename="camel"):
@@ -84,7 +70,6 @@ class _More(Struct, rename="camel"):
     node_selector: dict[str, str] = {}
     tolerations: list[_Toleration] = []
     affinity: _Affinity | None = None
-    topology_spread_constraints: list[_Spread] = []
     volumes: list[dict[str, msgspec.Raw]] = []
     resource_claims: list[Any] = []
 
@@ -105,6 +90,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         more = _more(spec)
         group = _decoded(spec.scheduling_group, _SchedulingGroup, group)
         claims = _claims(more, raw.metadata.name)
+        pod_rules.says(raw)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         env = _env(spec)
         unhonoured = (
@@ -112,7 +98,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
             *_older_group(spec),
             *_unhonoured(more),
             *_volumes(more),
-            *_ports(spec),
+            *pod_rules.unhonoured(raw),
             *_resources(spec),
         )
     except ValueError as wrong:
@@ -146,7 +132,6 @@ def _more(spec: PodSpec) -> _More:
         node_selector=_decoded(spec.node_selector, dict[str, str], {}),
         tolerations=_decoded(spec.tolerations, list[_Toleration], []),
         affinity=_decoded(spec.affinity, _Affinity | None, None),
-        topology_spread_constraints=_decoded(spec.topology_spread_constraints, list[_Spread], []),
         volumes=_decoded(spec.volumes, list[dict[str, msgspec.Raw]], []),
         resource_claims=_decoded(spec.resource_claims, list[Any], []),
     )
@@ -209,17 +194,6 @@ def _claims(more: _More, pod: str) -> tuple[str, ...]:
 
 def _unhonoured(more: _More) -> list[Unhonoured]:
     found = []
-    affinity = more.affinity or _Affinity()
-    for name, rules in (
-        ("podAffinity", affinity.pod_affinity),
-        ("podAntiAffinity", affinity.pod_anti_affinity),
-    ):
-        if rules is not None and rules.required:
-            found.append(Unhonoured(f"spec.affinity.{name}.{REQUIRED}", ALONE))
-    for index, spread in enumerate(more.topology_spread_constraints):
-        if spread.when_unsatisfiable != "ScheduleAnyway":
-            field = f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
-            found.append(Unhonoured(field, "Kant does not honour it; set it to ScheduleAnyway."))
     if more.resource_claims:
         remedy = "Kant does not allocate claims; request nvidia.com/gpu or kant.io/gpu-milli."
         found.append(Unhonoured("spec.resourceClaims", remedy))
@@ -233,22 +207,6 @@ def _volumes(more: _More) -> list[Unhonoured]:
         for index, volume in enumerate(more.volumes)
         for name in sorted(volume.keys() - ANYWHERE - CLAIMS - {"name"})
     ]
-
-
-def _ports(spec: PodSpec) -> list[Unhonoured]:
-    """In the host's network the API server sets the host port of each port that has none."""
-    for part, containers in (
-        ("containers", spec.containers),
-        ("initContainers", spec.init_containers),
-    ):
-        for index, container in enumerate(containers):
-            for number, port in enumerate(_decoded(container.ports, list[_Port], [])):
-                defaulted = spec.host_network and port.host_port == port.container_port
-                if port.host_port and not defaulted:
-                    field = f"spec.{part}[{index}].ports[{number}].hostPort"
-                    remedy = "Kant does not keep host ports apart; leave it out, use a Service."
-                    return [Unhonoured(field, remedy)]
-    return []
 
 
 def _resources(spec: PodSpec) -> list[Unhonoured]:

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable
 
-from scheduling.kube.seam import PodFacts
+from scheduling.kube.seam import PodFacts, PodSays
+from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.anti_affinity import keeps_away
 from scheduling.kube.translate.objects import KubePod, Terminated
 from scheduling.kube.translate.plain_pods import is_plain, plain_pod
@@ -47,17 +48,28 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             priority=spec.priority,
             started_at=seconds_of(status.start_time),
             finished_at=seconds_of(ended.finished_at) if ended else None,
-            # Of foreign pods only the amounts matter; a version would make every heartbeat news.
-            labels=meta.labels if owned else _NOTHING,
+            # A version of foreign pods would make every heartbeat news.
+            labels=meta.labels if owned or spec.node_name else _NOTHING,
             annotations=meta.annotations if owned else _NOTHING,
             resource_version=meta.resource_version if owned else "",
             plain=plain_pod(raw, created or 0.0) if owned and is_plain(raw) else None,
             disrupted=_disrupted(raw) if owned else "",
             tracked=owned and JOB_TRACKING in meta.finalizers,
             keeps_away=keeps_away(raw) if spec.node_name else (),
+            says=_says(raw, owned) if owned or spec.node_name else None,
         )
 
     return translate
+
+
+def _says(raw: KubePod, owned: bool) -> PodSays | None:
+    """A pod that waits and that cannot be read is refused by `plain_pods`."""
+    try:
+        return pod_rules.says(raw) if owned else pod_rules.ports_of(raw)
+    except ValueError as wrong:
+        where = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        logger.warning("pod %s: what it says of other pods cannot be read: %s", where, wrong)
+        return None
 
 
 def _holding(raw: KubePod) -> PodHolding:

@@ -69,8 +69,8 @@ def pod_sets_of(
     if len(sets) > MAX_POD_SETS:
         text = (
             f"The pods of gang {name} are of {len(sets)} kinds by what they request, node "
-            "selector, node affinity, tolerations, GPU models and volume claims. Make at most "
-            f"{MAX_POD_SETS} of them."
+            "selector, node affinity, tolerations, GPU models, volume claims and what they say of "
+            f"other pods. Make at most {MAX_POD_SETS} of them."
         )
         raise Refused("InvalidPod", text)
     return list(sets.values())
@@ -144,7 +144,7 @@ def _shape(asked: PodRequest) -> str:
     """Equal for pods that can stand for each other; what they run may differ."""
     asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
     claims = asked.pod.plain.claims if asked.pod.plain is not None else ()
-    return json.dumps([asks, claims], sort_keys=True)
+    return json.dumps([asks, claims, asked.pod.says], sort_keys=True)
 
 
 def _named(names: Sequence[str]) -> str:

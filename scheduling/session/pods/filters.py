@@ -1,15 +1,17 @@
 """How many nodes of a cluster cannot take a pod, by what keeps it from them first. Pure.
 
 The order is that of an administrator who looks at one node: is it in service, may the pod be there,
-has it such GPUs, are enough of them free, and what is beside them.
+has it such GPUs, are enough of them free, what is beside them, and what it says of other pods.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import blocking_taint
 from scheduling.engine.placement.fit import devices_on, rest_fits, share_milli
+from scheduling.engine.placement.pod_rules import Around, Nodes, kept_from
 from scheduling.engine.types import Node, PodSet
 
 TOLD = 5  # filters that a text names, those of most nodes first
@@ -18,8 +20,9 @@ HAS_ROOM = ""
 
 def nodes_by_filter(state: ClusterState, pod_set: PodSet) -> str:
     """As in "0/500 nodes can take it: 480 too few free GPUs, 12 out of service, 8 no label a=b"."""
+    closed = list(kept_from(Around(state), pod_set))
     found = Counter(
-        _filter(state, slot, node, pod_set)
+        _filter(state, slot, node, pod_set, closed)
         for slot, node in enumerate(state.facts)
         if node is not None
     )
@@ -32,7 +35,13 @@ def nodes_by_filter(state: ClusterState, pod_set: PodSet) -> str:
     return f"{text}: {', '.join(parts)}" if parts else text
 
 
-def _filter(state: ClusterState, slot: int, node: Node, pod_set: PodSet) -> str:
+def _filter(
+    state: ClusterState,
+    slot: int,
+    node: Node,
+    pod_set: PodSet,
+    closed: Sequence[tuple[str, Nodes]],
+) -> str:
     """What keeps a pod of the set from the node; HAS_ROOM = nothing does."""
     if not node.schedulable or node.out_of_service:
         return "out of service"
@@ -54,4 +63,7 @@ def _filter(state: ClusterState, slot: int, node: Node, pod_set: PodSet) -> str:
         return "too few free GPUs"
     if not rest_fits(state, slot, pod_set):
         return "too little CPU, memory or others"
+    for words, nodes in closed:
+        if nodes[slot]:
+            return words
     return HAS_ROOM

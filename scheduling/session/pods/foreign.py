@@ -9,6 +9,7 @@ from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.kube.seam import DeletePod, EmitEvent, PodFacts
 from scheduling.session.memory.live import LivePod, Outbox, PodKey
 from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.pod_rules import PodGroups
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +55,15 @@ class ForeignPods:
     remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
     placement is known may be a leftover, another scope's, somebody's copy, or of a job that the
     database has lost: `leftovers` waits until that is looked up. On the last two an Event tells so.
+    `groups`: of which pods rules speak.
     """
 
     def __init__(self, mine: Set[str] | None = None) -> None:
         self.mine = mine
+        self.groups = PodGroups()
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._strays: dict[str, str] = {}  # jobs that the database has lost, by uid of their pods
-        self._counted: set[str] = set()
+        self._counted: dict[str, PodFacts | None] = {}
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
@@ -71,8 +74,8 @@ class ForeignPods:
             self._uncount(facts.uid, out)
             self._strays.pop(facts.uid, None)
         elif self.mine is None or facts.node in self.mine or facts.uid in self._counted:
-            self._counted.add(facts.uid)
-            out.deltas.append(_held_by(facts))
+            self._counted[facts.uid] = facts
+            out.deltas.append(self._held_by(facts))
         else:
             self._elsewhere[facts.uid] = facts
             self._on_node[facts.node].add(facts.uid)
@@ -90,7 +93,7 @@ class ForeignPods:
 
     def _uncount(self, uid: str, out: Outbox) -> None:
         if uid in self._counted:
-            self._counted.discard(uid)
+            del self._counted[uid]
             out.deltas.append(OtherPodRemoved(uid))
         self._forget(uid)
 
@@ -101,20 +104,26 @@ class ForeignPods:
 
     def adopt(self, pod: LivePod, out: Outbox) -> None:
         """A pod whose end nobody can confirm, counted until the API has forgotten it."""
-        self._counted.add(pod.uid)
+        self._counted[pod.uid] = None
         out.deltas.append(OtherPodChanged(pod.uid, pod.place.node, len(pod.place.devices)))
 
     # --- a divided cluster ------------------------------------------------------------------------
     def node_arrived(self, node: str, out: Outbox) -> None:
         """Count what lies on a node that is the scope's from now on."""
         for uid in sorted(self._on_node.get(node, ())):
-            self._counted.add(uid)
-            out.deltas.append(_held_by(self._elsewhere[uid]))
+            self._counted[uid] = self._elsewhere[uid]
+            out.deltas.append(self._held_by(self._elsewhere[uid]))
             self._forget(uid)
 
     def not_of_kant(self) -> Iterable[OtherPodChanged]:
         """What pods hold on the nodes of other scopes that Kant has not placed there."""
-        return (_held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
+        return (self._held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
+
+    def groups_change(self, out: Outbox) -> None:
+        """Rules speak of other pods than before."""
+        for facts in self._counted.values():
+            if facts is not None and (facts.says is not None or self.groups.rules_of_other(facts)):
+                out.deltas.append(self._held_by(facts))
 
     def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
         """Delete pods of this scope's jobs for which no placement stands; `look_up` tells what is
@@ -150,16 +159,14 @@ class ForeignPods:
             if not self._on_node[facts.node]:
                 del self._on_node[facts.node]
 
+    def _held_by(self, facts: PodFacts) -> OtherPodChanged:
+        gpus = facts.gpus + (1 if facts.gpu_milli else 0)
+        held = gpus, facts.cpu_milli, facts.memory_mib, facts.extended
+        return OtherPodChanged(facts.uid, facts.node, *held, self.groups.rules_of_other(facts))
+
     def _delete(self, facts: PodFacts, who: Identity, out: Outbox) -> None:
         log.info("deleting pod %s: no placement stands for it", facts.name)
         job_id, attempt, key = who
         out.effects.append(
             DeletePod((job_id, attempt, *key), facts.namespace, facts.name, facts.uid)
         )
-
-
-def _held_by(facts: PodFacts) -> OtherPodChanged:
-    gpus = facts.gpus + (1 if facts.gpu_milli else 0)
-    return OtherPodChanged(
-        facts.uid, facts.node, gpus, facts.cpu_milli, facts.memory_mib, facts.extended
-    )

@@ -457,7 +457,7 @@ def _of_gang(job: LiveJob, text: str) -> str:
 
 def _says(facts: PodFacts) -> tuple[object, ...]:
     """What its makers can change of a pod that waits, and rules are about."""
-    return facts.plain, facts.labels, facts.annotations
+    return facts.plain, facts.says, facts.labels, facts.annotations
 
 
 def _age(facts: PodFacts) -> tuple[float, str]:

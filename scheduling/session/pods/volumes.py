@@ -1,5 +1,6 @@
 """What else than their own wishes decides where pods can be placed: the volume claims that they
-mount (docs/decisions/0040-volume-claims.md), and pods that keep others away.
+mount (docs/decisions/0040-volume-claims.md), pods that keep others away, and what they say of each
+other (docs/decisions/0066-what-pods-say-of-other-pods.md).
 
 What these ask of nodes is added to the node affinity of a job. A claim that waits for its
 first consumer is told the node when the job is placed; its pods are made when it is bound.
@@ -11,7 +12,7 @@ from typing import cast
 
 from scheduling.engine.cluster.affinity import both, matches, said
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import Node, NodeTerm
+from scheduling.engine.types import Node, NodeTerm, PodRules, PodSet
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.seam import CallOutcome, PodFacts, Result, SelectNode
 from scheduling.kube.translate.manifests import own_labels
@@ -52,7 +53,7 @@ class Volumes(PlainPods):
         self.storage = Storage()
         self.anti_affinity = AntiAffinity()
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
-        self._judged = 0, 0  # the versions of both by which they were judged
+        self._judged = 0, 0, 0  # the versions of all by which they were judged
         self._to_judge = False  # all of them, for another reason
         self._awaiting: dict[str, LiveJob] = {}  # with pods that were placed and wait for claims
         self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
@@ -67,16 +68,30 @@ class Volumes(PlainPods):
         if facts.plain is not None and facts.plain.claims:
             self._to_judge = True
 
+    def says(self, facts: PodFacts) -> None:
+        """A pod is seen: what it says of others counts."""
+        self.anti_affinity.seen(facts)
+        if self.foreign.groups.seen(facts) and facts.plain is not None:
+            self._to_judge = True
+
+    def is_silent(self, uid: str) -> None:
+        """A pod is gone."""
+        self.anti_affinity.gone(uid)
+        self.foreign.groups.gone(uid)
+
     def judge_again(self) -> None:
         """Where pods are made has changed, or what a job mounts."""
         self._to_judge = True
 
     def judged(self) -> list[LiveJob]:
         """The jobs for which it has changed whether, or where, their pods can be placed."""
-        versions = self.storage.version, self.anti_affinity.version
+        groups = self.foreign.groups.version
+        versions = self.storage.version, self.anti_affinity.version, groups
         if self._judged == versions and not self._to_judge:
             return []
-        repelled = self._judged[1] != versions[1]
+        repelled = self._judged[1:] != versions[1:]
+        if self._judged[2] != groups:
+            self.foreign.groups_change(self.out)
         self._judged, self._to_judge = versions, False
         if repelled:
             return [job for job in self.jobs.values() if self.judge(job)]
@@ -94,14 +109,18 @@ class Volumes(PlainPods):
     def constrain(self, job: LiveJob) -> bool:
         """Set which nodes the engine is told to use for a job; whether that changed."""
         claims = [self._claims(job, keys) for keys in _keys(job)]
-        if not (any(claims) or self.anti_affinity) and job.request is job.asked:
+        ruled = self._rules(job)
+        told = any(claims) or any(ruled) or self.anti_affinity
+        if not told and job.request is job.asked:
             return False
         if job.plain and job.state not in WAITING:
             # It is on its node, or will be, whatever becomes of its claims.
-            job.request = replace(job.asked, pod_sets=job.request.pod_sets)
-            return False
+            until_now = [s.rules for s in job.request.pod_sets]
+            sets_now = tuple(_with_rules(job.request.pod_sets, ruled))
+            job.request = replace(job.asked, pod_sets=sets_now)
+            return until_now != ruled
         before = job.request, job.volume_hold, job.node_note
-        sets, notes, job.volume_hold = list(job.asked.pod_sets), [], None
+        sets, notes, job.volume_hold = _with_rules(job.asked.pod_sets, ruled), [], None
         for index, names in enumerate(claims):
             for name in names:
                 need = self._need(job, name)
@@ -228,6 +247,21 @@ class Volumes(PlainPods):
         if pods and job.leaving is None:
             self._displaced(job, pods, reason, text, (), now)
 
+    # --- what pods say of each other --------------------------------------------------------------
+    def _rules(self, job: LiveJob) -> list[PodRules | None]:
+        """Of each pod set."""
+        sets, groups = job.asked.pod_sets, self.foreign.groups
+        if not groups:
+            return [None] * len(sets)
+        found = []
+        for index, pod_set in enumerate(sets):
+            uids = [ref.uid for key, ref in job.plain.items() if key[0] == index]
+            rules = groups.rules_of(uids, self._namespace(job), self._labels(job, index))
+            if rules is not None and (rules.spread or rules.evenly):
+                rules = rules._replace(affinity=pod_set.node_affinity)
+            found.append(rules)
+        return found
+
     # --- pods that keep others away ---------------------------------------------------------------
     def _kept_from(self, job: LiveJob, pod_set: int) -> tuple[tuple[NodeTerm, ...], list[str]]:
         """What pods that run ask of the nodes of a pod set, and the names of some of them."""
@@ -271,6 +305,11 @@ def _keys(job: LiveJob) -> list[list[PodKey]]:
     if not job.plain:
         return [[(index, 0)] for index in sets]
     return [[key for key in job.plain if key[0] == index] for index in sets]
+
+
+def _with_rules(sets: Iterable[PodSet], rules: Iterable[PodRules | None]) -> list[PodSet]:
+    pairs = zip(sets, rules, strict=True)
+    return [s if s.rules == said else replace(s, rules=said) for s, said in pairs]
 
 
 def _is_to_come(pod: LivePod) -> bool:

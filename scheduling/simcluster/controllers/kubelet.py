@@ -58,7 +58,7 @@ class PodRun:
         self.stop_s: float | None = None
         self.save_s: float | None = None
         self.requests: Requests = {}
-        self.ports: set[tuple[str, int]] = set()
+        self.ports: set[predicates.HostPort] = set()
 
 
 class NodeAgent:

@@ -9,6 +9,9 @@ from typing import Any
 
 from scheduling.simcluster.objects.quantities import Requests, is_extended
 
+HostPort = tuple[str, str, int]  # address, protocol, number
+ANY_ADDRESS = "0.0.0.0"
+
 # Same comparisons as the scheduler's node affinity; Gt and Lt compare integers.
 _OPERATORS: dict[str, Callable[[str | None, list[str]], bool]] = {
     "In": lambda have, values: have in values,
@@ -44,7 +47,7 @@ class KubeletView:
     taints: tuple[dict[str, Any], ...] = ()
     allocatable: Requests = field(default_factory=dict)
     used: Requests = field(default_factory=dict)
-    host_ports: set[tuple[str, int]] = field(default_factory=set)
+    host_ports: set[HostPort] = field(default_factory=set)
 
 
 def admit(spec: Mapping[str, Any], requests: Requests, node: KubeletView) -> Rejection | None:
@@ -115,18 +118,23 @@ def _matches(requirement: Mapping[str, Any], have: str | None) -> bool:
     return operator is not None and operator(have, requirement.get("values") or [])
 
 
-def host_ports(spec: Mapping[str, Any]) -> set[tuple[str, int]]:
+def host_ports(spec: Mapping[str, Any]) -> set[HostPort]:
+    """Of the containers that run as long as the pod."""
+    sidecars = (c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always")
     return {
-        (port.get("protocol") or "TCP", port["hostPort"])
-        for container in spec.get("containers") or ()
+        (port.get("hostIP") or ANY_ADDRESS, port.get("protocol") or "TCP", port["hostPort"])
+        for container in (*(spec.get("containers") or ()), *sidecars)
         for port in container.get("ports") or ()
         if port.get("hostPort")
     }
 
 
 def _check_ports(spec: Mapping[str, Any], node: KubeletView) -> Rejection | None:
-    if node.host_ports and node.host_ports & host_ports(spec):
-        return _failed("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    for address, *port in host_ports(spec) if node.host_ports else ():
+        for other, *taken in node.host_ports:
+            if port == taken and (address == other or ANY_ADDRESS in (address, other)):
+                why = "node(s) didn't have free ports for the requested pod ports"
+                return _failed("NodePorts", why)
     return None
 
 

@@ -64,6 +64,10 @@ def _gated(now: float) -> Obj:
 def _default_spec(spec: Obj) -> None:
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         _default_container(container)
+        for port in container.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            if spec.get("hostNetwork") and not port.get("hostPort"):
+                port["hostPort"] = port["containerPort"]
     for field, value in (
         ("restartPolicy", "Always"),
         ("terminationGracePeriodSeconds", 30),

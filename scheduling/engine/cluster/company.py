@@ -1,0 +1,107 @@
+"""Who is where, of the pods that rules are about: by group, by rule, by host port.
+
+Kept beside the bookings for placement (`placement/pod_rules.py`). Pods without rules of which no
+rule speaks are not here.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.engine.cluster.index_layout import Ints
+from scheduling.engine.types import Apart, HostPort, Node, PodRules
+
+Counts = dict[str, int]  # pods by node
+MAX_QUESTIONS = 256
+
+
+class LabelDomains:
+    """The values of one label of nodes: `of` their numbers by slot, -1 = the node has none; `size`
+    how many values there are."""
+
+    def __init__(self, key: str, facts: list[Node | None]) -> None:
+        numbers: dict[str, int] = {}
+        of: list[int] = []
+        for node in facts:
+            value = None if node is None else node.labels.get(key)
+            of.append(-1 if value is None else numbers.setdefault(value, len(numbers)))
+        self.of: Ints = np.array(of, np.int64)
+        self.size = len(numbers)
+
+
+class Company:
+    """`members` of groups and `keepers`, pods that have a rule, by node; `ports` that pods have by
+    number and protocol, node and address."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Counts] = {}
+        self.keepers: dict[Apart, Counts] = {}
+        self.ports: dict[tuple[int, str], dict[str, dict[str, int]]] = {}
+        self._domains: dict[str, LabelDomains] = {}
+        self._nodes: dict[tuple[object, ...], NDArray[np.bool_]] = {}
+
+    def count(self, node: str, rules: PodRules, sign: int) -> None:
+        """A pod comes to a node (+1), or leaves it (-1)."""
+        for group in rules.groups:
+            _change(self.members.setdefault(group, {}), node, sign)
+        for rule in rules.apart:
+            _change(self.keepers.setdefault(rule, {}), node, sign)
+        for port in rules.ports:
+            self._count_port(port, node, sign)
+        if sign < 0:
+            self._drop_empty(rules)
+
+    def _drop_empty(self, rules: PodRules) -> None:
+        for group in rules.groups:
+            if not self.members.get(group, True):
+                del self.members[group]
+        for rule in rules.apart:
+            if not self.keepers.get(rule, True):
+                del self.keepers[rule]
+
+    def _count_port(self, port: HostPort, node: str, sign: int) -> None:
+        nodes = self.ports.setdefault((port.port, port.protocol), {})
+        addresses = nodes.setdefault(node, {})
+        addresses[port.address] = addresses.get(port.address, 0) + sign
+        if not addresses[port.address]:
+            del addresses[port.address]
+        if not addresses:
+            del nodes[node]
+
+    def nodes_change(self) -> None:
+        """What was found out from the labels and taints of nodes may be wrong now."""
+        if self._domains or self._nodes:
+            self._domains, self._nodes = {}, {}
+
+    def domains(self, key: str, facts: list[Node | None]) -> LabelDomains:
+        """The values of a label on these nodes."""
+        found = self._domains.get(key)
+        if found is None:
+            found = self._domains[key] = LabelDomains(key, facts)
+        return found
+
+    def remembered(self, question: tuple[object, ...]) -> NDArray[np.bool_] | None:
+        """What was noted about the nodes, by slot, since any of them changed."""
+        return self._nodes.get(question)
+
+    def note(self, question: tuple[object, ...], nodes: NDArray[np.bool_]) -> None:
+        if len(self._nodes) >= MAX_QUESTIONS:
+            self._nodes = {}
+        self._nodes[question] = nodes
+
+    def __copy__(self) -> "Company":
+        twin = Company()
+        twin.members = {group: dict(nodes) for group, nodes in self.members.items()}
+        twin.keepers = {rule: dict(nodes) for rule, nodes in self.keepers.items()}
+        twin.ports = {
+            port: {node: dict(held) for node, held in nodes.items()}
+            for port, nodes in self.ports.items()
+        }
+        return twin
+
+
+def _change(nodes: Counts, node: str, sign: int) -> None:
+    left = nodes.get(node, 0) + sign
+    if left:
+        nodes[node] = left
+    else:
+        nodes.pop(node, None)

@@ -1,0 +1,252 @@
+"""What pods say of other pods: on which nodes they may be, and which of these they like.
+
+The rules are those of kube-scheduler (plugins NodePorts, InterPodAffinity, PodTopologySpread and
+NodeAffinity of 1.36): pods that are there count, whoever placed them, and so do those of the same
+job that have got their places before. Sets of nodes are arrays by slot of the cluster.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.engine.cluster.affinity import matches
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.company import LabelDomains
+from scheduling.engine.cluster.constraints import blocking_taint, selected
+from scheduling.engine.cluster.index_layout import Ints
+from scheduling.engine.types import HostPort, Near, PodRules, PodSet, Spread
+
+Nodes = NDArray[np.bool_]  # by slot
+Scores = NDArray[np.float64]
+# The plugins of kube-scheduler score from 0 to 100; those that look at pods and labels weigh alike.
+FULL = 100.0
+EVERY_ADDRESS = ("", "0.0.0.0")
+
+
+class Around:
+    """Who is around: the pods that hold places, and `beside` these of the same job, by slot, that
+    have none yet."""
+
+    def __init__(self, state: ClusterState, beside: Iterable[tuple[int, PodRules]] = ()) -> None:
+        self.state, self.company = state, state.company
+        self.beside = list(beside)
+        self.size = len(state.facts)
+
+    def domains(self, key: str) -> LabelDomains:
+        return self.company.domains(key, self.state.facts)
+
+    def members(self, group: str) -> Ints:
+        """Pods of the group by slot."""
+        found = self._by_slot(self.company.members.get(group, {}))
+        for slot, rules in self.beside:
+            found[slot] += group in rules.groups
+        return found
+
+    def keepers(self, of: PodRules) -> Iterator[tuple[str, Ints]]:
+        """By label, where pods are that keep away a group to which these pods belong."""
+        for rule, nodes in self.company.keepers.items():
+            if rule.group in of.groups:
+                yield rule.key, self._by_slot(nodes)
+        for slot, rules in self.beside:
+            for rule in rules.apart:
+                if rule.group in of.groups:
+                    one = np.zeros(self.size, np.int64)
+                    one[slot] = 1
+                    yield rule.key, one
+
+    def _by_slot(self, nodes: Mapping[str, int]) -> Ints:
+        found = np.zeros(self.size, np.int64)
+        slot_of = self.state.slot_of
+        for node, pods in nodes.items():
+            slot = slot_of.get(node)
+            if slot is not None:
+                found[slot] = pods
+        return found
+
+
+def by_domain(domains: LabelDomains, pods: Ints) -> Ints:
+    """Pods by the value of a label."""
+    known = domains.of >= 0
+    return np.bincount(domains.of[known], pods[known], domains.size).astype(np.int64)
+
+
+def where(domains: LabelDomains, values: Nodes) -> Nodes:
+    """The nodes with one of these values of a label, by slot."""
+    found: Nodes = np.append(values, False)[domains.of]  # -1, no value, is the last
+    return found
+
+
+def score_of(domains: LabelDomains, values: Ints, without: int) -> Scores:
+    """The score of each node by its value of a label; `without`: of a node that has none."""
+    return np.append(values, without)[domains.of].astype(np.float64)
+
+
+# --- rules ----------------------------------------------------------------------------------------
+def kept_from(around: Around, pod_set: PodSet) -> Iterator[tuple[str, Nodes]]:
+    """Each thing that closes nodes to a further pod of the set, in words, and the nodes."""
+    rules = pod_set.rules
+    if rules is None:
+        return
+    if rules.ports:
+        yield "its host ports are taken", _ports_taken(around, rules.ports)
+    for rule in rules.apart:
+        domains = around.domains(rule.key)
+        there = by_domain(domains, around.members(rule.group)) > 0
+        yield f"apart from {rule.group} by {rule.key}", where(domains, there)
+    for key, nodes in around.keepers(rules):
+        domains = around.domains(key)
+        there = by_domain(domains, nodes) > 0
+        yield f"kept away by pods there, by {key}", where(domains, there)
+    if rules.near is not None:
+        yield f"not beside {rules.near.group}", ~_near(around, rules, rules.near)
+    for spread in rules.spread:
+        yield f"uneven over {spread.key}", ~_even(around, pod_set, spread, rules.spread)
+
+
+def may_be(around: Around, pod_set: PodSet) -> Nodes:
+    """The nodes on which a further pod of the set may be."""
+    closed = np.zeros(around.size, np.bool_)
+    for _, nodes in kept_from(around, pod_set):
+        closed |= nodes
+    return ~closed
+
+
+def _ports_taken(around: Around, ports: tuple[HostPort, ...]) -> Nodes:
+    taken = np.zeros(around.size, np.bool_)
+    slot_of = around.state.slot_of
+    for port in ports:
+        held = around.company.ports.get((port.port, port.protocol), {})
+        for node, addresses in held.items():
+            if node in slot_of and any(_meet(port.address, address) for address in addresses):
+                taken[slot_of[node]] = True
+        for slot, rules in around.beside:
+            for other in rules.ports:
+                same = (other.port, other.protocol) == (port.port, port.protocol)
+                if same and _meet(port.address, other.address):
+                    taken[slot] = True
+    return taken
+
+
+def _meet(one: str, other: str) -> bool:
+    return one == other or one in EVERY_ADDRESS or other in EVERY_ADDRESS
+
+
+def _near(around: Around, rules: PodRules, near: Near) -> Nodes:
+    """A node needs all the labels; where no pod of the group is anywhere, the first of it may be on
+    any of these nodes."""
+    members = around.members(near.group)
+    labelled = np.ones(around.size, np.bool_)
+    beside = np.ones(around.size, np.bool_)
+    anywhere = False
+    for key in near.keys:
+        domains = around.domains(key)
+        there = by_domain(domains, members) > 0
+        anywhere = anywhere or bool(there.any())
+        labelled &= domains.of >= 0
+        beside &= where(domains, there)
+    if not anywhere and near.group in rules.groups:
+        return labelled
+    return labelled & beside
+
+
+def _even(around: Around, pod_set: PodSet, spread: Spread, all_of: tuple[Spread, ...]) -> Nodes:
+    assert pod_set.rules is not None
+    domains = around.domains(spread.key)
+    counted = _counted(around, pod_set, spread, tuple(each.key for each in all_of))
+    by_value = by_domain(domains, around.members(spread.group) * counted)
+    values = by_domain(domains, counted.astype(np.int64)) > 0
+    enough = int(values.sum()) >= spread.min_domains
+    least = int(by_value[values].min()) if enough and values.any() else 0
+    more = int(spread.group in pod_set.rules.groups)
+    fits = by_value + more - least <= spread.max_skew
+    return where(domains, fits)
+
+
+def _counted(around: Around, pod_set: PodSet, spread: Spread, keys: tuple[str, ...]) -> Nodes:
+    """The nodes over which pods are spread: those with all the labels, and by its policies those
+    that the pod may be on."""
+    rules = pod_set.rules
+    selector = tuple(sorted(pod_set.node_selector.items())) if spread.by_affinity else ()
+    affinity = rules.affinity if spread.by_affinity and rules is not None else ()
+    tolerations = pod_set.tolerations if spread.by_taints else None
+    question = (keys, selector, affinity, tolerations)
+    known = around.company.remembered(question)
+    if known is not None:
+        return known
+    chosen = dict(selector)
+    found = np.array(
+        [
+            node is not None
+            and all(key in node.labels for key in keys)
+            and selected(node.labels, chosen)
+            and matches(node, affinity)
+            and (tolerations is None or blocking_taint(node.taints, tolerations) is None)
+            for node in around.state.facts
+        ],
+        np.bool_,
+    )
+    around.company.note(question, found)
+    return found
+
+
+# --- wishes ---------------------------------------------------------------------------------------
+def has_wishes(rules: PodRules) -> bool:
+    """Whether some nodes are liked better than others."""
+    return bool(rules.evenly or rules.wishes or rules.node_wishes)
+
+
+def liking(around: Around, pod_set: PodSet, among: Nodes) -> Scores:
+    """How well each node is liked; only what is `among` matters."""
+    rules = pod_set.rules
+    total = np.zeros(around.size)
+    if rules is None:
+        return total
+    if rules.node_wishes:
+        total += _scaled(_node_wishes(around, rules), among, from_zero=True)
+    if rules.wishes:
+        score = np.zeros(around.size)
+        for wish in rules.wishes:
+            domains = around.domains(wish.key)
+            score += score_of(domains, by_domain(domains, around.members(wish.group)), 0) * (
+                wish.weight
+            )
+        total += _scaled(score, among, from_zero=False)
+    if rules.evenly:
+        score = np.zeros(around.size)
+        for spread in rules.evenly:
+            domains = around.domains(spread.key)
+            keys = tuple(each.key for each in rules.evenly)
+            counted = _counted(around, pod_set, spread, keys)
+            pods = by_domain(domains, around.members(spread.group) * counted)
+            # A node without the label is the worst of all.
+            score -= score_of(domains, pods, int(pods.max(initial=0)) + 1)
+        total += _scaled(score, among, from_zero=False)
+    return total
+
+
+def _node_wishes(around: Around, rules: PodRules) -> Scores:
+    return np.array(
+        [
+            0.0
+            if node is None
+            else float(sum(w.weight for w in rules.node_wishes if matches(node, (w.term,))))
+            for node in around.state.facts
+        ]
+    )
+
+
+def _scaled(score: Scores, among: Nodes, *, from_zero: bool) -> Scores:
+    """From 0 for the worst (or for nothing) to FULL for the best."""
+    some = score[among]
+    if not some.size:
+        return score * 0.0
+    low = 0.0 if from_zero else float(some.min())
+    width = float(some.max()) - low
+    return (score - low) * (FULL / width) if width > 0 else score * 0.0
+
+
+# --- of one pool ----------------------------------------------------------------------------------
+def mask_of_nodes(nodes: Nodes, slots: Ints) -> int:
+    """The nodes as a bit set of the numbers that they have in a pool with these slots."""
+    return int.from_bytes(np.packbits(nodes[slots], bitorder="little").tobytes(), "little")

@@ -1,0 +1,229 @@
+"""What a pod says of other pods: host ports, affinity, anti-affinity and spread, as rules of the
+engine.
+
+Sources: core/v1 PodAffinityTerm, TopologySpreadConstraint, ContainerPort; the defaults are those of
+kube-scheduler. The API server has mostly written `matchLabelKeys` into the selector already; doing
+it again changes nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.engine.types import (
+    Apart,
+    GroupWish,
+    HostPort,
+    Near,
+    NodeWish,
+    PodRules,
+    Spread,
+)
+from scheduling.kube.seam import PodSays, PodsMeant, Requirement, Unhonoured
+from scheduling.kube.translate.label_selectors import requirements
+from scheduling.kube.translate.manifests import REQUIRED
+from scheduling.kube.translate.node_selectors import NodeSelectorTerm, node_term
+from scheduling.kube.translate.objects import Container, KubePod, LabelSelector
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+NOTHING = PodRules()
+Groups = dict[str, tuple[PodsMeant, ...]]
+
+
+class AffinityTerm(Struct, rename="camel"):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class _WeightedTerm(Struct, rename="camel"):
+    weight: int
+    pod_affinity_term: AffinityTerm
+
+
+class _PodAffinity(Struct):
+    required: list[AffinityTerm] | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[_WeightedTerm] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class _WeightedNodes(Struct, rename="camel"):
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class _NodeWishes(Struct):
+    preferred: list[_WeightedNodes] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class _RulesOfPods(Struct, rename="camel"):
+    node_affinity: _NodeWishes | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _Spread(Struct, rename="camel"):
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class _Port(Struct, rename="camel"):
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_i_p: str = msgspec.field(default="", name="hostIP")
+
+
+def says(raw: KubePod) -> PodSays | None:
+    """What a pod of Kant's says of others. Raises ValueError for what cannot be read."""
+    meta, spec = raw.metadata, raw.spec
+    groups: Groups = {}
+    rules = PodRules(ports=host_ports(raw))
+    affinity = _decoded(spec.affinity, _RulesOfPods) or _RulesOfPods()
+    to, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    own = meta.namespace, meta.labels
+    if to is not None and to.required:
+        meant = tuple(_meant(term, *own) for term in to.required)
+        keys = tuple(term.topology_key for term in to.required)
+        rules = rules._replace(near=Near(_group(groups, meant), keys))
+    if apart is not None and apart.required:
+        terms = ((_meant(term, *own), term.topology_key) for term in apart.required)
+        rules = rules._replace(apart=tuple(Apart(_group(groups, (m,)), key) for m, key in terms))
+    rules = rules._replace(wishes=tuple(_wishes(affinity, groups, *own)))
+    if affinity.node_affinity is not None and affinity.node_affinity.preferred:
+        wishes = ((w.weight, node_term(w.preference)) for w in affinity.node_affinity.preferred)
+        rules = rules._replace(node_wishes=tuple(NodeWish(w, term) for w, term in wishes if term))
+    for constraint in _decoded(spec.topology_spread_constraints, list[_Spread]) or ():
+        spread = _spread(constraint, groups, *own)
+        if constraint.when_unsatisfiable == "ScheduleAnyway":
+            rules = rules._replace(evenly=(*rules.evenly, spread))
+        else:
+            rules = rules._replace(spread=(*rules.spread, spread))
+    return None if rules == NOTHING else PodSays(rules, tuple(groups.items()))
+
+
+def ports_of(raw: KubePod) -> PodSays | None:
+    """The host ports of a pod of somebody else. Raises ValueError."""
+    ports = host_ports(raw)
+    return PodSays(PodRules(ports=ports)) if ports else None
+
+
+def host_ports(raw: KubePod) -> tuple[HostPort, ...]:
+    """Of the containers that run as long as the pod. In the host's network each port of a container
+    is one, which the API server writes down too. Raises ValueError."""
+    spec = raw.spec
+    everything = (*spec.containers, *spec.init_containers)
+    if not (spec.host_network or any(b"hostPort" in bytes(each.ports) for each in everything)):
+        return ()
+    sidecars = [each for each in spec.init_containers if each.restart_policy == "Always"]
+    found = {
+        HostPort(number, port.protocol or "TCP", port.host_i_p)
+        for each in (*spec.containers, *sidecars)
+        for port in _ports(each)
+        if (number := port.host_port or (port.container_port if spec.host_network else 0))
+    }
+    return tuple(sorted(found))
+
+
+def unhonoured(raw: KubePod) -> Iterable[Unhonoured]:
+    """What Kant cannot tell of other pods: it does not read the labels of namespaces, and to go
+    near to pods of all of them would be another rule."""
+    affinity = _decoded(raw.spec.affinity, _RulesOfPods) or _RulesOfPods()
+    terms = affinity.pod_affinity.required if affinity.pod_affinity is not None else None
+    for index, term in enumerate(terms or ()):
+        if term.namespace_selector is not None and requirements(term.namespace_selector):
+            field = f"spec.affinity.podAffinity.{REQUIRED}[{index}].namespaceSelector"
+            yield Unhonoured(field, "Kant does not read labels of namespaces; name them.")
+
+
+def _ports(container: Container) -> list[_Port]:
+    if not bytes(container.ports):
+        return []
+    found: list[_Port] | None = msgspec.json.decode(container.ports, type=list[_Port] | None)
+    return found or []
+
+
+def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
+    return msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
+
+
+def _wishes(
+    affinity: _RulesOfPods, groups: Groups, namespace: str, labels: Mapping[str, str]
+) -> Iterable[GroupWish]:
+    for of, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1)):
+        for wish in (of.preferred if of is not None else None) or ():
+            group = _group(groups, (_meant(wish.pod_affinity_term, namespace, labels),))
+            yield GroupWish(sign * wish.weight, group, wish.pod_affinity_term.topology_key)
+
+
+def _spread(c: _Spread, groups: Groups, namespace: str, labels: Mapping[str, str]) -> Spread:
+    selector = _with_keys(requirements(c.label_selector), labels, c.match_label_keys, "In")
+    return Spread(
+        _group(groups, (PodsMeant((namespace,), selector),)),
+        c.topology_key,
+        c.max_skew,
+        c.min_domains or 1,
+        c.node_affinity_policy != "Ignore",
+        c.node_taints_policy == "Honor",
+    )
+
+
+def _meant(term: AffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodsMeant:
+    """Labels of namespaces are not read: a selector of some means all of them, which keeps away too
+    many pods rather than too few."""
+    selector = _with_keys(requirements(term.label_selector), labels, term.match_label_keys, "In")
+    selector = _with_keys(selector, labels, term.mismatch_label_keys, "NotIn")
+    if term.namespace_selector is not None:
+        return PodsMeant(None, selector)
+    return PodsMeant(tuple(sorted(term.namespaces or [namespace])), selector)
+
+
+def _with_keys(
+    selector: tuple[Requirement, ...] | None,
+    labels: Mapping[str, str],
+    keys: list[str] | None,
+    operator: str,
+) -> tuple[Requirement, ...] | None:
+    if selector is None:
+        return None
+    more = (Requirement(key, operator, (labels[key],)) for key in keys or () if key in labels)
+    return tuple(sorted({*selector, *more}))
+
+
+def _group(groups: Groups, meant: tuple[PodsMeant, ...]) -> str:
+    """The name of a group, as people read it; what it means is noted."""
+    meant = tuple(sorted(set(meant), key=str))
+    name = " that are also ".join(map(_said, meant))
+    groups[name] = meant
+    return name
+
+
+def _said(meant: PodsMeant) -> str:
+    where = "any namespace" if meant.namespaces is None else ", ".join(meant.namespaces)
+    if meant.selector is None:
+        return f"no pods in {where}"
+    wanted = " and ".join(map(_wanted, meant.selector))
+    return f"pods with {wanted} in {where}" if wanted else f"pods in {where}"
+
+
+def _wanted(each: Requirement) -> str:
+    match each.operator:
+        case "In" if len(each.values) == 1:
+            return f"{each.key}={each.values[0]}"
+        case "In":
+            return f"{each.key} in ({', '.join(each.values)})"
+        case "NotIn":
+            return f"{each.key} not in ({', '.join(each.values)})"
+        case "Exists":
+            return f"label {each.key}"
+    return f"no label {each.key}"

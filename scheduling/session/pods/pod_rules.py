@@ -1,0 +1,80 @@
+"""What pods say of each other: which groups there are, which pods belong to them.
+
+The engine knows groups by name (`engine.types.PodRules`). Here is what they mean, and so of which
+pods any rule speaks at all: the others have no rules, and cost nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from scheduling.engine.types import PodRules
+from scheduling.kube.seam import PodFacts, PodSays, PodsMeant
+from scheduling.kube.translate.label_selectors import selects
+
+NOTHING = PodRules()
+# Groups that no pod names any more are forgotten when so many are.
+MAX_UNUSED = 256
+
+
+class PodGroups:
+    """Of the pods that Kant places, what each says of others, by uid. `version`: another one when
+    pods may belong to other groups than before."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._says: dict[str, PodSays] = {}
+        self._meant: dict[str, tuple[PodsMeant, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._says)
+
+    def seen(self, facts: PodFacts) -> bool:
+        """A pod; whether it says something else than before."""
+        says = facts.says if facts.owned and not facts.finished else None
+        if says == self._says.get(facts.uid):
+            return False
+        if says is None:
+            del self._says[facts.uid]
+            return True
+        self._says[facts.uid] = says
+        new = {name: meant for name, meant in says.groups if name not in self._meant}
+        if new:
+            self._forget_unused()
+            self._meant.update(new)
+            self.version += 1
+        return True
+
+    def gone(self, uid: str) -> None:
+        self._says.pop(uid, None)
+
+    def _forget_unused(self) -> None:
+        used = {name for says in self._says.values() for name, _ in says.groups}
+        if len(self._meant) > len(used) + MAX_UNUSED:
+            self._meant = {name: meant for name, meant in self._meant.items() if name in used}
+
+    def groups_of(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        """The groups to which a pod with these labels belongs."""
+        return [
+            name
+            for name, meant in self._meant.items()
+            if all(_is_meant(each, namespace, labels) for each in meant)
+        ]
+
+    def rules_of(
+        self, uids: Iterable[str], namespace: str, labels: Iterable[Mapping[str, str]]
+    ) -> PodRules | None:
+        """The rules of pods that are alike in what they say; None = nothing is to be said."""
+        said = next((self._says[uid].rules for uid in uids if uid in self._says), NOTHING)
+        groups = {group for each in labels for group in self.groups_of(namespace, each)}
+        rules = said._replace(groups=tuple(sorted(groups)))
+        return None if rules == NOTHING else rules
+
+    def rules_of_other(self, facts: PodFacts) -> PodRules | None:
+        """What is to be known of a pod of somebody else: its groups and host ports."""
+        ports = facts.says.rules.ports if facts.says is not None else ()
+        groups = self.groups_of(facts.namespace, facts.labels) if self._meant else []
+        return PodRules(tuple(sorted(groups)), ports) if groups or ports else None
+
+
+def _is_meant(meant: PodsMeant, namespace: str, labels: Mapping[str, str]) -> bool:
+    here = meant.namespaces is None or namespace in meant.namespaces
+    return here and selects(meant.selector, labels)

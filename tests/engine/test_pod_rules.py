@@ -1,0 +1,257 @@
+"""What pods say of other pods, against the rules of kube-scheduler written pod by pod."""
+
+import copy
+import random
+
+import pytest
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.placement import PlacementFailure, explain, place_job
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import (
+    Apart,
+    GroupWish,
+    HostPort,
+    JobRequest,
+    Near,
+    NodeExpression,
+    NodeWish,
+    PodRules,
+    PodSet,
+    Spread,
+)
+from tests.cases import seeds
+from tests.engine.scenario import node
+
+HOST, ZONE = "host", "zone"
+GROUPS = ("a", "b", "c")
+
+
+def cluster(zones, gpus=4):
+    """Nodes n0, n1, … with these zones; "" = without the label."""
+    state = ClusterState()
+    for number, zone in enumerate(zones):
+        labels = {HOST: f"n{number}", **({ZONE: zone} if zone else {})}
+        state.upsert_node(node(f"n{number}", gpus, labels=labels))
+    return state
+
+
+def asks(name, rules, count=1, gpus=1, strategy="e-binpack", **more):
+    pod_set = PodSet("s", count, gpus, ("H100",), rules=rules, **more)
+    return JobRequest(name, "t", 0.0, (pod_set,), strategy=strategy)
+
+
+def place(state, job):
+    """Places that stand; None where there are none."""
+    statement = Statement(state)
+    found = place_job(statement, job, strategy="e-binpack")
+    if isinstance(found, PlacementFailure):
+        return None
+    statement.commit()
+    return [p.node for p in found]
+
+
+# --- the oracle: pods are (node, rules) -----------------------------------------------------------
+def allowed(nodes, pods, rules, name):
+    """Whether one more pod of these rules may be on the node, as kube-scheduler's filters say."""
+    mine = nodes[name].labels
+
+    def same(key, other):
+        return key in mine and nodes[other].labels.get(key) == mine[key]
+
+    for port in rules.ports:
+        for other, theirs in pods:
+            for taken in theirs.ports if other == name else ():
+                alike = taken[:2] == port[:2]
+                if alike and ("" in (taken.address, port.address) or taken == port):
+                    return False
+    if any(r.group in o.groups and same(r.key, n) for r in rules.apart for n, o in pods):
+        return False
+    if any(r.group in rules.groups and same(r.key, n) for n, o in pods for r in o.apart):
+        return False
+    if rules.near is not None:
+        there = [n for n, o in pods if rules.near.group in o.groups]
+        if not all(key in mine for key in rules.near.keys):
+            return False
+        counted = [k for k in rules.near.keys for n in there if k in nodes[n].labels]
+        first = not counted and rules.near.group in rules.groups
+        if not first and not all(any(same(k, n) for n in there) for k in rules.near.keys):
+            return False
+    keys = [s.key for s in rules.spread]
+    for s in rules.spread:
+        if s.key not in mine:
+            return False
+        eligible = [n for n in nodes.values() if all(k in n.labels for k in keys)]
+        values = {n.labels[s.key]: 0 for n in eligible}
+        for n, o in pods:
+            if s.group in o.groups and nodes[n] in eligible:
+                values[nodes[n].labels[s.key]] += 1
+        least = min(values.values(), default=0) if len(values) >= s.min_domains else 0
+        if values.get(mine[s.key], 0) + (s.group in rules.groups) - least > s.max_skew:
+            return False
+    return True
+
+
+def any_rules(rng):
+    def some(of, most=1):
+        return tuple(of() for _ in range(rng.randint(0, most)))
+
+    def key():
+        return rng.choice((HOST, ZONE))
+
+    def group():
+        return rng.choice(GROUPS)
+
+    return PodRules(
+        groups=tuple(sorted(rng.sample(GROUPS, rng.randint(0, 2)))),
+        ports=some(lambda: HostPort(rng.choice((80, 81)), "TCP", rng.choice(("", "10.0.0.1")))),
+        apart=some(lambda: Apart(group(), key())),
+        near=Near(group(), (key(),)) if rng.random() < 0.3 else None,
+        spread=some(lambda: Spread(group(), key(), rng.randint(1, 2), rng.choice((1, 3))), 2),
+    )
+
+
+@pytest.mark.parametrize("seed", seeds(200, usual=40))
+def test_a_pod_is_placed_exactly_where_the_rules_let_it(seed):
+    rng = random.Random(seed)
+    state = cluster([rng.choice(("", "x", "y", "z")) for _ in range(rng.randint(2, 7))])
+    nodes = {n.name: n for n in state.facts}
+    pods = []
+    for number in range(40):
+        rules = any_rules(rng)
+        if rng.random() < 0.3:  # of somebody else, who may break any rule
+            where = rng.choice(list(nodes))
+            rules = PodRules(rules.groups, rules.ports)
+            state.upsert_other_pod(f"o{number}", where, 0, 0, 0, {}, rules)
+            pods.append((where, rules))
+            continue
+        open_ = [
+            n for n in nodes if allowed(nodes, pods, rules, n) and state.free[state.slot_of[n]]
+        ]
+        job = asks(f"j{number}", rules, strategy=rng.choice(("e-binpack", "spread", "native")))
+        found = place(state, job)
+        assert (found is None) == (not open_), (rules, pods)
+        if found is None:
+            said = explain(state, job, PlacementFailure(0))
+            assert said.reason in ("FragmentedCapacity", "InsufficientGpus")
+            continue
+        assert found[0] in open_
+        pods.append((found[0], rules))
+        if rng.random() < 0.3:
+            gone = rng.randrange(len(pods))
+            held = [j for j in state._jobs if state.placements_of(j)[0].node == pods[gone][0]]
+            match = [j for j in held if state.held_by(j)[0, 0].pod_set.rules == pods[gone][1]]
+            if match:
+                state.release_job(match[0])
+                del pods[gone]
+
+
+@pytest.mark.parametrize("seed", seeds(200, usual=40))
+def test_gangs_keep_the_rules_and_leave_nothing_behind(seed):
+    rng = random.Random(seed)
+    state = cluster([rng.choice("xyz") for _ in range(6)], gpus=2)
+    nodes = {n.name: n for n in state.facts}
+    pods = []
+    for number in range(12):
+        sets = tuple(
+            PodSet(f"s{i}", rng.randint(1, 3), 1, ("H100",), rules=any_rules(rng))
+            for i in range(rng.randint(1, 2))
+        )
+        job = JobRequest(f"g{number}", "t", 0.0, sets)
+        before = copy.copy(state.company)
+        statement = Statement(state)
+        found = place_job(statement, job, strategy=rng.choice(("e-binpack", "spread")))
+        if isinstance(found, PlacementFailure):
+            assert same(state.company, before)
+            continue
+        assert len(found) == job.pods
+        # In the end each pod is where it may be beside all others, but for rules of which it
+        # matters who came first.
+        mine = [(p.node, sets[p.pod_set].rules) for p in found]
+        for at, (name, rules) in enumerate(mine):
+            others = pods + mine[:at] + mine[at + 1 :]
+            assert allowed(nodes, others, rules._replace(spread=(), near=None), name), (mine, pods)
+        if rng.random() < 0.4:
+            statement.rollback()
+            assert same(state.company, before)
+            continue
+        statement.commit()
+        pods += mine
+        assert same(copy.copy(state.company), state.company)
+
+
+def same(one, other):
+    names = ("members", "keepers", "ports")
+    full = lambda c: [{k: v for k, v in getattr(c, n).items() if v} for n in names]  # noqa: E731
+    return full(one) == full(other)
+
+
+def test_one_pod_a_node_and_no_more_than_there_are_nodes():
+    rules = PodRules(("a",), apart=(Apart("a", HOST),))
+    state = cluster("xxyy")
+    assert place(state, asks("many", rules, count=5)) is None
+    failure = place_job(Statement(state), asks("many", rules, count=5), strategy="e-binpack")
+    told = explain(state, asks("many", rules, count=5), failure)
+    assert "its rules about other pods leave no places for all of them" in told.summary
+    assert sorted(place(state, asks("one", rules, count=4))) == ["n0", "n1", "n2", "n3"]
+    late = asks("late", rules)
+    told = explain(state, late, place_job(Statement(state), late, strategy="e-binpack"))
+    assert (
+        "close nodes with room for it: 4 nodes (apart from a by host), 4 nodes (kept"
+        in told.summary
+    )
+    # Whoever is of the group has to keep away, too, though it says nothing itself.
+    assert place(state, asks("of-it", PodRules(("a",)))) is None
+    assert place(state, asks("other", PodRules(("b",)))) is not None
+
+
+def test_a_gang_that_stays_together_goes_where_all_of_it_fits():
+    rules = PodRules(("a",), near=Near("a", (ZONE,)))
+    state = cluster("xyyy")
+    found = place(state, asks("gang", rules, count=10))
+    assert {state.node(n).labels[ZONE] for n in found} == {"y"}
+    assert place(state, asks("more", rules, count=4)) is None  # beside them two more fit
+    assert len(place(state, asks("two", rules, count=2))) == 2
+
+
+def test_who_waits_for_company_starts_when_it_comes():
+    state = cluster("xy")
+    beside = asks("beside", PodRules(near=Near("a", (ZONE,))))
+    assert place(state, beside) is None
+    version = state.version
+    state.upsert_other_pod("o", "n1", 0, 0, 0, {}, PodRules(("a",)))
+    assert state.version != version
+    assert place(state, beside) == ["n1"]
+
+
+def test_pods_are_spread_evenly_and_wait_for_more_domains():
+    rules = PodRules(("a",), spread=(Spread("a", ZONE),))
+    state = cluster("xxxy")
+    found = place(state, asks("gang", rules, count=8))
+    zones = [state.node(n).labels[ZONE] for n in found]
+    assert (zones.count("x"), zones.count("y")) == (4, 4)
+    assert place(state, asks("full", rules)) is not None  # one more in x
+    assert place(state, asks("uneven", rules)) is None
+    three = PodRules(("b",), spread=(Spread("b", ZONE, 1, 3),))
+    assert place(state, asks("first", three)) is not None
+    assert place(state, asks("second", three)) is None  # y is full, x has one, and a third is none
+
+
+def test_what_is_liked_is_chosen_while_there_is_room():
+    state = cluster("xyy")
+    wish = NodeWish(10, (NodeExpression(ZONE, "In", ("y",)),))
+    liked = PodRules(node_wishes=(wish,))
+    assert place(state, asks("liked", liked, gpus=4)) == ["n1"]
+    assert place(state, asks("liked-2", liked, gpus=4)) == ["n2"]
+    assert place(state, asks("liked-3", liked, gpus=4)) == ["n0"]
+    state = cluster("xyz")
+    even = PodRules(("a",), evenly=(Spread("a", HOST),))
+    assert sorted(place(state, asks("even", even, count=6))) == ["n0", "n0", "n1", "n1", "n2", "n2"]
+    state = cluster("xyz")
+    away = PodRules(("a",), wishes=(GroupWish(-5, "a", HOST),))
+    assert sorted(place(state, asks("away", away, count=3))) == ["n0", "n1", "n2"]
+    near = PodRules(wishes=(GroupWish(5, "a", ZONE),))
+    state = cluster("xyz")
+    place(state, asks("there", PodRules(("a",)), gpus=2))
+    [there] = {p.node for p in state.placements_of("there")}
+    assert place(state, asks("near", near)) == [there]
