@@ -443,5 +443,5 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(eve, org):
 
 
 def test_submission_costs_few_queries(eve, django_assert_max_num_queries):
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(14):
         eve.post(URL, HELLO, format="json")

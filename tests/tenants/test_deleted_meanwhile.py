@@ -57,10 +57,10 @@ def test_a_tenant_is_deleted_once(org, law):
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
 def test_a_job_whose_tenant_vanishes(org, headers, monkeypatch):
-    def vanish(tenant, _more):
-        Tenant.objects.get(id=tenant.pk).delete()
+    def vanish(_room, order, _more):
+        Tenant.objects.get(id=order.tenant.pk).delete()
 
-    monkeypatch.setattr("scheduling.services.jobs.submit.refuse_too_many_waiting", vanish)
+    monkeypatch.setattr("scheduling.services.jobs.intake.Room.take", vanish)
     answer = org.client("ops").post("/api/v1/jobs", JOB, format="json", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     assert not Job.objects.exists()

@@ -2,43 +2,26 @@
 
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
 
 from scheduling.engine.states import OPEN, TERMINAL, JobEventKind, JobState, after
-from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.models import Job, JobEvent
 from scheduling.queries import selectors
 from scheduling.queries.wording import in_state
-from scheduling.services.common.bulk import Rows
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.array_changes import lock_array
-from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
-from scheduling.services.jobs.dependencies import refuse_bad_dependencies
-from scheduling.services.jobs.orders import (
-    ARRAY_COUNT,
-    ARRAY_INDEX,
-    Order,
-    known_gpu_types,
-    refuse_inactive,
-    refuse_unknown_gpu_types,
-    rows_of,
-    submitted,
-)
-from scheduling.services.jobs.priority_limits import refuse_too_high
-from scheduling.services.jobs.rules import refuse_what_may_not_be_named
-from scheduling.services.jobs.spec import JobSpec, job_spec
-from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
-from scheduling.services.queues.entry import Submitter, entered, take_in
+from scheduling.services.jobs.intake import NewJobs, Room
+from scheduling.services.jobs.known import Known
+from scheduling.services.jobs.orders import Order, rows_of, submitted
 from tenants.chunks import chunks
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
-from tenants.models import Tenant, User
-from tenants.permissions import Access, access_of
-from tenants.selectors import tenant_by_name
+from tenants.models import User
+from tenants.permissions import access_of
 from tenants.services.transactions import unit_of_work
-from tenants.tree import Tree
 
 
 def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = False) -> Job:
@@ -48,19 +31,16 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
     waiting jobs, and for a queue that takes no jobs or has too many.
     """
-    order = _accepted(actor, document)
+    known = Known(actor)
+    order = known.order_of(document)
     if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
-    job, sets = rows_of(actor, order, timezone.now())
     with unit_of_work(dry_run):
-        refuse_too_many_waiting(order.tenant, 1)
-        take_in(order.queue, 1)
-        job.save(force_insert=True)
-        PodSet.objects.bulk_create(sets)
-        submitted(actor, job).save(force_insert=True)
+        Room(known.tree, [order]).take(order, 1)
+        jobs = NewJobs()
+        job = ordered_job(actor, order, timezone.now(), jobs)
+        jobs.write()
         ring_after_commit(job.cluster_id)
-    # What was just written need not be read again to be shown.
-    job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
     return job
 
 
@@ -71,19 +51,39 @@ def submit_array(
 
     Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises as `submit_job`.
     """
-    order = _accepted(actor, document)
+    known = Known(actor)
+    order = known.order_of(document)
     if order.spec.job.array is None:
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
-    count = order.spec.job.array.count
-    now = timezone.now()
-    job, sets = rows_of(actor, order, now)
-    job.array_id = uuid.uuid4()
     with unit_of_work(dry_run):
-        refuse_too_many_waiting(order.tenant, count)
-        take_in(order.queue, count)
-        _store_array(job, sets, submitted(actor, job), count)
-        ring_after_commit(job.cluster_id)
-    return selectors.JobArray(
+        Room(known.tree, [order]).take(order, order.spec.job.array.count)
+        jobs = NewJobs()
+        array, _ = ordered_array(actor, order, timezone.now(), jobs)
+        jobs.write()
+        ring_after_commit(order.cluster.pk)
+    return array
+
+
+def ordered_job(actor: User, order: Order, at: datetime, jobs: NewJobs) -> Job:
+    """The job that is ordered, added to those that are written."""
+    job, sets = rows_of(actor, order, at)
+    jobs.add(job, sets, submitted(actor, job))
+    # What was just written need not be read again to be shown.
+    job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
+    return job
+
+
+def ordered_array(
+    actor: User, order: Order, at: datetime, jobs: NewJobs
+) -> tuple[selectors.JobArray, datetime]:
+    """The array that is ordered, its jobs added to those that are written, and the time of its
+    last job. Of an order with `array`."""
+    assert order.spec.job.array is not None
+    count = order.spec.job.array.count
+    job, sets = rows_of(actor, order, at)
+    job.array_id = uuid.uuid4()
+    last = jobs.add_array(job, sets, submitted(actor, job), count)
+    array = selectors.JobArray(
         id=job.array_id,
         name=order.spec.job.name,
         tenant=order.tenant.name,
@@ -92,43 +92,9 @@ def submit_array(
         count=count,
         gpu_milli=count * order.spec.gpu_milli,
         states={JobState.PENDING.value: count},
-        submitted_at=now,
+        submitted_at=at,
     )
-
-
-def _store_array(job: Job, sets: list[PodSet], event: JobEvent, count: int) -> None:
-    """Write `count` copies of a job that is not yet written, with its pod sets and event."""
-    ids = [uuid.uuid4() for _ in range(count)]
-    # A microsecond apart, so that they stand in the queue by their index.
-    times = [job.submitted_at + timedelta(microseconds=index) for index in range(count)]
-    jobs, pod_sets, events = Rows(Job), Rows(PodSet), Rows(JobEvent)
-    of_job, of_event = jobs.prepare(job), events.prepare(event)
-    of_sets = [(row, pod_sets.prepare(row)) for row in sets]
-    for i in range(count):
-        its = {"name": f"{job.name}-{i}", "array_index": i, "submitted_at": times[i]}
-        jobs.add(of_job, id=ids[i], **its)
-        for row, prepared in of_sets:
-            env = {**row.env, ARRAY_COUNT: str(count), ARRAY_INDEX: str(i)}
-            pod_sets.add(prepared, job_id=ids[i], env=env)
-        events.add(of_event, job_id=ids[i], at=times[i])
-    for rows in (jobs, pod_sets, events):
-        rows.write()
-
-
-def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
-    spec = job_spec(document)
-    access = access_of(actor)
-    tenant = _tenant_to_submit_to(access, spec)
-    queue, spec = entered(Submitter(actor, access), tenant, document, spec)
-    cluster = _cluster_of(spec)
-    refuse_too_high(Tree(), tenant.pk, spec.job.priority)
-    refuse_what_may_not_be_named(cluster.job_rules, spec)
-    refuse_unknown_gpu_types(spec, known_gpu_types())
-    refuse_what_never_fits(Installed(cluster), spec)
-    if spec.job.after or spec.job.after_ok:
-        wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
-        refuse_bad_dependencies(access, cluster, wanted)
-    return Order(spec, tenant, cluster, queue)
+    return array, last
 
 
 def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
@@ -222,29 +188,3 @@ def _cancelled(actor: User, job: Job) -> Job:
     _cancel_event(actor, job.pk, state, target.value, message, now).save(force_insert=True)
     job.refresh_from_db()
     return job
-
-
-def _tenant_to_submit_to(access: Access, spec: JobSpec) -> Tenant:
-    tenant = tenant_by_name(access, spec.job.tenant)
-    if not access.may_submit(tenant.pk):
-        raise NotAllowed(
-            f"Submitting to tenant “{tenant.name}” needs the role engineer or tenant-admin there. "
-            "Ask one of its tenant admins."
-        )
-    refuse_inactive(tenant)
-    return tenant
-
-
-def _cluster_of(spec: JobSpec) -> Cluster:
-    """The named cluster, or the only active one."""
-    clusters = {c.name: c for c in Cluster.objects.filter(is_active=True)}
-    if spec.job.cluster in clusters:
-        return clusters[spec.job.cluster]
-    names = ", ".join(sorted(clusters)) or "none"
-    if spec.job.cluster:
-        raise Invalid.field(
-            "cluster", f"There is no active cluster {spec.job.cluster!r}. Active clusters: {names}."
-        )
-    if len(clusters) != 1:
-        raise Invalid.field("cluster", f"Say which cluster to run on. Active clusters: {names}.")
-    return next(iter(clusters.values()))

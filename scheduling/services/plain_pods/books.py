@@ -177,7 +177,7 @@ class Books:
         return Order(spec, tenant, self.cluster, queue)
 
     def _queue(self, tenant: Tenant, name: str) -> Queue:
-        """The queue, which is asked for once; raises as `entry.entered`."""
+        """The queue, which is asked for once; raises as `entry.queue_to_enter`."""
         key = tenant.pk, name
         if key not in self._answers:
             try:

@@ -30,22 +30,9 @@ class Submitter:
         return names.union(self.user.groups.values_list("name", flat=True))
 
 
-def entered(
-    who: Submitter | None, tenant: Tenant, document: Mapping[str, Any], spec: JobSpec
-) -> tuple[Queue, JobSpec]:
-    """The queue that the document names, and the job with what it gives to those that say nothing.
-    `who` None: Kant itself, for a pod that nobody submitted.
-
-    Raises Invalid (no such queue, or it does not take such jobs), NotAllowed, Conflict (it takes no
-    jobs now).
-    """
-    queue = queue_to_enter(who, tenant, spec.job.queue)
-    return queue, fitted(queue, document, spec)
-
-
 def fitted(queue: Queue, document: Mapping[str, Any], spec: JobSpec) -> JobSpec:
-    """The job with what the queue gives to those that say nothing. Raises Invalid where the queue
-    does not take such jobs."""
+    """The job with what the queue that it enters gives to those that say nothing. Raises Invalid
+    where the queue does not take such jobs."""
     given = {name for name, value in document.items() if value is not None}
     defaults = {n: v for n, v in defaults_of(queue).items() if n not in given}
     if defaults:
@@ -55,7 +42,10 @@ def fitted(queue: Queue, document: Mapping[str, Any], spec: JobSpec) -> JobSpec:
 
 
 def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
-    """Raises as `entered`."""
+    """The queue of a name. `who` None: Kant itself, for a pod that nobody submitted.
+
+    Raises Invalid (no such queue), NotAllowed, Conflict (it takes no jobs now).
+    """
     queue = Queue.objects.filter(tenant=tenant, name=name).first()
     if queue is None and name == DEFAULT_QUEUE:
         # Its tenant was made by a Kant that did not know of queues, or was deleted just now:
@@ -72,7 +62,7 @@ def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
 
 
 def refuse_entry(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
-    """Raises NotAllowed, Conflict as `entered`, of a queue that there is."""
+    """Raises NotAllowed, Conflict as `queue_to_enter`, of a queue that there is."""
     if not may_enter(who, queue):
         others = Queue.objects.filter(tenant=tenant)
         mine = [other.name for other in others if may_enter(who, other)]

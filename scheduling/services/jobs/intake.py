@@ -1,0 +1,107 @@
+"""Jobs that a transaction takes in: who may still wait, and the rows that are written."""
+
+import uuid
+from collections import Counter
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db.models import Count
+
+from scheduling.engine.states import WAITING
+from scheduling.engine.types import DEFAULT_QUEUE
+from scheduling.models import Job, JobEvent, PodSet
+from scheduling.services.common.bulk import Rows
+from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX, Order
+from scheduling.services.jobs.waiting_limits import refuse_more
+from scheduling.services.queues import entry
+from tenants.errors import Conflict
+from tenants.models import Queue, Tenant
+from tenants.tree import Tree
+
+
+class Room:
+    """How many jobs may still wait. To be made in the transaction that writes them: the rows of
+    limited tenants and queues are locked, each once and in one order, so that submissions that
+    cross each other count each other."""
+
+    def __init__(self, tree: Tree, orders: Collection[Order]) -> None:
+        self._tree = tree
+        of = {order.tenant.pk for order in orders}
+        above = {b.id for each in of for b in tree.above(each) if b.max_waiting is not None}
+        self._tenants = {t.pk: t for t in _locked_tenants(above)} if above else {}
+        named = {o.queue.pk for o in orders if _may_go_or_is_limited(o.queue)}
+        rows = Queue.objects.select_for_update(of=("self",)).select_related("tenant")
+        self._queues = {q.pk: q for q in rows.filter(pk__in=named).order_by("id")} if named else {}
+        self._waiting = self._counted()
+
+    def take(self, order: Order, more: int) -> None:
+        """Count `more` jobs that wait. Raises Conflict where they are too many for the tenant, one
+        above it or the queue, or the queue was closed or deleted meanwhile."""
+        limited = sorted(b.id for b in self._tree.above(order.tenant.pk) if b.id in self._tenants)
+        for tenant_id in limited:
+            below = self._tree.below(tenant_id)
+            waiting = sum(n for (tenant, _), n in self._waiting.items() if tenant in below)
+            refuse_more(self._tenants[tenant_id], waiting, more)
+        key = order.tenant.pk, order.queue.name
+        if order.queue.pk is None:
+            entry.take_in(order.queue, more)  # writes the row
+        elif _may_go_or_is_limited(order.queue):
+            now = self._queues.get(order.queue.pk)
+            if now is None:
+                raise Conflict(f"Queue “{order.queue.name}” was deleted just now. Name another.")
+            entry.refuse_closed(now.tenant, now)
+            entry.refuse_more(now.tenant, now, self._waiting[key], more)
+        self._waiting[key] += more
+
+    def _counted(self) -> Counter[tuple[int, str]]:
+        """Waiting jobs by (tenant, queue), of those that are limited."""
+        limited = {q.tenant_id for q in self._queues.values() if q.max_waiting is not None}
+        ids = limited.union(*(self._tree.below(tenant_id) for tenant_id in self._tenants))
+        if not ids:
+            return Counter()
+        waits = Job.objects.filter(tenant__in=ids, state__in=list(WAITING)).order_by()
+        counts = waits.values_list("tenant_id", "queue").annotate(Count("id"))
+        return Counter({(tenant, queue): jobs for tenant, queue, jobs in counts})
+
+
+def _locked_tenants(ids: Collection[int]) -> list[Tenant]:
+    rows = Tenant.objects.select_for_update().filter(id__in=ids)
+    return list(rows.exclude(max_waiting=None).order_by("id"))
+
+
+def _may_go_or_is_limited(queue: Queue) -> bool:
+    """A default queue cannot be deleted, and no submission looks at it where it has no limit."""
+    return queue.pk is not None and (queue.name != DEFAULT_QUEUE or queue.max_waiting is not None)
+
+
+class NewJobs:
+    """Rows of new jobs, written together by one statement for each table."""
+
+    def __init__(self) -> None:
+        self._jobs, self._sets, self._events = Rows(Job), Rows(PodSet), Rows(JobEvent)
+
+    def add(self, job: Job, sets: list[PodSet], event: JobEvent) -> None:
+        self._jobs.add(self._jobs.prepare(job))
+        for row in sets:
+            self._sets.add(self._sets.prepare(row))
+        self._events.add(self._events.prepare(event))
+
+    def add_array(self, job: Job, sets: list[PodSet], event: JobEvent, count: int) -> datetime:
+        """`count` copies of a job. They stand in the queue by their index: each a microsecond after
+        the one before. Returns the time of the last."""
+        of_job, of_event = self._jobs.prepare(job), self._events.prepare(event)
+        of_sets = [(row, self._sets.prepare(row)) for row in sets]
+        at = job.submitted_at
+        for i in range(count):
+            job_id, at = uuid.uuid4(), job.submitted_at + timedelta(microseconds=i)
+            its = {"name": f"{job.name}-{i}", "array_index": i, "submitted_at": at}
+            self._jobs.add(of_job, id=job_id, **its)
+            for row, prepared in of_sets:
+                env = {**row.env, ARRAY_COUNT: str(count), ARRAY_INDEX: str(i)}
+                self._sets.add(prepared, job_id=job_id, env=env)
+            self._events.add(of_event, job_id=job_id, at=at)
+        return at
+
+    def write(self) -> None:
+        for rows in (self._jobs, self._sets, self._events):
+            rows.write()
