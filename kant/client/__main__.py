@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from kant.client import (
     account,
+    batch,
     completion,
     jobs,
     logs,
@@ -126,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     command("whoami", whoami, "who is signed in, with which rights", both)
 
     submission.add_flags(command("submit", jobs.submit, "submit a job", ("text", "id", "json")))
+    many = command("submit-many", batch.submit_many, "submit the jobs in a file",
+                   ("table", "id", "json"))  # fmt: skip
+    batch.add_flags(many)
     listed = command("jobs", jobs.jobs, "list jobs, the newest first", ("table", "id", "json"))
     _filters(listed)
     for name, run, text in (

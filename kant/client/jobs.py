@@ -89,7 +89,7 @@ def submit(api: Api, args: argparse.Namespace) -> None:
     elif args.dry_run:
         told = answer["result"]
         what, where = f"{told['name']} of {told['tenant']}", told["cluster"]
-        print(f"Would submit {what} to {where}: {_size(told)}.")
+        print(f"Would submit {what} to {where}: {size(told)}.")
         if "count" in told:
             print("Of its first job:")
         _rehearsal(answer["rehearsal"])
@@ -98,7 +98,7 @@ def submit(api: Api, args: argparse.Namespace) -> None:
     elif args.output == "id":
         print(answer["id"])
     else:
-        print(f"Submitted {answer['name']} to {answer['cluster']}: {_size(answer)}.")
+        print(f"Submitted {answer['name']} to {answer['cluster']}: {size(answer)}.")
         print(answer["id"])
         if "count" in answer:
             output.note(f"Its jobs: kant jobs --array {answer['id']}")
@@ -169,7 +169,8 @@ def only_tenant(api: Api, advice: str) -> str:
     return str(names[0])
 
 
-def _size(job: dict[str, Any]) -> str:
+def size(job: dict[str, Any]) -> str:
+    """How many jobs, of an array, and GPUs."""
     jobs = ""
     if "count" in job:
         jobs = f"{job['count']} job{'' if job['count'] == 1 else 's'}, "
@@ -410,7 +411,7 @@ def scale(api: Api, args: argparse.Namespace) -> None:
         output.document(job)
         return
     pods = " ".join(f"{pods['name']}={pods['count']}" for pods in job["pod_sets"])
-    print(f"{job['name']} asks for {pods}: {_size(job)}.")
+    print(f"{job['name']} asks for {pods}: {size(job)}.")
     output.note(f"How far it is: kant explain {output.short(job['id'])}")
 
 

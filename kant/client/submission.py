@@ -161,6 +161,14 @@ def name_of(command: Sequence[str]) -> str:
 def read(name: str, what: str = "job") -> dict[str, Any]:
     """The mapping in a JSON or YAML file that holds a `what`. Raises ClientError naming the
     file."""
+    found = found_in(name, what)
+    if not isinstance(found, dict):
+        raise usage(f"{name} holds no {what}: one mapping of fields is expected.")
+    return found
+
+
+def found_in(name: str, what: str) -> Any:
+    """What a JSON or YAML file has; "-" is stdin. Raises ClientError naming the file."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -171,8 +179,6 @@ def read(name: str, what: str = "job") -> dict[str, Any]:
         raise usage(f"{name} is nested too deeply for a {what}.") from None
     except ValueError as error:
         found = _yaml(name, what, text, error)
-    if not isinstance(found, dict):
-        raise usage(f"{name} holds no {what}: one mapping of fields is expected.")
     return found
 
 

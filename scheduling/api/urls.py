@@ -1,9 +1,10 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import clusters, global_queue, jobs, logs, organisation, startable
+from scheduling.api import batch, clusters, global_queue, jobs, logs, organisation, startable
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
+    path("jobs:batch", batch.JobBatchView.as_view(), name="api-job-batch"),
     path("jobs/<uuid:job_id>", jobs.JobView.as_view(), name="api-job"),
     path("jobs/<uuid:job_id>/document", jobs.JobDocumentView.as_view(), name="api-job-document"),
     path("jobs/<uuid:job_id>/cancel", jobs.JobCancelView.as_view(), name="api-job-cancel"),

@@ -230,7 +230,7 @@ def _cut(text: str) -> str:
 def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
     """DRF's hook: any exception of a REST view becomes a problem document, never a page."""
     request = context["request"]
-    body = _described(exc, request)
+    body = described(exc, request)
     response = Response(body, status=body["status"], content_type=CONTENT_TYPE)
     for name, attribute in (("WWW-Authenticate", "auth_header"), ("Retry-After", "wait")):
         value = getattr(exc, attribute, None)
@@ -243,7 +243,9 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
     return response
 
 
-def _described(exc: Exception, request: Any) -> dict[str, Any]:
+def described(exc: Exception, request: Any) -> dict[str, Any]:
+    """The document of what went wrong in a request, or in one part of it that is answered for
+    itself."""
     match exc:
         case DomainError():
             code = exc.code if exc.code in KINDS else _domain_code(exc)

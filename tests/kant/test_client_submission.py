@@ -264,3 +264,26 @@ def test_what_cannot_be_submitted_again_is_said(kant):
     Job.objects.filter(pk=job.pk).update(pod_namespace="web", pod_name="notebook-0")
     code, _, told = kant("submit", "--like", "after")
     assert (code, "stands for pod web/notebook-0" in told) == (1, True)
+
+
+def test_the_jobs_of_a_file_are_accepted_or_refused_each_for_itself(kant, tmp_path):
+    one = {"name": "a", "gpu_type": "H100", "gpus": 1}
+    jobs = [one, {**one, "name": "b", "gpus": -1}, {**one, "name": "c", "array": {"count": 3}}]
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    code, out, told = kant("submit-many", str(tmp_path / "jobs.json"))
+    assert code == 1
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[:2] for row in rows[1:]] == [["a", "201"], ["b", "422"], ["c", "201"]]
+    assert "gpus: Must be" in out.splitlines()[2]
+    assert told.splitlines() == ["Submitted 2 of 3.", "1 refused."]
+    assert sorted(Job.objects.values_list("name", flat=True)) == ["a", "c-0", "c-1", "c-2"]
+    code, out, told = kant("submit-many", "-", "-o", "id", stdin=json.dumps({"jobs": [one] * 2}))
+    assert (code, told) == (0, "Submitted 2 of 2.\n")
+    assert Job.objects.filter(pk__in=out.split()).count() == 2
+
+
+def test_a_file_without_jobs_is_told(kant):
+    for text, said in (("{}", "holds no jobs"), ("[]", "holds no jobs"), ("[1]", "entry 1")):
+        code, out, told = kant("submit-many", "-", stdin=text)
+        assert (code, out) == (2, "")
+        assert said in told

@@ -1,0 +1,71 @@
+"""`kant submit-many`: the jobs of one file, each accepted or refused for itself."""
+
+import argparse
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import FAILED, ClientError, usage
+from kant.client.jobs import only_tenant, size
+from kant.client.submission import found_in
+
+MOST = 1000  # documents in one call
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("file", metavar="FILE", help="a list of jobs as JSON, or YAML; - reads stdin")
+    flag("-t", "--tenant", help="whose quota those use that do not say it")
+    flag("--dry-run", action="store_true", help="say what would be, submit nothing")
+    parser.epilog = "A job that is refused keeps no other from being submitted."
+
+
+def submit_many(api: Api, args: argparse.Namespace) -> None:
+    documents = _documents(api, args)
+    query = {"dry_run": "true"} if args.dry_run else None
+    answers: list[dict[str, Any]] = []
+    for first in range(0, len(documents), MOST):
+        told = api.post("jobs:batch", {"jobs": documents[first : first + MOST]}, query)
+        answers += (told["result"] if args.dry_run else told)["answers"]
+    refused = sum(answer["problem"] is not None for answer in answers)
+    if args.output == "json":
+        output.document(answers)
+    elif args.output == "id":
+        for answer in answers:
+            made = answer["job"] or answer["array"]
+            if made and "id" in made:
+                print(made["id"])
+    else:
+        rows = [_row(document, told) for document, told in zip(documents, answers, strict=True)]
+        output.table(("NAME", "STATUS", "ID", "SIZE", "WHY NOT"), rows, "")
+    done = "Would submit" if args.dry_run else "Submitted"
+    output.note(f"{done} {len(answers) - refused} of {len(answers)}.")
+    if refused:
+        raise ClientError(FAILED, f"{refused} refused.")
+
+
+def _row(document: dict[str, Any], answer: dict[str, Any]) -> tuple[object, ...]:
+    made = answer["job"] or answer["array"]
+    if made is None:
+        return document.get("name"), answer["status"], None, None, answer["problem"]["detail"]
+    return made["name"], answer["status"], made.get("id"), size(made), None
+
+
+def _documents(api: Api, args: argparse.Namespace) -> list[dict[str, Any]]:
+    found = found_in(args.file, "list of jobs")
+    if isinstance(found, dict) and set(found) == {"jobs"}:
+        found = found["jobs"]
+    if not isinstance(found, list) or not found:
+        raise usage(f"{args.file} holds no jobs: a list of job documents is expected.")
+    for number, document in enumerate(found, start=1):
+        if not isinstance(document, dict):
+            raise usage(f"{args.file}: entry {number} is no job: a mapping of fields is expected.")
+    if not all(document.get("tenant") for document in found):
+        tenant = args.tenant or only_tenant(api, "Say with --tenant whose quota the jobs use.")
+        found = [{"tenant": tenant, **_named(document)} for document in found]
+    return found
+
+
+def _named(document: dict[str, Any]) -> dict[str, Any]:
+    """Without a tenant that is null or empty."""
+    return {k: v for k, v in document.items() if k != "tenant" or v}

@@ -1,0 +1,65 @@
+"""Many unlike jobs submitted at once, each with an answer of its own."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from scheduling.models import Job
+from scheduling.queries.selectors import JobArray
+from scheduling.services.common.doorbell import ring_after_commit
+from scheduling.services.jobs.intake import NewJobs, Room
+from scheduling.services.jobs.known import Known
+from scheduling.services.jobs.orders import Order
+from scheduling.services.jobs.submit import ordered_array, ordered_job
+from tenants.errors import DomainError
+from tenants.models import User
+from tenants.services.transactions import unit_of_work
+
+MOST_DOCUMENTS = 1000
+
+Answer = Job | JobArray | DomainError
+
+
+def submit_batch(
+    actor: User, documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False
+) -> list[Answer]:
+    """Accept each of the job documents for itself, at most MOST_DOCUMENTS, in their order.
+
+    Returns for each the job, the array of a document with `array`, or why it is refused, as
+    `submit_job` raises it. The accepted ones are written together, by as many statements for many
+    as for one, and stand in the queue in their order. Raises Conflict, and takes none, where what
+    one refers to is deleted meanwhile.
+    """
+    known = Known(actor)
+    answers: list[Answer | Order] = []
+    for document in documents:
+        try:
+            answers.append(known.order_of(document))
+        except DomainError as error:
+            answers.append(error)
+    orders = [answer for answer in answers if isinstance(answer, Order)]
+    with unit_of_work(dry_run):
+        room, jobs, at = Room(known.tree, orders), NewJobs(), timezone.now()
+        given: list[Answer] = []
+        for answer in answers:
+            if not isinstance(answer, Order):
+                given.append(answer)
+                continue
+            array = answer.spec.job.array
+            try:
+                room.take(answer, 1 if array is None else array.count)
+            except DomainError as error:
+                given.append(error)
+                continue
+            if array is None:
+                given.append(ordered_job(actor, answer, at, jobs))
+            else:
+                made, at = ordered_array(actor, answer, at, jobs)
+                given.append(made)
+            at += timedelta(microseconds=1)
+        jobs.write()
+        for cluster_id in {order.cluster.pk for order in orders}:
+            ring_after_commit(cluster_id)
+    return given
