@@ -48,7 +48,8 @@ class Inactive(Exception):
 
 class Changes:
     """`touched`, in the wide scope: jobs of the cluster that something happened to since it was
-    emptied. `looked`, `counted`: whether the last read did what is done only now and then."""
+    emptied. Of the last read: `came`, of how many jobs it was told, and `looked`, `counted`,
+    whether it did what is done only now and then."""
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -60,6 +61,7 @@ class Changes:
         self.life = life
         self.touched: set[str] = set()
         self.looked = self.counted = False
+        self.came = 0
         self._news = News(cluster.pk)
         self._shards = tuple(shards)
         self._settings: tuple[object, ...] = ()
@@ -93,6 +95,7 @@ class Changes:
         found, touched = self._news.read()
         if not found.is_active:
             raise Inactive(f"cluster {self.cluster_id} is not active")
+        self.came = len(touched)
         ids = {i for i, scope in touched if scope == self.scope or i in self.life.jobs}
         if self.scope == WIDE:
             self.touched.update(i for i, _ in touched)

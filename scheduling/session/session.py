@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
+from time import sleep
 
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult
@@ -48,6 +49,7 @@ from scheduling.kube.seam import (
 from scheduling.kube.translate.health import DEAD
 from scheduling.models import Cluster
 from scheduling.session import aside, restore
+from scheduling.session.bites import Bites
 from scheduling.session.changes import Changes, Reopen
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
@@ -111,6 +113,7 @@ class Session:
         self._first: list[Observation] = []
         self._cycled = self._claimed = False
         self._at = 0.0  # of the last cycle
+        self._bites = Bites()
 
     # --- at start ---------------------------------------------------------------------------------
     def connect(self) -> None:
@@ -150,8 +153,19 @@ class Session:
         return self.gateway.stop(within)
 
     def wait_for_news(self, seconds: float) -> bool:
-        """Whether something arrived within `seconds`."""
-        return self.news.wait(seconds)
+        """Whether something arrived within `seconds` that is to be taken in by then."""
+        rest = self.rest()
+        if rest >= seconds:
+            sleep(seconds)
+            return False
+        if rest:
+            sleep(rest)
+        return self.news.wait(seconds - rest)
+
+    def rest(self) -> float:
+        """Seconds for which more is to come together before the next pass; 0 = it may begin."""
+        due = self.next_at is not None and self.next_at <= time.time()
+        return 0.0 if due or self._has_backlog else self._bites.rest()
 
     @property
     def busy(self) -> bool:
@@ -165,9 +179,15 @@ class Session:
     @property
     def pending(self) -> bool:
         """There is more to take in: rows, or what the last pass itself tells the engine."""
+        told = self.connected and self.life.out.deltas
+        return bool(self._has_backlog or told)
+
+    @property
+    def _has_backlog(self) -> bool:
+        """The last pass left something although it was there."""
         out = self.life.out
         more = self.changes.more or self._claimed or out.writes or out.effects
-        return bool(more or (self.connected and (out.deltas or self.life.has_more)))
+        return bool(more or (self.connected and self.life.has_more))
 
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left
@@ -196,6 +216,7 @@ class Session:
         self.changes.read(time.time())
         self._look_for_nodes()
         seen = self.gateway.drain()
+        self._bites.took(len(seen) + self.changes.came)
         now = time.time()  # no job is decided about at an instant before it came
         self._observe(seen, now)
         if not self.connected:

@@ -89,7 +89,7 @@ class Scheduler:
             self.keeper.next_step()
             with self._guarded(key):
                 self._lead(key)
-        active = [key for key in keys if key in self.led]
+        active = [key for key in keys if key in self.led and not self._rests(key)]
         while active:
             for key in active:
                 self.keeper.next_step()
@@ -129,11 +129,20 @@ class Scheduler:
             give_back(led.lease)
 
     def _has_more(self, key: Key) -> bool:
-        if key not in self.led:
+        if key not in self.led or self._rests(key):
             return False
         session = self.led[key].session
         more = session.pending or (session.busy and session.wait_for_news(LINGER_S))
         return more or session.news.is_set()
+
+    def _rests(self, key: Key) -> bool:
+        """Whether more is to come together first; the alarm rings when it has."""
+        session = self.led[key].session
+        rest = session.rest()
+        if rest and (session.news.is_set() or session.pending):
+            until = time.time() + rest
+            self.alarm.ring_at(key, min(until, session.next_at or until))
+        return rest > 0.0
 
     @contextmanager
     def _guarded(self, key: Key) -> Iterator[None]:
