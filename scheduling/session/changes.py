@@ -64,7 +64,7 @@ class Changes:
         self.came = 0
         self._news = News(cluster.pk)
         self._shards = tuple(shards)
-        self._settings: tuple[object, ...] = ()
+        self.settings: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
         self.queues = QueuesChanged(())
         self.others = OtherScopesChanged()
@@ -237,7 +237,7 @@ class Changes:
 
     # --- tenants, quotas, policy --------------------------------------------------------------
     def _look(self, found: DatabaseLook, clock: float) -> None:
-        if found.settings != self._settings:
+        if found.settings != self.settings:
             self._read_tenancy(found)
         elif clock - self._used_at > USED_S:
             self._used_at = clock
@@ -253,7 +253,7 @@ class Changes:
                 self._tell_others()
 
     def _read_tenancy(self, found: DatabaseLook) -> None:
-        self._settings = found.settings
+        self.settings = found.settings
         cluster = Cluster.objects.get(id=self.cluster_id)
         if load.reached_by(cluster) != self._reached_by:
             raise Reopen(f"cluster {self.cluster_id} is reached in another way from now on")

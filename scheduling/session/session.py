@@ -189,6 +189,11 @@ class Session:
         more = self.changes.more or self._claimed or out.writes or out.effects
         return bool(more or (self.connected and self.life.has_more))
 
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """What changes when those of tenants, queues, quotas, the policy and the cluster do."""
+        return self.changes.settings
+
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left
         the cluster, and no pod holds anything on them any more."""

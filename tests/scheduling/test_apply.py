@@ -17,6 +17,7 @@ from scheduling.services.common.lease import take_or_renew
 from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.apply import Committed, apply_decisions
+from scheduling.services.scheduler.keeper import Led
 from scheduling.session import Pass
 from scheduling.session.memory.live import HeldFrom, LiveJob, LivePod, PodStep, Transition, Writes
 from tenants.models import Tenant, User
@@ -109,7 +110,7 @@ def test_what_is_written_later_is_as_of_then(monkeypatch):
     """Of a pass that decides about very many jobs each part carries its own time."""
     written = []
     monkeypatch.setattr(
-        cycle, "apply_decisions", lambda _, __, at: written.append(at) or Committed(set())
+        cycle, "apply_decisions", lambda _, __, at, ___: written.append(at) or Committed(set())
     )
     some = Writes(failures={"j": 1})
     parts = Pass(some, [], 100.0, Pass(some, [], 100.0, Pass(some, [], 100.0)))
@@ -120,9 +121,10 @@ def test_what_is_written_later_is_as_of_then(monkeypatch):
         finish=lambda *_: time.sleep(0.002),
         next_at=None,
         pace=pace,
+        settings=(),
     )
     lease = SimpleNamespace(cluster_id=1, scope="")
-    led = SimpleNamespace(session=session, lease=lease, lost=False, is_due=lambda _: False)
+    led = Led(session, lease, time.monotonic())
     began = datetime.now(UTC)
     cycle.Scheduler()._pass(led)
     assert written[0].timestamp() == 100.0

@@ -10,10 +10,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from msgspec.structs import replace
 
-from scheduling.models import Job, JobEvent, JobPod, PodSet
+from scheduling.models import Job, JobEvent, JobPod, NodeRecord, PodSet
 from scheduling.services.common.bulk import insert
 from scheduling.services.common.lease import Lease
-from scheduling.services.plain_pods.books import Books
+from scheduling.services.plain_pods.books import Books, Shelf
 from scheduling.services.plain_pods.take_up import take_up
 from scheduling.session.memory import load
 from scheduling.session.memory.live import Offer
@@ -43,14 +43,14 @@ def plain(number, tenant="vision", **fields):
     )
 
 
-def offered(org, *units):
+def offered(org, *units, shelf=None):
     """The offers of these units, each of one pod or of several, after they were taken up, and the
     statements that it took."""
     offers = [Offer(unit if isinstance(unit, tuple) else (unit,)) for unit in units]
     now = timezone.now()
     lease = Lease(org.cluster.pk, "me", 1, now)
     with transaction.atomic(), CaptureQueriesContext(connection) as told:
-        insert([event for events in take_up(lease, offers, now) for event in events])
+        insert([event for events in take_up(lease, offers, now, shelf) for event in events])
     return offers, [query["sql"] for query in told.captured_queries]
 
 
@@ -198,6 +198,29 @@ def test_a_job_is_told_as_it_would_be_read_back(org):
     assert len(told) == 5
     for job, row in zip(told, sorted(read, key=attrgetter("id")), strict=True):
         assert job == row
+
+
+def test_the_next_pods_of_the_same_settings_take_fewer_statements(org):
+    shelf = Shelf().as_of(("as", "now"))
+    first = offered(org, plain(0), shelf=shelf)[1]
+    second = offered(org, plain(1), shelf=shelf.as_of(("as", "now")))[1]
+    assert len(second) == len(first) - 4
+    third = offered(org, plain(2), shelf=shelf.as_of(("as", "then")))[1]
+    assert len(third) == len(first)
+
+
+def test_nobody_is_refused_by_what_was_read_before(org):
+    """A tenant, a GPU type, a rule and nodes that came just before the pods count."""
+    shelf = Shelf().as_of(("as", "now"))
+    large = plain("large", gpus=16)
+    offers, _ = offered(org, plain(0), plain(1, "new"), large, shelf=shelf)
+    assert refused(offers) == {"p-1": "UnknownTenant", "p-large": "ExceedsCapacity"}
+    Tenant.objects.create(name="new", parent=org.tenants["law"])
+    NodeRecord.objects.update(gpus=16)
+    offers, _ = offered(org, plain(2, "new"), large, plain(3, "nobody"), shelf=shelf)
+    assert refused(offers) == {"p-3": "UnknownTenant"}
+    assert sorted(job.name for offer in offers for job in offer.jobs) == ["p-2", "p-large"]
+    assert Job.objects.count() == 3
 
 
 def test_what_is_offered_again_becomes_no_second_job(org):

@@ -4,10 +4,11 @@ All of it is read once for the pods of a pass, by as many statements for a thous
 a document is checked once for all pods that ask for the same.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 from django.db.models import Count
@@ -42,6 +43,8 @@ from tenants.tree import Tree
 
 # What of a document differs between pods that ask for the same.
 OWN = ("name", "labels")
+FRESH_S = 10.0
+TOO_MANY_WAITING = "TooManyWaiting"
 
 
 class Accepted(NamedTuple):
@@ -53,23 +56,63 @@ class Accepted(NamedTuple):
     labels: Mapping[str, str]
 
 
+class Shelf:
+    """What books are made of that hardly ever changes. A scheduler keeps it from pass to pass, and
+    forgets it when what it was read with changes, and after FRESH_S. `is_read`: it may be older
+    than the transaction that looks at it."""
+
+    def __init__(self) -> None:
+        self.is_read = False
+        self._settings: tuple[object, ...] = ()
+        self._until = 0.0
+
+    def as_of(self, settings: tuple[object, ...]) -> Self:
+        """`settings`: as those of a look at the database (session/memory/look.py)."""
+        if settings != self._settings or time.monotonic() > self._until:
+            self.forget()
+            self._settings = settings
+        return self
+
+    def forget(self) -> None:
+        """Read everything again, as nodes or whatever else may have changed."""
+        for name in ("cluster", "tree", "installed", "gpu_types"):
+            self.__dict__.pop(name, None)
+        self.is_read, self._until = False, time.monotonic() + FRESH_S
+
+    def of(self, cluster_id: int) -> Cluster:
+        self._cluster_id = cluster_id
+        return self.cluster
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return Cluster.objects.get(id=self._cluster_id)
+
+    @cached_property
+    def tree(self) -> Tree:
+        return Tree()
+
+    @cached_property
+    def installed(self) -> Installed:
+        return Installed(self.cluster)
+
+    @cached_property
+    def gpu_types(self) -> list[str]:
+        return known_gpu_types()
+
+
 class Books:
     """What is known in one transaction, to its end, of whom pods of a cluster may use."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._tree = Tree()
-        self._installed = Installed(cluster)
+    def __init__(self, shelf: Shelf) -> None:
+        self.cluster = shelf.cluster
+        self._shelf = shelf
+        self._tree = shelf.tree
         self._tenants: dict[int, Tenant] = {}
         self._queues: dict[tuple[int, str], Queue] = {}
         self._answers: dict[tuple[int, str], Queue | DomainError] = {}
         self._waiting = Counter[tuple[int, str]]()  # jobs by tenant and queue
         self._waiting_below = Counter[int]()  # jobs of a tenant with a limit and of those below it
         self._orders: dict[bytes, Order] = {}
-
-    @cached_property
-    def _gpu_types(self) -> list[str]:
-        return known_gpu_types()
 
     def names_for(self, pods: Sequence[PodFacts]) -> QueueNames:
         """What names of queues mean to these pods of one namespace."""
@@ -136,7 +179,7 @@ class Books:
                 entry.take_in(queue, 1)
                 self._queues[key] = queue
         except DomainError as error:
-            raise Refused("TooManyWaiting", error.detail) from None
+            raise Refused(TOO_MANY_WAITING, error.detail) from None
         self._waiting[key] += 1
         self._waiting_below.update(each.pk for each in limited)
 
@@ -171,8 +214,8 @@ class Books:
         spec = job_spec(document)
         queue = self._queue(tenant, spec.job.queue)
         spec = entry.fitted(queue, document, spec)
-        refuse_unknown_gpu_types(spec, self._gpu_types)
-        refuse_what_never_fits(self._installed, spec, apart)
+        refuse_unknown_gpu_types(spec, self._shelf.gpu_types)
+        refuse_what_never_fits(self._shelf.installed, spec, apart)
         refuse_too_high(self._tree, tenant.pk, spec.job.priority)
         return Order(spec, tenant, self.cluster, queue)
 

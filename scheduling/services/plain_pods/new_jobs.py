@@ -17,7 +17,7 @@ from scheduling.kube.workloads.members import gang_of, is_elastic, members
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
 from scheduling.services.common.bulk import Rows
 from scheduling.services.jobs.orders import Order, rows_of
-from scheduling.services.plain_pods.books import Accepted, Books
+from scheduling.services.plain_pods.books import TOO_MANY_WAITING, Accepted, Books, Shelf
 from scheduling.services.plain_pods.follow import why_held
 from scheduling.services.plain_pods.gangs import pod_sets_of
 from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
@@ -27,6 +27,8 @@ from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
 from tenants.chunks import chunks
 
 Gang = tuple[str, str]  # namespace and name
+# Why pods are refused by what is read in each transaction.
+SURE = frozenset({GANG_INCOMPLETE, TOO_MANY_WAITING})
 
 
 class Jobless(NamedTuple):
@@ -71,7 +73,7 @@ def lets_go(job: Job) -> bool:
 
 
 def make_jobs(
-    cluster: Cluster, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
+    shelf: Shelf, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
 ) -> list[JobEvent]:
     """Write a job for each unit of pods that may become one, and into the offers that job, or why
     others may not. Returns the events of the jobs, to be written. The first job is as of `at`.
@@ -80,39 +82,70 @@ def make_jobs(
     """
     if not groups:
         return []
-    books, rows, begun = Books(cluster), _NewRows(), set[Gang]()
-    asked = list(_asked(books, cluster, groups, known))
-    books.hold((first.of_job["tenant"], first.of_job["queue"]) for first in map(_first, asked))
-    for offer, unit, sets in asked:
-        gang = unit.pods[0].namespace, unit.gang
-        try:
-            if unit.elastic and gang in begun:  # by pods of another tenant
-                _Unit(unit.pods, unit.gang, behind=unit.gang).refuse_behind()
-            accepted = books.accept(sets)
-            books.take_in(accepted.order)
-        except Refused as refused:
-            _refuse(offer, unit, refused)
-        else:
-            begun.add(gang)
-            offer.jobs.append(rows.add(accepted, unit, sets, _id_of(unit, known), at))
-            at += timedelta(microseconds=1)
-    return rows.write()
+    trial = _Trial(shelf, groups, known, at)
+    if shelf.is_read and any(one.refused.cause.reason not in SURE for one in trial.refusals):
+        # What refuses them was read before this transaction, and may be mended by now.
+        shelf.forget()
+        trial = _Trial(shelf, groups, known, at)
+    shelf.is_read = True
+    return trial.write()
+
+
+class _Refusal(NamedTuple):
+    offer: Offer
+    unit: _Unit
+    refused: Refused
+
+
+class _Trial:
+    """What becomes of units of pods, of which nothing is written yet."""
+
+    def __init__(
+        self, shelf: Shelf, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
+    ) -> None:
+        self.refusals: list[_Refusal] = []
+        self._made: list[tuple[Offer, LiveJob]] = []
+        self._rows = _NewRows()
+        books, begun = Books(shelf), set[Gang]()
+        asked = list(_asked(books, groups, known, self.refusals))
+        books.hold((first.of_job["tenant"], first.of_job["queue"]) for first in map(_first, asked))
+        for offer, unit, sets in asked:
+            gang = unit.pods[0].namespace, unit.gang
+            try:
+                if unit.elastic and gang in begun:  # by pods of another tenant
+                    _Unit(unit.pods, unit.gang, behind=unit.gang).refuse_behind()
+                accepted = books.accept(sets)
+                books.take_in(accepted.order)
+            except Refused as refused:
+                self.refusals.append(_Refusal(offer, unit, refused))
+            else:
+                begun.add(gang)
+                job = self._rows.add(accepted, unit, sets, _id_of(unit, known), at)
+                self._made.append((offer, job))
+                at += timedelta(microseconds=1)
+
+    def write(self) -> list[JobEvent]:
+        for offer, unit, refused in self.refusals:
+            told = {p.uid: refused.own.get(p.uid, refused.cause) for p in unit.pods}
+            offer.refused.update(told)
+        for offer, job in self._made:
+            offer.jobs.append(job)
+        return self._rows.write()
 
 
 def _first(asked: _Candidate) -> Any:
     return asked.sets[0][0]
 
 
-def _refuse(offer: Offer, unit: _Unit, refused: Refused) -> None:
-    offer.refused.update({p.uid: refused.own.get(p.uid, refused.cause) for p in unit.pods})
-
-
 # --- units ----------------------------------------------------------------------------------------
 def _asked(
-    books: Books, cluster: Cluster, groups: Sequence[Jobless], known: Mapping[str, Job]
+    books: Books,
+    groups: Sequence[Jobless],
+    known: Mapping[str, Job],
+    refusals: list[_Refusal],
 ) -> Iterable[_Candidate]:
     """What the pods ask for, where it makes sense; the others are refused."""
-    states = _open_gangs(cluster, groups)
+    states = _open_gangs(books.cluster, groups)
     for offer, pods in groups:
         for unit in _units(states, pods):
             try:
@@ -121,7 +154,7 @@ def _asked(
                 queues = books.names_for(unit.pods)
                 sets = pod_sets_of(unit.pods, also, alone=not unit.gang, queues=queues)
             except Refused as refused:
-                _refuse(offer, unit, refused)
+                refusals.append(_Refusal(offer, unit, refused))
             else:
                 yield _Candidate(offer, unit, sets)
 

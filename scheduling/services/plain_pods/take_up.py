@@ -12,11 +12,12 @@ from typing import NamedTuple
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING, JobState
 from scheduling.kube.seam import PodFacts
-from scheduling.models import Cluster, Job, JobEvent, JobPod
+from scheduling.models import Job, JobEvent, JobPod
 from scheduling.models.jobs import CANCELLED
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import Lease
+from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
 from scheduling.services.plain_pods.new_jobs import Jobless, lets_go, make_jobs
@@ -31,13 +32,17 @@ class TakenUp(NamedTuple):
     followed: list[JobEvent]
 
 
-def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> TakenUp:
+def take_up(
+    lease: Lease, offers: Sequence[Offer], now: datetime, shelf: Shelf | None = None
+) -> TakenUp:
     """Make a job of each pod, or gang of pods, that has none, or have the job follow its pod; the
-    answers are written into the offers."""
+    answers are written into the offers. `shelf`: what was read before."""
     if not offers:
         return TakenUp([], [])
     known, labels = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
-    cluster = Cluster.objects.get(id=lease.cluster_id)
+    # Others write the nodes of a divided cluster, too.
+    shelf = shelf if shelf is not None and lease.scope == WHOLE else Shelf()
+    cluster = shelf.of(lease.cluster_id)
     events: list[JobEvent] = []
     groups: list[Jobless] = []
     for offer in offers:
@@ -62,7 +67,7 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> TakenUp:
             events += follow_queue(cluster, job, offer, known_by, now)
         groups += [Jobless(offer, of_group) for of_group in groups_of(free)]
     # A microsecond apart, so that they stand in the queue in their order.
-    made = make_jobs(cluster, groups, known, now + timedelta(microseconds=len(events)))
+    made = make_jobs(shelf, groups, known, now + timedelta(microseconds=len(events)))
     # Who leads all of the cluster knows the jobs that it made.
     if events or (made and lease.scope != WHOLE):
         ring_after_commit(cluster.pk)

@@ -20,6 +20,7 @@ from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.bulk import Rows, insert, new_ids, update
 from scheduling.services.common.lease import Lease, fence
+from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.plain_pods.take_up import take_up
 from scheduling.services.scheduler.territory import (
     ask_for_nodes,
@@ -61,8 +62,11 @@ class Committed(NamedTuple):
     events: Sequence[int] = ()
 
 
-def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> Committed:
-    """Write everything or nothing. Raises LeaseLost."""
+def apply_decisions(
+    lease: Lease, writes: Writes, now: datetime, shelf: Shelf | None = None
+) -> Committed:
+    """Write everything or nothing. `shelf`: by what plain pods were judged before. Raises
+    LeaseLost."""
     with transaction.atomic():
         fence(lease)
         stale: set[str] = set()
@@ -80,7 +84,7 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> Committed:
         _write_jobs(writes, stale, now)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # Last of what is told of jobs, so that nothing that was decided before overwrites it.
-        made, followed = take_up(lease, writes.offers, now)
+        made, followed = take_up(lease, writes.offers, now, shelf)
         # In a divided cluster new jobs are routed first, as news.
         known = len(events) + (len(made) if lease.scope == WHOLE else 0)
         events += made + followed

@@ -362,7 +362,8 @@ class Scheduler:
                     self._renew(led)
                     writes_from = time.perf_counter()
                     as_of = datetime.fromtimestamp(at, UTC)
-                    written = apply_decisions(led.lease, part.writes, as_of)
+                    shelf = led.shelf.as_of(led.session.settings)
+                    written = apply_decisions(led.lease, part.writes, as_of, shelf)
                     led.session.pace.spent("write", time.perf_counter() - writes_from)
                 led.session.finish(part, written.stale, written.events)
                 changed |= bool(part.writes or part.effects)
@@ -378,6 +379,8 @@ class Scheduler:
             return
         written.at = clock
         session = led.session
+        if session.nodes.dirty or session.nodes.gone:
+            led.shelf.forget()
         changed, gone = session.take_changed_nodes()
         now = timezone.now()
         if changed or gone:

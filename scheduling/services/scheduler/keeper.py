@@ -15,6 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from scheduling.services.common.lease import Lease, LeaseLost, renew
+from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.scheduler.alarm import Key
 from scheduling.session import Session
 
@@ -33,6 +34,7 @@ class Led:
     renewed_at: float  # by the monotonic clock: the other one may be set back
     opened_at: float = field(default_factory=time.monotonic)
     lost: bool = False
+    shelf: Shelf = field(default_factory=Shelf)
 
     def renew(self) -> None:
         """Renew the lease; raises LeaseLost. Any thread may call it."""

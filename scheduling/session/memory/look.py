@@ -8,7 +8,7 @@ from django.db import connection
 
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
-from tenants.models import Queue, Quota, Tenant
+from tenants.models import GpuType, Queue, Quota, Tenant
 
 # What happens to a job that waits without its scheduler.
 NEWS = (
@@ -29,10 +29,11 @@ class JobNews(NamedTuple):
 class DatabaseLook(NamedTuple):
     """The database as of one instant.
 
-    `settings`: changes whenever a tenant, a queue, a quota or the policy of the cluster does, or
-    how it is reached. `alone`: there is no other cluster, whose jobs count against the same quotas.
-    `newest`: the id of the newest event, 0 = there is none; `there`: how many events were asked
-    for, of whatever kind; `news`: the oldest of those that are news.
+    `settings`: changes whenever a tenant, a queue, a quota, the policy or a rule of the cluster
+    does, or how it is reached, and with the number of GPU types. `alone`: there is no other
+    cluster, whose jobs count against the same quotas. `newest`: the id of the newest event, 0 =
+    there is none; `there`: how many events were asked for, of whatever kind; `news`: the oldest of
+    those that are news.
     """
 
     settings: tuple[Any, ...]
@@ -58,11 +59,13 @@ def look(
                 (SELECT COUNT(*) FROM {_table(Cluster)}),
                 (SELECT MAX(id) FROM {_table(JobEvent)}),
                 (SELECT COUNT(*) FROM {_table(JobEvent)} WHERE {new}),
-                {", ".join(f"{of}.n, {of}.v, {of}.m" for of in "tqu")},
-                p.version, c.access, c.namespace, c.label_map
+                {", ".join(f"{of}.n, {of}.v, {of}.m" for of in "tqu")}, g.n, g.m,
+                p.version, c.access, c.namespace, c.label_map,
+                c.job_rules, c.namespace_tenants, c.queue_map
             FROM {_table(Cluster)} c
             LEFT JOIN {_table(ClusterPolicy)} p ON p.cluster_id = c.id
             {" ".join(f"CROSS JOIN {_counted(model)} {of}" for of, model in _COUNTED)}
+            CROSS JOIN (SELECT COUNT(*) AS n, MAX(id) AS m FROM {_table(GpuType)}) g
             WHERE c.id = %s) m
         LEFT JOIN (
             SELECT id, job_id FROM {_table(JobEvent)}
