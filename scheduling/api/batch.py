@@ -36,6 +36,11 @@ class JobBatchInput(Serializer):
     jobs = List(child=Document(allow_null=True), allow_empty=False, max_length=MOST_DOCUMENTS)
 
 
+@extend_schema_field(PROBLEM_SCHEMA)
+class ProblemOutput(serializers.DictField):
+    """A problem document."""
+
+
 class JobBatchAnswerOutput(serializers.Serializer[Any]):
     """What became of one document: `status` as `POST /api/v1/jobs` would have answered it, with the
     `job`, or of a document with `array` the `array`, or the `problem`, whose pointers lead into
@@ -44,9 +49,7 @@ class JobBatchAnswerOutput(serializers.Serializer[Any]):
     status = serializers.IntegerField()
     job = JobOutput(allow_null=True)
     array = JobArrayOutput(allow_null=True)
-    problem = extend_schema_field({**PROBLEM_SCHEMA, "type": ["object", "null"]})(
-        serializers.DictField
-    )(allow_null=True)
+    problem = ProblemOutput(allow_null=True)
 
 
 class JobBatchOutput(serializers.Serializer[Any]):

@@ -17,7 +17,8 @@ ID = "00000000-0000-0000-0000-000000000000"
 READ, SUBMIT, QUOTA, OPERATE = Scope.values
 # Which scope each write needs; "" = none.
 WRITES = {
-    "jobs": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA, "audit": QUOTA, "tenants": OPERATE,
+    "jobs": SUBMIT,
+    "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA, "audit": QUOTA, "tenants": OPERATE,
     "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE, "replays": OPERATE, "tokens": "",
     "organisation": OPERATE,
 }  # fmt: skip
