@@ -102,9 +102,12 @@ def controllers(*, build: bool = True) -> Path:
     return path
 
 
-def scheduler() -> Path:
-    """Path of kube-scheduler, built first where it is missing. Raises ServerUnavailable."""
+def scheduler(*, build: bool = True) -> Path:
+    """Path of kube-scheduler, built first where it is missing and `build` is set. Raises
+    ServerUnavailable."""
     path = _cache_dir() / SCHEDULER
+    if not path.exists() and not build:
+        raise ServerUnavailable("kube-scheduler is not built yet; `make test-nightly` does it")
     if not path.exists():
         _build_those_missing({SCHEDULER: path})
     return path

@@ -116,7 +116,8 @@ class Node:
 
     `topology` names the group of the node at each level of the cluster, nearest first, as unique
     keys (a leaf name that repeats under two spines must already carry its spine); "" = unknown.
-    `cpu_milli`, `memory_mib`, `max_pods`, `extended` are allocatable amounts.
+    `cpu_milli`, `memory_mib`, `max_pods`, `extended` are allocatable amounts; of `extended` those
+    whose names have no "/", disk space and huge pages, in MiB.
     `link_model` names the device table of the node (NVLink, PCIe, NUMA layout), "" = by count.
     `zone` is "inference" for nodes of the inference zone (E-Spread, paper 3.3.4), else "".
     `problems` are warnings found while translating labels; shown to operators.

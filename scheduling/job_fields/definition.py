@@ -150,7 +150,8 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Flag("--max-per-leaf", "N", "most pods of the job in one leaf")] = None
     tolerations: Annotated[list[TolerationDocument], Meta(max_length=32), values.TOLERATIONS] = []
     extended: Annotated[dict[str, Units], Meta(max_length=values.MAX_NODE_LABELS),
-        Meta(description="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}."),
+        Meta(description="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}; "
+            "ephemeral-storage and huge pages (hugepages-2Mi) in MiB."),
         values.EXTENDED] = {}
     image: Annotated[str, Meta(min_length=1, max_length=500), values.IMAGES,
         Asked("Image"),

@@ -29,6 +29,7 @@ from scheduling.job_fields.faults import (
     is_label_key,
 )
 from scheduling.job_fields.parts import Kind
+from scheduling.kube.translate.quantities import is_space
 from tenants import texts
 from tenants.errors import Path
 
@@ -176,13 +177,15 @@ def _annotations(given: Mapping[str, str], at: Path, faults: Faults) -> None:
 
 
 def _extended(amounts: Mapping[str, int], at: Path, faults: Faults) -> None:
-    """Extended resources of Kubernetes: qualified names, whole amounts.
+    """Extended resources of Kubernetes: qualified names, whole amounts; disk and huge pages in MiB.
 
     Kubernetes counts them in quotas as `requests.NAME`, which has to be a qualified name too.
     """
     for name, amount in amounts.items():
         if name in OWN_RESOURCES:
             faults.add((*at, name), f"Ask for it by `{OWN_RESOURCES[name]}`.")
+        elif is_space(name):
+            faults.unless(0 <= amount <= MAX_EXTENDED, (*at, name), texts.between(0, MAX_EXTENDED))
         elif (
             "/" not in name
             or not is_label_key(f"requests.{name}")

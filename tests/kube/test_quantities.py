@@ -98,7 +98,7 @@ def container(restart="", limits=None, **requests):
                     Container(Resources({"x.io/thing": "1", "rdma/hca": 1})),
                 ]
             ),
-            PodHolding(0, 0, 0, 0, {"x.io/thing": 3, "rdma/hca": 1}),
+            PodHolding(0, 0, 0, 0, {"x.io/thing": 3, "hugepages-2Mi": 2, "rdma/hca": 1}),
         ),
         (PodSpec(), PodHolding(0, 0, 0, 0)),
     ],

@@ -142,7 +142,6 @@ WRONG = {
         {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
         f"spec.affinity.nodeAffinity.{REQUIRED}: Give match_expressions or match_fields",
     ),
-    "storage": ({"requests": {**ASKED, "ephemeral-storage": "1Gi"}}, "requests[ephemeral-storage]"),
 }
 
 

@@ -63,7 +63,8 @@ def _amounts(s: PodSet) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]
         yield name, words, getattr(s, name), attrgetter(name)
     yield "nics", "NICs", s.nics, lambda node: len(node.nics)
     for name, amount in s.extended.items():
-        yield name, name, amount, partial(_extended, name)
+        words = name if "/" in name else f"MiB of {name}"
+        yield name, words, amount, partial(_extended, name)
 
 
 def _extended(name: str, node: Node) -> int:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from scheduling.engine.types import MILLI, NodeTerm, Toleration
 from scheduling.kube.translate.health import DEAD, TOLERATED
-from scheduling.kube.translate.quantities import GPU_MILLI, GPU_RESOURCES
+from scheduling.kube.translate.quantities import DISK, GPU_MILLI, GPU_RESOURCES, is_space
 
 SCHEDULER_NAME = "kant"
 JOB = "kant.io/job"
@@ -344,7 +344,14 @@ def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
     if template.memory_mib:
         amounts["memory"] = f"{template.memory_mib}Mi"
     # Kubernetes asks requests and limits of extended resources to be equal.
-    extended = {name: str(amount) for name, amount in template.extended.items() if amount}
+    extended = {
+        name: f"{amount}Mi" if is_space(name) else str(amount)
+        for name, amount in template.extended.items()
+        if amount
+    }
+    # Beyond a limit of its disk space a pod is evicted; what it asks for is none.
+    if disk := extended.pop(DISK, ""):
+        amounts[DISK] = disk
     if template.gpus and milli < MILLI:
         extended[GPU_MILLI] = str(milli)
     elif template.gpus:

@@ -20,7 +20,14 @@ from scheduling.kube.translate.gpu_parts import Advertised, advertised, is_part
 from scheduling.kube.translate.health import is_schedulable, taints_of
 from scheduling.kube.translate.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.translate.objects import KubeNode
-from scheduling.kube.translate.quantities import GPU_MILLI, GPU_RESOURCES, MIB, is_extended, parse
+from scheduling.kube.translate.quantities import (
+    GPU_MILLI,
+    GPU_RESOURCES,
+    MIB,
+    is_extended,
+    parse,
+    unit_of,
+)
 from scheduling.kube.translate.texts import storable
 from scheduling.kube.translate.topology import TopologyTree
 
@@ -344,7 +351,13 @@ def _amount(
 
 
 def _extended(amounts: Mapping[str, str], problems: list[str]) -> dict[str, int]:
-    return {name: _amount(amounts, name, 1, problems) for name in amounts if is_extended(name)}
+    found = {
+        name: _amount(amounts, name, unit_of(name), problems)
+        for name in amounts
+        if is_extended(name)
+    }
+    # Most nodes name kinds of huge pages of which they have none.
+    return {name: amount for name, amount in found.items() if amount or "/" in name}
 
 
 def _count_fact(facts: Mapping[str, Sourced], name: str, problems: list[str]) -> int:

@@ -168,8 +168,10 @@ def _wishes(
 
 def _spread(c: _Spread, groups: Groups, namespace: str, labels: Mapping[str, str]) -> Spread:
     selector = _with_keys(requirements(c.label_selector), labels, c.match_label_keys, "In")
+    # kube-scheduler counts no pods by an empty selector, which elsewhere means all.
+    meant = PodsMeant((namespace,), selector or None)
     return Spread(
-        _group(groups, (PodsMeant((namespace,), selector),)),
+        _group(groups, (meant,)),
         c.topology_key,
         c.max_skew,
         c.min_domains or 1,

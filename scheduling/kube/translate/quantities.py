@@ -16,6 +16,8 @@ from scheduling.kube.translate.objects import Container, PodSpec, Resources
 MIB = 1 << 20
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 GPU_MILLI = "kant.io/gpu-milli"
+DISK = "ephemeral-storage"
+HUGE_PAGES = "hugepages-"
 
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?")
 _SUFFIX = {
@@ -48,7 +50,7 @@ _NO_MORE: Mapping[str, int] = {}
 
 class PodHolding(NamedTuple):
     """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory, and of
-    every other extended resource by name."""
+    every other extended resource by name; of disk space and huge pages MiB."""
 
     gpus: int
     gpu_milli: int
@@ -98,19 +100,36 @@ def _counted(total: Requests) -> PodHolding:
         gpu_milli=math.ceil(total.get(GPU_MILLI, zero)),
         cpu_milli=math.ceil(total.get("cpu", zero) * MILLI),
         memory_mib=math.ceil(total.get("memory", zero) / MIB),
-        extended={name: math.ceil(amount) for name, amount in total.items() if is_extended(name)}
+        extended={
+            name: math.ceil(amount / unit_of(name))
+            for name, amount in total.items()
+            if is_extended(name) and (amount or "/" in name)
+        }
         or _NO_MORE,
     )
 
 
 def is_extended(name: str) -> bool:
-    """Whether it is the name of an extended resource that is no GPU."""
-    return "/" in name and name not in (*GPU_RESOURCES, GPU_MILLI)
+    """Whether it is counted by its name: an extended resource that is no GPU, or space that a node
+    has for pods beside memory."""
+    if "/" in name:
+        return name not in GPU_RESOURCES and name != GPU_MILLI
+    return is_space(name)
+
+
+def is_space(name: str) -> bool:
+    """Whether it is space of a node by the byte, which is counted in MiB."""
+    return name == DISK or name.startswith(HUGE_PAGES)
+
+
+def unit_of(name: str) -> int:
+    """In what a resource is counted that `is_extended`."""
+    return MIB if is_space(name) else 1
 
 
 def is_counted(name: str) -> bool:
     """Whether what pods hold of the resource is part of a `Holding`."""
-    return "/" in name or name in ("cpu", "memory")
+    return "/" in name or name in ("cpu", "memory") or is_space(name)
 
 
 def _of_containers(containers: Iterable[Container], inits: Iterable[Container]) -> Requests:

@@ -20,6 +20,7 @@ from scheduling.job_fields.faults import MAX_PODS, Faults
 from scheduling.job_fields.nouns import check_values, columns_of, made_of, pod_set_of
 from scheduling.job_fields.parts import fields_of, limits_of
 from scheduling.kube.translate.gpu_parts import is_part
+from scheduling.kube.translate.quantities import HUGE_PAGES
 from scheduling.services.jobs.pod_set_spec import amount, check_pod_set
 from tenants.errors import FieldError, Path
 
@@ -113,6 +114,10 @@ def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faul
             (*at, "gpus"),
             "The pod asks for nothing. Give gpus, or cpu_milli and memory_mib.",
         )
+        bare = not any(amount(item, name, 0) for name in ("cpu_milli", "memory_mib"))
+        for name in item.get("extended", {}) if bare else ():
+            text = "Kubernetes gives huge pages beside cpu_milli or memory_mib only. Give one."
+            faults.unless(not name.startswith(HUGE_PAGES), (*at, "extended", name), text)
         if not has_gpus:
             _check_without_gpus(item, at, faults)
 

@@ -17,6 +17,7 @@ from scheduling.job_fields.values import OWN_PREFIX
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
+from scheduling.kube.translate.quantities import is_space
 from scheduling.kube.workloads.contradiction import Contradicts
 from scheduling.kube.workloads.levels import levels_of_pods
 from scheduling.kube.workloads.members import gang_of, workload_of
@@ -271,7 +272,8 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
 def _asks_for_cpu(pod: PodFacts) -> bool:
     """Whether it is meant to run without a GPU, not on a part of one that others give by name."""
     meant = any(name in pod.annotations for name in SHARES_BY_ANNOTATION)
-    return not meant and not pod.extended and bool(pod.cpu_milli or pod.memory_mib)
+    parts = [name for name in pod.extended if not is_space(name)]
+    return not meant and not parts and bool(pod.cpu_milli or pod.memory_mib)
 
 
 def _no_gpu(pod: PodFacts) -> str:
@@ -287,8 +289,8 @@ def _no_gpu(pod: PodFacts) -> str:
                 "alike (strategy single). Request nvidia.com/gpu there, and name the slice in the "
                 "annotation kant.io/gpu-models."
             )
-    if pod.extended:
-        names = ", ".join(sorted(pod.extended))
+    if parts := [name for name in sorted(pod.extended) if not is_space(name)]:
+        names = ", ".join(parts)
         return f"{REQUESTS}: The pod asks for {names}, and for no GPU. {ASK_FOR_GPUS}"
     what = "CPU or memory only" if pod.cpu_milli or pod.memory_mib else "nothing"
     return f"{REQUESTS}: The pod asks for {what}. {ASK_FOR_GPUS}"

@@ -1,9 +1,10 @@
 """`python -m tests.kube.apiserver build`: build kube-apiserver, etcd and the controllers that tests
-need into the cache."""
+need into the cache; where all cases are tried, kube-scheduler too."""
 
 import sys
 
-from metrics.benches.apiserver import ServerUnavailable, controllers, programs
+from metrics.benches.apiserver import ServerUnavailable, controllers, programs, scheduler
+from tests.cases import NIGHTLY
 
 
 def main(arguments: list[str]) -> int:
@@ -13,6 +14,8 @@ def main(arguments: list[str]) -> int:
     try:
         programs()
         controllers()
+        if NIGHTLY:
+            scheduler()
     except ServerUnavailable as error:
         print(f"Tests on a real kube-apiserver are left out: {error}", file=sys.stderr)
         return 1
