@@ -133,22 +133,66 @@ class Crowd:
                 self.submit(self.rng.choice(sizes), *self.words())
 
 
-def test_who_is_evicted_evicts_hardly_ever() -> None:
-    """Without the rule it is every sixth. What is left are mostly lenders that get their GPUs back
-    from whoever has them."""
+@pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(kinds))
+def test_who_is_evicted_evicts_hardly_ever(kinds: tuple[PreemptionKind, ...]) -> None:
+    """Without the rules it is every sixth. What is left are lenders that get their GPUs back from
+    whoever has them, and do so at once."""
     evictions = chained = 0
-    for kinds in KINDS:
-        for seed in range(100, 180):
-            crowd = Crowd(seed, kinds)
-            crowd.play(60)
-            evictions += crowd.evictions
-            chained += crowd.chained
+    for seed in range(100, 130):
+        crowd = Crowd(seed, kinds)
+        crowd.play(60)
+        evictions += crowd.evictions
+        chained += crowd.chained
     print(f"{evictions} evictions, {chained} of them of jobs that then evicted somebody")
-    assert evictions > 500
+    assert evictions > 80
     assert chained <= 0.02 * evictions
 
 
 SCENARIOS = {
+    "who made way for a lender takes nobody's place by priority, until ten minutes have passed": """
+        nodes  H100: 8 | L4: 8
+        quota  a H100 8 | b L4 8 | c H100 0 | c L4 0
+        policy best-effort-fifo, preemption=priority,reclaim, min_runtime_s=0
+        at 0
+          + low   c 1x8 H100        -> starts borrowing 8
+        at 1
+          + high  c 1x8 L4|H100 p5  -> starts borrowing 8
+        at 10
+          + owner b 1x8 L4          -> WaitingForPreemption
+          high    -> preempted for owner
+        at 11
+          gone high
+          owner   -> starts
+          high    -> WaitingForQuota preempts_from=610
+        at 609
+          high    -> WaitingForQuota
+        at 610
+          high    -> WaitingForPreemption
+          low     -> preempted for high
+    """,
+    "who made way takes back at once what its tenant is guaranteed": """
+        nodes  H100: 8 8
+        quota  a H100 8 | b H100 8 | c H100 0
+        policy best-effort-fifo, preemption=priority,reclaim, min_runtime_s=0
+        at 0
+          + own   a 1x8 H100    -> starts borrowing 0
+        at 1
+          + lent  a 1x8 H100    -> starts borrowing 8
+        at 10
+          + owner b 1x8 H100    -> WaitingForPreemption
+          lent    -> preempted for owner
+        at 11
+          gone lent
+          owner   -> starts
+        at 12
+          + high  c 1x8 H100 p9 -> WaitingForQuota
+        at 20
+          ends own
+          high    -> starts borrowing 8
+        at 21
+          lent    -> WaitingForPreemption
+          high    -> preempted for lent
+    """,
     "of borrowers the one of lowest priority goes, and takes nobody's place in turn": """
         nodes  H100: 1 1 1
         quota  a H100 0 | b H100 3

@@ -43,6 +43,7 @@ from scheduling.engine.decisions import Reservation
 from scheduling.engine.memo import EXPECTED, SETTLED, WOULD_START, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.queue.preemption_delay import AFTER_PREEMPTED_S, delay_of
 from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, Reservations, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
 from scheduling.engine.quota.book import Awaited, Kept
@@ -411,8 +412,12 @@ class Blocking:
         if state.memo.changed(UNPLANNED_AT_ALL, eq_class, plans):
             return verdict
         if now < why.preempts_from < math.inf:
-            seconds = counted(state.policy.preempt_after_s, "second", "seconds")
-            text = f"It may preempt others once it has waited for {seconds}."
+            if delay_s := delay_of(state.policy):
+                seconds = counted(delay_s, "second", "seconds")
+                text = f"It may preempt others once it has waited for {seconds}."
+            else:
+                seconds = counted(AFTER_PREEMPTED_S, "second", "seconds")
+                text = f"It was preempted, and may preempt others by priority {seconds} later."
             told = {PREEMPTS_FROM: why.preempts_from}
         elif now < why.protected_until < math.inf:
             text = "Jobs that it could preempt are in their minimum run time."

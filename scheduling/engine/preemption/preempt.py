@@ -26,7 +26,7 @@ from scheduling.engine.preemption.returns import steadier
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
 from scheduling.engine.queue.job import JobRecord, NoPlan
-from scheduling.engine.queue.preemption_delay import preempts_from
+from scheduling.engine.queue.preemption_delay import not_yet
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
@@ -197,13 +197,14 @@ def _plan_for(
         return None
     if state.queues.beyond(job, asked) is not None:
         return None
-    claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, early=False)
+    claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue)
     only, just_started = state.only_backfilled, out.just_started
     possible_at = out.now if only else may_succeed_at(state, claim, candidate, out.now)
-    due = preempts_from(state.policy, record)
-    if possible_at < math.inf and due > out.now:
+    kinds, due = not_yet(state.policy, record, out.now)
+    if possible_at < math.inf and not kinds.isdisjoint(state.policy.preemption):
         record.no_plan.preempts_from = due
-        claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, early=True)
+        _try_again_at(state, record, due, math.inf)
+        claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, not_yet=kinds)
         possible_at = may_succeed_at(state, claim, candidate, out.now)
     if possible_at == math.inf or (possible_at > out.now and not overdue):
         _try_again_at(state, record, possible_at, possible_at)
@@ -240,7 +241,7 @@ def _plan_for(
         rank(state, claim, units)
         plan = plan_for(state, record, candidate, asked, units)
         if plan is not None:
-            plan = steadier(state, claim, candidate, units, plan, out.now, just_started)
+            plan = steadier(state, claim, candidate, units, plan, out.now)
         if plan is not None and (best is None or _judged(plan) < _judged(best)):
             best = plan
             if victims.any_elastic and not stops and len(units) <= ELASTIC_UNITS:
@@ -324,6 +325,7 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         victim.preempted_by.add(record.job.id)
         if whole or not victim.job.gang:  # else it only gave up what it can do without
             victim.preemptions += 1
+            victim.preempted_at = out.now
     awaited |= book(state, plan.candidate.job, plan.placements)
     nomination(state, record, plan.placements, awaited, out)
 

@@ -1,6 +1,8 @@
 """Which victims of a plan would come back at once by their own right, at the expense of others."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.admission.limits import jobs_to_stop
@@ -22,7 +24,7 @@ from scheduling.engine.types import PreemptionKind
 # Victims of a plan that are looked at, those of the highest rank first, and plans that are made to
 # do without those that would come back.
 LOOKED_AT = 8
-REPLANS = 4
+REPLANS = 8
 
 
 def steadier(
@@ -32,42 +34,38 @@ def steadier(
     units: list[EvictionCandidate],
     plan: Plan,
     now: float,
-    just_started: frozenset[str],
 ) -> Plan | None:
     """The plan, or one of which fewer victims would evict somebody in turn. None where some would
     whatever is done, unless the preemptor reclaims from them."""
     record, asked = claim.record, claim.asked
-    back = plan.returning = returning(state, record, asked, plan, now, just_started)
-    without: set[str] = set()
-    tries = [back, *([name] for name in back)] if len(back) > 1 else [back]
+    back = plan.returning = returning(state, record, asked, plan, now)
+    # Without any of those that would come back, of the plans made so as well; then without one.
+    tries = [frozenset(back)]
+    if len(back) > 1:
+        tries = [frozenset((name,)) for name in reversed(back)] + tries
     for _ in range(REPLANS):
-        if not back or not tries:
+        if not plan.returning or not tries:
             break
-        names = without.union(tries.pop(0))
+        names = tries.pop()
         left = [unit for unit in units if unit.record.job.id not in names]
         if not could_suffice(state, claim.needs, left):
             continue
         other = plan_for(state, record, candidate, asked, left)
         if other is None:
             continue
-        other.returning = returning(state, record, asked, other, now, just_started)
-        if len(other.returning) < len(back):
-            plan, back, without = other, other.returning, names
-            tries = [back]
-    for unit in plan.units if back else ():
+        other.returning = returning(state, record, asked, other, now)
+        if len(other.returning) < len(plan.returning):
+            plan = other
+        tries.append(names.union(other.returning))
+    for unit in plan.units if plan.returning else ():
         job = unit.record.job
-        if job.id in back and not claim.reclaims_from(job.tenant):
+        if job.id in plan.returning and not claim.reclaims_from(job.tenant):
             return None
     return plan
 
 
 def returning(
-    state: SchedulerState,
-    record: JobRecord,
-    asked: dict[str, int],
-    plan: Plan,
-    now: float,
-    just_started: frozenset[str],
+    state: SchedulerState, record: JobRecord, asked: dict[str, int], plan: Plan, now: float
 ) -> list[str]:
     """Victims that would take places from jobs that stay, once the plan for `record` is carried
     out; the state is as before."""
@@ -82,54 +80,71 @@ def returning(
             continue  # a gang that runs grows at nobody's expense
         for pod_set, _ in unit.pods:
             counts[pod_set] += 1
+    some = [state.jobs[name] for name, counts in lost.items() if any(counts)][:LOOKED_AT]
     found: list[str] = []
     statement = Statement(state.cluster)
     at_limit = jobs_to_stop(state, record).keys()  # the preemptor takes the place of the victim
-    taken = [(record.job.tenant, {model: -milli for model, milli in asked.items()})]
-    with trial(state.book, plan.units), state.book.without(taken):
+    with trial(state.book, plan.units), ExitStack() as taken:
+        _take(state, taken, record.job.tenant, asked)
         for unit in plan.units:
             for pod in unit.pods:
                 statement.evict((unit.record.job.id, *pod))
         for p in plan.placements:
             statement.allocate(plan.candidate.job, p)
-        for job_id in [name for name, counts in lost.items() if any(counts)][:LOOKED_AT]:
-            victim = state.jobs[job_id]
-            if at_limit and not at_limit.isdisjoint(state.book.lineage(victim.job.tenant)):
+        # As they stand in the queue: who comes first has what the preemptor leaves beside it.
+        for victim in sorted(some, key=lambda record: record.key):
+            job, gone = victim.job, frozenset(lost)
+            if at_limit and not at_limit.isdisjoint(state.book.lineage(job.tenant)):
                 continue
-            if _comes_back(state, victim, tuple(lost[job_id]), frozenset(lost), now, just_started):
-                found.append(job_id)
+            held = _after(state, statement, victim, tuple(lost[job.id]), gone, now)
+            if held is None:
+                found.append(job.id)
+            else:
+                _take(state, taken, job.tenant, held)
     statement.rollback()
     return found
 
 
-def _comes_back(
+def _take(state: SchedulerState, taken: ExitStack, tenant: str, asked: dict[str, int]) -> None:
+    taken.enter_context(state.book.without([(tenant, {m: -milli for m, milli in asked.items()})]))
+
+
+class _Start(NamedTuple):
+    """A way to start: what is asked for, and from whom it could take enough by count."""
+
+    candidate: Candidate
+    models: tuple[str, ...]
+    asked: dict[str, int]
+    units: list[EvictionCandidate]
+
+
+def _after(
     state: SchedulerState,
+    statement: Statement,
     victim: JobRecord,
     missing: tuple[int, ...],
     gone: frozenset[str],
     now: float,
-    just_started: frozenset[str],
-) -> bool:
-    """Whether it would start at the expense of others than those who are `gone`, and not beside
-    them."""
-    job, statement = victim.job, Statement(state.cluster)
-    some = list(_starts(state, victim, missing, gone, now, just_started))
-    for candidate, asked, _ in some:
-        if state.book.refusal_of(job.tenant, asked) is not None:
+) -> dict[str, int] | None:
+    """What it gets beside all others, whose places it is on the statement then, in milli of each
+    GPU model. None where it would start at the expense of others than those who are `gone`."""
+    job, mark = victim.job, statement.checkpoint()
+    starts = list(_starts(state, victim, missing, gone, now))
+    for start in starts:
+        if state.book.refusal_of(job.tenant, start.asked) is not None:
             continue
-        beside = candidate if job.gang else Candidate(candidate.job, missing)
+        beside = start.candidate if job.gang else Candidate(start.candidate.job, missing)
         placed = place_on(statement, state, beside, frozenset())
         if not isinstance(placed, PlacementFailure):
             if job.gang or len(placed) >= sum(missing):
-                statement.rollback()
-                return False
+                return demand_of(beside.job, start.models, beside.counts, state.pools)
             break  # the other pods it would have to take
-    found = any(
-        plan_for(state, victim, candidate, asked, units) is not None
-        for candidate, asked, units in some
+    takes = any(
+        plan_for(state, victim, start.candidate, start.asked, start.units) is not None
+        for start in starts
     )
-    statement.rollback()
-    return found
+    statement.rollback(mark)
+    return None if takes else {}
 
 
 def _starts(
@@ -138,9 +153,7 @@ def _starts(
     missing: tuple[int, ...],
     gone: frozenset[str],
     now: float,
-    just_started: frozenset[str],
-) -> Iterator[tuple[Candidate, dict[str, int], list[EvictionCandidate]]]:
-    """Ways to start for which it could take enough by count: what it asks for, and from whom."""
+) -> Iterator[_Start]:
     job, book = victim.job, state.book
     for way in work_out(job, missing, state.pools).ways:
         for counts in smallest_starts(job, missing):
@@ -149,10 +162,11 @@ def _starts(
             asked = demand_of(candidate.job, models, counts, state.pools)
             borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
             needs = needs_of(candidate.job, models, counts, state.pools)
-            claim = Claim(state, victim, asked, needs, borrows=borrows, overdue=False, early=False)
+            claim = Claim(state, victim, asked, needs, borrows=borrows, overdue=False)
             if not claim.groups:
                 continue
-            units = Victims(state, claim, now, just_started, gone).units()
+            # Who has just started is nobody's to take in this cycle, but in the next.
+            units = Victims(state, claim, now, frozenset(), gone).units()
             if could_suffice(state, needs, units):
                 rank(state, claim, units)
-                yield candidate, asked, units
+                yield _Start(candidate, models, asked, units)

@@ -15,8 +15,8 @@ from scheduling.engine.types import PreemptionKind
 class Claim:
     """A blocked job, what quota must allow it by GPU model (milli), what must be free for it
     (`needs`; not more), whether it would borrow, and whether it
-    has been blocked at the head for so long that it may take what was backfilled past it. `early`:
-    it may take nothing else yet."""
+    has been blocked at the head for so long that it may take what was backfilled past it.
+    `not_yet`: kinds of preemption that it has not waited long enough for."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Claim:
         *,
         borrows: bool,
         overdue: bool,
-        early: bool,
+        not_yet: frozenset[PreemptionKind] = frozenset(),
     ) -> None:
         self.record = record
         self.asked = asked
@@ -35,9 +35,7 @@ class Claim:
         self.borrows = borrows
         self.overdue = overdue
         self._state = state
-        self._allowed = set(state.policy.preemption)
-        if early:
-            self._allowed &= {PreemptionKind.BACKFILL}
+        self._allowed = set(state.policy.preemption).difference(not_yet)
         self._debts: dict[str, bool] = {}
 
     def members(self) -> Iterable[JobRecord]:

@@ -133,6 +133,7 @@ class JobRecord:
     no_plan: NoPlan  # why nobody was preempted for it; by preempt.py alone
     preemptions: int  # how often it was preempted; by preempt.py
     preempted_by: set[str]  # by which jobs; by preempt.py
+    preempted_at: float  # when last, as far as this scheduler knows; by preempt.py
     disruptions: int | None  # how many of its pods may be evicted now, by its disruption budget
     checkpoint_at: float  # when it last saved its work
     leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet, and their places
@@ -163,6 +164,7 @@ class JobRecord:
         self.turn = None
         self.preemptions = 0
         self.preempted_by = set()
+        self.preempted_at = -math.inf
         self.disruptions = None
         self.checkpoint_at = -math.inf
         self.leaving = {}

@@ -1,4 +1,5 @@
-"""How long a job waits before it preempts by priority or reclaim (`Policy.preempt_after_s`)."""
+"""How long a job waits before it preempts by priority or reclaim (`Policy.preempt_after_s`), and,
+where the policy does not say, by priority after it was preempted itself."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,6 +7,12 @@ from heapq import heappop, heappush
 
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.types import Policy, PreemptionKind
+
+# For so many seconds who was preempted takes nobody's place by priority: else one preemption leads
+# to the next, and places often come by themselves. What its tenant is guaranteed it takes at once.
+AFTER_PREEMPTED_S = 600.0
+_BY_WAITING = frozenset((PreemptionKind.PRIORITY, PreemptionKind.RECLAIM))
+_BY_PRIORITY = frozenset((PreemptionKind.PRIORITY,))
 
 
 def delay_of(policy: Policy) -> float:
@@ -22,6 +29,17 @@ def preempts_from(policy: Policy, record: JobRecord) -> float:
     if not delay_s or not record.job.preempts or record.waits_since is None:
         return -math.inf
     return record.waits_since + delay_s
+
+
+def not_yet(
+    policy: Policy, record: JobRecord, now: float
+) -> tuple[frozenset[PreemptionKind], float]:
+    """Kinds by which a job that waits may not preempt yet, and when it may by one of them more."""
+    if (due := preempts_from(policy, record)) > now:
+        return _BY_WAITING, due
+    if not delay_of(policy) and (due := record.preempted_at + AFTER_PREEMPTED_S) > now:
+        return _BY_PRIORITY, due
+    return frozenset(), now
 
 
 class Early:
