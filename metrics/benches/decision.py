@@ -7,7 +7,15 @@ from functools import partial
 from metrics.benches.naive import Fixture, cluster, naive_find, seconds
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobKind, JobRequest, PodSet, Toleration
+from scheduling.engine.types import (
+    Apart,
+    JobKind,
+    JobRequest,
+    PodRules,
+    PodSet,
+    Spread,
+    Toleration,
+)
 
 SMALL, LARGE = 1_000, 12_500
 ROUNDS = 300
@@ -25,6 +33,29 @@ def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
 
 
 POD = PodSet("pods", 1, 1, gpu_models=("H800",), cpu_milli=4_000, memory_mib=8_000)
+
+
+# Pods that say something of others, of which there is one on every hundredth node.
+EVERY = 100
+RULES = {
+    "apart": PodRules(("group",), apart=(Apart("group", "host"),)),
+    "spread": PodRules(("group",), spread=(Spread("group", "rack", 200),)),
+}
+
+
+def _with_rules(rules: PodRules) -> float:
+    """Seconds of a decision about such a pod on the large cluster."""
+    fixture = cluster(LARGE)
+    for number, node in enumerate(filter(None, list(fixture.state.facts))):
+        labels = {**node.labels, "host": node.name, "rack": node.topology[0]}
+        fixture.state.upsert_node(replace(node, labels=labels))
+        if not number % EVERY:
+            member = PodRules(rules.groups)
+            fixture.state.upsert_other_pod(node.name, node.name, 0, 0, 0, {}, member)
+    job = JobRequest("bench", "tenant", 0.0, (replace(POD, rules=rules),))
+    work = partial(place_and_release, fixture, job, "e-binpack")
+    work()
+    return seconds(work, rounds=ROUNDS)
 
 
 def run() -> dict[str, float]:
@@ -45,7 +76,9 @@ def run() -> dict[str, float]:
         "growth_espread": (service, "e-spread", partial(cluster, zone_share=0.2)),
         "growth_required_leaf": (leaf, "e-binpack", cluster),
     }
-    figures: dict[str, float] = {}
+    figures: dict[str, float] = {
+        f"rules_{name}_us": _with_rules(rules) * 1e6 for name, rules in RULES.items()
+    }
     for name, (job, strategy, build) in cases.items():
         cost = {}
         for size in (SMALL, LARGE):

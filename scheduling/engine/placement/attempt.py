@@ -36,9 +36,8 @@ class Attempt:
         self.state, self.job, self.plan, self.how, self.avoid = state, job, plan, plan.how, avoid
         self.held = state.held_by(job.id)
         self.want, self.least = plan.want, plan.least
-        # Pods that say something of others: each is looked for when the ones before have places.
-        self.ruled = [s.rules is not None and not s.rules.only_groups for s in job.pod_sets]
-        self.gave_up = any(self.ruled)
+        self.ruled = plan.ruled
+        self.gave_up = bool(plan.ruled)
         self.short: tuple[int, int] | None = None
         if self.held:
             self._count_held()
@@ -69,7 +68,7 @@ class Attempt:
         if self.job.required_level:
             return self._in_one_group(self.job.required_level)
         near = self.job.preferred_level
-        if not near and self.gave_up and self.how.packs and self._stays_in_groups():
+        if not near and self.ruled and self.how.packs and self._stays_in_groups():
             near = self.state.levels[-1]
         if near:
             found = self._in_one_group(near)
@@ -117,7 +116,7 @@ class Attempt:
         """Whether pod sets placed in turn may miss places for a gang: they compete, or their nodes
         are looked at part by part."""
         sets = [s for s, least in zip(self.job.pod_sets, self.least, strict=True) if least]
-        if not self.job.gang or self.held or not sets or any(self.ruled):
+        if not self.job.gang or self.held or not sets or self.ruled:
             return False
         by_memory = any(s.gpu_memory_mib for s in sets)
         return len(sets) > 1 or by_memory or self.how.name == "e-spread"
@@ -198,7 +197,10 @@ class Attempt:
             return self._pool_by_pool(index, want, parts, within)
         for target in (want, least) if least < want else (want,):
             for pool, milli, mask in self._pools(index, within):
-                for inside in self._insides(index, pool, mask):
+                view = self._view(index, pool, milli, mask, parts)
+                if self._fill(view, index, want, target, parts):
+                    return [(index, view)]
+                for inside in self._insides(index, pool, mask) if index in self.ruled else ():
                     view = self._view(index, pool, milli, inside, parts)
                     if self._fill(view, index, want, target, parts):
                         return [(index, view)]
@@ -207,7 +209,7 @@ class Attempt:
     def _fill(
         self, view: PoolView, index: int, want: int, least: int, parts: Sequence[Part]
     ) -> int:
-        if not self.ruled[index]:
+        if index not in self.ruled:
             return fill(view, index, self.job, self.plan, want, least)
         around = Around(self.state, self._beside(parts))
         return fill_by_rules(view, index, self.job, self.plan, want, least, around)
@@ -220,11 +222,8 @@ class Attempt:
                 yield from ((view.layout.slots[number], rules) for number, _ in view.taken)
 
     def _insides(self, index: int, pool: PoolIndex, mask: int) -> Iterable[int]:
-        """The nodes to try for a whole set: all, and where the first of its pods decides where the
-        others may be, those that one such place leaves, the largest first."""
-        yield mask
-        if not self.ruled[index]:
-            return
+        """The nodes to try for a set where not all of them will do: the first of its pods decides
+        where the others may be, and these are what each such place leaves, the largest first."""
         masks: list[int] = []
         wish, rules = self.plan.wishes[index], self.job.pod_sets[index].rules
         if wish.required is not None and not wish.slice_size:
@@ -276,7 +275,7 @@ class Attempt:
                 slot = state.slot_of.get(name)
                 if slot is not None and state.index.model_of[slot] == model:
                     mask &= ~(1 << state.index.number_of[slot])
-            if pod_set.rules is not None and not self.ruled[index]:
+            if pod_set.rules is not None and index not in self.ruled:
                 mask &= mask_of_nodes(may_be(Around(state), pod_set), pool.layout.slot_array)
             if not pod_set.gpu_memory_mib:
                 found.append((pool, pod_set.gpu_milli, mask))
@@ -293,7 +292,7 @@ class Attempt:
         self, index: int, pool: PoolIndex, milli: int, mask: int, parts: Sequence[Part]
     ) -> PoolView:
         job = self.job
-        if parts and job.pod_sets[index].rules is not None and not self.ruled[index]:
+        if parts and job.pod_sets[index].rules is not None and index not in self.ruled:
             may = may_be(Around(self.state, self._beside(parts)), job.pod_sets[index])
             mask &= mask_of_nodes(may, pool.layout.slot_array)
         view = PoolView(self.state, pool, job.pod_sets[index], milli, mask, job.declared_s)

@@ -26,7 +26,8 @@ class NetworkWish:
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShape:
     """A job's shape. `want` and `least`: pods of each set to place now and those it cannot do
-    without; `order`: pod sets with the least choice first; `wrong`: why it can never run."""
+    without; `order`: pod sets with the least choice first; `wrong`: why it can never run. `ruled`:
+    the sets whose pods say something of other pods, and are looked for one after the other."""
 
     wrong: str
     how: Strategy
@@ -34,6 +35,7 @@ class JobShape:
     want: tuple[int, ...] = ()
     least: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
+    ruled: frozenset[int] = frozenset()
 
 
 copied_by_fields(NetworkWish, JobShape)
@@ -76,7 +78,10 @@ def _prepare(
         least.append(pod_set.least if gang else 0)
     wishes = tuple(_wish(pod_set, levels) for pod_set in pod_sets)
     order = sorted(range(len(pod_sets)), key=lambda index: (*_choice(pod_sets[index]), index))
-    return JobShape("", how, wishes, tuple(want), tuple(least), tuple(order))
+    ruled = frozenset(
+        [i for i, s in enumerate(pod_sets) if s.rules is not None and not s.rules.only_groups]
+    )
+    return JobShape("", how, wishes, tuple(want), tuple(least), tuple(order), ruled)
 
 
 def _wish(pod_set: PodSet, levels: tuple[str, ...]) -> NetworkWish:

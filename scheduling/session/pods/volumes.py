@@ -70,9 +70,18 @@ class Volumes(PlainPods):
 
     def says(self, facts: PodFacts) -> None:
         """A pod is seen: what it says of others counts."""
-        self.anti_affinity.seen(facts)
+        if not self._is_told_of(facts):
+            self.anti_affinity.seen(facts)
         if self.foreign.groups.seen(facts) and facts.plain is not None:
             self._to_judge = True
+
+    def _is_told_of(self, facts: PodFacts) -> bool:
+        """Whether the engine itself keeps others away from the pod, as the rules of its job say."""
+        job = self._job_of(facts.uid)
+        if not facts.keeps_away or job is None or job.state not in HOLDING:
+            return False
+        rules = job.request.pod_sets[self._places[facts.uid][1][0]].rules
+        return rules is not None and bool(rules.apart)
 
     def is_silent(self, uid: str) -> None:
         """A pod is gone."""
