@@ -8,6 +8,8 @@ get quotas in the same shares.
 from pathlib import Path
 from typing import NamedTuple
 
+from django.contrib.auth.hashers import make_password
+
 from scheduling.engine.types import JobKind
 from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import NodeSeen
@@ -150,12 +152,14 @@ def _cluster(operator: User, name: str, kubeconfig: Path) -> Cluster:
 
 
 def _accounts() -> User:
-    for account in ACCOUNTS:
-        if not User.objects.filter(username=account.username).exists():
-            User.objects.create_user(
-                account.username,
-                f"{account.username}@{DEMO_DOMAIN}",
-                PASSWORD,
+    there = set(User.objects.values_list("username", flat=True))
+    if missing := [each for each in ACCOUNTS if each.username not in there]:
+        hashed = make_password(PASSWORD)  # once: all have the same, and a hash is slow by design
+        for account in missing:
+            User.objects.create(
+                username=account.username,
+                email=f"{account.username}@{DEMO_DOMAIN}",
+                password=hashed,
                 is_operator=not account.tenant,
             )
     return User.objects.get(username=ACCOUNTS[0].username)

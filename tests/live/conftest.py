@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
+from django.conf import settings
 from django.db import connection, transaction
 
 from metrics.benches import stage
@@ -31,6 +33,7 @@ from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import session
 from tenants.models import GpuType, Quota, Tenant, User
+from tests.kept import kept
 from tests.simcluster.forks import ForkedCluster, Template
 
 NODES = 4
@@ -304,11 +307,45 @@ def world(db, cluster_process):
     assert world.audit()["double_holdings"] == []
 
 
+def migrate(folder, **variables):
+    """Make Kant's tables, in this folder where the variables name no other database."""
+    env = {**os.environ, "KANT_VAR_DIR": str(folder)}
+    for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
+        env.pop(name, None)
+    command = [sys.executable, "manage.py", "migrate", "-v0"]
+    subprocess.run(command, env={**env, **variables}, cwd=settings.BASE_DIR, check=True)
+
+
+# The history of migrations takes seconds.
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory):
+    """Kant's folder with the tables of its first start, for who starts on a copy of it."""
+    return kept(tmp_path_factory, "migrated", migrate)
+
+
+@pytest.fixture(scope="session")
+def postgres_data(tmp_path_factory):
+    """The data of a PostgreSQL server with Kant's tables, for who starts on a copy of them."""
+    from tests.live.test_production_shape import postgres  # which imports this module
+
+    def make(folder):
+        with postgres(keep_in=folder / "data") as url:
+            migrate(folder, DATABASE_URL=url)
+
+    return kept(tmp_path_factory, "postgres", make) / "data"
+
+
 @pytest.fixture
-def shared_world(transactional_db, cluster_process, tmp_path, monkeypatch):
+def migrated_folder(tmp_path, migrated):
+    """A copy of it: the folder of the test."""
+    return shutil.copytree(migrated, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def shared_world(transactional_db, cluster_process, monkeypatch, request):
     """A world whose database other processes see: a file where tests use SQLite in memory."""
     if connection.vendor == "sqlite":
-        with stage.own_database(tmp_path):
+        with stage.own_database(request.getfixturevalue("migrated_folder")):
             yield World(cluster_process)
         return
     settings = connection.settings_dict

@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 
+from metrics.benches import stage
 from tests import cases
 from tests.live.conftest import wait
 from tests.live.test_production_shape import (
@@ -28,6 +29,7 @@ from tests.live.test_production_shape import (
     value,
     wait_for_port,
 )
+from tests.simcluster.forks import ForkedCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 MOST_S = 5.0
@@ -90,22 +92,26 @@ def ends(process, lines):
     assert took < MOST_S + BUSY_S, f"{took:.1f} s: {''.join(lines)}"
 
 
-@pytest.fixture
-def env(cluster_process, tmp_path):
+@pytest.fixture(scope="module")
+def env(tmp_path_factory, template, postgres_data):
+    """Of all tests of this file: each ends what it started."""
+    folder = tmp_path_factory.mktemp("ending")
+    cluster = ForkedCluster(template, str(stage.inventory(folder / "fleet.yaml", 4)), folder)
     with ExitStack() as stack:
+        stack.callback(cluster.stop)
+        cluster.start()
         env = {
             **os.environ,
             "KANT_EMBEDDED": "false",
             "KANT_INTERPRETED": "1",
             "KANT_SECRET_KEY": "only for this test",
-            "KANT_VAR_DIR": str(tmp_path),
-            "DATABASE_URL": stack.enter_context(postgres()),
-            "REDIS_URL": stack.enter_context(redis(tmp_path)),
+            "KANT_VAR_DIR": str(folder),
+            "DATABASE_URL": stack.enter_context(postgres(postgres_data)),
+            "REDIS_URL": stack.enter_context(redis(folder)),
             "DJANGO_SETTINGS_MODULE": "kant.settings",
         }
         shape = {"env": env, "cwd": ROOT, "check": True}
-        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], **shape)
-        setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
+        setup = [sys.executable, "-c", SETUP, str(cluster.kubeconfig)]
         made = subprocess.run(setup, capture_output=True, text=True, **shape)
         env["TOKEN"] = made.stdout.strip()
         yield env

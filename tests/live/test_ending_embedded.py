@@ -111,34 +111,34 @@ def serving(tmp_path, patch=""):
 
 
 @pytest.mark.parametrize("state", cases.some(STATES))
-def test_serve(tmp_path, state):
+def test_serve(migrated_folder, state):
     patch, sign = STATES[state]
-    with serving(tmp_path, patch) as (process, lines):
+    with serving(migrated_folder, patch) as (process, lines):
         said(lines, sign)
         assert len(all_end(process, lines)) > 1
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["hears", "deaf"])
-def test_serve_while_it_compiles(tmp_path, deaf):
-    package = tmp_path / "stand-in" / "scheduling"
+def test_serve_while_it_compiles(migrated_folder, deaf):
+    package = migrated_folder / "stand-in" / "scheduling"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if deaf else ""
     (package / "compile_core.py").write_text(COMPILATION.format(deaf=ignore))
     patch = COMPILES.format(root=str(package.parent))
-    with serving(tmp_path, patch) as (process, lines):
+    with serving(migrated_folder, patch) as (process, lines):
         said(lines, AT_REST)
         said(lines, "AT IT")
         assert len(all_end(process, lines)) == 4  # with the cluster, the compilation, its compiler
 
 
 @pytest.mark.parametrize("meanwhile", ["cluster", "compilation"])
-def test_serve_with_a_stopped_child(tmp_path, meanwhile):
-    package = tmp_path / "stand-in" / "scheduling"
+def test_serve_with_a_stopped_child(migrated_folder, meanwhile):
+    package = migrated_folder / "stand-in" / "scheduling"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "compile_core.py").write_text(COMPILATION.format(deaf=""))
-    with serving(tmp_path, COMPILES.format(root=str(package.parent))) as (process, lines):
+    with serving(migrated_folder, COMPILES.format(root=str(package.parent))) as (process, lines):
         said(lines, AT_REST)
         said(lines, "AT IT")
         word = {"cluster": "scheduling.simcluster", "compilation": "scheduling.compile_core"}
@@ -149,10 +149,10 @@ def test_serve_with_a_stopped_child(tmp_path, meanwhile):
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["at rest", "starts again"])
-def test_serve_while_its_database_hangs(tmp_path, begun):
+def test_serve_while_its_database_hangs(migrated_folder, begun):
     """As on a disk that answers nothing: another process has the file, and keeps it."""
-    with closing(sqlite3.connect(tmp_path / "kant.sqlite3", timeout=60)) as theirs:
-        with serving(tmp_path) as (process, lines):
+    with closing(sqlite3.connect(migrated_folder / "kant.sqlite3", timeout=60)) as theirs:
+        with serving(migrated_folder) as (process, lines):
             said(lines, AT_REST)
             if begun:
                 theirs.execute("BEGIN EXCLUSIVE")
@@ -160,7 +160,7 @@ def test_serve_while_its_database_hangs(tmp_path, begun):
             all_end(process, lines)
         if not begun:
             theirs.execute("BEGIN EXCLUSIVE")
-            with serving(tmp_path) as (process, lines):
+            with serving(migrated_folder) as (process, lines):
                 time.sleep(6.0)
                 assert process.poll() is None, "".join(lines)
                 all_end(process, lines)

@@ -84,14 +84,17 @@ def test_without_a_database_rest_and_pages_say_so(tmp_path, host):
 
 
 @pytest.mark.parametrize("part", ["REDIS_URL", "CELERY_BROKER_URL"])
-def test_without_redis_a_job_is_stored_and_answered(tmp_path, part):
-    env = {**os.environ, "KANT_VAR_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "kant.settings"}
+def test_without_redis_a_job_is_stored_and_answered(migrated_folder, part):
+    env = {
+        **os.environ,
+        "KANT_VAR_DIR": str(migrated_folder),
+        "DJANGO_SETTINGS_MODULE": "kant.settings",
+    }
     shape = {"env": env, "cwd": ROOT, "check": True}
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], **shape)
     setup = [sys.executable, "-c", SETUP]
     token = subprocess.run(setup, capture_output=True, text=True, **shape).stdout.strip()
     job = {"name": "alone", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
-    with silent() as port, web(tmp_path, **{part: f"redis://127.0.0.1:{port}/0"}) as site:
+    with silent() as port, web(migrated_folder, **{part: f"redis://127.0.0.1:{port}/0"}) as site:
         for number in range(3):
             status, _, text = ask(f"{site}/api/v1/jobs", {**job, "name": f"n-{number}"}, token)
             assert status == 201, text

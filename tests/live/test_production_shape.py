@@ -78,32 +78,35 @@ def wait_for_port(port, process):
 
 
 @contextmanager
-def postgres():
+def postgres(copied=None, keep_in=None):
     """A PostgreSQL server of its own; it refuses root, so root runs it as the user postgres, in a
-    folder outside of pytest's: that is private to root, and made so by every pytest that starts."""
+    folder outside of pytest's: that is private to root, and made so by every pytest that starts.
+
+    `copied`: the data it begins with; `keep_in`: where its data are kept when it has ended."""
     initdb = installed(programs.postgres_program, "initdb")
     as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     with tempfile.TemporaryDirectory(prefix="kant-postgres-", ignore_cleanup_errors=True) as folder:
+        data = Path(folder, "data")
         if as_user:
             shutil.chown(folder, "postgres")
-        with _serving(as_user, Path(initdb), Path(folder)) as url:
+        if copied:
+            subprocess.run(["cp", "-a", copied, data], check=True)
+        else:
+            command = [*as_user, initdb, "-D", str(data), "-U", "kant", "--auth=trust", "-N"]
+            made = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+            assert made.returncode == 0, made.stderr
+        with _serving([*as_user, str(Path(initdb).with_name("postgres"))], data) as url:
             yield url
+        if keep_in:
+            subprocess.run(["cp", "-a", data, keep_in], check=True)
 
 
 @contextmanager
-def _serving(as_user, initdb, folder):
-    data, port = folder / "data", free_port()
-    made = subprocess.run(
-        [*as_user, str(initdb), "-D", str(data), "-U", "kant", "--auth=trust", "-N"],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    server = [str(initdb.with_name("postgres")), "-D", str(data), "-p", str(port)]
-    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}"]
-    with started([*as_user, *server, *options], cwd="/", stderr=subprocess.DEVNULL) as process:
+def _serving(server, data):
+    port = free_port()
+    server = [*server, "-D", str(data), "-p", str(port), "-c", "fsync=off"]
+    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={data.parent}"]
+    with started([*server, *options], cwd="/", stderr=subprocess.DEVNULL) as process:
         wait_for_port(port, process)
         yield f"postgres://kant@127.0.0.1:{port}/postgres"
 
@@ -198,10 +201,10 @@ def run_until(url, token, states):
 
 
 def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
-    cluster_process, tmp_path
+    cluster_process, tmp_path, postgres_data
 ):
     with ExitStack() as stack:
-        database = stack.enter_context(postgres())
+        database = stack.enter_context(postgres(postgres_data))
         broker = stack.enter_context(ExitStack())
         address = broker.enter_context(redis(tmp_path))
         env = {
@@ -215,7 +218,6 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
             "DJANGO_SETTINGS_MODULE": "kant.settings",
         }
         shape = {"env": env, "cwd": ROOT}
-        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, **shape)
         setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
         token = subprocess.run(
             setup, check=True, capture_output=True, text=True, **shape

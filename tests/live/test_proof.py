@@ -19,8 +19,8 @@ def proof(*options):
 
 
 @pytest.fixture
-def kant(tmp_path):
-    serving = Serving(tmp_path)
+def kant(migrated_folder):
+    serving = Serving(migrated_folder)
     yield serving.url
     serving.process.terminate()
     serving.process.wait(WITHIN_S)

@@ -37,9 +37,11 @@ def until(holds, what):
         time.sleep(0.1)
 
 
-def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(cluster_process, tmp_path):
+def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
+    cluster_process, tmp_path, postgres_data
+):
     with ExitStack() as stack:
-        database = stack.enter_context(postgres())
+        database = stack.enter_context(postgres(postgres_data))
         broker = stack.enter_context(ExitStack())
         address = broker.enter_context(redis(tmp_path))
         env = {
@@ -55,7 +57,6 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(cluster_proce
             "DJANGO_SETTINGS_MODULE": "kant.settings",
         }
         shape = {"env": env, "cwd": ROOT}
-        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, **shape)
         setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
         made = subprocess.run(setup, check=True, capture_output=True, text=True, **shape)
         token = made.stdout.strip()

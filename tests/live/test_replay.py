@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def kant(tmp_path):
-    serving = Serving(tmp_path)
-    serving.folder = tmp_path
+def kant(migrated_folder):
+    serving = Serving(migrated_folder)
+    serving.folder = migrated_folder
     yield serving
     serving.process.terminate()
     serving.process.wait(WITHIN_S)

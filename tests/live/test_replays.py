@@ -48,8 +48,8 @@ class Client:
 OPEN = ("QUEUED", "RUNNING")
 
 
-def test_a_recorded_history_is_replayed_and_outlives_a_restart(tmp_path):
-    serving = Serving(tmp_path)
+def test_a_recorded_history_is_replayed_and_outlives_a_restart(migrated_folder):
+    serving = Serving(migrated_folder)
     try:
         client = Client(serving)
         since = (datetime.now(UTC) - timedelta(seconds=5)).isoformat()
@@ -86,14 +86,14 @@ def test_a_recorded_history_is_replayed_and_outlives_a_restart(tmp_path):
     finally:
         serving.end(signal.SIGTERM)
 
-    with sqlite3.connect(tmp_path / "kant.sqlite3") as database:
+    with sqlite3.connect(migrated_folder / "kant.sqlite3") as database:
         # As it is where the machine failed while it was computed.
         database.execute(
             "update metrics_replay set state = 'RUNNING', alive_at = '2020-01-01', result = null "
             "where id = ?",
             [done["id"].replace("-", "")],
         )
-    again = Serving(tmp_path)
+    again = Serving(migrated_folder)
     try:
         client = Client(again)
         lost = client.until(f"/replays/{done['id']}", lambda r: r["state"] not in OPEN)

@@ -101,29 +101,29 @@ def test_a_port_in_use(tmp_path):
         assert f"port {port} cannot be used" in refused(tmp_path, "--port", str(port))
 
 
-def test_a_second_start_on_the_same_folder(tmp_path):
-    first = Serving(tmp_path)
+def test_a_second_start_on_the_same_folder(migrated_folder):
+    first = Serving(migrated_folder)
     try:
-        line = refused(tmp_path, "--port", "0", "--fleet", "paper")
-        assert f"Kant already runs with its data in {tmp_path}" in line
+        line = refused(migrated_folder, "--port", "0", "--fleet", "paper")
+        assert f"Kant already runs with its data in {migrated_folder}" in line
     finally:
         first.process.kill()
         first.process.wait(WITHIN_S)
         first.process.stdout.close()
-    Serving(tmp_path).end(signal.SIGINT)
+    Serving(migrated_folder).end(signal.SIGINT)
 
 
-def test_ends_by_the_first_signal_also_when_a_shell_started_it_in_the_background(tmp_path):
+def test_ends_by_the_first_signal_also_when_a_shell_started_it_in_the_background(migrated_folder):
     deaf = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as its children inherit
     try:
-        serving = Serving(tmp_path)
+        serving = Serving(migrated_folder)
     finally:
         signal.signal(signal.SIGINT, deaf)
     serving.end(signal.SIGINT)
 
 
-def test_an_address_that_a_client_claims_does_not_count(tmp_path):
-    serving = Serving(tmp_path)
+def test_an_address_that_a_client_claims_does_not_count(migrated_folder):
+    serving = Serving(migrated_folder)
 
     def attempt(number):
         wrong = base64.b64encode(b"erin:wrong").decode()
@@ -170,10 +170,10 @@ def followed(serving, job, authorization):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_logs_that_are_followed_end_with_it(tmp_path, how):
-    said = tmp_path / "stderr"
+def test_logs_that_are_followed_end_with_it(migrated_folder, how):
+    said = migrated_folder / "stderr"
     with said.open("w") as stderr:
-        serving = Serving(tmp_path, stderr)
+        serving = Serving(migrated_folder, stderr)
     basic = f"Basic {base64.b64encode(b'erin:kant-demo').decode()}"
     bearer = f"Bearer {call(serving, 'tokens', {'name': 'test'}, basic)['secret']}"
     document = {"name": "one", "tenant": "vision", "gpu_type": "NVIDIA-H100-80GB-HBM3", "gpus": 1}
