@@ -23,7 +23,7 @@ from scheduling.engine.cluster.columns import COLUMNS
 from scheduling.simulator.workload import Variant
 from tests.kube.api import eventually
 
-# A fortnight of a small busy cluster, with what it decided as it is printed.
+# A week of a small busy cluster, with what it decided as it is printed.
 RUN = """
 import json
 from scheduling import compiled
@@ -37,7 +37,7 @@ from scheduling.simulator.nodes import engine_nodes
 
 nodes = engine_nodes(fleet_of("24x8"))
 arrivals = workload.generate(
-    workload.Variant(load=1.2), gpus=192, gpu_model=nodes[0].gpu_model, seed=5, hours=336
+    workload.Variant(load=1.2), gpus=192, gpu_model=nodes[0].gpu_model, seed=5, hours=168
 )
 tenants, quotas = workload.tenants_of(192, nodes[0].gpu_model)
 run = Simulation(
@@ -46,7 +46,7 @@ run = Simulation(
     policy=simulation.policy_of("POLICY", list(STRATEGIES)),
     tenants=tenants,
     quotas=quotas,
-    settings=Settings(stop_s=336 * 3600.0),
+    settings=Settings(stop_s=168 * 3600.0),
 )
 outcome = run.run()
 jobs = outcome.observer.jobs

@@ -46,9 +46,9 @@ def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
     ]
     wakes_at = math.inf
     now, alive, seen = 0.0, list[str](), Counter[bool]()
-    for number in range(160):
+    for number in range(100):
         now += rng.choice((1, 3, 10, 40))
-        if number % 40 == 0:
+        if number % 25 == 0:
             policy = replace(policy, fair_users=rng.random() < 0.8)
             if policy.fair_users and not naive.policy.fair_users:
                 naive.users_since = now
