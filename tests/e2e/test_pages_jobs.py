@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.models import Job, NodeRecord, Placement
+from scheduling.models import Job, NodeRecord, Placement, StartEstimate
 from scheduling.models.jobs import PlacementState
 from scheduling.pages.jobs import table as views
 from scheduling.queries.explain import gates_of
@@ -359,6 +359,26 @@ def test_a_start_that_has_passed_is_overdue(as_user, by, late_s):
         evidence={"starts_at": timezone.now().timestamp() + 7200} if by == "head" else {},
     )
     assert "overdue" not in as_user("erin").get(job_url("wait-000")).content.decode()
+
+
+@pytest.mark.parametrize("told", ["nothing", "a band", "why there is none"])
+def test_one_answer_tells_when_a_job_starts(as_user, told):
+    job = Job.objects.get(name="wait-001")
+    now = timezone.now()
+    if told != "nothing":
+        band = [None] * 3 if told != "a band" else [now + timedelta(hours=n) for n in (1, 2, 3)]
+        StartEstimate.objects.create(
+            job=job, as_of=now, basis="runs", text="2 h",
+            **dict(zip(("p10", "p50", "p90"), band, strict=True)),
+            none="" if any(band) else "No run of the next week reaches it.",
+        )  # fmt: skip
+    client = as_user("erin")
+    part = client.get(f"{job_url(job.name)}outlook/").content.decode()
+    page = client.get(job_url(job.name)).content.decode()
+    assert "no estimate" not in page.lower()
+    assert page.count(' id="starts">') == (told == "a band")
+    for text in (part, page):
+        assert text.count("<dt>Expected start</dt>") == (told != "a band")
 
 
 def test_a_pod_that_was_moved_stands_where_it_is_now(as_user):

@@ -76,7 +76,11 @@ def job_outlook(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     after it, for the engine is asked."""
     found = job_or_404(request, job_id)
     said = review_job(actor_of(request), found)
-    return render(request, "scheduling/jobs/_job_outlook.html", {"job": found, "said": said})
+    return render(
+        request,
+        "scheduling/jobs/_job_outlook.html",
+        {"job": found, "said": said, "told": told_start(found)},
+    )
 
 
 def job_page(
