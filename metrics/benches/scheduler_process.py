@@ -18,7 +18,7 @@ from typing import Any
 
 import django
 
-LOOK_S = 0.02
+LOOK_S = 0.1
 
 
 def main() -> None:
