@@ -311,8 +311,9 @@ class SchedulerState:
         self.dirty = False
         self.queue_reservations = self.queue_reservations.next_walk()
         eq_classes = self.queue.ordered
-        if self.policy.fair_share:
+        if self.turns:
             self._drop_lost_turns()
+        if self.policy.fair_share:
             self.usage.standings = self.standings()
         elif self.nobody_in_the_way:
             eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
@@ -329,7 +330,8 @@ class SchedulerState:
             found = [eq_class for _, eq_class in eq_classes]
             return FairOrder(found, standings, self.turns, self.queues, self.jobs)
         if self.queues.ordered:
-            return OrderByQueues([c for _, c in eq_classes], self.queues, self.jobs)
+            found = [eq_class for _, eq_class in eq_classes]
+            return OrderByQueues(found, self.queues, self.jobs, self.turns)
         return Merge(eq_classes)
 
     def order_now(self, most: int) -> list[str]:
@@ -369,12 +371,12 @@ class SchedulerState:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether places may be kept for a job because it is its tenant's turn."""
+        """Whether places may be kept for a job because it is the turn of its tenant or queue."""
         best_effort = self.policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
-        return best_effort and self.policy.fair_share
+        return best_effort and self.by_shares
 
     def drop_turn(self, record: JobRecord) -> None:
-        """Nothing is kept any more for a job by fair share."""
+        """Nothing is kept any more for a job because it is its turn."""
         record.turn = None
         self.turns.pop(record.job.id, None)
 
@@ -640,6 +642,8 @@ class SchedulerState:
             job = replace(job, user=record.job.user)  # as whose it is counted
         if record.pods and job.queue != record.job.queue:
             job = replace(job, queue=record.job.queue)  # likewise
+        if job.queue != record.job.queue:
+            self.drop_turn(record)  # it was that of the queue that it has left
         self.preemptible_jobs.leave(record)
         record.job, record.key = job, order_key(job, front=front)
         self.preemptible_jobs.touch(record)

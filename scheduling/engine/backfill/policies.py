@@ -79,6 +79,8 @@ class _AtStake(NamedTuple):
     ahead: tuple[tuple[str, Expected | None], ...]
 
 
+ANYBODY: Final = ""  # of no tenant
+
 # Neither is checked: the one is no more than a reason, told as it was a while ago, and the other
 # what was told of a start.
 _WOULD_START = _WouldStart(WOULD_START, checked=False)
@@ -91,9 +93,9 @@ class Blocking:
     def __init__(self, state: SchedulerState, way: Reservations, out: Outcome) -> None:
         self._state = state
         self._standings = state.usage.standings
-        self._in_line: dict[
-            str, EquivalenceClass
-        ] = {}  # by GPU model, where it is nobody's turn yet
+        # By GPU model, where it is nobody's turn yet: the first of all, and of each tenant that has
+        # several queues.
+        self._in_line: dict[tuple[str, str], EquivalenceClass] = {}
         self._way = way
         self._out = out
         self._rules = RULES[state.policy.queueing]
@@ -320,7 +322,7 @@ class Blocking:
             self._pools[model] = name
             self._way.add((model, name), record.key)
 
-    # --- turns by fair share ------------------------------------------------------------------
+    # --- turns by shares ----------------------------------------------------------------------
     def line_up(self, eq_class: EquivalenceClass) -> None:
         """The class finds no room: keep what is kept for its first job, or let it be the next to
         have its turn where nobody has it."""
@@ -335,33 +337,36 @@ class Blocking:
         if record.job.id in state.turns:
             self._keep(eq_class, record, pools)
             return
+        of_queues = eq_class.tenant if eq_class.tenant in state.queues.ordered else ANYBODY
         for model in pools:
-            self._in_line.setdefault(model, eq_class)
+            self._in_line.setdefault((model, ANYBODY), eq_class)
+            self._in_line.setdefault((model, of_queues), eq_class)
 
     def _give_turns(self, eq_class: EquivalenceClass) -> None:
         """It is the turn of jobs ahead, which found no room, before that of this class."""
         state, standings, by = self._state, self._standings, self._state.jobs[eq_class.head]
-        if eq_class.never is not None or eq_class.refusal is not None or standings is None:
+        if eq_class.never is not None or eq_class.refusal is not None:
             return
-        for model in sorted(pools_wanted(state, by)):
-            ahead = self._in_line.get(model)
+        wanted = sorted(pools_wanted(state, by))
+        for key in [(model, whose) for model in wanted for whose in (ANYBODY, by.job.tenant)]:
+            ahead = self._in_line.get(key)
             record = state.jobs[ahead.head] if ahead is not None else None
-            if ahead is None or record is None or model in self._heads:
+            if ahead is None or record is None or key[0] in self._heads:
                 continue
             if comes_before(state, standings, record, by):
-                pools = [m for m, other in self._in_line.items() if other is ahead]
-                self._keep(ahead, record, [m for m in sorted(pools) if m not in self._heads])
+                lines = [line for line, other in self._in_line.items() if other is ahead]
+                pools = {model for model, _ in lines}.difference(self._heads)
+                self._keep(ahead, record, sorted(pools))
                 if record.job.id in state.turns and record.turn and record.verdict:
                     told = has_turn(record.verdict, len(record.turn.nodes))
                     tell(record, told, self._out)
-                for pool in pools:
-                    del self._in_line[pool]
+                for line in lines:
+                    del self._in_line[line]
 
     def _keep(self, eq_class: EquivalenceClass, record: JobRecord, pools: list[str]) -> None:
         """Let the job, whose turn it is, have nodes kept; chosen anew when they have not emptied in
         time."""
         state, standings, now = self._state, self._standings, self._out.now
-        assert standings is not None
         if record.turn is None or not stands(state, record.turn, now):
             taken = frozenset[str]().union(*[head.nodes for head in self._heads.values()])
             record.turn = choose(state, standings, record, taken, now)
@@ -711,7 +716,7 @@ class StrictFifo(QueueingRules):
 
 
 class BestEffortFifo(QueueingRules):
-    """Nothing; where it is fair, nodes are kept for the job whose turn it is."""
+    """Nothing; where shares decide, nodes are kept for the job whose turn it is."""
 
     def close(
         self,

@@ -19,7 +19,7 @@ _Heap = list[tuple[OrderKey, int, EquivalenceClass]]
 class TenantLine:
     """Classes of one tenant whose first jobs are of one priority. `by_users`: whether the policy
     tells users apart. `levels`: zeros for the levels of shares that others have below their
-    tenant."""
+    tenant. `turns`: the jobs for which nodes are kept as it is their turn, which come first."""
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class TenantLine:
         *,
         by_users: bool,
         levels: tuple[float, ...] = (),
+        turns: Iterable[str] = (),
     ) -> None:
         self.levels = levels
         self.passed: OrderKey | None = None  # the last place at which one of its jobs was asked
@@ -36,21 +37,34 @@ class TenantLine:
         self._queues = queues
         self._jobs = jobs
         self._by_users = by_users
+        self._turns = frozenset(turns)
+        self._first: _Heap = []  # classes whose first jobs have their turn
         self._parts: dict[str, dict[str, _Heap]] = {}  # by queue and user
         self._number = 0
         self._next: _Heap = []
 
     def push(self, eq_class: EquivalenceClass) -> None:
         """A class with jobs lines up in its queue."""
+        self._number += 1
+        if eq_class.head in self._turns:
+            heappush(self._first, (eq_class.jobs[0], self._number, eq_class))
+            return
         queue = eq_class.queue
         by_users = self._queues.fair_users(self._tenant, queue, policy=self._by_users)
         users = self._parts.setdefault(queue, {})
         heap = users.setdefault(eq_class.user if by_users else "", [])
-        self._number += 1
         heappush(heap, (eq_class.jobs[0], self._number, eq_class))
 
     def first(self) -> EquivalenceClass | None:
         """The class whose turn it is in the tenant now."""
+        while self._first:
+            at, _, ahead = self._first[0]
+            if ahead.jobs and ahead.jobs[0] == at:
+                self._next = self._first
+                return ahead
+            heappop(self._first)
+            if ahead.jobs:
+                self.push(ahead)
         best: tuple[float, float, OrderKey] | None = None
         found: EquivalenceClass | None = None
         for queue, users in list(self._parts.items()):
@@ -84,7 +98,7 @@ class TenantLine:
 
     def eq_classes(self) -> list[EquivalenceClass]:
         """All that are left."""
-        heaps = [heap for users in self._parts.values() for heap in users.values()]
+        heaps = [self._first, *(h for users in self._parts.values() for h in users.values())]
         return [eq_class for heap in heaps for _, _, eq_class in heap]
 
 
@@ -109,10 +123,12 @@ class OrderByQueues(Merge):
         eq_classes: Iterable[EquivalenceClass],
         queues: Queues,
         jobs: Mapping[str, JobRecord],
+        turns: Iterable[str] = (),
     ) -> None:
         super().__init__(())
         self._queues = queues
         self._jobs = jobs
+        self._turns = frozenset(turns)
         self._number = 0
         self._heap: list[tuple[OrderKey, int, EquivalenceClass | TenantLine]] = []
         self._lines: dict[str, dict[float, TenantLine]] = {}  # by tenant and priority
@@ -177,7 +193,7 @@ class OrderByQueues(Merge):
             line = lines.get(after)
             if line is None:
                 line = lines[after] = TenantLine(
-                    eq_class.tenant, self._queues, self._jobs, by_users=False
+                    eq_class.tenant, self._queues, self._jobs, by_users=False, turns=self._turns
                 )
             line.push(eq_class)
         for line in lines.values():

@@ -20,7 +20,7 @@ DIGITS: Final = 12  # of shares; the order in which floats were added up tells n
 SMALLEST_WEIGHT: Final = 1e-9
 # What a queue held less than its part for so long counts as much as what it holds now.
 REPAID_S: Final = 3600.0
-FORGOTTEN_S: Final = 12 * 3600.0  # by then a third is left of what it was owed
+FORGOTTEN_S: Final = 24 * 3600.0  # by then a third is left of what it was owed
 MOST_OWED: Final = 4.0  # parts, so that nobody is shut out for long by who could not start
 
 
@@ -54,6 +54,7 @@ class Queues:
         self._users: dict[QueueUser, dict[str, float]] = {}
         self._elsewhere: dict[QueueName, dict[str, float]] = {}
         self._runs_elsewhere: dict[QueueName, int] = {}
+        self._even: dict[QueueName, float] = {}  # for its weight, if all held as much
         self._owed: dict[QueueName, float] = {}  # shares, of queues with waiting jobs
         self._at: float | None = None
 
@@ -77,6 +78,7 @@ class Queues:
             share = sum(held, 0.0) / sum(weights, 0.0)
             for name, weight, has in zip(names, weights, held, strict=True):
                 part = share * weight
+                self._even[name] = share
                 owed = before.get(name, 0.0) * kept + (part - has) * passed / REPAID_S
                 self._owed[name] = max(-MOST_OWED * part, min(MOST_OWED * part, owed))
 
@@ -84,7 +86,7 @@ class Queues:
         """Take over what does not depend on what is told; whether what jobs hold is of it, as the
         tenants are the same."""
         self.capacity = before.capacity
-        self._owed, self._at = before._owed, before._at
+        self._owed, self._even, self._at = before._owed, before._even, before._at
         if self.tenants == before.tenants:
             self._holds, self._users = before._holds, before._users
             return True
@@ -154,6 +156,35 @@ class Queues:
         share = (self._share(holds) - self._owed.get(name, 0.0)) / weight
         return -float(rank), round(share, DIGITS)
 
+    def comes_before(self, job: JobRequest, demand: Mapping[str, int], by: JobRequest) -> bool:
+        """Whether it is the turn of the queue of a job, whose `demand` is GPU-milli by model,
+        before that of another job of the tenant: of equal rank, and it holds no more for its weight
+        with half of the job, less what it is owed, than the other, nor than its part. In one queue
+        whose users are told apart the same of these."""
+        name, other = (job.tenant, job.queue), (by.tenant, by.queue)
+        half = {model: milli / 2 for model, milli in demand.items()}
+        if name == other:
+            queue = self.known.get(name)
+            if queue is None or not queue.fair_users:
+                return False
+            mine = self._share(_sum(self._users.get((*name, job.user)), half))
+            return round(mine, DIGITS) <= self.user_share(*other, by.user)
+        (rank, weight), (their_rank, their_weight) = map(self._rank_and_weight, (name, other))
+        if rank != their_rank:
+            return False
+        mine = self._share(_sum(self._holds.get(name), half)) - self._owed.get(name, 0.0)
+        theirs = self._share(self._holds.get(other)) - self._owed.get(other, 0.0)
+        most = min(theirs / their_weight, self._even.get(name, math.inf))
+        return round(mine / weight, DIGITS) <= round(most, DIGITS)
+
+    def missed(self, job: JobRequest, demand: Mapping[str, int]) -> int:
+        """How many jobs of such a demand its queue holds less than its part."""
+        name, one = (job.tenant, job.queue), self._share(demand)
+        if not one or name not in self._even:
+            return 0
+        part = self._even[name] * self._rank_and_weight(name)[1]
+        return int((part - self._share(self._holds.get(name))) / one)
+
     def _rank_and_weight(self, name: QueueName) -> tuple[int, float]:
         known = self.known.get(name)
         return (0, 1.0) if known is None else (known.rank, max(known.weight, SMALLEST_WEIGHT))
@@ -162,7 +193,7 @@ class Queues:
         """The dominant share of what a user holds by jobs of the queue."""
         return round(self._share(self._users.get((tenant, queue, user))), DIGITS)
 
-    def _share(self, holds: Mapping[str, float] | None) -> float:
+    def _share(self, holds: Mapping[str, float] | Mapping[str, int] | None) -> float:
         most = 0.0
         for model, milli in holds.items() if holds else ():
             capacity = self.capacity.get(model, 0)
@@ -193,6 +224,13 @@ class Queues:
             if used + asked > most + NOISE:
                 return Beyond(model, asked, used, most)
         return None
+
+
+def _sum(holds: Mapping[str, float] | None, more: Mapping[str, float]) -> dict[str, float]:
+    found = dict(holds or {})
+    for model, milli in more.items():
+        found[model] = found.get(model, 0.0) + milli
+    return found
 
 
 def _held(queue: Queue) -> Verdict:

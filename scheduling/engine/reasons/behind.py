@@ -75,7 +75,7 @@ def reserved(head: Head) -> Verdict:
         text = "The free GPUs are reserved for a job ahead whose start is known."
     elif head.kept:
         numbers["nodes"] = len(head.kept)
-        text = "The free GPUs are kept for a job ahead: by fair share it is its tenant's turn."
+        text = "The free GPUs are kept for a job ahead: by shares it is its turn."
     return Verdict(
         Reason.RESERVED_FOR_HEAD,
         text,
