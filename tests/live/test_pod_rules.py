@@ -30,6 +30,11 @@ def nodes_of(world):
     return sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
 
 
+def message(uid):
+    job = job_of(uid)
+    return job.message if job else ""
+
+
 def bound(world, names):
     """The nodes of these pods when all have one."""
     world.drive(lambda: all(node_of(world, name) for name in names))
@@ -45,7 +50,7 @@ def test_pods_with_the_same_host_port_are_on_different_nodes(world):
     late = make(world, "late", hostNetwork=True, containers=[container(8080)])
     other = make(world, "other", hostNetwork=True, containers=[container(8081)])
     world.drive(lambda: state_of(other) is S.RUNNING)
-    world.drive(lambda: "host ports are taken" in job_of(late).message)
+    world.drive(lambda: "host ports are taken" in message(late))
     world.drive(lambda: [note for _, _, note in all_told(world, "late") if "0/4 nodes" in note])
     assert "4 its host ports are taken" in all_told(world, "late")[0][2]
     assert condition(world, "late")[1] == "Unschedulable"
@@ -70,7 +75,7 @@ def test_replicas_keep_apart_and_a_new_scheduler_knows_it(world):
     make(world, "beside", gpus=1, affinity=beside)
     assert bound(world, ["beside"])[0] in nodes
     lost = make(world, "lost", gpus=1, affinity={"podAffinity": {REQUIRED: [NOBODY]}})
-    world.drive(lambda: "not beside pods with app=nobody in default" in job_of(lost).message)
+    world.drive(lambda: "not beside pods with app=nobody in default" in message(lost))
 
 
 NOBODY = {"labelSelector": {"matchLabels": {"app": "nobody"}}, "topologyKey": HOST}
