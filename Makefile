@@ -38,20 +38,22 @@ run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=
 
 # The core is tested as Python interprets it, and as machine code with all the rest. These are long,
 # and tried on machine code alone; `test_compiled` shows that it decides the same.
-NATIVE := compiled cycle_machine queue_machine preempt_chains
+NATIVE := backfill_histories compiled cycle_machine fair_users forecast preempt_chains queue_machine \
+  rehearse without_gpus_histories
 # In folders whose other tests are run again on PostgreSQL, these have no database.
 STUDIES := arrived charts definitions easy experiment foresight interrupts simulate simulation_files \
   studies undivided
 # And this is long, and finds more where the database refuses more.
 FUZZED := $(if $(KANT_TEST_POSTGRES),--ignore tests/tenants/test_openapi.py)
+# A third of the time of live tests is waiting: three of them keep two cores at work.
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
 test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
 	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
-	$(BIN)/pytest -n 2 --dist worksteal -m "not browser" $(FUZZED)
-	$(BIN)/pytest -n 2 -m browser
+	$(BIN)/pytest -n 3 --dist worksteal -m "not browser" $(FUZZED)
+	$(BIN)/pytest -n 2 --dist worksteal -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
-	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" \
+	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
 	  $(STUDIES:%=--ignore tests/metrics/test_%.py) tests/tenants tests/scheduling tests/metrics; fi
 
 test-fast: setup-dev ## Test the core and the services without servers, in two minutes
