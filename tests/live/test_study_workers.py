@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
 from tests.live.test_production_shape import ROOT, WITHIN_S, free_port, redis, started
 
@@ -53,11 +55,18 @@ def decided(text):
     return without(document)
 
 
+@contextmanager
+def inspected(shape):
+    """What the workers of the broker say; `celery inspect` would import all of Kant for each."""
+    with Celery(broker=shape["env"]["REDIS_URL"]) as app:
+        yield app.control.inspect()
+
+
 def wait_for_worker(shape):
     deadline = time.monotonic() + WITHIN_S
-    ping = [sys.executable, "-m", "celery", "-A", "kant", "inspect", "ping", "-d", "work@test"]
-    while subprocess.run(ping, capture_output=True, check=False, **shape).returncode:
-        assert time.monotonic() < deadline, "the worker did not start"
+    with inspected(shape) as workers:
+        while not workers.ping():
+            assert time.monotonic() < deadline, "the worker did not start"
 
 
 def test_workers_give_the_result_of_local_processes(shape):
@@ -109,16 +118,11 @@ def children(pid):
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def active(shape):
-    command = [sys.executable, "-m", "celery", "-A", "kant", "inspect", "active", "--json"]
-    found = subprocess.run(command, capture_output=True, check=False, **shape)
-    return sum(map(len, json.loads(found.stdout).values())) if found.returncode == 0 else None
-
-
 def wait_until_busy(shape, busy=True):
     deadline = time.monotonic() + WITHIN_S
-    while (running := active(shape)) is None or (running > 0) != busy:
-        assert time.monotonic() < deadline, f"{running} runs"
+    with inspected(shape) as workers:
+        while (found := workers.active()) is None or any(found.values()) != busy:
+            assert time.monotonic() < deadline, f"{found} runs"
 
 
 def wait_until_idle(shape):
