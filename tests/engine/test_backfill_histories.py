@@ -15,6 +15,7 @@ from scheduling.engine.queue.job import JobRecord, OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import HardwareFault
+from tests.cases import seeds
 from tests.simulator.runs import arrival, machines, rows, simulation
 
 NODES = 6
@@ -118,7 +119,7 @@ def watched(*args, **more) -> Watched:
 
 
 @pytest.mark.parametrize("gangs", [1.0, 0.5, 0.0], ids=["gangs", "both", "services"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_the_head_starts_no_later_than_it_was_ever_told(seed: int, gangs: float) -> None:
     """Declared times hold and all jobs are of one priority: each reservation is kept."""
     rng = random.Random(seed)
@@ -129,7 +130,7 @@ def test_the_head_starts_no_later_than_it_was_ever_told(seed: int, gangs: float)
     assert run.overtaken > 5, "nothing was backfilled: the history proves nothing"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_nor_does_preemption_behind_a_head_delay_it(seed: int) -> None:
     """Owners take back what they lent and heads what was backfilled past them."""
     rng = random.Random(seed)
@@ -152,7 +153,7 @@ def liar(rng: random.Random, duration: float) -> float | None:
 
 
 @pytest.mark.parametrize("declared", [False, True], ids=["none declared", "wrongly declared"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_no_head_starves_under_a_stream_of_small_jobs(seed: int, declared: bool) -> None:
     """From when all before it have started, a job waits at most the threshold and a run time;
     where jobs declare three times what they run, also for the longest of these declared times."""
@@ -196,7 +197,7 @@ def test_an_overdue_head_lets_pass_whom_it_can_preempt(kinds: tuple[PreemptionKi
     assert len(preempted) == (5 if kinds else 0)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> None:
     """While the owner leaves its quota idle, who borrows waits at most the threshold and a run
     time from when all before it have started, whoever of the other tenants borrows less."""

@@ -10,6 +10,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.memo import Memo
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from tests.cases import seeds
 from tests.engine.scenario import ASKS, job, node
 
 STEPS = 150
@@ -116,7 +117,7 @@ def of(delta: d.Delta) -> str:
     return (request.id if request is not None else getattr(delta, "job_id", ""))[:1]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 @pytest.mark.parametrize("kinds", KINDS, ids=["nobody", "priority", "all"])
 @pytest.mark.parametrize("queueing", QueueingPolicy)
 def test_neither_sort_of_job_is_in_the_way_of_the_other(queueing, kinds, seed):

@@ -21,6 +21,7 @@ from scheduling.session import changes
 from scheduling.session.pods import leave
 from scheduling.session.pods import plain as plain_pods
 from tenants.errors import Conflict, Invalid
+from tests.cases import seeds
 from tests.live.conftest import NODES
 from tests.live.plain_pods import NAMESPACE, condition, make, path, ungate
 
@@ -300,7 +301,7 @@ class History:
 
 
 @pytest.mark.parametrize("divided", [False, True], ids=["whole", "divided"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_all_books_agree_when_nothing_happens_any_more(world, monkeypatch, seed, divided):
     monkeypatch.setattr(changes, "COUNT_S", 0.5)
     monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.2)

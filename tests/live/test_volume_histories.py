@@ -9,6 +9,7 @@ from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from tests.cases import seeds
 from tests.live.volumes import claim, claims, of_class
 
 pytestmark = pytest.mark.live
@@ -85,7 +86,7 @@ class History:
         )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_every_job_with_volumes_ends_and_leaves_nothing(world, seed):
     world.set_policy(blame_s=0.5)
     history = History(world, seed)
