@@ -17,6 +17,7 @@ from metrics.experiments.study import StudyError, in_parallel, parse_seeds
 from metrics.management.commands import experiment
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.deltas import JobSubmitted
+from tests.cases import NIGHTLY
 from tests.requirements import missing
 
 POLICIES = tuple(openb_fgd.DEFAULT_POLICIES.split(","))
@@ -291,7 +292,7 @@ def test_what_is_measured_is_what_the_engine_decides(data, monkeypatch):
         ("fragmentation", "gpuspec20", 0.4),
         ("e-binpack", "multigpu30", -0.5),
         ("e-binpack", "gpushare60", -0.5),
-    ],
+    ][:: 1 if NIGHTLY else 2],
 )
 def test_the_product_against_the_published_policy(strategy, name, over):
     folder = django_settings.KANT_TRACES / "openb"

@@ -30,6 +30,7 @@ from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
 from tenants import models as tenants
+from tests.cases import seeds
 from tests.metrics.rows import T0, at
 
 pytestmark = pytest.mark.django_db
@@ -161,7 +162,7 @@ def exactly(place, job, model):
     return Fraction(s.gpus * s.gpu_milli)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
     jobs, outcome, journal = simulated(seed)
     cluster = written(jobs, outcome, journal)
