@@ -31,6 +31,11 @@ class Bites:
         self._rate = self._rate * kept + news / apart * (1.0 - kept)
         self._last = now
 
+    @property
+    def are_large(self) -> bool:
+        """Whether news come so fast that passes wait for them as long as they ever do."""
+        return self._rate >= FULL
+
     def rest(self) -> float:
         """Seconds until the next pass; 0 = it may begin now."""
         part = (self._rate - FROM) / (FULL - FROM)

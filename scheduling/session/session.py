@@ -162,6 +162,11 @@ class Session:
             sleep(rest)
         return self.news.wait(seconds - rest)
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether so much comes that passes are put off."""
+        return self._bites.are_large
+
     def rest(self) -> float:
         """Seconds for which more is to come together before the next pass; 0 = it may begin."""
         due = self.next_at is not None and self.next_at <= time.time()

@@ -67,6 +67,7 @@ def test_after_the_load_nothing_rests(clock):
         clock.now += 1.0
         found.took(500)
     assert found.rest() > 0.5
+    assert found.are_large
     clock.now += 0.9
     assert found.rest() < 0.1
     clock.now += 15.0

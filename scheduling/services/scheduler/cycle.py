@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 LINGER_S = 0.02  # while binds are on their way, wait this long for their ends before returning
 BUDGET_S = 1.0  # one call returns after this, so that other clusters get their turn
-PROJECT_S = 1.0  # how often node rows and the status line are written
+PROJECT_S = 1.0  # how often node rows and the status line are written; under load half as often
 SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
 DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
@@ -375,10 +375,10 @@ class Scheduler:
     def _project(self, key: Key, led: Led) -> None:
         clock = time.monotonic()
         written = self._written.setdefault(key, Written())
-        if clock - written.at < PROJECT_S:
+        session = led.session
+        if clock - written.at < PROJECT_S * (2 if session.is_loaded else 1):
             return
         written.at = clock
-        session = led.session
         if session.nodes.dirty or session.nodes.gone:
             led.shelf.forget()
         changed, gone = session.take_changed_nodes()
