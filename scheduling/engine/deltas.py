@@ -158,6 +158,15 @@ class PastUse:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueDebts:
+    """What a scheduler before this one knew at `at`, seconds since the epoch, that queues were
+    owed: (tenant, queue, share of the capacity of a GPU model), negative where they held more."""
+
+    owed: tuple[tuple[str, str, float], ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class PodsRunning:
     """Since `at` all pods that a job has places for run, or (`pods`: pod set, ordinal) these of
     them. Matters where the state is `told_of_runs`."""
@@ -249,6 +258,7 @@ Delta = (
     | JobRestored
     | JobHistory
     | PastUse
+    | QueueDebts
     | PodsRunning
     | PodEnded
     | PodRequeued

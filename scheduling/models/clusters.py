@@ -76,6 +76,9 @@ class SchedulerLease(models.Model):
     shares = models.JSONField(default=dict, blank=True)
     # {tenant: {id of a user, "" = not known: dominant share}}, likewise.
     user_shares = models.JSONField(default=dict, blank=True)
+    # {"at": seconds since the epoch, "owed": {tenant: {queue: share}}}: what queues of tenants are
+    # owed, for the scheduler after this one.
+    queue_debts = models.JSONField(default=dict, blank=True)
     # What it counts of its passes and effects (scheduling.session.pace); for pages and metrics.
     pace = models.JSONField(default=dict, blank=True)
 

@@ -30,7 +30,7 @@ from scheduling.queries.history import node_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.past import half_life_of, past_use
-from scheduling.session.memory.queues import queues
+from scheduling.session.memory.queues import debts, queues
 
 FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
@@ -68,7 +68,10 @@ class Known:
         """What the scheduler of a scope would be told, jobs that wait or hold places included."""
         cluster_id, policy = self.cluster.pk, self.policy
         facts: list[Delta] = [PolicyChanged(policy), load.tenancy(cluster_id, scope)]
-        facts.append(queues(cluster_id, scope))
+        told = queues(cluster_id, scope)
+        facts.append(told)
+        if told.queues and (owed := debts(cluster_id, scope)):
+            facts.append(owed)
         if policy.fair_share and scope != WHOLE:
             facts.append(divided.others(cluster_id, scope))
         if half_life_s := half_life_of(policy):

@@ -27,7 +27,7 @@ from scheduling.session.memory.live import LiveJob, Offer, Transition
 from scheduling.session.memory.look import DatabaseLook
 from scheduling.session.memory.news import News
 from scheduling.session.memory.past import half_life_of, past_use
-from scheduling.session.memory.queues import queues
+from scheduling.session.memory.queues import debts, queues
 from scheduling.session.pods.follow import Lifecycle
 
 log = logging.getLogger(__name__)
@@ -280,8 +280,11 @@ class Changes:
     def _tell_queues(self) -> None:
         told = queues(self.cluster_id, self.scope)
         if told != self.queues:
+            first = not self.queues.queues
             self.queues = told
             self.life.out.deltas.append(told)
+            if first and (owed := debts(self.cluster_id, self.scope)):
+                self.life.out.deltas.append(owed)
 
     def _tell_others(self) -> None:
         """What counts for fair share beside the scope."""

@@ -23,6 +23,7 @@ from scheduling.engine.deltas import (
     PodRequeued,
     PodsRunning,
     PolicyChanged,
+    QueueDebts,
     QueuesChanged,
     TenantsChanged,
 )
@@ -468,7 +469,9 @@ class Simulation:
     def _change(self, delta: Delta) -> None:
         if isinstance(delta, NodeChanged):
             self._node_is(self._outages.changed(delta.node))
-        elif isinstance(delta, TenantsChanged | QueuesChanged | PolicyChanged | PastUse):
+        elif isinstance(
+            delta, TenantsChanged | QueuesChanged | QueueDebts | PolicyChanged | PastUse
+        ):
             self._tenancies -= isinstance(delta, TenantsChanged)
             self._deltas.append(delta)
         else:

@@ -1,22 +1,31 @@
 """Queues from their rows to what a session decides: a hold is heard of at once, and by the next
 scheduler; jobs move."""
 
+import math
 import time
 
 import pytest
+from django.utils import timezone
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.deltas import QueueDebts
+from scheduling.engine.queue.queues import FORGOTTEN_S
 from scheduling.engine.shards.division import WHOLE
-from scheduling.models import Job
+from scheduling.models import Job, SchedulerLease
+from scheduling.queries import known
+from scheduling.services.common.lease import Lease
 from scheduling.services.jobs.changes import change_job
+from scheduling.services.scheduler.debts import DebtsWritten, write_debts
 from scheduling.session import changes as session_changes
 from scheduling.session import restore
 from scheduling.session.changes import Changes
+from scheduling.session.memory.queues import debts
 from scheduling.session.pods.follow import Lifecycle
 from tenants.models import Queue, Quota
 from tests.engine.scenario import node
 
+HOUR = 3600.0
 URL = "/api/v1/jobs"
 HELLO = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 
@@ -74,6 +83,42 @@ def test_a_hold_is_heard_of_by_the_next_pass_and_by_the_next_scheduler(org, eve,
     setting(vision, "night", state="open")
     assert scheduler.cycle() == ["held"]
     assert other.cycle() == ["held"]
+
+
+def test_what_queues_are_owed_outlives_the_scheduler(org, eve, vision, caplog, monkeypatch):
+    """The next one goes on with it, less what faded meanwhile, and so does a dry run."""
+    Queue.objects.create(tenant=vision, name="night", weight=3)
+    for i, queue in enumerate(("default", "default", "night", "night")):
+        submit(eve, f"job-{i}", queue=queue)
+    first = Scheduler(org)
+    first.cycle()
+    lease = SchedulerLease.objects.create(cluster=org.cluster, token=3)
+    told, ours = DebtsWritten(), Lease(org.cluster.pk, "me", 3, timezone.now())
+    for passed in (HOUR, HOUR + 10, 2 * HOUR):
+        run_cycle(first.state, [], time.time() + passed)
+        told.tell(ours, first.state)
+    owed = first.state.queues.debts()
+    assert [each[:2] for each in owed] == [("vision", "default"), ("vision", "night")]
+    assert owed[0][2] == -owed[1][2] != 0
+    lease.refresh_from_db()
+    assert lease.queue_debts["owed"]["vision"] == {each[1]: each[2] for each in owed}
+
+    monkeypatch.setattr(known, "standstill", lambda _: "")
+    assert QueueDebts(owed, lease.queue_debts["at"]) in known.Known(org.cluster).facts(WHOLE)
+    lease.queue_debts["at"] = time.time() - FORGOTTEN_S
+    lease.save()
+    other = Scheduler(org)
+    other.cycle()
+    faded = [share / math.e for _, _, share in owed]
+    assert [each[2] for each in other.state.queues.debts()] == pytest.approx(faded, rel=1e-3)
+
+    write_debts(Lease(org.cluster.pk, "me", 2, timezone.now()), (), 0.0)  # it leads no more
+    lease.refresh_from_db()
+    assert lease.queue_debts
+    for bad in (["x"], {"owed": {"vision": 1}, "at": 0}, {"owed": {}, "at": "soon"}):
+        SchedulerLease.objects.update(queue_debts=bad)
+        assert debts(org.cluster.pk, WHOLE) is None
+        assert "debts of queues" in caplog.text
 
 
 def test_a_tenant_with_a_plain_queue_is_told_nothing_of(org, eve, vision):

@@ -82,6 +82,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _job_history(state, delta, out.now)
         case d.PastUse(held):
             state.usage.remember(held)
+        case d.QueueDebts(owed, at):
+            state.queues.remember(owed, max(0.0, out.now - at))
         case d.PodsRunning():
             _pods_running(state, delta)
             return

@@ -5,7 +5,7 @@ which a queue is told cost anything here.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from scheduling.engine.deltas import QueuesChanged
@@ -81,6 +81,15 @@ class Queues:
                 self._even[name] = share
                 owed = before.get(name, 0.0) * kept + (part - has) * passed / REPAID_S
                 self._owed[name] = max(-MOST_OWED * part, min(MOST_OWED * part, owed))
+
+    def debts(self) -> tuple[tuple[str, str, float], ...]:
+        """(tenant, queue, share) of what queues are owed now, for the scheduler after this one."""
+        return tuple([(*name, owed) for name, owed in sorted(self._owed.items()) if owed])
+
+    def remember(self, owed: Iterable[tuple[str, str, float]], passed: float) -> None:
+        """Go on with the debts that a scheduler before knew so many seconds ago."""
+        kept = math.exp(-passed / FORGOTTEN_S)
+        self._owed = {(tenant, queue): share * kept for tenant, queue, share in owed}
 
     def go_on_from(self, before: "Queues") -> bool:
         """Take over what does not depend on what is told; whether what jobs hold is of it, as the

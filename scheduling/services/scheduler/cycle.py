@@ -32,6 +32,7 @@ from scheduling.services.common.lease import (
 from scheduling.services.scheduler import projection
 from scheduling.services.scheduler.alarm import Alarm, Key
 from scheduling.services.scheduler.apply import Committed, apply_decisions
+from scheduling.services.scheduler.debts import DebtsWritten
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
 from scheduling.services.scheduler.standing import LastWritten
@@ -394,15 +395,18 @@ class Scheduler:
             projection.write_leader(led.lease, shares, pace, own_clock=self.own_clock)
             written.told = told
         written.order.tell(led.lease, session.state, pace.passes)
+        written.debts.tell(led.lease, session.state)
 
 
 @dataclass(slots=True)
 class Written:
-    """What was written for pages: when; shares, passes and whose clock it goes by; the order."""
+    """What was written for pages: when; shares, passes and whose clock it goes by; the order. And
+    for the scheduler after this one."""
 
     at: float = 0.0
     told: tuple[Shares, int, bool] | None = None
     order: LastWritten = field(default_factory=LastWritten)
+    debts: DebtsWritten = field(default_factory=DebtsWritten)
 
 
 @dataclass(slots=True)

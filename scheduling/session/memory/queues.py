@@ -1,18 +1,22 @@
 """Rows of queues into the engine's nouns."""
 
+import logging
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from django.db.models import Count, Q, Sum
 
-from scheduling.engine.deltas import QueuesChanged
+from scheduling.engine.deltas import QueueDebts, QueuesChanged
 from scheduling.engine.states import HOLDING
 from scheduling.engine.types import DEFAULT_QUEUE, MILLI, Queue
-from scheduling.models import Job, Placement
+from scheduling.models import Job, Placement, SchedulerLease
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tenants.models import Queue as QueueRow
 from tenants.models import QueueOrder, QueueState
+
+log = logging.getLogger(__name__)
 
 
 def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
@@ -34,6 +38,25 @@ def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
     return QueuesChanged(
         tuple(found), _jobs_elsewhere(own, limited), _held_elsewhere(cluster_id, scope, limited)
     )
+
+
+def debts(cluster_id: int, scope: str) -> QueueDebts | None:
+    """What the scheduler of a scope wrote last of what queues are owed; None = nothing."""
+    leases = SchedulerLease.objects.filter(cluster=cluster_id, scope=scope)
+    told = leases.values_list("queue_debts", flat=True).first()
+    if not told:
+        return None
+    try:
+        owed = [
+            (str(tenant), str(queue), float(share))
+            for tenant, queues in told["owed"].items()
+            for queue, share in queues.items()
+        ]
+        found = QueueDebts(tuple(owed), float(told["at"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        log.error("debts of queues of cluster %s ignored: %r", cluster_id, error)
+        return None
+    return found if all(map(math.isfinite, [found.at, *(each[2] for each in owed)])) else None
 
 
 def released(told: QueuesChanged) -> tuple[Queue, ...]:
