@@ -33,15 +33,27 @@ class JobRules:
     # A toleration without a key tolerates these too.
     toleration_of_everything: bool = False
     service_accounts: tuple[str, ...] | None = None
-    # Networks and devices that the runtime would give a pod beside what Kubernetes counted.
+    # Networks and devices that the runtime would give a pod beside what Kubernetes counted, and
+    # profiles that keep a container from the node.
     denied_annotations: tuple[str, ...] = (
         "k8s.v1.cni.cncf.io/*",
+        "v1.multus-cni.io/*",
         "cdi.k8s.io/*",
+        "container.apparmor.security.beta.kubernetes.io/*",
+        "seccomp.security.alpha.kubernetes.io/*",
+        "container.seccomp.security.alpha.kubernetes.io/*",
     )
     # Pods would be found by the Services and budgets of Kant itself.
     denied_labels: tuple[str, ...] = ("app.kubernetes.io/name=kant",)
-    # The container runtime takes GPUs from it, whichever the pod was given.
-    denied_env: tuple[str, ...] = ("NVIDIA_VISIBLE_DEVICES",)
+    # Container runtimes give devices by them, whichever the pod was given.
+    denied_env: tuple[str, ...] = (
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_MIG_*",
+        "NVIDIA_IMEX_CHANNELS",
+        "AMD_VISIBLE_DEVICES",
+        "ASCEND_VISIBLE_DEVICES",
+        "HABANA_VISIBLE_DEVICES",
+    )
     max_priority: int | None = None
 
 
