@@ -322,6 +322,8 @@ def columns_of(state):
     shown["_jobs"] = {name: dict(sorted(held.items())) for name, held in state._jobs.items()}
     shown["remainders"] = {at: sorted(of.items()) for at, of in sorted(state.remainders.items())}
     shown["partial"] = [sorted(left.items()) for left in state.partial]
+    of = state.company
+    shown["company"] = of.members, of.keepers, of.ports
     del shown["tables"], shown["infeasible"], shown["typical"]
     totals = {m: (p.capacity, p.available, p.allocated) for m, p in state._totals.items()}
     return repr(shown), repr(totals), state.version
