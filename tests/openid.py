@@ -41,7 +41,7 @@ class OpenIDProvider:
         self.codes: dict[str, dict[str, str]] = {}
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.issuer = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def authorize(self, query: dict[str, str]) -> str:
         """Where a browser is sent back to."""

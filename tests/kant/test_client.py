@@ -385,7 +385,7 @@ def test_a_submission_without_an_answer_is_sent_again_with_the_same_key(
     monkeypatch, capsys, tmp_path
 ):
     server = HTTPServer(("127.0.0.1", 0), Flaky)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     shell = Shell(None, url, monkeypatch, capsys, tmp_path)
     monkeypatch.setenv("KANT_TOKEN", "kant_x")

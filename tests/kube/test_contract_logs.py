@@ -211,7 +211,7 @@ def kubelet(place):
     tls.load_cert_chain(pki / "apiserver.crt", pki / "apiserver.key")
     server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.replies, server.asked, server.left = {}, [], threading.Event()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

@@ -281,7 +281,7 @@ def test_the_missing_right_is_named(world):
     placed = ended(world, job)
     server = HTTPServer(("127.0.0.1", 0), Forbidding)
     server.uid = placed.pod_uid
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     world.org.cluster.access = {"server": f"http://127.0.0.1:{server.server_port}"}
     world.org.cluster.save()
     status, code, detail = told(world, job)
