@@ -218,8 +218,10 @@ class Attempt:
         """The pods that got places in this attempt, of those that rules are about."""
         for other, view in parts:
             rules = self.job.pod_sets[other].rules
-            if rules is not None:
-                yield from ((view.layout.slots[number], rules) for number, _ in view.taken)
+            if rules is None:
+                continue
+            for number, _ in view.taken:
+                yield view.layout.slots[number], rules
 
     def _insides(self, index: int, pool: PoolIndex, mask: int) -> Iterable[int]:
         """The nodes to try for a set where not all of them will do: the first of its pods decides
