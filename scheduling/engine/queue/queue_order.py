@@ -98,7 +98,8 @@ class TenantLine:
 
     def eq_classes(self) -> list[EquivalenceClass]:
         """All that are left."""
-        heaps = [self._first, *(h for users in self._parts.values() for h in users.values())]
+        heaps = [heap for users in self._parts.values() for heap in users.values()]
+        heaps.append(self._first)
         return [eq_class for heap in heaps for _, _, eq_class in heap]
 
 

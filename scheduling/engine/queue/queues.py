@@ -84,7 +84,8 @@ class Queues:
 
     def debts(self) -> tuple[tuple[str, str, float], ...]:
         """(tenant, queue, share) of what queues are owed now, for the scheduler after this one."""
-        return tuple([(*name, owed) for name, owed in sorted(self._owed.items()) if owed])
+        known = sorted(self._owed.items())
+        return tuple([(name[0], name[1], owed) for name, owed in known if owed])
 
     def remember(self, owed: Iterable[tuple[str, str, float]], passed: float) -> None:
         """Go on with the debts that a scheduler before knew so many seconds ago."""
@@ -178,7 +179,8 @@ class Queues:
                 return False
             mine = self._share(_sum(self._users.get((*name, job.user)), half))
             return round(mine, DIGITS) <= self.user_share(*other, by.user)
-        (rank, weight), (their_rank, their_weight) = map(self._rank_and_weight, (name, other))
+        rank, weight = self._rank_and_weight(name)
+        their_rank, their_weight = self._rank_and_weight(other)
         if rank != their_rank:
             return False
         mine = self._share(_sum(self._holds.get(name), half)) - self._owed.get(name, 0.0)
