@@ -60,11 +60,11 @@ class History:
                 gateway._effect_done(effect, DENIED)
             submit(gateway, [effect for effect in effects if effect not in denied])
 
-        def beside_a_person(lease, writes, now):
+        def beside_a_person(lease, writes, now, shelf):
             if writes.intents and self.between:
                 self.between = False
                 self.change(writes.intents[0][0].id)
-            return apply(lease, writes, now)
+            return apply(lease, writes, now, shelf)
 
         monkeypatch.setattr(Gateway, "submit", at_the_door)
         monkeypatch.setattr(cycle, "apply_decisions", beside_a_person)
