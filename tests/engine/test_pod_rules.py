@@ -5,7 +5,11 @@ import random
 
 import pytest
 
+from scheduling.engine import deltas as d
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.company import Company
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.memo import Memo
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
@@ -18,7 +22,12 @@ from scheduling.engine.types import (
     NodeWish,
     PodRules,
     PodSet,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    Quota,
     Spread,
+    Tenant,
 )
 from tests.cases import seeds
 from tests.engine.scenario import node
@@ -255,3 +264,38 @@ def test_what_is_liked_is_chosen_while_there_is_room():
     place(state, asks("there", PodRules(("a",)), gpus=2))
     [there] = {p.node for p in state.placements_of("there")}
     assert place(state, asks("near", near)) == [there]
+
+
+@pytest.mark.parametrize("seed", seeds(60, usual=6))
+def test_cycles_remember_nothing_wrong_and_know_who_is_where(seed):
+    rng = random.Random(seed)
+    kinds = tuple(rng.sample(list(PreemptionKind), rng.randint(0, 3)))
+    policy = Policy(queueing=rng.choice(list(QueueingPolicy)), preemption=kinds)
+    state = SchedulerState(memo=Memo(check_share=1.0))
+    nodes = [node(f"n{n}", 4, labels={HOST: f"n{n}", ZONE: "xyz"[n % 3]}) for n in range(6)]
+    quotas = tuple(Quota(tenant, "H100", 12_000) for tenant in "ab")
+    changes = [d.PolicyChanged(policy), d.TenantsChanged((Tenant("a"), Tenant("b")), quotas)]
+    run_cycle(state, [*changes, *map(d.NodeChanged, nodes)], 0.0)
+    for step in range(1, 25):
+        changes = [d.JobEnded(job_id) for job_id in state.running if rng.random() < 0.15]
+        for number in range(rng.randint(0, 3)):
+            rules = any_rules(rng) if rng.random() < 0.7 else None
+            pods = PodSet("s", rng.randint(1, 3), rng.choice((1, 2, 4)), ("H100",), rules=rules)
+            more = {"priority": rng.choice((0, 0, 5)), "gang": rng.random() < 0.7}
+            job = JobRequest(f"{step}-{number}", rng.choice("ab"), step * 10.0, (pods,), **more)
+            changes.append(d.JobSubmitted(job))
+        if rng.random() < 0.3:
+            rules = any_rules(rng)
+            of_other = PodRules(rules.groups, rules.ports)
+            where = f"n{rng.randrange(6)}"
+            changes.append(d.OtherPodChanged(f"o{rng.randrange(3)}", where, rules=of_other))
+        result = run_cycle(state, changes, step * 10.0)
+        assert result.wrong == ()
+        there = Company()
+        for held in state.cluster._jobs.values():
+            for placement, spec in held.values():
+                if spec.rules is not None:
+                    there.count(placement.node, spec.rules, 1)
+        for other in state.cluster._others.values():
+            there.count(other.node, other.rules, 1)
+        assert same(there, state.cluster.company)

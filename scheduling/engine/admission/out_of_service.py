@@ -88,9 +88,10 @@ def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
         pools: frozenset[str] = known.answer
         return pools
     pools, nodes = _find(state, record, ask, world)
-    as_of = _ReachAsOf(
-        asked, pools >= ask.pools and not state.policy.spare_nodes, nodes, cleared.changes
-    )
+    # Pods elsewhere may be what such a job has to be beside, or apart from.
+    apart = any(s.rules is not None for s in record.job.pod_sets)
+    alone = pools >= ask.pools and not (state.policy.spare_nodes or apart)
+    as_of = _ReachAsOf(asked, alone, nodes, cleared.changes)
     state.memo.note(_WITHIN_REACH, eq_class, pools, as_of)
     return pools
 
