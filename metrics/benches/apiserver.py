@@ -107,7 +107,10 @@ def scheduler(*, build: bool = True) -> Path:
     ServerUnavailable."""
     path = _cache_dir() / SCHEDULER
     if not path.exists() and not build:
-        raise ServerUnavailable("kube-scheduler is not built yet; `make test-nightly` does it")
+        raise ServerUnavailable(
+            "kube-scheduler is not built yet; `make test` does it, and so does "
+            "`.venv/bin/python -m tests.kube.apiserver build`"
+        )
     if not path.exists():
         _build_those_missing({SCHEDULER: path})
     return path

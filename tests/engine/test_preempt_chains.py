@@ -16,6 +16,7 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
+from tests.cases import NIGHTLY
 from tests.engine.scenario import job, node, play
 
 PRIORITY, RECLAIM, BACKFILL = (
@@ -136,9 +137,10 @@ class Crowd:
 @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: "+".join(kinds))
 def test_who_is_evicted_evicts_hardly_ever(kinds: tuple[PreemptionKind, ...]) -> None:
     """Without the rules it is every sixth. What is left are lenders that get their GPUs back from
-    whoever has them, and do so at once."""
+    whoever has them, and do so at once: some clusters are tangles of them, so that the bar holds
+    for many clusters, and not for every thirty (0043)."""
     evictions = chained = 0
-    for seed in range(100, 130):
+    for seed in range(100, 340 if NIGHTLY else 130):
         crowd = Crowd(seed, kinds)
         crowd.play(60)
         evictions += crowd.evictions

@@ -25,6 +25,7 @@ from scheduling.session.pods.anti_affinity import AntiAffinity
 from scheduling.session.pods.pod_rules import PodGroups
 from tests.cases import seeds
 from tests.kube.api import Api, eventually
+from tests.requirements import missing
 
 pytestmark = pytest.mark.apiserver
 PODS = 20  # of each cluster, one after the other
@@ -55,7 +56,7 @@ def line(tmp_path_factory):
         programs(build=False)
         scheduler(build=False)
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        missing("kube-scheduler", str(error))
     with ApiServer(tmp_path_factory.mktemp("oracle")) as pair:
         line = Line(Api(pair.url, "admin-token", str(pair.ca_file)))
         for name in (*SPACES, "probes"):

@@ -1,8 +1,7 @@
-"""`python -m tests.kube.apiserver build`: build kube-apiserver, etcd and the controllers that tests
-need into the cache; where all cases are tried, kube-scheduler too. It uses no package: a new
-machine builds them while its Python environment is made."""
+"""`python -m tests.kube.apiserver build`: build kube-apiserver, etcd, kube-scheduler and the
+controllers that tests need into the cache. It uses no package: a new machine builds them while its
+Python environment is made."""
 
-import os
 import sys
 
 from metrics.benches.apiserver import ServerUnavailable, controllers, programs, scheduler
@@ -15,8 +14,7 @@ def main(arguments: list[str]) -> int:
     try:
         programs()
         controllers()
-        if os.environ.get("KANT_TEST_CASES") == "all":
-            scheduler()
+        scheduler()
     except ServerUnavailable as error:
         print(f"Tests on a real kube-apiserver are left out: {error}", file=sys.stderr)
         return 1
