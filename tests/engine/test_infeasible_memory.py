@@ -182,6 +182,18 @@ CURES = {
         ONE,
         [d.PastUse((("u", "", "H100", 40_000.0),))],
     ),
+    "its queue is owed more": (
+        [
+            *node_is(),
+            d.NodeChanged(machine("n1")),
+            d.JobRestored(BUSY, (on("n1"),), 0.0),
+            d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)),
+            d.QueuesChanged((Queue("t", DEFAULT_QUEUE), Queue("t", "other"))),
+            d.JobSubmitted(replace(OTHER, tenant="t", queue="other")),
+        ],
+        ONE,
+        [d.QueueDebts((("t", DEFAULT_QUEUE, 2.0), ("t", "other", -2.0)), 6.0)],
+    ),
     "who is ahead asks for more than there is": (
         [
             *node_is(),
