@@ -93,6 +93,7 @@ class SchedulerState:
         self.queues = Queues()
         # Classes of queues that are held: one hold sets aside thousands of jobs at once.
         self.aside_of: dict[QueueName, list[EquivalenceClass]] = {}
+        self.turns_aside: set[str] = set()  # jobs of them whose turn goes on with their queue
         self.set_aside: list[EquivalenceClass] = []  # since the last cycle, as `parked`
         self.kept_of: dict[QueueName, dict[str, None]] = {}  # jobs of them that stand in no class
         self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model

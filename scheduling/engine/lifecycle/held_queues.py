@@ -26,7 +26,8 @@ def hold(state: SchedulerState, name: QueueName, now: float) -> None:
             record.aside = eq_class
     for job_id, record in list(state.turns.items()):
         if record.aside is not None:
-            del state.turns[job_id]  # the nodes are for others meanwhile; it knows its turn
+            del state.turns[job_id]  # the nodes are for others meanwhile
+            state.turns_aside.add(job_id)
     for record in list(state.promised.values()):
         if (record.job.tenant, record.job.queue) == name and record.started_at is None:
             state.drop_promise(record, now)
@@ -47,17 +48,19 @@ def release(state: SchedulerState, name: QueueName, now: float) -> None:
         jobs: list[OrderKey] = []
         for key in eq_class.jobs:
             record = state.jobs.get(key.job_id)
+            had_turn = key.job_id in state.turns_aside
+            state.turns_aside.discard(key.job_id)
             if record is None or record.aside is not eq_class:
                 continue  # something happened to it meanwhile
             record.aside = None
+            if had_turn and record.turn is not None and state.takes_turns:
+                state.turns[key.job_id] = record  # unless it is another one's by now: `_keep`
             if not goes_on:
                 state.enqueue(record, now)
                 continue
             jobs.append(key)
             record.eq_class = eq_class
             record.queued_at = record.waits_since = now
-            if record.turn is not None and state.takes_turns:
-                state.turns[key.job_id] = record  # unless it is another one's by now: `_keep`
             if record.found:
                 state.memo.forget_all(IN_VAIN, record)
             if state.doomed:
