@@ -219,7 +219,7 @@ def test_following_goes_on_after_silence(kant, world, in_pauses, monkeypatch):
 def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
     """Also where the time of the server's last line is later than that of what comes."""
     job = world.submit()
-    world.start(job, run=3.0)
+    world.start(job, run=8.0)  # the server ends before, on slow machines too
     eventually(lambda: world.get(job)[0] == 200)
     monkeypatch.setattr("scheduling.api.logs.datetime", Later)
 
