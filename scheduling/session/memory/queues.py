@@ -52,7 +52,8 @@ def debts(cluster_id: int, scope: str) -> QueueDebts | None:
             for tenant, queues in told["owed"].items()
             for queue, share in queues.items()
         ]
-        found = QueueDebts(tuple(owed), float(told["at"]))
+        # A database may keep the names of a document in an order of its own.
+        found = QueueDebts(tuple(sorted(owed)), float(told["at"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         log.error("debts of queues of cluster %s ignored: %r", cluster_id, error)
         return None
