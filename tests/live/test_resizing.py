@@ -155,6 +155,8 @@ def test_pods_that_leave_go_on_leaving_under_the_next_scheduler(world):
         world.call("PATCH", path, notes, kind="merge-patch+json")
     world.drive(lambda: runs(world, job, 0, 1))
     assert [p.attempt for p in world.placements(job, ordinal=1, state="RUNNING")] == [2]
+    # Each is heard for itself, also where both have saved at the same time.
+    assert JobEvent.objects.filter(job=job, reason="Checkpointed").count() == 2
 
 
 def test_of_two_changes_between_two_cycles_the_last_one_counts(world):

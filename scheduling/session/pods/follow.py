@@ -268,9 +268,10 @@ class Lifecycle(Volumes):
         told_by = kant_pods.told_by(facts)
         if told_by is not None:
             self.leave.was_told(job, pod, told_by, now)
+        if saved_at is not None:
+            pod.saved_at = max(pod.saved_at, saved_at)
         if saved_at is not None and saved_at > job.saved_at:
             job.saved_at = saved_at
-            pod.saved_at = saved_at
             self.out.deltas.append(Checkpointed(job.id, saved_at))
         if facts.node and facts.node != pod.place.node and job.plain:
             self.taken(job, pod, facts.node, now)
