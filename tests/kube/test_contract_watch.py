@@ -171,7 +171,7 @@ def test_foreign_pods_count_while_they_hold_something(place, door):
     assert (pod.owned, pod.node) == (False, f"{place.node}-absent")
     assert (pod.gpus, pod.cpu_milli, pod.memory_mib) == (2, 2000, 5 * 1024)
     assert pod.extended == {"x.io/thing": 1}
-    assert pod.labels == {"kant.io/job": "job-1"}  # rules of other pods may be about them
+    assert pod.labels.keys() == {"kant.io/job"}  # rules of other pods may be about them
     finished = {"status": {"phase": "Succeeded"}}
     place.api.ok("PATCH", f"{place.pods}/foreign/status", finished, STRATEGIC)
     assert door.until_seen(PodGone, "foreign").pod.uid == pod.uid
