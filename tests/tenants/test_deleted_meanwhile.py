@@ -60,7 +60,7 @@ def test_a_job_whose_tenant_vanishes(org, headers, monkeypatch):
     def vanish(_room, order, _more):
         Tenant.objects.get(id=order.tenant.pk).delete()
 
-    monkeypatch.setattr("scheduling.services.jobs.intake.Room.take", vanish)
+    monkeypatch.setattr("scheduling.services.jobs.intake.WaitingRoom.take", vanish)
     answer = org.client("ops").post("/api/v1/jobs", JOB, format="json", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     assert not Job.objects.exists()

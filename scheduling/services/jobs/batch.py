@@ -9,8 +9,8 @@ from django.utils import timezone
 from scheduling.models import Job
 from scheduling.queries.selectors import JobArray
 from scheduling.services.common.doorbell import ring_after_commit
-from scheduling.services.jobs.intake import NewJobs, Room
-from scheduling.services.jobs.known import Known
+from scheduling.services.jobs.acceptance import Acceptance
+from scheduling.services.jobs.intake import NewJobs, WaitingRoom
 from scheduling.services.jobs.orders import Order
 from scheduling.services.jobs.submit import ordered_array, ordered_job
 from tenants.errors import DomainError
@@ -32,16 +32,16 @@ def submit_batch(
     as for one, and stand in the queue in their order. Raises Conflict, and takes none, where what
     one refers to is deleted meanwhile.
     """
-    known = Known(actor)
+    acceptance = Acceptance(actor)
     answers: list[Answer | Order] = []
     for document in documents:
         try:
-            answers.append(known.order_of(document))
+            answers.append(acceptance.order_of(document))
         except DomainError as error:
             answers.append(error)
     orders = [answer for answer in answers if isinstance(answer, Order)]
     with unit_of_work(dry_run):
-        room, jobs, at = Room(known.tree, orders), NewJobs(), timezone.now()
+        room, jobs, at = WaitingRoom(acceptance.tree, orders), NewJobs(), timezone.now()
         given: list[Answer] = []
         for answer in answers:
             if not isinstance(answer, Order):

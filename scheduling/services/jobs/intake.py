@@ -19,7 +19,7 @@ from tenants.models import Queue, Tenant
 from tenants.tree import Tree
 
 
-class Room:
+class WaitingRoom:
     """How many jobs may still wait. To be made in the transaction that writes them: the rows of
     limited tenants and queues are locked, each once and in one order, so that submissions that
     cross each other count each other."""

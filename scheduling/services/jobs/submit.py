@@ -13,9 +13,9 @@ from scheduling.models import Job, JobEvent
 from scheduling.queries import selectors
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
+from scheduling.services.jobs.acceptance import Acceptance
 from scheduling.services.jobs.array_changes import lock_array
-from scheduling.services.jobs.intake import NewJobs, Room
-from scheduling.services.jobs.known import Known
+from scheduling.services.jobs.intake import NewJobs, WaitingRoom
 from scheduling.services.jobs.orders import Order, rows_of, submitted
 from tenants.chunks import chunks
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
@@ -31,12 +31,12 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
     waiting jobs, and for a queue that takes no jobs or has too many.
     """
-    known = Known(actor)
-    order = known.order_of(document)
+    acceptance = Acceptance(actor)
+    order = acceptance.order_of(document)
     if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
     with unit_of_work(dry_run):
-        Room(known.tree, [order]).take(order, 1)
+        WaitingRoom(acceptance.tree, [order]).take(order, 1)
         jobs = NewJobs()
         job = ordered_job(actor, order, timezone.now(), jobs)
         jobs.write()
@@ -51,12 +51,12 @@ def submit_array(
 
     Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises as `submit_job`.
     """
-    known = Known(actor)
-    order = known.order_of(document)
+    acceptance = Acceptance(actor)
+    order = acceptance.order_of(document)
     if order.spec.job.array is None:
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
     with unit_of_work(dry_run):
-        Room(known.tree, [order]).take(order, order.spec.job.array.count)
+        WaitingRoom(acceptance.tree, [order]).take(order, order.spec.job.array.count)
         jobs = NewJobs()
         array, _ = ordered_array(actor, order, timezone.now(), jobs)
         jobs.write()

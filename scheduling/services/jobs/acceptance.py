@@ -26,7 +26,7 @@ from tenants.tree import Tree
 T = TypeVar("T")
 
 
-class Known:
+class Acceptance:
     """What one user may use, as of one instant: tenants, queues, clusters and what they have."""
 
     def __init__(self, actor: User) -> None:
