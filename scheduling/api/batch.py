@@ -62,10 +62,10 @@ class JobBatchOutput(serializers.Serializer[Any]):
 
 
 class JobBatchView(View):
-    """Submits up to 1,000 unlike jobs at once, each accepted or refused for itself: the answer is
-    200 and says of each what `POST /api/v1/jobs` would have answered. Cheaper than one call for
-    each. `after` and `after_ok` name jobs that were there before. A dry run changes nothing and
-    says which would be accepted."""
+    """Submits up to 1,000 unlike jobs at once, with those of arrays up to 10,000, each document
+    accepted or refused for itself: the answer is 200 and says of each what `POST /api/v1/jobs`
+    would have answered. Cheaper than one call for each. `after` and `after_ok` name jobs that were
+    there before. A dry run changes nothing and says which would be accepted."""
 
     scope = Scope.SUBMIT
     shapes = {"POST": Shape(JobBatchOutput, JobBatchInput)}

@@ -82,6 +82,17 @@ def test_they_stand_in_the_queue_in_their_order_also_with_arrays(
     assert rings == [org.cluster.pk]
 
 
+def test_arrays_of_one_call_are_bounded_together(eve, monkeypatch):
+    monkeypatch.setattr("scheduling.services.jobs.batch.MOST_JOBS", 5)
+    sweeps = [HELLO | {"name": f"s{n}", "array": {"count": n}} for n in (3, 4, 2, 1)]
+    answers = post(eve, *sweeps).json()["answers"]
+    assert [a["status"] for a in answers] == [201, 422, 201, 422]
+    told = answers[1]["problem"]
+    assert told["errors"][0]["pointer"] == "/array"
+    assert "at most 5 jobs, arrays included; the documents before leave 2" in told["detail"]
+    assert Job.objects.count() == 5
+
+
 def test_limits_count_those_of_the_same_batch(eve):
     Tenant.objects.filter(name="vision").update(max_waiting=3)
     vision = Tenant.objects.get(name="vision")

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from scheduling.job_fields.definition import MAX_ARRAY
 from scheduling.models import Job
 from scheduling.queries.selectors import JobArray
 from scheduling.services.common.doorbell import ring_after_commit
@@ -13,11 +14,12 @@ from scheduling.services.jobs.acceptance import Acceptance
 from scheduling.services.jobs.intake import NewJobs, WaitingRoom
 from scheduling.services.jobs.orders import Order
 from scheduling.services.jobs.submit import ordered_array, ordered_job
-from tenants.errors import DomainError
+from tenants.errors import DomainError, Invalid
 from tenants.models import User
 from tenants.services.transactions import unit_of_work
 
 MOST_DOCUMENTS = 1000
+MOST_JOBS = MAX_ARRAY  # of one call, those of its arrays together
 
 Answer = Job | JobArray | DomainError
 
@@ -34,9 +36,18 @@ def submit_batch(
     """
     acceptance = Acceptance(actor)
     answers: list[Answer | Order] = []
+    left = MOST_JOBS
     for document in documents:
         try:
-            answers.append(acceptance.order_of(document))
+            order = acceptance.order_of(document)
+            if _jobs(order) > left:
+                raise Invalid.field(
+                    "array",
+                    f"One call submits at most {MOST_JOBS:,} jobs, arrays included; the documents "
+                    f"before leave {left:,}. Submit this one in another call.",
+                )
+            answers.append(order)
+            left -= _jobs(order)
         except DomainError as error:
             answers.append(error)
     orders = [answer for answer in answers if isinstance(answer, Order)]
@@ -47,13 +58,12 @@ def submit_batch(
             if not isinstance(answer, Order):
                 given.append(answer)
                 continue
-            array = answer.spec.job.array
             try:
-                room.take(answer, 1 if array is None else array.count)
+                room.take(answer, _jobs(answer))
             except DomainError as error:
                 given.append(error)
                 continue
-            if array is None:
+            if answer.spec.job.array is None:
                 given.append(ordered_job(actor, answer, at, jobs))
             else:
                 made, at = ordered_array(actor, answer, at, jobs)
@@ -63,3 +73,8 @@ def submit_batch(
         for cluster_id in {order.cluster.pk for order in orders}:
             ring_after_commit(cluster_id)
     return given
+
+
+def _jobs(order: Order) -> int:
+    array = order.spec.job.array
+    return 1 if array is None else array.count
