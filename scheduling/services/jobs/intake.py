@@ -5,16 +5,12 @@ from collections import Counter
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from django.db.models import Count
-
-from scheduling.engine.states import WAITING
 from scheduling.engine.types import DEFAULT_QUEUE
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.services.common.bulk import Rows
 from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX, Order
-from scheduling.services.jobs.waiting_limits import refuse_more
+from scheduling.services.jobs.waiting_limits import refuse_more, waiting_in
 from scheduling.services.queues import entry
-from tenants.errors import Conflict
 from tenants.models import Queue, Tenant
 from tenants.tree import Tree
 
@@ -46,10 +42,7 @@ class WaitingRoom:
         if order.queue.pk is None:
             entry.take_in(order.queue, more)  # writes the row
         elif _may_go_or_is_limited(order.queue):
-            now = self._queues.get(order.queue.pk)
-            if now is None:
-                raise Conflict(f"Queue “{order.queue.name}” was deleted just now. Name another.")
-            entry.refuse_closed(now.tenant, now)
+            now = entry.still_open(order.queue, self._queues.get(order.queue.pk))
             entry.refuse_more(now.tenant, now, self._waiting[key], more)
         self._waiting[key] += more
 
@@ -57,11 +50,7 @@ class WaitingRoom:
         """Waiting jobs by (tenant, queue), of those that are limited."""
         limited = {q.tenant_id for q in self._queues.values() if q.max_waiting is not None}
         ids = limited.union(*(self._tree.below(tenant_id) for tenant_id in self._tenants))
-        if not ids:
-            return Counter()
-        waits = Job.objects.filter(tenant__in=ids, state__in=list(WAITING)).order_by()
-        counts = waits.values_list("tenant_id", "queue").annotate(Count("id"))
-        return Counter({(tenant, queue): jobs for tenant, queue, jobs in counts})
+        return waiting_in(ids) if ids else Counter()
 
 
 def _locked_tenants(ids: Collection[int]) -> list[Tenant]:

@@ -11,9 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import msgspec
-from django.db.models import Count
 
-from scheduling.engine.states import WAITING
 from scheduling.job_fields.definition import JobDocument
 from scheduling.job_fields.faults import Faults
 from scheduling.job_fields.nouns import check_values
@@ -21,7 +19,7 @@ from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.workloads.members import gang_of
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster
 from scheduling.services.clusters import namespace_rights
 from scheduling.services.jobs import waiting_limits
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
@@ -144,9 +142,7 @@ class Books:
         ids = of.union(*below.values())
         if not ids:
             return
-        waits = Job.objects.filter(tenant__in=ids, state__in=list(WAITING)).order_by()
-        counts = waits.values_list("tenant_id", "queue").annotate(Count("id"))
-        self._waiting.update({(tenant, queue): jobs for tenant, queue, jobs in counts})
+        self._waiting.update(waiting_limits.waiting_in(ids))
         for (tenant, _), jobs in self._waiting.items():
             for tenant_id in limited:
                 if tenant in below[tenant_id]:

@@ -155,14 +155,20 @@ def take_in(queue: Queue, more: int) -> None:
         queue, _ = Queue.objects.get_or_create(tenant=queue.tenant, name=queue.name)
     if queue.max_waiting is None and queue.name == DEFAULT_QUEUE:
         return  # it cannot be deleted
-    now = Queue.objects.select_for_update().filter(pk=queue.pk).first()
-    if now is None:
-        raise Conflict(f"Queue “{queue.name}” was deleted just now. Name another.")
-    refuse_closed(now.tenant, now)
+    now = still_open(queue, Queue.objects.select_for_update().filter(pk=queue.pk).first())
     if now.max_waiting is None:
         return
     waits = Job.objects.filter(tenant=now.tenant, queue=now.name, state__in=list(WAITING))
     refuse_more(now.tenant, now, waits.count(), more)
+
+
+def still_open(queue: Queue, now: Queue | None) -> Queue:
+    """The queue as it is `now`, its row locked. Raises Conflict where it was deleted or closed
+    since it was read."""
+    if now is None:
+        raise Conflict(f"Queue “{queue.name}” was deleted just now. Name another.")
+    refuse_closed(now.tenant, now)
+    return now
 
 
 def refuse_more(tenant: Tenant, queue: Queue, waiting: int, more: int) -> None:
