@@ -1,6 +1,7 @@
 """`kant submit-many`: the jobs of one file, each accepted or refused for itself."""
 
 import argparse
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kant.client import output
@@ -9,7 +10,7 @@ from kant.client.errors import FAILED, ClientError, usage
 from kant.client.jobs import only_tenant, size
 from kant.client.submission import found_in
 
-MOST = 1000  # documents in one call
+MOST, MOST_JOBS = 1000, 10_000  # documents, and jobs with those of arrays, in one call
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +25,8 @@ def submit_many(api: Api, args: argparse.Namespace) -> None:
     documents = _documents(api, args)
     query = {"dry_run": "true"} if args.dry_run else None
     answers: list[dict[str, Any]] = []
-    for first in range(0, len(documents), MOST):
-        told = api.post("jobs:batch", {"jobs": documents[first : first + MOST]}, query)
+    for some in calls(documents):
+        told = api.post("jobs:batch", {"jobs": some}, query)
         answers += (told["result"] if args.dry_run else told)["answers"]
     refused = sum(answer["problem"] is not None for answer in answers)
     if args.output == "json":
@@ -42,6 +43,22 @@ def submit_many(api: Api, args: argparse.Namespace) -> None:
     output.note(f"{done} {len(answers) - refused} of {len(answers)}.")
     if refused:
         raise ClientError(FAILED, f"{refused} refused.")
+
+
+def calls(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The documents in their order, as many in a call as Kant takes."""
+    some: list[dict[str, Any]] = []
+    jobs = 0
+    for document in documents:
+        array = document.get("array")
+        count = array.get("count") if isinstance(array, dict) else 1
+        more = count if isinstance(count, int) else 1  # Kant says what is wrong with it
+        if some and (len(some) == MOST or jobs + more > MOST_JOBS):
+            yield some
+            some, jobs = [], 0
+        some.append(document)
+        jobs += more
+    yield some
 
 
 def _row(document: dict[str, Any], answer: dict[str, Any]) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.forms import model_to_dict
 
+from kant.client.batch import calls
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import Quota
 
@@ -287,3 +288,9 @@ def test_a_file_without_jobs_is_told(kant):
         code, out, told = kant("submit-many", "-", stdin=text)
         assert (code, out) == (2, "")
         assert said in told
+
+
+def test_a_call_has_no_more_documents_and_jobs_than_kant_takes():
+    sweeps = [{"array": {"count": n}} for n in (5000, 5000, 5000, 9999)]
+    assert [len(some) for some in calls([*sweeps, {}, {}, {"array": "x"}])] == [2, 1, 2, 2]
+    assert [len(some) for some in calls([{}] * 2500)] == [1000, 1000, 500]
