@@ -1,7 +1,6 @@
 """`kant usage`: who used how many GPU-hours."""
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -33,16 +32,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def usage(api: Api, args: argparse.Namespace) -> None:
     names = ("since", "until", "by", "tenant", "gpu_type", "cluster")
-    found = api.get("usage", {name: getattr(args, name) for name in names})
+    query = {name: getattr(args, name) for name in names}
+    if args.output == "csv":
+        sys.stdout.write(api.csv("usage", query))
+        return
+    found = api.get("usage", query)
     if args.output == "json":
         output.document(found)
         return
     columns = [*found["by"], *HEADS]
-    if args.output == "csv":
-        rows = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(found["items"])
-        return
     if all(item["borrowed_gpu_hours"] is None for item in found["items"]):
         columns.remove("borrowed_gpu_hours")
 

@@ -53,8 +53,8 @@ class JobOutput(serializers.Serializer[Job]):
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
     taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods.
     `start_estimate`: when it is expected to start, null where it does not wait. Values
-    in `env` whose names look like secrets are shown to its submitter and to who may submit for its
-    tenant; others see “(hidden)”."""
+    in `env` that look like secrets are shown to its submitter and to who may submit for its tenant;
+    others see “(hidden)”."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()

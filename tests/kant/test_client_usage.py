@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from metrics.models import UsageDay, UsageLedger
-from tenants.models import Quota, Tenant
+from tenants.models import Quota, Tenant, User
 from tests.metrics.test_api_usage import ran
 
 
@@ -58,6 +58,13 @@ def test_programs_get_json_or_csv(root):
     ]
 
 
+def test_a_csv_has_no_formulas(kant, root):
+    User.objects.filter(username="eve").update(username="@SUM(1+1)")
+    code, out, _ = root("usage", "--since", "30d", "--by", "user", "-o", "csv")
+    assert code == 0
+    assert "'@SUM(1+1)" in [row["user"] for row in csv.DictReader(io.StringIO(out))]
+
+
 def test_what_is_wrong_is_told(root):
     for words, text in (
         (("--since", "soon"), "since: 'soon' is no date"),
@@ -65,9 +72,10 @@ def test_what_is_wrong_is_told(root):
         (("--by", "team"), "by: 'team' is none of tenant, user"),
         (("--tenant", "law"), "tenant: There is no tenant “law” that you may see"),
     ):
-        code, out, told = root("usage", *words)
-        assert (code, out) == (2, ""), told
-        assert text in told
+        for form in ("table", "csv"):
+            code, out, told = root("usage", *words, "-o", form)
+            assert (code, out) == (2, ""), told
+            assert text in told
 
 
 def test_nothing_and_what_is_not_known_is_said(now, root):

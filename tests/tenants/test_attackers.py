@@ -14,6 +14,7 @@ from kant.log_lines import ShortArguments
 from metrics.gpu_time import usage
 from metrics.simulate.output import plain_cell
 from scheduling.models import PodSet
+from scheduling.queries.secret_env import looks_secret
 from tenants import attempts
 from tenants.api import docs
 from tenants.models import Membership
@@ -152,7 +153,27 @@ def test_who_uses_no_page_for_long_is_signed_out(org, client, settings, monkeypa
 
 
 # --- secrets --------------------------------------------------------------------------------------
-ENV = {"WANDB_API_KEY": "k1", "hf_token": "t1", "DB_PASSWORD": "p1", "A_SECRET_B": "s1", "LR": "1"}
+ENV = {"WANDB_API_KEY": "k1", "hf_token": "t1", "DB_PASSWORD": "p1", "A_SECRET_B": "s1", "LR": "1",
+       "DATABASE_URL": "postgres://me:u1@db/kant"}  # fmt: skip
+
+
+SECRET = """
+    AWS_SECRET_ACCESS_KEY hf_token PGPASSWORD MYSQL_PWD DB_PASS PGPASS PW dbPassword GITHUB_PAT
+    SSH_PASSPHRASE GOOGLE_CREDENTIALS DOCKER_CREDS REDIS_AUTH SENTRY_DSN AZURE_SAS JWT SLACK_WEBHOOK
+    SESSION_COOKIE apikey DATABASE_URL=postgres://me:hunter2@db/kant BROKER=redis://:x@cache:6379/0
+    HEADER=Bearer~abc SSH=-----BEGIN~OPENSSH~PRIVATE~KEY-----
+"""
+PLAIN = """
+    LR PATH PYTHONPATH AUTHOR BYPASS PASSES PATIENCE DATASET NCCL_DEBUG MASTER=tcp://10.0.0.1:29500
+    DATABASE_URL=postgres://db:5432/kant?x=a@b OWNER=eve@example.com
+"""
+
+
+@pytest.mark.parametrize(("variables", "hidden"), [(SECRET, True), (PLAIN, False)])
+def test_what_looks_secret(variables, hidden):
+    for variable in variables.split():
+        name, _, value = variable.replace("~", " ").partition("=")
+        assert looks_secret(name, value or "x") == hidden, variable
 
 
 def test_viewers_do_not_see_secrets_of_jobs(org):
@@ -183,7 +204,9 @@ def test_viewers_do_not_see_secrets_of_jobs(org):
     assert PodSet.objects.filter(job=job).get().env == ENV
     page = Client()
     page.force_login(org.users["vic"])
-    assert not any(s in page.get(f"/jobs/{job}/").content.decode() for s in ("k1<", "t1<", "p1<"))
+    assert not any(
+        s in page.get(f"/jobs/{job}/").content.decode() for s in ("k1<", "t1<", "p1<", "u1@")
+    )
 
 
 # --- logs and spreadsheets ------------------------------------------------------------------------
@@ -208,6 +231,9 @@ def test_lines_of_the_log_are_short_and_one_each(settings):
         ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"),
         ("\r=1", "'\r=1"),
+        ("\n=1", "'\n=1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\uff20SUM(A1)", "'\uff20SUM(A1)"),
         ("-2.5", "-2.5"),
         ("+7", "+7"),
         ("-1e-3", "-1e-3"),
