@@ -65,20 +65,27 @@ class Requirement(NamedTuple):
     values: tuple[str, ...]
 
 
+class Spaces(NamedTuple):
+    """Namespaces: those of these names, and those whose labels have all of `labels`; () = all there
+    are, None = none by labels."""
+
+    names: tuple[str, ...] = ()
+    labels: tuple[Requirement, ...] | None = None
+
+
 class KeepsAway(NamedTuple):
     """A rule of a pod's required anti-affinity: no pod that has all of `selector` in one of these
-    namespaces (None = in any) may share its topology domain."""
+    namespaces (see `Spaces`) may share its topology domain."""
 
-    namespaces: tuple[str, ...] | None
+    namespaces: Spaces
     selector: tuple[Requirement, ...]
     topology_key: str
 
 
 class PodsMeant(NamedTuple):
-    """The pods that have all of `selector` (None = no pods) in one of these namespaces (None = in
-    any)."""
+    """The pods that have all of `selector` (None = no pods) in one of these namespaces."""
 
-    namespaces: tuple[str, ...] | None
+    namespaces: Spaces
     selector: tuple[Requirement, ...] | None
 
 
@@ -259,6 +266,14 @@ class ServiceFacts(Struct, frozen=True, gc=False):
     name: str
     uid: str
     job: str
+
+
+class NamespaceFacts(Struct, frozen=True, gc=False):
+    """A namespace, by whose labels rules of pods may mean it."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
 
 
 class ClaimFacts(Struct, frozen=True, gc=False):
@@ -508,6 +523,14 @@ class ServiceGone(Struct, frozen=True, gc=False):
     service: ServiceFacts
 
 
+class NamespaceSeen(Struct, frozen=True, gc=False):
+    facts: NamespaceFacts
+
+
+class NamespaceGone(Struct, frozen=True, gc=False):
+    facts: NamespaceFacts
+
+
 class StorageSeen(Struct, frozen=True, gc=False):
     facts: StorageFacts
 
@@ -543,6 +566,8 @@ Observation = (
     | BudgetGone
     | ServiceSeen
     | ServiceGone
+    | NamespaceSeen
+    | NamespaceGone
     | StorageSeen
     | StorageGone
     | Connected

@@ -34,6 +34,8 @@ from scheduling.kube.seam import (
     DeleteService,
     Disconnected,
     EffectDone,
+    NamespaceGone,
+    NamespaceSeen,
     NodeFacts,
     NodeGone,
     NodeSeen,
@@ -383,6 +385,10 @@ class Session:
                     self.services.seen(service)
                 case ServiceGone(service=service):
                     self.services.gone(service, self.life.out)
+                case NamespaceSeen(facts=facts):
+                    self.life.namespace_seen(facts)
+                case NamespaceGone(facts=facts):
+                    self.life.namespace_gone(facts)
                 case StorageSeen(facts=facts):
                     self.life.storage.seen(facts)
                 case StorageGone(facts=facts):

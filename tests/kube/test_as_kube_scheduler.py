@@ -17,7 +17,7 @@ from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.pod_rules import Around, kept_from
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodSet
-from scheduling.kube.seam import PodFacts
+from scheduling.kube.seam import NamespaceFacts, PodFacts
 from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import KubeNode, KubePod
 from scheduling.kube.translate.pods import pod_translator
@@ -29,7 +29,7 @@ from tests.requirements import missing
 
 pytestmark = pytest.mark.apiserver
 PODS = 20  # of each cluster, one after the other
-SPACES = ("one", "two")
+SPACES = {"one": {"team": "a"}, "two": {}}
 HOST, ZONE, RACK = "kubernetes.io/hostname", "zone", "rack"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -59,8 +59,8 @@ def line(tmp_path_factory):
         missing("kube-scheduler", str(error))
     with ApiServer(tmp_path_factory.mktemp("oracle")) as pair:
         line = Line(Api(pair.url, "admin-token", str(pair.ca_file)))
-        for name in (*SPACES, "probes"):
-            line("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        for name, labels in (*SPACES.items(), ("probes", {})):
+            line("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         pair.start_scheduler()
         yield line
 
@@ -95,6 +95,11 @@ def any_selector(rng):
     return {}
 
 
+def any_team(rng):
+    operator = rng.choice(("In", "NotIn"))
+    return {"matchExpressions": [{"key": "team", "operator": operator, "values": ["a"]}]}
+
+
 def any_key(rng):
     return rng.choice(
         (HOST, ZONE, ZONE, RACK, "none") if rng.random() < 0.2 else (HOST, ZONE, RACK)
@@ -104,9 +109,9 @@ def any_key(rng):
 def any_term(rng, *, near=False):
     term = {"topologyKey": any_key(rng), "labelSelector": any_selector(rng)}
     if rng.random() < 0.2:
-        term["namespaces"] = rng.sample(SPACES, rng.randint(1, 2))
+        term["namespaces"] = rng.sample(list(SPACES), rng.randint(1, 2))
     elif rng.random() < 0.15:
-        term["namespaceSelector"] = {}
+        term["namespaceSelector"] = rng.choice(({}, {"matchLabels": {"team": "a"}}, any_team(rng)))
     if rng.random() < 0.15:
         term[rng.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["rev"]
     if near and rng.random() < 0.1:
@@ -190,7 +195,10 @@ class Kant:
     others as somebody else's."""
 
     def __init__(self, nodes):
-        self.state, self.groups, self.keepers = ClusterState(), PodGroups(), AntiAffinity()
+        self.state, self.groups = ClusterState(), PodGroups()
+        self.keepers = AntiAffinity(self.groups.spaces)
+        for name, labels in SPACES.items():
+            self.groups.spaces.seen(NamespaceFacts(name, name, labels))
         self._own = pod_translator("default-scheduler")
         self._foreign = pod_translator("kant")
         self._there: list[tuple[PodFacts, bool]] = []
@@ -272,7 +280,7 @@ def test_kant_finds_a_place_where_kube_scheduler_does(line, seed):
     made = []
     try:
         for number in range(PODS):
-            path = f"/api/v1/namespaces/{rng.choice(SPACES)}/pods"
+            path = f"/api/v1/namespaces/{rng.choice(list(SPACES))}/pods"
             waiting = line("POST", path, any_pod(rng, f"p{seed}-{number}"))
             allowed, chosen, why = kant.places(waiting)
             made.append(path := f"{path}/p{seed}-{number}")

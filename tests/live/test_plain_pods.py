@@ -9,7 +9,6 @@ from scheduling.models import Job
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.session import changes
 from tests.live.plain_pods import (
-    APART,
     MERGE,
     NAMESPACE,
     REQUIRED,
@@ -143,21 +142,6 @@ def test_the_affinity_of_a_gated_pod_is_followed(world):
     world.drive(lambda: condition(world)[1] == "ExceedsCapacity")
     [row] = job.pod_sets.all()
     assert row.node_affinity[0]["match_expressions"][0]["key"] == "disk"
-
-
-def test_a_gated_pod_that_gets_a_constraint_is_held_until_it_is_deleted(world):
-    uid = make(world, schedulingGates=[{"name": "example.com/quota"}])
-    world.drive(lambda: job_of(uid))
-    near = {**APART, "namespaceSelector": {"matchLabels": {"team": "a"}}}
-    ungate(world, affinity={"podAffinity": {REQUIRED: [near]}})
-    world.drive(lambda: [t for t in told(world) if t[1] == "NotHonoured"])
-    world.drive(lambda: condition(world)[1] == "NotHonoured")
-    world.drive_to(world.submit("other", run_s=0.2), S.SUCCEEDED)
-    job = job_of(uid)
-    assert (job.state, job.reason) == (S.PENDING, "OnHold")
-    assert job.message.startswith("spec.affinity.podAffinity")
-    world.call("DELETE", path("plain"))
-    world.drive(lambda: state_of(uid) is S.CANCELLED)
 
 
 OWN = {"kant.io/job": "of-another", "kant.io/attempt": "1", "kant.io/pod-set": "0"}

@@ -8,7 +8,6 @@ from scheduling.models import Cluster
 from scheduling.session import changes
 from tenants.models import Tenant
 from tests.live.plain_pods import (
-    APART,
     MERGE,
     REQUIRED,
     condition,
@@ -189,12 +188,7 @@ def test_a_pod_of_a_group_that_is_not_there_is_not_bound_alone(
 
 
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
-BY_NAMESPACE = {**APART, "namespaceSelector": {"matchLabels": {"team": "a"}}}
 UNHONOURED = {
-    "namespaces": (
-        {"affinity": {"podAffinity": {REQUIRED: [BY_NAMESPACE]}}},
-        f"spec.affinity.podAffinity.{REQUIRED}[0].namespaceSelector",
-    ),
     "volume": (
         {"volumes": [{"name": "v", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "i", "lun": 0}}]},
         "spec.volumes[0].iscsi",

@@ -29,6 +29,7 @@ def nodes_of(world):
     return sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
 
 
+IS_DEFAULT = {"kubernetes.io/metadata.name": NAMESPACE}
 MEANT = {
     "labels": {"selector": {"matchLabels": {"app": "anti"}}},
     "expressions": {
@@ -37,11 +38,13 @@ MEANT = {
     "anything": {"selector": {}},
     "named namespace": {"selector": {}, "namespaces": [NAMESPACE]},
     "all namespaces": {"selector": {}, "namespaceSelector": {}},
+    "namespaces by label": {"selector": {}, "namespaceSelector": {"matchLabels": IS_DEFAULT}},
 }
 NOT_MEANT = {
     "nothing": {"selector": None},
     "other labels": {"selector": {"matchLabels": {"app": "other"}}},
     "other namespace": {"selector": {}, "namespaces": ["elsewhere"]},
+    "other namespaces": {"selector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}},
     "no such topology": {"selector": {}, "key": "no-such-label"},
 }
 

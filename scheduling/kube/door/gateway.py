@@ -12,29 +12,29 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import uvloop
 
 from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.effects import Executor
-from scheduling.kube.door.namespaces import ensure_namespace
+from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
 from scheduling.kube.door.owners import Owners
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
 from scheduling.kube.door.storage import claim_facts, storage_class_facts, volume_facts
 from scheduling.kube.door.watch import DEFAULT_TIMES, Reflector, WatchedKind, WatchTimes
 from scheduling.kube.seam import (
-    BudgetFacts,
     BudgetGone,
     BudgetSeen,
     CallOutcome,
-    ClaimFacts,
     Connected,
     Disconnected,
     Effect,
     EffectDone,
     KubeError,
+    NamespaceGone,
+    NamespaceSeen,
     NodeFacts,
     NodeGone,
     NodeSeen,
@@ -42,13 +42,10 @@ from scheduling.kube.seam import (
     PodFacts,
     PodGone,
     PodSeen,
-    ServiceFacts,
     ServiceGone,
     ServiceSeen,
-    StorageClassFacts,
     StorageGone,
     StorageSeen,
-    VolumeFacts,
 )
 from scheduling.kube.translate.disruption import budget_facts
 from scheduling.kube.translate.labels import WrongRow
@@ -57,6 +54,7 @@ from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import (
     KubeBudget,
     KubeClaim,
+    KubeNamespace,
     KubeNode,
     KubePod,
     KubeService,
@@ -67,8 +65,13 @@ from scheduling.kube.translate.pods import pod_translator
 
 logger = logging.getLogger(__name__)
 
-# Facts of what is known by its uid.
-ByUid = TypeVar("ByUid", BudgetFacts, ServiceFacts, ClaimFacts, VolumeFacts, StorageClassFacts)
+
+class _Identified(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+
+ByUid = TypeVar("ByUid", bound=_Identified)
 
 STOP_WITHIN_S = 3.0
 FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
@@ -307,18 +310,20 @@ class Gateway:
         )
         # Whoever's they are, of all that there are only those of jobs are looked at.
         services = WatchedKind("services", "/api/v1/services", "", KubeService, JOB)
+        spaces = WatchedKind("namespaces", "/api/v1/namespaces", "", KubeNamespace)
         claims = WatchedKind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
         volumes = WatchedKind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
         classes = WatchedKind(
             "storage classes", "/apis/storage.k8s.io/v1/storageclasses", "", KubeStorageClass
         )
-        all_kinds = (*kinds, budgets, services, claims, volumes, classes)
+        all_kinds = (*kinds, budgets, services, spaces, claims, volumes, classes)
         self._health = {kind.plural: _NOT_YET for kind in all_kinds}
         return [
             self._node_reflector(kinds[0]),
             *(self._pod_reflector(kind, owners) for kind in kinds[1:]),
             self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
             self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
+            self._by_uid(spaces, namespace_facts, "namespace", NamespaceSeen, NamespaceGone),
             self._by_uid(claims, claim_facts, "storage", StorageSeen, StorageGone),
             self._by_uid(volumes, volume_facts, "storage", StorageSeen, StorageGone),
             self._by_uid(classes, storage_class_facts, "storage", StorageSeen, StorageGone),

@@ -1,7 +1,12 @@
-"""The namespaces of Kant's pods."""
+"""Namespaces: those of Kant's pods, and what is known of all."""
 
 from scheduling.kube.door.client import Client
-from scheduling.kube.translate.objects import encode
+from scheduling.kube.seam import NamespaceFacts
+from scheduling.kube.translate.objects import KubeNamespace, encode
+
+
+def namespace_facts(raw: KubeNamespace) -> NamespaceFacts:
+    return NamespaceFacts(raw.metadata.name, raw.metadata.uid, raw.metadata.labels)
 
 
 async def ensure_namespace(client: Client, name: str) -> None:

@@ -13,7 +13,7 @@ from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import requirements
 from scheduling.kube.translate.manifests import REQUIRED
 from scheduling.kube.translate.objects import KubePod
-from scheduling.kube.translate.pod_rules import AffinityTerm
+from scheduling.kube.translate.pod_rules import AffinityTerm, spaces_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,15 +39,7 @@ def keeps_away(raw: KubePod) -> tuple[KeepsAway, ...]:
         return ()
     terms = rules.required if rules is not None else None
     return tuple(
-        KeepsAway(_namespaces(term, raw.metadata.namespace), selector, term.topology_key)
+        KeepsAway(spaces_of(term, raw.metadata.namespace), selector, term.topology_key)
         for term in terms or ()
         if (selector := requirements(term.label_selector)) is not None
     )
-
-
-def _namespaces(term: AffinityTerm, own: str) -> tuple[str, ...] | None:
-    """None = all. Labels of namespaces are not read: a selector of some means all of them here,
-    which keeps away too many pods rather than too few."""
-    if term.namespace_selector is not None:
-        return None
-    return tuple(sorted(term.namespaces or [own]))

@@ -176,6 +176,11 @@ class KubeService(Struct, gc=False, rename="camel"):
     metadata: Meta = msgspec.field(default_factory=Meta)
 
 
+# --- namespaces -----------------------------------------------------------------------------------
+class KubeNamespace(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
 # --- storage --------------------------------------------------------------------------------------
 class ClaimSpec(Struct, gc=False, rename="camel"):
     storage_class_name: str = ""

@@ -98,7 +98,6 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
             *_older_group(spec),
             *_unhonoured(more),
             *_volumes(more),
-            *pod_rules.unhonoured(raw),
             *_resources(spec),
         )
     except ValueError as wrong:

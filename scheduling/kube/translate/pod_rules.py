@@ -21,7 +21,7 @@ from scheduling.engine.types import (
     PodRules,
     Spread,
 )
-from scheduling.kube.seam import PodSays, PodsMeant, Requirement, Unhonoured
+from scheduling.kube.seam import PodSays, PodsMeant, Requirement, Spaces
 from scheduling.kube.translate.label_selectors import requirements
 from scheduling.kube.translate.manifests import REQUIRED
 from scheduling.kube.translate.node_selectors import NodeSelectorTerm, node_term
@@ -135,15 +135,12 @@ def host_ports(raw: KubePod) -> tuple[HostPort, ...]:
     return tuple(sorted(found))
 
 
-def unhonoured(raw: KubePod) -> Iterable[Unhonoured]:
-    """What Kant cannot tell of other pods: it does not read the labels of namespaces, and to go
-    near to pods of all of them would be another rule."""
-    affinity = _decoded(raw.spec.affinity, _RulesOfPods) or _RulesOfPods()
-    terms = affinity.pod_affinity.required if affinity.pod_affinity is not None else None
-    for index, term in enumerate(terms or ()):
-        if term.namespace_selector is not None and requirements(term.namespace_selector):
-            field = f"spec.affinity.podAffinity.{REQUIRED}[{index}].namespaceSelector"
-            yield Unhonoured(field, "Kant does not read labels of namespaces; name them.")
+def spaces_of(term: AffinityTerm, own: str) -> Spaces:
+    """The namespaces that a term means, of a pod in `own`."""
+    labels = requirements(term.namespace_selector)
+    if labels is None and not term.namespaces:
+        return Spaces((own,))
+    return Spaces(tuple(sorted(term.namespaces or ())), labels)
 
 
 def _ports(container: Container) -> list[_Port]:
@@ -169,7 +166,7 @@ def _wishes(
 def _spread(c: _Spread, groups: Groups, namespace: str, labels: Mapping[str, str]) -> Spread:
     selector = _with_keys(requirements(c.label_selector), labels, c.match_label_keys, "In")
     # kube-scheduler counts no pods by an empty selector, which elsewhere means all.
-    meant = PodsMeant((namespace,), selector or None)
+    meant = PodsMeant(Spaces((namespace,)), selector or None)
     return Spread(
         _group(groups, (meant,)),
         c.topology_key,
@@ -181,13 +178,9 @@ def _spread(c: _Spread, groups: Groups, namespace: str, labels: Mapping[str, str
 
 
 def _meant(term: AffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodsMeant:
-    """Labels of namespaces are not read: a selector of some means all of them, which keeps away too
-    many pods rather than too few."""
     selector = _with_keys(requirements(term.label_selector), labels, term.match_label_keys, "In")
     selector = _with_keys(selector, labels, term.mismatch_label_keys, "NotIn")
-    if term.namespace_selector is not None:
-        return PodsMeant(None, selector)
-    return PodsMeant(tuple(sorted(term.namespaces or [namespace])), selector)
+    return PodsMeant(spaces_of(term, namespace), selector)
 
 
 def _with_keys(
@@ -211,11 +204,19 @@ def _group(groups: Groups, meant: tuple[PodsMeant, ...]) -> str:
 
 
 def _said(meant: PodsMeant) -> str:
-    where = "any namespace" if meant.namespaces is None else ", ".join(meant.namespaces)
+    where = _said_of(meant.namespaces)
     if meant.selector is None:
         return f"no pods in {where}"
     wanted = " and ".join(map(_wanted, meant.selector))
     return f"pods with {wanted} in {where}" if wanted else f"pods in {where}"
+
+
+def _said_of(spaces: Spaces) -> str:
+    if spaces.labels == ():
+        return "any namespace"
+    by_labels = " and ".join(map(_wanted, spaces.labels or ()))
+    named = (f"namespaces with {by_labels}",) if by_labels else ()
+    return ", ".join((*spaces.names, *named))
 
 
 def _wanted(each: Requirement) -> str:

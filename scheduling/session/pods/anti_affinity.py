@@ -7,6 +7,7 @@ from typing import NamedTuple
 from scheduling.engine.types import Node, NodeExpression, NodeTerm
 from scheduling.kube.seam import KeepsAway, PodFacts
 from scheduling.kube.translate.label_selectors import selects
+from scheduling.session.memory.namespaces import NamespaceLabels
 
 NAMED = 3  # pods that a note names
 
@@ -25,8 +26,9 @@ class AntiAffinity:
     `version`: another one after each change of what a pod may not share.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spaces: NamespaceLabels) -> None:
         self.version = 0
+        self._spaces = spaces
         self._keepers: dict[str, _Keeper] = {}  # by uid
         self._nodes: dict[KeepsAway, Counter[str]] = defaultdict(Counter)
         self._labels: dict[str, Mapping[str, str]] = {}  # by node
@@ -66,6 +68,11 @@ class AntiAffinity:
         if before != node.labels and any(node.name in nodes for nodes in self._nodes.values()):
             self.version += 1
 
+    def spaces_change(self) -> None:
+        """A namespace has other labels than before."""
+        if any(rule.namespaces.labels for rule in self._nodes):
+            self.version += 1
+
     # --- asking -------------------------------------------------------------------------------
     def __bool__(self) -> bool:
         return bool(self._nodes)
@@ -99,6 +106,5 @@ class AntiAffinity:
         return [
             rule
             for rule in self._nodes
-            if (rule.namespaces is None or namespace in rule.namespaces)
-            and selects(rule.selector, labels)
+            if self._spaces.are_meant(namespace, rule.namespaces) and selects(rule.selector, labels)
         ]

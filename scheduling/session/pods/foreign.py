@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
+from scheduling.engine.types import PodRules
 from scheduling.kube.seam import DeletePod, EmitEvent, PodFacts
 from scheduling.session.memory.live import LivePod, Outbox, PodKey
 from scheduling.session.pods import pod as kant_pods
@@ -64,6 +65,7 @@ class ForeignPods:
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._strays: dict[str, str] = {}  # jobs that the database has lost, by uid of their pods
         self._counted: dict[str, PodFacts | None] = {}
+        self._ruled: dict[str, PodRules] = {}  # of those, what rules have to know
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
@@ -74,8 +76,7 @@ class ForeignPods:
             self._uncount(facts.uid, out)
             self._strays.pop(facts.uid, None)
         elif self.mine is None or facts.node in self.mine or facts.uid in self._counted:
-            self._counted[facts.uid] = facts
-            out.deltas.append(self._held_by(facts))
+            self._count(facts, out)
         else:
             self._elsewhere[facts.uid] = facts
             self._on_node[facts.node].add(facts.uid)
@@ -91,7 +92,16 @@ class ForeignPods:
         self._strays.pop(uid, None)
         self._uncount(uid, out)
 
+    def _count(self, facts: PodFacts, out: Outbox) -> None:
+        change = self._held_by(facts)
+        self._counted[facts.uid] = facts
+        self._ruled.pop(facts.uid, None)
+        if change.rules is not None:
+            self._ruled[facts.uid] = change.rules
+        out.deltas.append(change)
+
     def _uncount(self, uid: str, out: Outbox) -> None:
+        self._ruled.pop(uid, None)
         if uid in self._counted:
             del self._counted[uid]
             out.deltas.append(OtherPodRemoved(uid))
@@ -111,8 +121,7 @@ class ForeignPods:
     def node_arrived(self, node: str, out: Outbox) -> None:
         """Count what lies on a node that is the scope's from now on."""
         for uid in sorted(self._on_node.get(node, ())):
-            self._counted[uid] = self._elsewhere[uid]
-            out.deltas.append(self._held_by(self._elsewhere[uid]))
+            self._count(self._elsewhere[uid], out)
             self._forget(uid)
 
     def not_of_kant(self) -> Iterable[OtherPodChanged]:
@@ -122,8 +131,11 @@ class ForeignPods:
     def groups_change(self, out: Outbox) -> None:
         """Rules speak of other pods than before."""
         for facts in self._counted.values():
-            if facts is not None and (facts.says is not None or self.groups.rules_of_other(facts)):
-                out.deltas.append(self._held_by(facts))
+            if facts is not None and self._rules(facts) != self._ruled.get(facts.uid):
+                self._count(facts, out)
+
+    def _rules(self, facts: PodFacts) -> PodRules | None:
+        return self.groups.rules_of_other(facts)
 
     def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
         """Delete pods of this scope's jobs for which no placement stands; `look_up` tells what is
@@ -162,7 +174,7 @@ class ForeignPods:
     def _held_by(self, facts: PodFacts) -> OtherPodChanged:
         gpus = facts.gpus + (1 if facts.gpu_milli else 0)
         held = gpus, facts.cpu_milli, facts.memory_mib, facts.extended
-        return OtherPodChanged(facts.uid, facts.node, *held, self.groups.rules_of_other(facts))
+        return OtherPodChanged(facts.uid, facts.node, *held, self._rules(facts))
 
     def _delete(self, facts: PodFacts, who: Identity, out: Outbox) -> None:
         log.info("deleting pod %s: no placement stands for it", facts.name)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from scheduling.engine.types import PodRules
 from scheduling.kube.seam import PodFacts, PodSays, PodsMeant
 from scheduling.kube.translate.label_selectors import selects
+from scheduling.session.memory.namespaces import NamespaceLabels
 
 NOTHING = PodRules()
 # Groups that no pod names any more are forgotten when so many are.
@@ -17,10 +18,11 @@ MAX_UNUSED = 256
 
 class PodGroups:
     """Of the pods that Kant places, what each says of others, by uid. `version`: another one when
-    pods may belong to other groups than before."""
+    pods may belong to other groups than before. `spaces`: the namespaces that rules may mean."""
 
     def __init__(self) -> None:
         self.version = 0
+        self.spaces = NamespaceLabels()
         self._says: dict[str, PodSays] = {}
         self._meant: dict[str, tuple[PodsMeant, ...]] = {}
 
@@ -46,6 +48,12 @@ class PodGroups:
     def gone(self, uid: str) -> None:
         self._says.pop(uid, None)
 
+    def spaces_change(self) -> None:
+        """A namespace has other labels than before."""
+        everything = (each for meant in self._meant.values() for each in meant)
+        if any(each.namespaces.labels for each in everything):
+            self.version += 1
+
     def _forget_unused(self) -> None:
         used = {name for says in self._says.values() for name, _ in says.groups}
         if len(self._meant) > len(used) + MAX_UNUSED:
@@ -56,7 +64,7 @@ class PodGroups:
         return [
             name
             for name, meant in self._meant.items()
-            if all(_is_meant(each, namespace, labels) for each in meant)
+            if all(self._is_meant(each, namespace, labels) for each in meant)
         ]
 
     def rules_of(
@@ -74,7 +82,6 @@ class PodGroups:
         groups = self.groups_of(facts.namespace, facts.labels) if self._meant else []
         return PodRules(tuple(sorted(groups)), ports) if groups or ports else None
 
-
-def _is_meant(meant: PodsMeant, namespace: str, labels: Mapping[str, str]) -> bool:
-    here = meant.namespaces is None or namespace in meant.namespaces
-    return here and selects(meant.selector, labels)
+    def _is_meant(self, meant: PodsMeant, namespace: str, labels: Mapping[str, str]) -> bool:
+        here = self.spaces.are_meant(namespace, meant.namespaces)
+        return here and selects(meant.selector, labels)

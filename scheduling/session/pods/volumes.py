@@ -14,7 +14,7 @@ from scheduling.engine.cluster.affinity import both, matches, said
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import Node, NodeTerm, PodRules, PodSet
 from scheduling.engine.verdict import Reason, Verdict
-from scheduling.kube.seam import CallOutcome, PodFacts, Result, SelectNode
+from scheduling.kube.seam import CallOutcome, NamespaceFacts, PodFacts, Result, SelectNode
 from scheduling.kube.translate.manifests import own_labels
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
@@ -51,7 +51,7 @@ class Volumes(PlainPods):
     def __init__(self) -> None:
         super().__init__()
         self.storage = Storage()
-        self.anti_affinity = AntiAffinity()
+        self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
         self._judged = 0, 0, 0  # the versions of all by which they were judged
         self._to_judge = False  # all of them, for another reason
@@ -74,6 +74,18 @@ class Volumes(PlainPods):
             self.anti_affinity.seen(facts)
         if self.foreign.groups.seen(facts) and facts.plain is not None:
             self._to_judge = True
+
+    def namespace_seen(self, facts: NamespaceFacts) -> None:
+        if self.foreign.groups.spaces.seen(facts):
+            self._spaces_change()
+
+    def namespace_gone(self, facts: NamespaceFacts) -> None:
+        if self.foreign.groups.spaces.gone(facts):
+            self._spaces_change()
+
+    def _spaces_change(self) -> None:
+        self.foreign.groups.spaces_change()
+        self.anti_affinity.spaces_change()
 
     def _is_told_of(self, facts: PodFacts) -> bool:
         """Whether the engine itself keeps others away from the pod, as the rules of its job say."""
