@@ -10,6 +10,7 @@ from scheduling.kube.door.owners import KubeOwner, owner_facts
 from scheduling.kube.seam import Unclear
 from scheduling.kube.translate.objects import KubePod
 from scheduling.kube.translate.pods import pod_translator
+from scheduling.kube.workloads import pod_groups
 from scheduling.kube.workloads.members import gang_of, is_short, members, missing
 from scheduling.kube.workloads.registry import RULES, Unknown, workload_of
 
@@ -365,6 +366,16 @@ def test_an_unknown_owner_is_told_how_its_pods_become_a_gang():
     assert "kant.io/gang-size" in found.advice
     sized = workload_of(pod(owner=by, notes={"kant.io/gang-size": "3"}), Objects())
     assert (sized.gang, sized.size, sized.advice) == ("Swarm/s", 3, "")
+
+
+@pytest.mark.parametrize("mark", pod_groups.UNREAD)
+@pytest.mark.parametrize("where", ["labels", "notes"])
+@pytest.mark.parametrize("owner", [None, owner_of("batch/v1", "Job", "tune")])
+def test_a_group_that_kant_does_not_read_is_told_and_nothing_of_it_starts(mark, where, owner):
+    found = workload_of(pod(owner=owner, **{where: {mark: "g"}}), Objects(batch({})))
+    assert found.wait.is_answer
+    assert found.wait.text.startswith(f"{mark} says that the pod is one of a group of ")
+    assert found.wait.text.endswith("or name the gang by the label kant.io/gang.")
 
 
 def test_a_pod_that_nobody_owns_belongs_to_nothing():

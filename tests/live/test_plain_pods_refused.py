@@ -165,6 +165,7 @@ GROUPS = {
     "coscheduling": ({"scheduling.x-k8s.io/pod-group": "a"}, {}, UNKNOWN),
     "volcano": ({}, {"scheduling.k8s.io/group-name": "a"}, UNKNOWN),
     "kai": ({}, {"pod-group-name": "a"}, UNKNOWN),
+    "koordinator": ({}, {"gang.scheduling.koordinator.sh/name": "a"}, "is one of a group of"),
 }
 
 
@@ -194,6 +195,7 @@ UNHONOURED = {
         "spec.volumes[0].iscsi",
     ),
     "claim": ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
+    "group": ({"workloadRef": {"name": "w", "podGroup": "g"}}, "spec.workloadRef"),
 }
 
 

@@ -34,6 +34,12 @@ VOLCANO_TASK = "volcano.sh/task-spec"
 KAI = "pod-group-name"
 KAI_GROUP = "kai.scheduler/subgroup-name"
 GROVE = "grove.io/podgang"
+# Marks of schedulers whose groups Kant does not read, by annotation or label.
+UNREAD = {
+    "gang.scheduling.koordinator.sh/name": "Koordinator",
+    "yunikorn.apache.org/task-group-name": "YuniKorn",
+    "godel.bytedance.com/pod-group-name": "Gödel",
+}
 KUEUE_KIND = "KueuePodGroup"
 KUEUE, KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 
@@ -54,6 +60,13 @@ def named_by(pod: PodFacts) -> Reference | None:
     if GROVE in labels:
         return Reference("scheduler.grove.io/v1alpha1", "PodGang", labels[GROVE])
     return None
+
+
+def unread(pod: PodFacts) -> tuple[str, str, str] | None:
+    """The scheduler whose group the pod names although Kant does not read it, the mark, the group's
+    name."""
+    said = {**pod.labels, **pod.annotations}
+    return next(((by, mark, said[mark]) for mark, by in UNREAD.items() if mark in said), None)
 
 
 def without_object(pod: PodFacts) -> Workload | None:

@@ -60,6 +60,10 @@ UNKNOWN_OWNER = (
     "Kant does not know {kind} {name} ({version}) and starts its pods one by one. If they need "
     "each other, say in the annotation kant.io/gang-size of the pods how many they are."
 )
+UNREAD_GROUP = (
+    "{1} says that the pod is one of a group of {0}, which Kant does not read. Remove it, or name "
+    "the gang by the label kant.io/gang."
+)
 
 # By which the pods of a kind that owns them are marked; whose copies nobody owns.
 MARKS = {
@@ -112,6 +116,8 @@ def _by_objects(pod: PodFacts, find: Find) -> Workload | None:
     named = named or leader_worker_set.named_by(pod)
     if named is not None:
         return _read(pod, named, find, follow=False)
+    if (other := pod_groups.unread(pod)) is not None:
+        return _refused(f"{other[0]} group", other[2], UNREAD_GROUP.format(*other))
     owner = pod.plain.owner
     if owner is None:
         return _marked(pod)
@@ -131,10 +137,12 @@ def _marked(pod: PodFacts) -> Workload | None:
                 f"Label {label} says that the pod is one of a {kind}, and none owns it. Remove the "
                 "label, or name its gang by the label kant.io/gang."
             )
-            return Workload(
-                kind, pod.labels[label], wait=Unclear(CONTRADICTION, text, is_answer=True)
-            )
+            return _refused(kind, pod.labels[label], text)
     return None
+
+
+def _refused(kind: str, name: str, text: str) -> Workload:
+    return Workload(kind, name, wait=Unclear(CONTRADICTION, text, is_answer=True))
 
 
 def _read(pod: PodFacts, first: Reference, find: Find, *, follow: bool) -> Workload:
