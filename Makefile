@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # Where to listen; Kant itself refuses demo accounts on anything but loopback.
 PORT ?= 8000
 FLEET ?= demo
+# Each of the many processes of a run would compile all modules for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
 
