@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from django.contrib.auth.hashers import make_password
 
+from kant.demo_accounts import ACCOUNTS, DEMO_DOMAIN, PASSWORD
 from scheduling.engine.types import JobKind
 from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import NodeSeen
@@ -26,18 +27,7 @@ from tenants.services.quotas import change_quota
 from tenants.services.tenant_terms import TenantTerms
 from tenants.services.tenants import create_tenant
 
-DEMO_DOMAIN = "demo.kant.invalid"
-PASSWORD = "kant-demo"
 SOURCE = "command"
-
-
-class DemoAccount(NamedTuple):
-    """A demo account; `tenant` and `role` are empty for the operator."""
-
-    username: str
-    title: str
-    tenant: str = ""
-    role: str = ""
 
 
 class DemoTenant(NamedTuple):
@@ -52,12 +42,6 @@ class DemoTenant(NamedTuple):
     namespace: str | None = None
 
 
-ACCOUNTS = (
-    DemoAccount("operator", "operator: clusters, all tenants, all quotas"),
-    DemoAccount("vera", "tenant admin of research", "research", Role.TENANT_ADMIN),
-    DemoAccount("piet", "tenant admin of products", "products", Role.TENANT_ADMIN),
-    DemoAccount("erin", "engineer in vision, a tenant of research", "vision", Role.ENGINEER),
-)
 # Parents before their children; a parent's share includes those of its children.
 TENANTS = (
     DemoTenant("research", "Research", None, 50),

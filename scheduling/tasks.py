@@ -1,9 +1,10 @@
-"""Celery tasks: each fetches what it names and calls one service."""
+"""Celery tasks: each fetches what it names and calls one service.
+
+Beat and the workers read this too; only a scheduler imports what a cycle needs.
+"""
 
 from celery import shared_task
 from celery.worker.request import Request
-
-from scheduling.services.scheduler.loop import loop
 
 
 class Heard(Request):
@@ -17,10 +18,14 @@ class Heard(Request):
 @shared_task(Request=Heard)
 def tick() -> None:
     """The tick of beat: a cycle of every cluster."""
+    from scheduling.services.scheduler.loop import loop
+
     loop.tick()
 
 
 @shared_task(Request=Heard)
 def run_cycle(cluster_id: int) -> None:
     """The doorbell: one cluster has news."""
+    from scheduling.services.scheduler.loop import loop
+
     loop.hear(cluster_id)

@@ -6,7 +6,7 @@ from kombu.transport.virtual import Channel
 
 from kant.celery import app
 from kant.embedded import Background
-from scheduling import tasks
+from scheduling.services.scheduler.loop import loop
 
 
 def test_what_a_scheduler_has_heard_is_not_kept(tmp_path, monkeypatch):
@@ -17,8 +17,8 @@ def test_what_a_scheduler_has_heard_is_not_kept(tmp_path, monkeypatch):
         if len(heard) == 3:
             all_heard.set()
 
-    monkeypatch.setattr(tasks.loop, "start", lambda: None)
-    monkeypatch.setattr(tasks.loop, "hear", hear)
+    monkeypatch.setattr(loop, "start", lambda: None)
+    monkeypatch.setattr(loop, "hear", hear)
     monkeypatch.setattr(Channel, "basic_ack", lambda *_, **__: acknowledged.append(1))
     background = Background(app, tmp_path)
     background._start_worker("sched", pool="solo")

@@ -127,7 +127,7 @@ SCHEDULES = ["celery", *SCHEDULER[3:]]
 STATES = {
     "at rest": "",
     "reads rows": "from scheduling.session.memory import load; load.jobs = hang",
-    "restores": "from scheduling.session import Session; Session.restore = hang",
+    "restores": "from scheduling.session.session import Session; Session.restore = hang",
     "mid-cycle": "from scheduling.session import session; session.run_cycle = hang",
     "writes": "from scheduling.services.scheduler import projection; projection.write_nodes = hang",
     "lists": (

@@ -14,8 +14,9 @@ from scheduling.models import Cluster, SchedulerLease
 from scheduling.queries.standstill import standstill
 from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.cycle import Scheduler
-from scheduling.session import Session, restore
+from scheduling.session import restore
 from scheduling.session.memory import load
+from scheduling.session.session import Session
 from tests.live.conftest import WITHIN_S, wait
 
 pytestmark = pytest.mark.live

@@ -18,8 +18,8 @@ from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.apply import Committed, apply_decisions
 from scheduling.services.scheduler.keeper import Led
-from scheduling.session import Pass
 from scheduling.session.memory.live import HeldFrom, LiveJob, LivePod, PodStep, Transition, Writes
+from scheduling.session.passes import Pass
 from tenants.models import Tenant, User
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

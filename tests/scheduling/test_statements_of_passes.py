@@ -22,8 +22,8 @@ from scheduling.models import Job, Placement
 from scheduling.services.common.lease import take_or_renew
 from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.services.scheduler.keeper import Led
-from scheduling.session import Session
 from scheduling.session.memory import news
+from scheduling.session.session import Session
 from tenants.models import Quota
 from tests import organisation
 from tests.scheduling.test_take_up import plain

@@ -37,9 +37,11 @@ from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
 from scheduling.services.scheduler.standing import LastWritten
 from scheduling.services.scheduler.territory import settle, take_nodes
-from scheduling.session import Inactive, Pass, Reopen, Session
+from scheduling.session.changes import Inactive, Reopen
 from scheduling.session.memory import load
 from scheduling.session.memory.divided import declared_shards, retired_scopes
+from scheduling.session.passes import Pass
+from scheduling.session.session import Session
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from scheduling.services.common.lease import Lease, LeaseLost, renew
 from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.scheduler.alarm import Key
-from scheduling.session import Session
+from scheduling.session.session import Session
 
 log = logging.getLogger(__name__)
 
