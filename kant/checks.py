@@ -1,5 +1,6 @@
 """System checks: combinations of settings that cannot work are refused, each with its remedy."""
 
+import os
 from collections.abc import Sequence
 from ipaddress import ip_network
 from pathlib import Path
@@ -176,6 +177,21 @@ def _unknown_tenants() -> list[CheckMessage]:
         for group, roles in read_groups(path).items()
         for granted in roles
         if granted.tenant not in known
+    ]
+
+
+@register()
+def sign_of_life(**_: Any) -> list[CheckMessage]:
+    """A probe would have a scheduler that cannot write its file started again and again."""
+    path = settings.KANT_ALIVE_FILE
+    if not path or os.access(Path(path).parent, os.W_OK):
+        return []
+    return [
+        Error(
+            f"KANT_ALIVE_FILE: {path} cannot be written.",
+            hint="Name a file in a folder that is there and may be written to.",
+            id="kant.E013",
+        )
     ]
 
 

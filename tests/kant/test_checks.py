@@ -53,6 +53,13 @@ def test_processes_do_not_make_a_key_each(settings):
     assert ids() == {"kant.E010"}
 
 
+def test_a_sign_of_life_can_be_given(settings, tmp_path):
+    settings.KANT_ALIVE_FILE = str(tmp_path / "alive")
+    assert ids() == set()
+    settings.KANT_ALIVE_FILE = str(tmp_path / "missing" / "alive")
+    assert ids() == {"kant.E013"}
+
+
 def test_jobs_are_kept_for_a_day_at_least(settings):
     settings.KANT_KEEP_DAYS = 0
     assert ids() == {"kant.E006"}

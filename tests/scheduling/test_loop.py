@@ -1,15 +1,20 @@
 """Who rings for a cycle: ticks of beat, and where they stay away the scheduler's own clock."""
 
 import logging
+import os
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
+from django.db import OperationalError
 
 from kant.celery import app
+from scheduling import alive
 from scheduling.models import Cluster
 from scheduling.services.scheduler import loop as module
 from scheduling.services.scheduler.alarm import Alarm
+from scheduling.services.scheduler.keeper import Keeper
 from scheduling.services.scheduler.loop import Loop
 from scheduling.tasks import tick
 
@@ -98,3 +103,45 @@ def test_the_schedule_has_the_tick_and_it_is_broadcast_and_expires(settings):
     assert entry["schedule"] == entry["options"]["expires"] == settings.KANT_CYCLE_SECONDS
     route = app.amqp.router.route({}, tick.name)
     assert (route["queue"].exchange.name, route["queue"].exchange.type) == ("sched", "fanout")
+
+
+@pytest.fixture
+def looked_at(settings, tmp_path):
+    """What a probe says of the file: 0 = the process works."""
+    settings.KANT_ALIVE_FILE = str(tmp_path / "alive")
+    return lambda within: alive.main(settings.KANT_ALIVE_FILE, str(within))
+
+
+def test_a_loop_lives_also_where_it_can_decide_nothing(loop, scheduler, looked_at, monkeypatch):
+    def fails(cluster_id):
+        scheduler.ran.append(cluster_id)
+        raise OperationalError("the database does not answer")
+
+    monkeypatch.setattr(scheduler, "run", fails)
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    assert looked_at(60) == 1  # it has not begun
+    loop.start()
+    until(lambda: len(scheduler.ran) > 3)
+    assert looked_at(60) == 0
+
+
+def test_a_step_that_hangs_is_found_and_a_chain_of_steps_is_not(
+    loop, scheduler, looked_at, settings
+):
+    keeper, hangs = Keeper(), threading.Event()
+
+    def run(cluster_id):
+        with keeper.at_work():
+            scheduler.ran.append(cluster_id)
+            hangs.wait(WITHIN_S)
+
+    scheduler.run = run
+    loop.start()
+    until(lambda: scheduler.ran)
+    old = time.time() - 700
+    os.utime(settings.KANT_ALIVE_FILE, (old, old))
+    time.sleep(3 * PERIOD_S)
+    assert looked_at(660) == 1
+    keeper.next_step()
+    assert looked_at(660) == 0
+    hangs.set()

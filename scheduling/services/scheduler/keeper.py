@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from scheduling import alive
 from scheduling.services.common.lease import Lease, LeaseLost, renew
 from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.scheduler.alarm import Key
@@ -68,7 +69,7 @@ class Keeper:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """The scheduler is at work: whatever takes long meanwhile costs it no lease."""
-        self._step_at = time.monotonic()
+        self.next_step()
         try:
             yield
         finally:
@@ -76,6 +77,7 @@ class Keeper:
 
     def next_step(self) -> None:
         """A step at work is over."""
+        alive.sign(settings.KANT_ALIVE_FILE)
         self._step_at = time.monotonic()
 
     def keep(self, key: Key, led: Led) -> None:

@@ -11,6 +11,7 @@ import time
 from django.conf import settings
 from django.db import connection
 
+from scheduling import alive
 from scheduling.models import Cluster
 from scheduling.services.common import doorbell
 from scheduling.services.scheduler.cycle import Scheduler, scheduler
@@ -70,6 +71,7 @@ class Loop:
         while not self._stopped.is_set():
             wanted = self._scheduler.alarm.wait(round_at)
             try:
+                alive.sign(settings.KANT_ALIVE_FILE)  # also where nothing can be decided
                 if self._ticked or time.monotonic() >= round_at:
                     self._ticked = False
                     self._tell_of_beat()
