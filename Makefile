@@ -10,7 +10,7 @@ FLEET ?= demo
 # Each of the many processes of a run would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
+.PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check manifests bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,9 @@ check: setup-dev ## Format, lint, types, import contracts, migrations, vendored 
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py check
 	$(BIN)/python manage.py makemigrations --check --dry-run
+
+manifests: servers ## Make the manifests of deploy/ of its chart, and what watches Kant of its definition
+	$(BIN)/python -m tests.deploy.chart
 
 bench: setup-dev ## Run every benchmark; each prints one JSON document
 	@for name in $$($(BIN)/python manage.py bench --list); do $(BIN)/python manage.py bench $$name --json || exit 1; done

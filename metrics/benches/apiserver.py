@@ -34,6 +34,8 @@ PROGRAMS = {
 # Kubernetes' own controllers that tests need, in a program of the module's own.
 CONTROLLERS = "controllers"
 SCHEDULER = "kube-scheduler"
+# Helm's engine, in a program of the module's own.
+HELM = "helm"
 READY_WITHIN_S = 180.0
 TELL_EVERY_S = 15.0
 # Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
@@ -88,17 +90,27 @@ def programs(*, build: bool = True) -> dict[str, Path]:
 def controllers(*, build: bool = True) -> Path:
     """Path of the controllers of Kubernetes, built first where they are missing and `build` is set.
     Raises ServerUnavailable."""
-    source = MODULE_DIR / CONTROLLERS / "main.go"
+    return _own(CONTROLLERS, "the Job controller of Kubernetes", build=build)
+
+
+def helm(*, build: bool = True) -> Path:
+    """Path of the program that renders charts by Helm's engine, built first where it is missing and
+    `build` is set. Raises ServerUnavailable."""
+    return _own(HELM, "Helm's engine", build=build)
+
+
+def _own(name: str, said: str, *, build: bool) -> Path:
+    source = MODULE_DIR / name / "main.go"
     # Named by its source: an older one in the cache is not taken for it.
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    path = _cache_dir() / f"{CONTROLLERS}-{digest}"
+    path = _cache_dir() / f"{name}-{digest}"
     if not path.exists() and not build:
         raise ServerUnavailable(
-            "the Job controller of Kubernetes is not built yet; `make test` does it, and so does "
+            f"{said} is not built yet; `make test` does it, and so does "
             "`.venv/bin/python -m tests.kube.apiserver build`"
         )
     if not path.exists():
-        _build_those_missing({CONTROLLERS: path})
+        _build_those_missing({name: path})
     return path
 
 

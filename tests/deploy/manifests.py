@@ -1,4 +1,5 @@
-"""What `kubectl apply --kustomize deploy/` applies, read without kustomize."""
+"""What `kubectl apply --kustomize deploy/` applies, read without kustomize. All but the namespace
+is made of the chart (tests/deploy/chart.py)."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def documents(folder: Path = DEPLOY) -> list[Document]:
             found += documents(path)
         else:
             assert path.parent == folder, f"kustomize takes no file from outside: {name}"
-            found += yaml.safe_load_all(path.read_text())
+            found += yaml.load_all(path.read_text(), yaml.CSafeLoader)
     for image in kustomization.get("images", ()):
         for container in (each for document in found for each in containers(document)):
             if container["image"] == image["name"]:

@@ -6,9 +6,11 @@ import pytest
 import yaml
 
 from scheduling.kube.translate.manifests import PodTemplate
+from scheduling.services.scheduler.keeper import STUCK_S
 from tests.deploy.manifests import (
     DEPLOY,
     FILE,
+    ROOT,
     command,
     containers,
     deployments,
@@ -33,7 +35,7 @@ def test_every_manifest_is_named_and_every_object_is_there_once():
 
 def test_everything_is_in_the_namespace_of_kant():
     of_cluster = {
-        *("Namespace", "ClusterRole", "ClusterRoleBinding"),
+        *("Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
     for each in documents():
@@ -86,6 +88,47 @@ def test_each_deployment(name):
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
         mounts = {mount["name"] for mount in container["volumeMounts"]}
         assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_pods_of_kant_come_before_others_and_are_apart():
+    [priority] = [each for each in documents() if each["kind"] == "PriorityClass"]
+    for name, deployment in deployments().items():
+        spec = deployment["spec"]
+        pod = spec["template"]["spec"]
+        assert pod["priorityClassName"] == priority["metadata"]["name"]
+        spread = pod.get("topologySpreadConstraints", [])
+        apart = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        assert [each["topologyKey"] for each in spread] == apart * (spec["replicas"] > 1), name
+        for each in spread:
+            assert each["labelSelector"] == spec["selector"]
+
+
+def test_nobody_connects_to_a_pod_but_to_web():
+    policies = {d["metadata"]["name"]: d for d in documents() if d["kind"] == "NetworkPolicy"}
+    assert policies["kant"]["spec"]["policyTypes"] == ["Ingress"]
+    assert "ingress" not in policies["kant"]["spec"]
+    every = policies["kant"]["spec"]["podSelector"]["matchLabels"].items()
+    for deployment in deployments().values():
+        assert every <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    web = deployments()["web"]["spec"]
+    assert policies["web"]["spec"]["podSelector"] == web["selector"]
+    [door] = policies["web"]["spec"]["ingress"]
+    [main] = web["template"]["spec"]["containers"]
+    assert [each["port"] for each in door["ports"]] == [each["name"] for each in main["ports"]]
+
+
+def test_the_probe_of_the_scheduler_looks_at_the_file_that_it_writes():
+    pod = deployments()["scheduler"]["spec"]["template"]["spec"]
+    [main] = pod["containers"]
+    [file] = [each["value"] for each in main["env"] if each["name"] == "KANT_ALIVE_FILE"]
+    asked = main["livenessProbe"]["exec"]["command"]
+    assert main["startupProbe"]["exec"]["command"] == asked
+    assert asked[:4] == ["python", "-I", "scheduling/alive.py", file]
+    assert (ROOT / asked[2]).is_file()
+    # It takes nobody's lease for a hung step before that step counts as hung.
+    assert float(asked[4]) > STUCK_S
+    [folder] = [m["mountPath"] for m in main["volumeMounts"] if file.startswith(m["mountPath"])]
+    assert folder == "/tmp"
 
 
 def test_all_pods_have_the_same_environment_and_rights():

@@ -123,7 +123,8 @@ class Pods:
         for name, deployment in deployments().items():
             [main] = deployment["spec"]["template"]["spec"]["containers"]
             for number in range(deployment["spec"]["replicas"]):
-                argv = command(main)
+                variables = [f"{each['name']}={each['value']}" for each in main.get("env", ())]
+                argv = ["env", *variables, *command(main)]
                 if name == "web":
                     ports.append(free_port())
                     argv = [str(ports[-1]) if each == "8000" else each for each in argv]
@@ -131,6 +132,12 @@ class Pods:
         for number, port in enumerate(ports):
             wait_for_port(port, self.running["web", number])
         return ports
+
+    def probed(self, name):
+        """Whether the probe of the Deployment's pods, a command, says that they work."""
+        [main] = deployments()[name]["spec"]["template"]["spec"]["containers"]
+        asked = main["livenessProbe"]["exec"]["command"]
+        return self.start(asked, stdout=subprocess.DEVNULL).wait(WITHIN_S) == 0
 
     def end(self, name):
         """SIGTERM, and no SIGKILL before the Deployment's time is up."""
@@ -192,7 +199,9 @@ def test_from_an_empty_database_to_a_bound_job_and_the_end_of_all_processes(acce
         assert sum("Applying scheduling.0001_initial" in each for each in said) == 1
         assert sum("No migrations to apply" in each for each in said) == len(said) - 1
 
+        assert not pods.probed("scheduler")
         ports = pods.start_all()
+        until(lambda: pods.probed("scheduler"))
         by_address = {"Host": "10.1.2.3:8000"}  # as a kubelet asks
         for port in ports:
             assert answer(port, "/readyz", **by_address) == (200, "The database answers.\n")

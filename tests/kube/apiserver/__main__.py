@@ -1,10 +1,10 @@
-"""`python -m tests.kube.apiserver build`: build kube-apiserver, etcd, kube-scheduler and the
-controllers that tests need into the cache. It uses no package: a new machine builds them while its
+"""`python -m tests.kube.apiserver build`: build kube-apiserver, etcd, kube-scheduler, Helm's engine
+and the controllers that tests need into the cache. It uses no package: a new machine builds them while its
 Python environment is made."""
 
 import sys
 
-from metrics.benches.apiserver import ServerUnavailable, controllers, programs, scheduler
+from metrics.benches.apiserver import ServerUnavailable, controllers, helm, programs, scheduler
 
 
 def main(arguments: list[str]) -> int:
@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> int:
         programs()
         controllers()
         scheduler()
+        helm()
     except ServerUnavailable as error:
         print(f"Tests on a real kube-apiserver are left out: {error}", file=sys.stderr)
         return 1
