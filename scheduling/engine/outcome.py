@@ -59,8 +59,7 @@ class Outcome:
 
     def block(self, record: JobRecord, since: float | None) -> None:
         """Note, and report, since when a job is blocked at the head; None = no longer."""
-        if record.blocked_since != since:
-            record.blocked_since = since
+        if record.blocked(since):
             self.blocked[record.job.id] = Blocked(record.job.id, since)
 
     def result(

@@ -6,7 +6,7 @@ looked for on the same copy, one after the other, each withdrawn before the next
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -29,7 +29,6 @@ from scheduling.engine.verdict import Reason, Verdict
 MAX_TRIED, MAX_TOLD = 8, 3
 # Choices of GPU models for which is worked out when running jobs leave room.
 MAX_FORECAST = 4
-_RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
 _FOR_ROOM = frozenset(
     {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
 )
@@ -217,25 +216,14 @@ def _copied(state: SchedulerState) -> SchedulerState:
         id(state.cleared): state.cleared,
         id(state.mended): state.mended,
     }
-    twins = [(record, _copied_record(record, memo)) for record in state.jobs.values()]
+    twins = [(record, record.twin(memo)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)
     copied = deepcopy(state, memo)
     remembers.follow(copied, cluster, copied.book, copied.pools)
     for record, twin in twins:
-        twin.eq_class = memo[id(record.eq_class)] if record.eq_class is not None else None
+        if record.eq_class is not None:
+            twin.wait_in(memo[id(record.eq_class)])
     return copied
-
-
-def _copied_record(record: JobRecord, memo: dict[int, Any]) -> JobRecord:
-    """All but its class; the general way to copy is slow, and records are many."""
-    twin = JobRecord(record.job, record.key)
-    for name in _RECORD_FIELDS:
-        value = getattr(record, name)
-        setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
-    twin.expected = deepcopy(record.expected, memo)  # what starts is noted in it
-    if record.nomination is not None:
-        twin.nomination = replace(record.nomination, awaited=record.nomination.awaited.copy())
-    return twin
 
 
 def _places(state: SchedulerState, job: JobRequest, result: CycleResult) -> Places | None:

@@ -163,7 +163,7 @@ class SchedulerState:
         self.queue.remove(record)
         self._line_up(record, now)
         assert record.eq_class is not None
-        record.eq_class.admitted_at = max(record.eq_class.admitted_at, before.admitted_at)
+        record.eq_class.come_from(before)
 
     def _let_grow(self, record: JobRecord, now: float) -> None:
         """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
@@ -237,12 +237,8 @@ class SchedulerState:
 
     def _forgive(self, record: JobRecord, now: float) -> None:
         """Drop the blame of nodes that has passed, and come back when the next of it will have."""
-        if record.avoided_nodes:
-            record.avoided_nodes = {
-                n: until for n, until in record.avoided_nodes.items() if until > now
-            }
-        if record.avoided_nodes:
-            heappush(self._due, (min(record.avoided_nodes.values()), record.job.id))
+        if (next_at := record.forgive(now)) is not None:
+            heappush(self._due, (next_at, record.job.id))
 
     def wake(self, now: float) -> None:
         """Bring back the jobs whose back-off or blame has passed, and note timers that went off."""
@@ -346,7 +342,7 @@ class SchedulerState:
         walk = self._merge([(c.jobs[0], c) for c in copies], standings)
         found: list[str] = []
         while len(found) < most and (eq_class := walk.pop()) is not None:
-            found.append(eq_class.jobs.pop(0).job_id)
+            found.append(eq_class.pop())
             walk.push(eq_class)
         return found
 
@@ -378,7 +374,7 @@ class SchedulerState:
 
     def drop_turn(self, record: JobRecord) -> None:
         """Nothing is kept any more for a job because it is its turn."""
-        record.turn = None
+        record.take_turn(None)
         self.turns.pop(record.job.id, None)
 
     def _drop_lost_turns(self) -> None:
@@ -504,7 +500,7 @@ class SchedulerState:
 
     def drop_expected(self, record: JobRecord) -> None:
         """No start of the job is known any more."""
-        record.expected = None
+        record.expect(None)
         self.memo.forget(EXPECTED, record)
 
     def note_started(self, record: JobRecord, at: float) -> None:
@@ -646,7 +642,7 @@ class SchedulerState:
         if job.queue != record.job.queue:
             self.drop_turn(record)  # it was that of the queue that it has left
         self.preemptible_jobs.leave(record)
-        record.job, record.key = job, order_key(job, front=front)
+        record.asks_for(job, front=front)
         self.preemptible_jobs.touch(record)
         self.book.rebook(job.id, non_preemptible=not job.preemptible)
         if record.started_at is not None:

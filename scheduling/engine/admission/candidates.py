@@ -111,14 +111,12 @@ def assess(state: SchedulerState, eq_class: EquivalenceClass) -> None:
     memo = state.memo
     facts = memo.facts
     if memo.changed(_NEVER, eq_class, facts):
-        eq_class.refusal = None
+        eq_class.forget_refusal()
         memo.forget(BY_QUOTA, eq_class)
-    eq_class.never = memo.answer(_NEVER, eq_class, facts)
+    eq_class.can_run(memo.answer(_NEVER, eq_class, facts))
     if memo.recall(_BY_QUOTA, eq_class, NUMBERS) is None:
         no, bound = _by_quota(state, eq_class)
-        if eq_class.refusal is not None and no is None:
-            eq_class.admitted_at = state.cluster.now
-        eq_class.refusal = no
+        eq_class.judged(no, state.cluster.now)
         as_of = memo.quota_as_of(refused=no is not None, bound=bound)
         memo.note(_BY_QUOTA, eq_class, no, as_of)
 

@@ -170,13 +170,10 @@ def _running(state: SchedulerState) -> Counter[str]:
 def watch_run_limit(state: SchedulerState, record: JobRecord, now: float) -> None:
     """Note when a job that has started is to be warned and when its time is up; once for each
     limit. A warning that was due before the job came to this state has been given."""
-    limit = record.job.run_limit_s
-    if limit is None or record.started_at is None:
+    ends_at = record.watch_limit()
+    if ends_at is None:
         return
-    ends_at = record.started_at + limit
-    if ends_at == record.limit_at:
-        return
-    record.limit_at = ends_at
+    assert record.started_at is not None
     warn_at = max(record.started_at, ends_at - state.policy.warn_before_s)
     if warn_at >= now:
         heappush(state.run_ends, (warn_at, ends_at, record.job.id, False))

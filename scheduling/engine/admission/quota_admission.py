@@ -38,10 +38,8 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
             continue
         if eq_class.jobs and not assessed(state, eq_class):
             assess(state, eq_class)
-        passes = eq_class.never is None and eq_class.refusal is None
-        turned = passes != eq_class.reserved
+        turned = eq_class.turns()
         if turned:
-            eq_class.reserved = passes
             state.dirty = True  # it may be in the way of others now, or no longer
         if turned or eq_class.fresh:
             out.turned.setdefault(eq_class, set()).update(eq_class.fresh)
@@ -51,8 +49,7 @@ def report_quota(state: SchedulerState, out: Outcome) -> None:
     """Report the waiting jobs that passed quota or no longer do: all of a class only if its answer
     is another than when the last cycle ended, else those that have come to it."""
     for eq_class, came in out.turned.items():
-        if eq_class.reserved != eq_class.told_reserved:
-            eq_class.told_reserved = eq_class.reserved
+        if eq_class.tell_reserved():
             names = [key.job_id for key in eq_class.jobs]
         else:
             names = sorted(came)
@@ -62,8 +59,7 @@ def report_quota(state: SchedulerState, out: Outcome) -> None:
             record = state.jobs.get(name)
             if record is None or record.eq_class is not eq_class or record.started_at is not None:
                 continue
-            if record.reserved != reserved:
-                record.reserved = reserved
+            if record.passed_quota(passed=reserved):
                 changed.append(name)
 
 
@@ -80,8 +76,7 @@ def _park_class(state: SchedulerState, eq_class: EquivalenceClass, out: Outcome)
         if held is None or state.doomed or record.started_at is not None:
             _park(state, record, out)
             continue
-        if record.reserved:
-            record.reserved = False
+        if record.passed_quota(passed=False):
             out.quota_lost.append(key.job_id)
         told.append(record)
     if held is not None:
@@ -91,8 +86,7 @@ def _park_class(state: SchedulerState, eq_class: EquivalenceClass, out: Outcome)
 def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
     """A job that may not be attempted now: it or its queue is on hold, it is after others, or
     before its time."""
-    if record.started_at is None and record.reserved:
-        record.reserved = False
+    if record.started_at is None and record.passed_quota(passed=False):
         out.quota_lost.append(record.job.id)
     by = state.doomed_by(record)
     state.doom(record, by)

@@ -238,14 +238,10 @@ def _renumbered(
 def start_nominated(state: SchedulerState, out: Outcome) -> None:
     """Start the jobs in whose places nobody is any more."""
     for record in list(state.promised.values()):
-        held = record.nomination
-        if held is None or held.awaited:
+        held = record.take_nominated(out.now)
+        if held is None:
             continue
-        record.nomination = None
         del state.promised[record.job.id]
-        for p in held.placements:
-            if (p.pod_set, p.ordinal) in record.placed_at:
-                record.placed_at[p.pod_set, p.ordinal] = out.now  # not since it was promised
         state.note_started(record, out.now)
         state.cluster.note(record.job.id)
         state.queue.plan_anew()  # it may be preempted itself from now on
@@ -305,7 +301,7 @@ def hold_until_gone(
 ) -> None:
     """Note that places, which are booked in the cluster, are a job's once these pods are gone."""
     borrowed = state.hold(record, placed, out.now, promised=True)
-    record.nomination = Nomination(placed, tuple(sorted(borrowed.items())), awaited)
+    record.nominate(Nomination(placed, tuple(sorted(borrowed.items())), awaited))
     state.promised[record.job.id] = record
     state.jobs_started += 1
     state.preemptible_jobs.touch(record)
@@ -319,9 +315,8 @@ def _report(
     out: Outcome,
 ) -> None:
     out.waiting.pop(record.job.id, None)
-    record.verdict = None
+    record.starts()
     watch_run_limit(state, record, out.now)
-    record.reserved = False
     out.block(record, None)
     state.drop_expected(record)
     out.started.append(Started(record.job.id, placed, borrowed))
@@ -348,7 +343,7 @@ def _explain(
             state.memo.note_for(state.refresh_s, key, verdict)
         return verdict
 
-    eq_class.failure = why_failed(state, record, tried, closed, explained)
+    eq_class.failed(why_failed(state, record, tried, closed, explained))
 
 
 def why_failed(

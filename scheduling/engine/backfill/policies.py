@@ -369,10 +369,10 @@ class Blocking:
         state, standings, now = self._state, self._standings, self._out.now
         if record.turn is None or not stands(state, record.turn, now):
             taken = frozenset[str]().union(*[head.nodes for head in self._heads.values()])
-            record.turn = choose(state, standings, record, taken, now)
-            if record.turn.nodes:
-                state.wake_at(record.turn.until)
-        if not (record.turn.nodes and pools):
+            record.take_turn(turn := choose(state, standings, record, taken, now))
+            if turn.nodes:
+                state.wake_at(turn.until)
+        if record.turn is None or not (record.turn.nodes and pools):
             state.turns.pop(record.job.id, None)
             return
         state.turns[record.job.id] = record
@@ -516,8 +516,8 @@ class Blocking:
         changed = state.memo.changed(_EXPECTED, record, at_stake)
         passed = known is not None and known.until <= self._out.now
         if changed or passed or self._way.starts:
-            expected = record.expected = self._foreseen(record, led)
-            state.memo.note(_EXPECTED, record, None, at_stake)
+            expected = self._foreseen(record, led)
+            self._expect(record, expected, at_stake)
             if expected != known:
                 at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
                 self._out.reservations.append(Reservation(name, at, tuple(sorted(nodes))))
@@ -526,6 +526,11 @@ class Blocking:
                 else:
                     state.reserving.discard(name)
         return record.expected
+
+    def _expect(self, record: JobRecord, start: Expected | None, at_stake: "_AtStake") -> None:
+        """Note what was foreseen, and by what."""
+        record.expect(start)
+        self._state.memo.note(_EXPECTED, record, None, at_stake)
 
     def _at_stake(self, record: JobRecord, led: frozenset[str]) -> "_AtStake":
         """All that the forecast of the job's start depends on. Who starts behind a head does not
@@ -584,8 +589,7 @@ class Blocking:
         found = self._foreseen(record, head.pools)
         if found != head.expected:
             return True
-        record.expected = found
-        self._state.memo.note(_EXPECTED, record, None, at_stake)
+        self._expect(record, found, at_stake)
         return False
 
     def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:

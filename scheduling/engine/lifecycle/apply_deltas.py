@@ -1,6 +1,5 @@
 """Step 1 of a cycle: apply what changed. A delta about an unknown job changes nothing."""
 
-import math
 from typing import assert_never
 
 from scheduling.engine import deltas as d
@@ -10,7 +9,7 @@ from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.lifecycle.policy_change import follow
 from scheduling.engine.lifecycle.queue_change import take_over
 from scheduling.engine.outcome import Outcome
-from scheduling.engine.queue.job import JobRecord, order_key
+from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import delay_of
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import JobRequest
@@ -23,11 +22,12 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.JobSubmitted(job, not_before, held):
             known = job.id in state.jobs
             record = _asks_for(state, job, out)
-            record.held, record.not_before = held, not_before
-            if not known:
+            if known:
+                record.submitted(not_before, held=held)
+            else:
                 state.count_asked(job)
-                record.waits_since = min(out.now, max(job.submitted_at, not_before))
-            record.verdict = None  # told anew: who changes a job may say otherwise what holds it
+                since = min(out.now, max(job.submitted_at, not_before))
+                record.submitted(not_before, held=held, waits_since=since)
             if record.nomination is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
@@ -95,14 +95,14 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _job_requeued(state, delta, out)
         case d.Checkpointed(job_id, at):
             if job_id in state.jobs:
-                state.jobs[job_id].checkpoint_at = at
+                state.jobs[job_id].saved(at)
             return
         case d.DisruptionBudget(job_id, allowed):
             if job_id in state.jobs:
                 record = state.jobs[job_id]
-                until_now, record.disruptions = record.disruptions, allowed
+                more = record.allow_disruptions(allowed)
                 state.preemptible_jobs.touch(record)
-                if until_now is not None and (allowed is None or allowed > until_now):
+                if more:
                     state.queue.plan_anew()
         case _:
             assert_never(delta)
@@ -120,7 +120,7 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
         watch_run_limit(state, record, out.now)
     if resized:
         state.cluster.follow_rules(job)
-        record.verdict = None
+        record.tell_anew()
         state.drop_expected(record)
         if record.nomination is not None:
             state.drop_promise(record, out.now)  # of another number of pods
@@ -131,7 +131,7 @@ def _tell_anew(state: SchedulerState) -> None:
     """Tell waiting jobs at once, not a while after what they were told last, until when those that
     they could preempt are protected now, or from when on they preempt."""
     for eq_class in state.queue.eq_classes:
-        state.jobs[eq_class.head].verdict_at = -math.inf
+        state.jobs[eq_class.head].tell_soon()
 
 
 def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:
@@ -150,7 +150,7 @@ def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None
 def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> None:
     record = state.record(kept_off_gpus(delta.job, state.policy.cpu_jobs_on_gpu_nodes))
     state.give_back_all(record)
-    record.ended = set(delta.ended)
+    record.restored(delta.ended)
     known = tuple(p for p in delta.placements if 0 <= p.pod_set < len(delta.job.pod_sets))
     for p in known:
         state.cluster.book(delta.job, p)
@@ -159,7 +159,7 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
         for p, at in zip(delta.placements, delta.placed_at, strict=True):
             later = not record.job.gang or at > delta.started_at
             if later and (p.pod_set, p.ordinal) in record.pods:
-                record.placed_at[p.pod_set, p.ordinal] = at
+                record.placed_later((p.pod_set, p.ordinal), at)
                 state.placed.note(record.job.id, at, state.running)
     if state.told_of_runs:
         _note_runs(record, delta)
@@ -173,23 +173,19 @@ def _note_runs(record: JobRecord, delta: d.JobRestored) -> None:
     placed_at = delta.placed_at or (delta.started_at,) * len(delta.placements)
     times = zip(delta.placements, delta.running_at or placed_at, strict=True)
     for p, at in times:
-        if at is not None and (p.pod_set, p.ordinal) in record.pods:
-            record.runs_since[p.pod_set, p.ordinal] = at
+        if at is not None:
+            record.runs((p.pod_set, p.ordinal), at)
 
 
 def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None:
     record = state.jobs.get(delta.job_id)
     if record is None:
         return
-    record.preemptions = len(delta.preempted_by)
-    record.preempted_by = {*delta.preempted_by, *delta.gave_way_to}
+    record.happened_before(delta, now)
     state.preemptible_jobs.touch(record)
     state.queue.plan_anew()
-    record.blocked_since = delta.blocked_since
-    if record.waits_since is not None and delta.back_at is not None:
-        record.waits_since = min(now, max(record.waits_since, delta.back_at))
     state.queue.remove(record)
-    record.key = order_key(record.job, front=delta.front)
+    record.asks_for(record.job, front=delta.front)
     state.enqueue(record, now)
 
 
@@ -198,8 +194,7 @@ def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:
     if record is None:
         return
     for pod in delta.pods or tuple(record.pods):
-        if pod in record.pods:
-            record.runs_since.setdefault(pod, delta.at)
+        record.runs(pod, delta.at)
     policy, least = state.policy, state.min_runtime_of(record.job)
     matters = bool(policy.preemption) or policy.consolidation
     if not (matters and least) or record.started_at is None:
@@ -221,7 +216,7 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
     if record is None or where not in record.pods:
         return
     state.give_back(record, (where,))
-    record.ended.add(where)
+    record.pod_ended(where)
     if record.eq_class is not None or record.job.id in state.growing:
         state.enqueue(record, now)  # it misses other pods than before
 
@@ -237,8 +232,8 @@ def _pod_requeued(state: SchedulerState, delta: d.PodRequeued, now: float) -> No
         state.give_back(record, (where,))
     else:
         return
-    record.not_before = max(record.not_before, delta.not_before)
-    record.avoided_nodes.update(dict.fromkeys(delta.avoided_nodes, now + state.policy.blame_s))
+    record.put_off(delta.not_before)
+    record.avoid(delta.avoided_nodes, now + state.policy.blame_s)
     state.enqueue(record, now)
 
 
@@ -249,12 +244,7 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> 
     state.queue.remove(record)
     state.give_back_all(record)
     state.gone(record)
-    record.ended.clear()
-    record.reserved = False
-    record.verdict = record.waits_since = None
+    record.requeued(delta.not_before, front=delta.front)
+    record.avoid(delta.avoided_nodes, out.now + state.policy.blame_s)
     out.block(record, None)
-    record.not_before = delta.not_before
-    record.key = order_key(record.job, front=delta.front)
-    until = out.now + state.policy.blame_s
-    record.avoided_nodes.update(dict.fromkeys(delta.avoided_nodes, until))
     state.enqueue(record, out.now)

@@ -41,7 +41,7 @@ def stays(
         return
     verdict = why()
     if worth_telling(known, record.verdict_at, verdict, out):
-        record.verdict, record.verdict_at = verdict, out.now
+        record.tell(verdict, out.now)
         out.staying[record.job.id] = Waiting(record.job.id, verdict)
 
 

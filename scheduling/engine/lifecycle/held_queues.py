@@ -21,9 +21,7 @@ def hold(state: SchedulerState, name: QueueName, now: float) -> None:
         found.append(eq_class)
         state.set_aside.append(eq_class)
         for key in eq_class.jobs:
-            record = state.jobs[key.job_id]
-            record.eq_class = record.waits_since = None
-            record.aside = eq_class
+            state.jobs[key.job_id].set_aside()
     for job_id, record in list(state.turns.items()):
         if record.aside is not None:
             del state.turns[job_id]  # the nodes are for others meanwhile
@@ -37,7 +35,7 @@ def tell_anew(state: SchedulerState, name: QueueName) -> None:
     """Tell the waiting jobs of a held queue why it is held by now."""
     for record in state.jobs.values():
         if _waits_in(record.job.tenant, record.job.queue, name) and record.started_at is None:
-            record.verdict = None
+            record.tell_anew()
             state.parked.append(record.job.id)
 
 
@@ -52,15 +50,14 @@ def release(state: SchedulerState, name: QueueName, now: float) -> None:
             state.turns_aside.discard(key.job_id)
             if record is None or record.aside is not eq_class:
                 continue  # something happened to it meanwhile
-            record.aside = None
+            record.scattered()
             if had_turn and record.turn is not None and state.takes_turns:
                 state.turns[key.job_id] = record  # unless it is another one's by now: `_keep`
             if not goes_on:
                 state.enqueue(record, now)
                 continue
             jobs.append(key)
-            record.eq_class = eq_class
-            record.queued_at = record.waits_since = now
+            record.goes_on(eq_class, now)
             if record.found:
                 state.memo.forget_all(IN_VAIN, record)
             if state.doomed:
@@ -71,7 +68,7 @@ def release(state: SchedulerState, name: QueueName, now: float) -> None:
         kept = state.jobs.get(job_id)
         if kept is None or (kept.job.tenant, kept.job.queue) != name or kept.eq_class is not None:
             continue
-        kept.turn = None
+        kept.take_turn(None)
         runs = kept.started_at is not None and kept.job.gang
         if not (runs or kept.left or kept.nomination is not None):
             state.enqueue(kept, now)
@@ -85,7 +82,7 @@ def scatter(state: SchedulerState) -> None:
             for key in eq_class.jobs:
                 record = state.jobs.get(key.job_id)
                 if record is not None and record.aside is eq_class:
-                    record.aside = None
+                    record.scattered()
                     kept[key.job_id] = None
                     state.parked.append(key.job_id)  # it may not have been told yet
     state.aside_of.clear()

@@ -23,7 +23,7 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         _count_users(state, now)
     if elsewhere:
         for record in list(state.jobs.values()):
-            record.job = kept_off_gpus(record.job, policy.cpu_jobs_on_gpu_nodes)
+            record.may_use(kept_off_gpus(record.job, policy.cpu_jobs_on_gpu_nodes))
     if by_users or by_waits or elsewhere:
         regroup(state, state.jobs.values(), now)
         scatter(state)

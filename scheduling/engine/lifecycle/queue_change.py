@@ -42,7 +42,7 @@ def take_over(state: SchedulerState, told: QueuesChanged, now: float) -> None:
         changed |= queues.tenants
     for eq_class in state.queue.eq_classes:
         if eq_class.tenant in changed:
-            eq_class.found.clear()  # limits may allow it more, or less
+            eq_class.forget()  # limits may allow it more, or less
     for record in state.growing.values():
         if record.job.tenant in changed:
             state.memo.forget(GREW, record)

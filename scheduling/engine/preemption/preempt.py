@@ -52,12 +52,12 @@ class _Unplanned(UnplannedAtAll):
         depends_on: Unplanned,
     ) -> bool:
         record = state.jobs[subject.head]
-        why, record.no_plan = record.no_plan, NoPlan()
+        why = record.look_for_plan(NoPlan())
         again = Outcome(state.cluster.now, state.refresh_s, depends_on.just_started)
         found = bool(within_reach(state, record)) and (
             _first_plan(state, record, bool(depends_on.overdue), frozenset(), again) is not None
         )
-        record.no_plan = why
+        record.look_for_plan(why)
         return found
 
 
@@ -106,7 +106,7 @@ def try_to_preempt(
         return False  # nobody's place would help it
     if state.memo.recall(_UNPLANNED, eq_class, as_of) is not None:
         return False
-    record.no_plan = NoPlan()
+    record.look_for_plan(NoPlan())
     if not within_reach(state, record):
         return False  # whoever made room for it would do so in vain
     plan = _first_plan(state, record, overdue, kept, out)
@@ -322,10 +322,8 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         )
         out.waiting.pop(victim.job.id, None)
         awaited.update(state.evict(victim, pods, whole=whole))
-        victim.preempted_by.add(record.job.id)
-        if whole or not victim.job.gang:  # else it only gave up what it can do without
-            victim.preemptions += 1
-            victim.preempted_at = out.now
+        counts = whole or not victim.job.gang  # else it only gave up what it can do without
+        victim.preempted(record.job.id, out.now, counts=counts)
     awaited |= book(state, plan.candidate.job, plan.placements)
     nomination(state, record, plan.placements, awaited, out)
 

@@ -1,10 +1,13 @@
 """What the engine knows of one job, waiting or started."""
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scheduling.engine.cluster.columns import Booking
+from scheduling.engine.deltas import JobHistory
 from scheduling.engine.memo import Found
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.quota.holds import Hold
@@ -92,15 +95,15 @@ def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
 
 @dataclass(slots=True, init=False)  # a native __init__ takes a fifth of the time
 class JobRecord:
-    """What the engine knows of one job, waiting or started. Beside each field: who writes it, where
-    that is not only the state (`state.py`) and what is told of the job (`apply_deltas.py`). A pod
-    is (pod set, ordinal); times are seconds since the epoch."""
+    """What the engine knows of one job, waiting or started. Its fields are written here, and by the
+    state (`state.py`) where it comes to wait, and gets and gives back places. A pod is (pod set,
+    ordinal); times are seconds since the epoch."""
 
     # --- what it asks for, and its place in the queue
     job: JobRequest
     key: OrderKey  # its place among all jobs
-    eq_class: "EquivalenceClass | None"  # where it waits; by the queue (waiting.py) alone
-    aside: "EquivalenceClass | None"  # where it stood when its queue was held; by held_queues.py
+    eq_class: "EquivalenceClass | None"  # where it waits
+    aside: "EquivalenceClass | None"  # where it stood when its queue was held
     not_before: float  # its start time, or the end of its back-off
     held: bool
     avoided_nodes: dict[str, float]  # node -> until when; dropped when that has passed
@@ -110,16 +113,16 @@ class JobRecord:
     # Since when nothing but quota, its turn and places, or the pods that it misses, keeps it from a
     # start; None = it does not wait so.
     waits_since: float | None
-    blocked_since: float | None  # when it was first blocked at the head; by outcome.py
-    reserved: bool  # it has passed quota; by quota_admission.py, ends with its start
-    verdict: Verdict | None  # what it was last told; by reasons/tell.py, None = tell it anew
+    blocked_since: float | None  # when it was first blocked at the head
+    reserved: bool  # it has passed quota; ends with its start
+    verdict: Verdict | None  # what it was last told; None = tell it anew
     verdict_at: float  # when
     found: Found  # what the memo knows of it
 
     # --- what is kept for it while it waits
-    expected: Expected | None  # its reservation; by policies.py
-    turn: Turn | None  # nodes, as it is its turn by fair share; by policies.py
-    nomination: Nomination | None  # places that others leave first; by start.py
+    expected: Expected | None  # its reservation
+    turn: Turn | None  # nodes, as it is its turn by fair share
+    nomination: Nomination | None  # places that others leave first
 
     # --- what it holds
     started_at: float | None
@@ -127,13 +130,13 @@ class JobRecord:
     placed_at: dict[tuple[int, int], float]  # since when, where that is not since its start
     runs_since: dict[tuple[int, int], float]  # when pods began to run, as far as that was told
     ended: set[tuple[int, int]]  # pods that are done and not to be placed again
-    limit_at: float | None  # when its run time ends, as it is watched; by limits.py
+    limit_at: float | None  # when its run time ends, as it is watched
 
     # --- preemption
-    no_plan: NoPlan  # why nobody was preempted for it; by preempt.py alone
-    preemptions: int  # how often it was preempted; by preempt.py
-    preempted_by: set[str]  # by which jobs; by preempt.py
-    preempted_at: float  # when last, as far as this scheduler knows; by preempt.py
+    no_plan: NoPlan  # why nobody was preempted for it
+    preemptions: int  # how often it was preempted
+    preempted_by: set[str]  # by which jobs
+    preempted_at: float  # when last, as far as this scheduler knows
     disruptions: int | None  # how many of its pods may be evicted now, by its disruption budget
     checkpoint_at: float  # when it last saved its work
     leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet, and their places
@@ -185,6 +188,176 @@ class JobRecord:
             return None
         return min(self.blocked_since, max(self.queued_at, self.eq_class.admitted_at))
 
+    # --- what its owner says ------------------------------------------------------------------
+    def submitted(self, not_before: float, *, held: bool, waits_since: float | None = None) -> None:
+        """As it is submitted, or changed, now. It is told anew: who changes a job may say otherwise
+        what holds it. `waits_since`: of a new one."""
+        self.held, self.not_before = held, not_before
+        if waits_since is not None:
+            self.waits_since = waits_since
+        self.verdict = None
+
+    def asks_for(self, job: JobRequest, *, front: bool) -> None:
+        """This from now on; `front`: before all other jobs of its priority."""
+        self.job, self.key = job, order_key(job, front=front)
+
+    def may_use(self, job: JobRequest) -> None:
+        """The same as before on other nodes; its place in the queue stays."""
+        self.job = job
+
+    def saved(self, at: float) -> None:
+        """Its work, then."""
+        self.checkpoint_at = at
+
+    def allow_disruptions(self, pods: int | None) -> bool:
+        """So many of its pods may be evicted now, None = any; returns whether these are more."""
+        before, self.disruptions = self.disruptions, pods
+        return before is not None and (pods is None or pods > before)
+
+    # --- what it is told ----------------------------------------------------------------------
+    def tell(self, verdict: Verdict, at: float) -> None:
+        """Why it waits, as it was told then."""
+        self.verdict, self.verdict_at = verdict, at
+
+    def tell_anew(self) -> None:
+        """Whatever it was told, it is to be told why it waits."""
+        self.verdict = None
+
+    def tell_soon(self) -> None:
+        """New numbers are told at once, not a while after the last."""
+        self.verdict_at = -math.inf
+
+    # --- waiting ------------------------------------------------------------------------------
+    def wait_in(self, eq_class: "EquivalenceClass | None") -> None:
+        """From now on; None = in no class."""
+        self.eq_class = eq_class
+
+    def put_off(self, until: float) -> None:
+        """It waits at least until then."""
+        self.not_before = max(self.not_before, until)
+
+    def avoid(self, nodes: Iterable[str], until: float) -> None:
+        """Nodes on which pods of it failed, for a while."""
+        self.avoided_nodes.update(dict.fromkeys(nodes, until))
+
+    def forgive(self, now: float) -> float | None:
+        """Drop the blame of nodes that has passed; returns when the next of it will have."""
+        if not self.avoided_nodes:
+            return None
+        self.avoided_nodes = {n: until for n, until in self.avoided_nodes.items() if until > now}
+        return min(self.avoided_nodes.values(), default=None)
+
+    def requeued(self, not_before: float, *, front: bool) -> None:
+        """All of it starts anew, not before then."""
+        self.ended.clear()
+        self.reserved = False
+        self.verdict = self.waits_since = None
+        self.not_before = not_before
+        self.key = order_key(self.job, front=front)
+
+    def passed_quota(self, *, passed: bool) -> bool:
+        """Whether that is news."""
+        news = self.reserved != passed
+        self.reserved = passed
+        return news
+
+    def blocked(self, since: float | None) -> bool:
+        """Since when it is blocked at the head, None = no longer; returns whether that is news."""
+        news = self.blocked_since != since
+        self.blocked_since = since
+        return news
+
+    def set_aside(self) -> None:
+        """Its queue is held: its class keeps it, and it waits for nothing else."""
+        self.aside = self.eq_class
+        self.eq_class = self.waits_since = None
+
+    def goes_on(self, eq_class: "EquivalenceClass", now: float) -> None:
+        """It waits again in the class in which it was set aside."""
+        self.eq_class = eq_class
+        self.queued_at = self.waits_since = now
+
+    def scattered(self) -> None:
+        """The class in which it was set aside is no longer that of its like."""
+        self.aside = None
+
+    def expect(self, start: Expected | None) -> None:
+        """Then and there, as far as is known; None = nothing is."""
+        self.expected = start
+
+    def take_turn(self, turn: Turn | None) -> None:
+        """Nodes are kept for it; None = no longer."""
+        self.turn = turn
+
+    def happened_before(self, history: JobHistory, now: float) -> None:
+        """This became of it under a scheduler before."""
+        self.preemptions = len(history.preempted_by)
+        self.preempted_by = {*history.preempted_by, *history.gave_way_to}
+        self.blocked_since = history.blocked_since
+        if self.waits_since is not None and history.back_at is not None:
+            self.waits_since = min(now, max(self.waits_since, history.back_at))
+
+    # --- preemption ---------------------------------------------------------------------------
+    def look_for_plan(self, why: NoPlan) -> NoPlan:
+        """`why`: what is found to be in the way is noted there; returns what was found before."""
+        before, self.no_plan = self.no_plan, why
+        return before
+
+    def preempted(self, by: str, at: float, *, counts: bool) -> None:
+        """`counts`: it lost more than what it can do without."""
+        self.preempted_by.add(by)
+        if counts:
+            self.preemptions += 1
+            self.preempted_at = at
+
+    # --- what it holds ------------------------------------------------------------------------
+    def starts(self) -> None:
+        """It got places: it does not wait for quota, nor for what it was told last."""
+        self.verdict, self.reserved = None, False
+
+    def nominate(self, places: Nomination) -> None:
+        """It starts in these places when others have left them."""
+        self.nomination = places
+
+    def take_nominated(self, at: float) -> Nomination | None:
+        """Its nomination where nobody is in the places any more; they are its own since `at`."""
+        held = self.nomination
+        if held is None or held.awaited:
+            return None
+        self.nomination = None
+        for p in held.placements:
+            if (p.pod_set, p.ordinal) in self.placed_at:
+                self.placed_at[p.pod_set, p.ordinal] = at  # not since it was promised
+        return held
+
+    def restored(self, ended: Iterable[tuple[int, int]]) -> None:
+        """These of its pods ended under a scheduler before."""
+        self.ended = set(ended)
+
+    def placed_later(self, pod: tuple[int, int], at: float) -> None:
+        """A pod got its place after the job started."""
+        self.placed_at[pod] = at
+
+    def runs(self, pod: tuple[int, int], at: float) -> None:
+        """A pod that has a place is told to run since then; what was told first stands."""
+        if pod in self.pods:
+            self.runs_since.setdefault(pod, at)
+
+    def pod_ended(self, pod: tuple[int, int]) -> None:
+        """It is done and not to be placed again."""
+        self.ended.add(pod)
+
+    def watch_limit(self) -> float | None:
+        """When its run time is up, from now on watched; None where it has not started or has no
+        limit, or that is watched already."""
+        if self.job.run_limit_s is None or self.started_at is None:
+            return None
+        ends_at = self.started_at + self.job.run_limit_s
+        if ends_at == self.limit_at:
+            return None
+        self.limit_at = ends_at
+        return ends_at
+
     def placed_since(self, pod: tuple[int, int]) -> float:
         """Since when a pod of the job, which has started, holds its place."""
         assert self.started_at is not None
@@ -214,3 +387,19 @@ class JobRecord:
         for pod_set, _ in ended.union(self.leaving):
             counts[pod_set] -= 1
         return tuple(max(0, n) for n in counts)
+
+    def twin(self, memo: dict[int, Any]) -> "JobRecord":
+        """An independent record that is the same, but in no class; the general way to copy is slow,
+        and records are many."""
+        twin = JobRecord(self.job, self.key)
+        for name in _FIELDS:
+            value = getattr(self, name)
+            setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
+        twin.eq_class = None
+        twin.expected = deepcopy(self.expected, memo)  # what starts is noted in it
+        if self.nomination is not None:
+            twin.nomination = replace(self.nomination, awaited=self.nomination.awaited.copy())
+        return twin
+
+
+_FIELDS: Final = tuple(field.name for field in fields(JobRecord))

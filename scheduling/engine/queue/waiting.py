@@ -29,7 +29,7 @@ MAX_EMPTY = 1_000
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
     """Waiting jobs of one tenant, queue and shape, in order, and what was found out about them.
-    Beside each field: who writes it, where that is not this module."""
+    Its fields are written in this module alone."""
 
     key: Key
     tenant: str
@@ -39,17 +39,17 @@ class EquivalenceClass:
     shortest: float = math.inf  # seconds; none of the jobs declares less
 
     # --- what was found out about the first job, and so about all
-    found: Found = field(default_factory=dict)  # what the memo knows; `note` of memo.py
-    never: Verdict | None = None  # why it can never run; `assess` of candidates.py
-    refusal: Refusal | None = None  # why quota refuses it; `assess`
-    admitted_at: float = -math.inf  # when a refusal last ended; `assess`
-    failure: Verdict | None = None  # why it found no place when it was last tried; start.py
+    found: Found = field(default_factory=dict)  # what the memo knows
+    never: Verdict | None = None  # why it can never run
+    refusal: Refusal | None = None  # why quota refuses it
+    admitted_at: float = -math.inf  # when a refusal last ended
+    failure: Verdict | None = None  # why it found no place when it was last tried
 
     # --- what its jobs were told
-    reserved: bool = False  # neither `never` nor `refusal` stands; quota_admission.py
-    told_reserved: bool = False  # what they were last told of that; quota_admission.py
-    rest: Verdict | None = None  # the reason of all but the first; reasons/tell.py
-    rest_at: float = 0.0  # when that was told; reasons/tell.py
+    reserved: bool = False  # neither `never` nor `refusal` stands, as was last asked
+    told_reserved: bool = False  # what they were last told of that
+    rest: Verdict | None = None  # the reason of all but the first
+    rest_at: float = 0.0  # when that was told
     fresh: set[str] = field(default_factory=set)  # those that have not been told yet
 
     @property
@@ -60,6 +60,61 @@ class EquivalenceClass:
     @property
     def head(self) -> str:
         return self.jobs[0].job_id
+
+    # --- what is found out --------------------------------------------------------------------
+    def forget(self) -> None:
+        """All that is remembered of it."""
+        self.found.clear()
+
+    def forget_refusal(self) -> None:
+        """Quota is asked anew, as if it had not refused it."""
+        self.refusal = None
+
+    def can_run(self, never: Verdict | None) -> None:
+        """Or not; `never`: why."""
+        self.never = never
+
+    def judged(self, refusal: Refusal | None, now: float) -> None:
+        """By quota."""
+        if self.refusal is not None and refusal is None:
+            self.admitted_at = now
+        self.refusal = refusal
+
+    def failed(self, why: Verdict | None) -> None:
+        """Its first job was tried and found no place."""
+        self.failure = why
+
+    def come_from(self, other: "EquivalenceClass") -> None:
+        """A job comes here from the class in which it stood: it waits by quota for no longer."""
+        self.admitted_at = max(self.admitted_at, other.admitted_at)
+
+    def pop(self) -> str:
+        """Its first job, which leaves it."""
+        return self.jobs.pop(0).job_id
+
+    # --- what is told -------------------------------------------------------------------------
+    def turns(self) -> bool:
+        """Whether it passes quota now and did not when this was last asked, or the reverse."""
+        before, self.reserved = self.reserved, self.never is None and self.refusal is None
+        return before != self.reserved
+
+    def tell_reserved(self) -> bool:
+        """Whether its jobs were last told otherwise whether they have passed quota."""
+        before, self.told_reserved = self.told_reserved, self.reserved
+        return before != self.reserved
+
+    def tell(self, rest: Verdict, at: float) -> list[str]:
+        """All but the first are told this reason: their names."""
+        self.rest, self.rest_at = rest, at
+        self.fresh.clear()
+        return [key.job_id for key in self.jobs[1:]]
+
+    def tell_fresh(self) -> list[str]:
+        """Those but the first that have not been told yet, in order of their names."""
+        self.fresh.discard(self.head)
+        names = sorted(self.fresh)
+        self.fresh.clear()
+        return names
 
 
 class Unplanned(NamedTuple):
@@ -119,7 +174,7 @@ class WaitQueue:
         insort(eq_class.jobs, record.key)
         eq_class.shortest = min(eq_class.shortest, record.job.declared_s or math.inf)
         eq_class.fresh.add(record.job.id)
-        record.eq_class = eq_class
+        record.wait_in(eq_class)
 
     def remove(self, record: JobRecord) -> None:
         eq_class = record.eq_class
@@ -136,7 +191,7 @@ class WaitQueue:
             self._keep(eq_class)
         elif not at:
             insort(self.ordered, (eq_class.jobs[0], eq_class))
-        record.eq_class = None
+        record.wait_in(None)
 
     def set_aside(self, eq_class: EquivalenceClass) -> None:
         """Take a class with all its jobs out of the queue; it keeps them."""

@@ -22,7 +22,7 @@ def worth_telling(old: Verdict | None, at: float, new: Verdict, out: Outcome) ->
 def tell(record: JobRecord, verdict: Verdict, out: Outcome) -> None:
     """Report a job's reason if it is news to the job."""
     if worth_telling(record.verdict, record.verdict_at, verdict, out):
-        record.verdict, record.verdict_at = verdict, out.now
+        record.tell(verdict, out.now)
         out.waiting[record.job.id] = Waiting(record.job.id, verdict)
 
 
@@ -31,14 +31,9 @@ def tell_class(
 ) -> None:
     """Report to the first job of a class and to the others; costs nothing when it is no news."""
     tell(state.jobs[eq_class.head], first, out)
-    eq_class.fresh.discard(eq_class.head)
-    if worth_telling(eq_class.rest, eq_class.rest_at, rest, out):
-        eq_class.rest, eq_class.rest_at = rest, out.now
-        told = [key.job_id for key in eq_class.jobs[1:]]
-    else:
-        told = sorted(eq_class.fresh)
+    news = worth_telling(eq_class.rest, eq_class.rest_at, rest, out)
+    told = eq_class.tell(rest, out.now) if news else eq_class.tell_fresh()
     tell_all([state.jobs[job_id] for job_id in told], rest, out)
-    eq_class.fresh.clear()
 
 
 def tell_all(records: list[JobRecord], verdict: Verdict, out: Outcome) -> None:
@@ -51,6 +46,6 @@ def tell_all(records: list[JobRecord], verdict: Verdict, out: Outcome) -> None:
             or old.reason is not reason
             or worth_telling(old, record.verdict_at, verdict, out)
         ):
-            record.verdict, record.verdict_at = verdict, now
+            record.tell(verdict, now)
             job_id = record.job.id
             waiting[job_id] = Waiting(job_id, verdict)
