@@ -53,7 +53,7 @@ FUZZED := $(if $(KANT_TEST_POSTGRES),--ignore tests/tenants/test_openapi.py)
 test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
 	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
 	$(BIN)/pytest -n 3 --dist worksteal -m "not browser" $(FUZZED)
-	$(BIN)/pytest -n 2 --dist worksteal -m browser
+	$(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
 	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
 	  $(STUDIES:%=--ignore tests/metrics/test_%.py) tests/tenants tests/scheduling tests/metrics; fi

@@ -10,6 +10,7 @@ from metrics.replays import process
 
 class Command(BaseCommand):
     help = "Compute the replays that wait, one after the other. The background worker starts it."
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--parent", type=int, help="process with which this one is to end")

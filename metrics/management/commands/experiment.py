@@ -19,6 +19,7 @@ from metrics.simulate.report import Report, write_files
 
 class Command(BaseCommand):
     help = "Run a study: " + "; ".join(f"{s.name} ({s.help})" for s in STUDIES.values())
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         names = parser.add_subparsers(dest="study", metavar="NAME", required=True)

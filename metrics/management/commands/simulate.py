@@ -35,6 +35,7 @@ FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
 
 class Command(BaseCommand):
     help = "Simulate a trace or a generated workload on a fleet under a policy."
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         source = parser.add_mutually_exclusive_group()

@@ -10,6 +10,7 @@ from scheduling.services.forecasts import process
 
 class Command(BaseCommand):
     help = "Keep the start estimates of waiting jobs up to date. The background worker starts it."
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--parent", type=int, help="process with which this one is to end")
