@@ -125,7 +125,8 @@ class Node:
     `gpu_resource` is what pods ask for whole GPUs by, "" = not known. `gives_shares`: pods can get
     a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
     which; `devices` shows them as healthy. `gpu_parts`: slices or replicas of GPUs are among
-    `extended`, under names of their own.
+    `extended`, under names of their own. `attach_limits`: of drivers of volumes that have one, how
+    many volumes can be attached at a time.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Node:
     unnamed_unhealthy: int = 0
     gpu_parts: bool = False
     out_of_service: str = ""
+    attach_limits: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def without_gpus(self) -> bool:
@@ -219,6 +221,14 @@ class Spread(NamedTuple):
     by_taints: bool = False
 
 
+class Attached(NamedTuple):
+    """A volume, by its driver and a name that the driver knows, that a pod has attached to its
+    node; more pods of the node may use it."""
+
+    driver: str
+    volume: str
+
+
 class GroupWish(NamedTuple):
     """So much better (`weight` below 0: worse) for each pod of the group near it, by `key`."""
 
@@ -238,7 +248,8 @@ class PodRules(NamedTuple):
     """What the pods of a set say of other pods, and of which groups they are that others name.
 
     `evenly`: as `spread`, and only a wish. `affinity`: their own node affinity, by which nodes are
-    counted in both; that of the pod set says too for which nodes their volumes are.
+    counted in both; that of the pod set says too for which nodes their volumes are. `sole`: what
+    only one pod of the cluster may have, in words. `attached`: volumes, of drivers with limits.
     """
 
     groups: tuple[str, ...] = ()
@@ -250,6 +261,8 @@ class PodRules(NamedTuple):
     wishes: tuple[GroupWish, ...] = ()
     node_wishes: tuple[NodeWish, ...] = ()
     affinity: tuple[NodeTerm, ...] = ()
+    sole: tuple[str, ...] = ()
+    attached: tuple[Attached, ...] = ()
 
     @property
     def only_groups(self) -> bool:

@@ -169,19 +169,18 @@ class Workload(Struct, frozen=True, gc=False):
 class PlainPod(Struct, frozen=True, gc=False):
     """What a pod that Kant did not make asks for, beside its PodFacts.
 
-    `claims`: names of the volume claims that it mounts. `image` and `command` are of its first
-    container, for people to see. `preempts`: by its preemption policy. `gates`: names of its
-    scheduling gates. `created_at` in seconds since the epoch. With anything `unhonoured` it must
-    not be bound. `env`: names of the variables that its containers set. `service_account`: that it
-    names; "" also for `default`, which Kubernetes gives a pod that names none. `owner`: its
-    controller; `scheduling_group`: the PodGroup of Kubernetes that it names. `workload`: what it
-    belongs to; None where it names nothing, or its gang by Kant's own label.
+    `image` and `command` are of its first container, for people to see. `preempts`: by its
+    preemption policy. `gates`: names of its scheduling gates. `created_at` in seconds since the
+    epoch. With anything `unhonoured` it must not be bound. `env`: names of the variables that its
+    containers set. `service_account`: that it names; "" also for `default`, which Kubernetes gives
+    a pod that names none. `owner`: its controller; `scheduling_group`: the PodGroup of Kubernetes
+    that it names. `workload`: what it belongs to; None where it names nothing, or its gang by
+    Kant's own label.
     """
 
     node_selector: Mapping[str, str]
     node_affinity: tuple[NodeTerm, ...]
     tolerations: tuple[Toleration, ...]
-    claims: tuple[str, ...]
     image: str
     command: tuple[str, ...]
     preempts: bool
@@ -211,7 +210,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     `tracked`: a Job of Kubernetes has yet to count how it ends, of an owned pod.
     `keeps_away`: its required anti-affinity, of a pod on a node. `says`: what else it says of other
     pods, of one that is not owned only its host ports; None = nothing.
-    `plain`: of an owned pod that waits for a place and that Kant did not make.
+    `plain`: of an owned pod that waits for a place and that Kant did not make. `claims`: names of
+    the volume claims that it mounts, of one that is owned or on a node.
     """
 
     namespace: str
@@ -241,6 +241,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     tracked: bool = False
     keeps_away: tuple[KeepsAway, ...] = ()
     says: PodSays | None = None
+    claims: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -278,7 +279,8 @@ class NamespaceFacts(Struct, frozen=True, gc=False):
 
 class ClaimFacts(Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim. `volume`: the name of its PersistentVolume, "" = none yet; it can be
-    mounted when it is `bound`. `selected_node`: for which its volume is to be made."""
+    mounted when it is `bound`. `selected_node`: for which its volume is to be made. `sole`: only
+    one pod may mount it (ReadWriteOncePod). `size`: bytes that it asks for, 0 = it does not say."""
 
     namespace: str
     name: str
@@ -289,29 +291,64 @@ class ClaimFacts(Struct, frozen=True, gc=False):
     volume: str
     storage_class: str
     selected_node: str
+    sole: bool = False
+    size: int = 0
 
 
 class VolumeFacts(Struct, frozen=True, gc=False):
-    """A PersistentVolume: which nodes can mount it, all of `affinity`, of each one term."""
+    """A PersistentVolume: which nodes can mount it, all of `affinity`, of each one term; its CSI
+    `driver` and by what that knows it, "" = it has none."""
 
     name: str
     uid: str
     affinity: tuple[tuple[NodeTerm, ...], ...]
+    driver: str = ""
+    handle: str = ""
 
 
 class StorageClassFacts(Struct, frozen=True, gc=False):
     """A StorageClass. `waits`: volumes of its claims are made or chosen for the node of the first
-    pod that mounts them (WaitForFirstConsumer). `provisions`: it makes volumes. `topologies`: the
-    nodes for which it does, one term has to match; () = all."""
+    pod that mounts them (WaitForFirstConsumer). `provisions`: it makes volumes, by a `driver`.
+    `topologies`: the nodes for which it does, one term has to match; () = all."""
 
     name: str
     uid: str
     waits: bool
     provisions: bool
     topologies: tuple[NodeTerm, ...]
+    driver: str = ""
 
 
-StorageFacts = ClaimFacts | VolumeFacts | StorageClassFacts
+class CsiNodeFacts(Struct, frozen=True, gc=False):
+    """The CSINode of the node of its name: how many volumes can be attached, of drivers that have a
+    limit."""
+
+    name: str
+    uid: str
+    limits: Mapping[str, int]
+
+
+class CsiDriverFacts(Struct, frozen=True, gc=False):
+    """A CSIDriver. `tells_capacity`: volumes can be made only where a CapacityFacts says so."""
+
+    name: str
+    uid: str
+    tells_capacity: bool
+
+
+class CapacityFacts(Struct, frozen=True, gc=False):
+    """A CSIStorageCapacity: on these nodes (of `nodes` one term; () = on none) volumes of the class
+    can be made that have up to `size` bytes."""
+
+    uid: str
+    storage_class: str
+    nodes: tuple[NodeTerm, ...]
+    size: int
+
+
+StorageFacts = (
+    ClaimFacts | VolumeFacts | StorageClassFacts | CsiNodeFacts | CsiDriverFacts | CapacityFacts
+)
 
 
 # --- effects ------------------------------------------------------------------------------------

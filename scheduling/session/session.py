@@ -236,6 +236,7 @@ class Session:
             # cannot be seen are not late. What the engine is to hear waits.
             self.next_at = None
             return self._take_out(now)
+        self._tell_limits()
         for job in self.life.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)
@@ -400,6 +401,14 @@ class Session:
                 case Disconnected(reason=reason):
                     self.connected, self.trouble = False, reason
         self.life.out.at = now
+
+    def _tell_limits(self) -> None:
+        """Nodes have other limits of volumes than before."""
+        storage = self.life.storage
+        for name in sorted(storage.changed_limits):
+            known = storage.limits.get(name)
+            self.nodes.limits_seen(name, known.limits if known is not None else {})
+        storage.changed_limits.clear()
 
     def _lose_nodes(self, now: float) -> None:
         """Let pods go whose node has not answered for long enough, or evicts them."""

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     Apart,
+    Attached,
     GroupWish,
     HostPort,
     JobRequest,
@@ -41,7 +43,8 @@ def cluster(zones, gpus=4):
     state = ClusterState()
     for number, zone in enumerate(zones):
         labels = {HOST: f"n{number}", **({ZONE: zone} if zone else {})}
-        state.upsert_node(node(f"n{number}", gpus, labels=labels))
+        limits = {"disk": 2} if number % 2 else {}
+        state.upsert_node(node(f"n{number}", gpus, labels=labels, attach_limits=limits))
     return state
 
 
@@ -74,6 +77,12 @@ def allowed(nodes, pods, rules, name):
                 alike = taken[:2] == port[:2]
                 if alike and ("" in (taken.address, port.address) or taken == port):
                     return False
+    if any(name in theirs.sole for name in rules.sole for _, theirs in pods):
+        return False
+    there = {volume for n, o in pods if n == name for volume in o.attached}
+    new = set(rules.attached) - there
+    if new and "disk" in nodes[name].attach_limits and len(there | new) > 2:
+        return False
     if any(r.group in o.groups and same(r.key, n) for r in rules.apart for n, o in pods):
         return False
     if any(r.group in rules.groups and same(r.key, n) for n, o in pods for r in o.apart):
@@ -117,7 +126,14 @@ def any_rules(rng):
         apart=some(lambda: Apart(group(), key())),
         near=Near(group(), (key(),)) if rng.random() < 0.3 else None,
         spread=some(lambda: Spread(group(), key(), rng.randint(1, 2), rng.choice((1, 3))), 2),
+        sole=some(lambda: rng.choice(("claim x", "claim y"))) if rng.random() < 0.3 else (),
+        attached=tuple(Attached("disk", v) for v in rng.sample("vwxyz", rng.choice((0, 0, 1, 2)))),
     )
+
+
+def of_another(rules):
+    """What is known of a pod of somebody else."""
+    return PodRules(rules.groups, rules.ports, sole=rules.sole, attached=rules.attached)
 
 
 @pytest.mark.parametrize("seed", seeds(200, usual=40))
@@ -130,7 +146,7 @@ def test_a_pod_is_placed_exactly_where_the_rules_let_it(seed):
         rules = any_rules(rng)
         if rng.random() < 0.3:  # of somebody else, who may break any rule
             where = rng.choice(list(nodes))
-            rules = PodRules(rules.groups, rules.ports)
+            rules = of_another(rules)
             state.upsert_other_pod(f"o{number}", where, 0, 0, 0, {}, rules)
             pods.append((where, rules))
             continue
@@ -190,7 +206,7 @@ def test_gangs_keep_the_rules_and_leave_nothing_behind(seed):
 
 
 def same(one, other):
-    names = ("members", "keepers", "ports")
+    names = ("members", "keepers", "ports", "sole", "volumes")
     full = lambda c: [{k: v for k, v in getattr(c, n).items() if v} for n in names]  # noqa: E731
     return full(one) == full(other)
 
@@ -212,6 +228,33 @@ def test_one_pod_a_node_and_no_more_than_there_are_nodes():
     # Whoever is of the group has to keep away, too, though it says nothing itself.
     assert place(state, asks("of-it", PodRules(("a",)))) is None
     assert place(state, asks("other", PodRules(("b",)))) is not None
+
+
+def test_what_one_pod_may_have_and_what_fits_to_a_node():
+    claim = PodRules(sole=("volume claim data of namespace a (ReadWriteOncePod)",))
+    state = cluster("xyz")
+    assert place(state, asks("two", claim, count=2)) is None
+    assert place(state, asks("one", claim)) is not None
+    job = asks("late", claim)
+    told = explain(state, job, place_job(Statement(state), job, strategy="e-binpack"))
+    assert "another pod has volume claim data of namespace a (ReadWriteOncePod)" in told.summary
+    state.release_job("one")
+    assert place(state, job) is not None
+
+    def disks(*names):
+        return PodRules(attached=tuple(Attached("disk", name) for name in names))
+
+    state = cluster("xx", gpus=8)  # n1 takes two volumes, n0 any number
+    at_one = {"node_selector": {HOST: "n1"}}
+    assert place(state, asks("three", disks("a", "b", "c"), **at_one)) is None
+    assert place(state, asks("a-b", disks("a", "b"), **at_one)) == ["n1"]
+    assert place(state, asks("shared", disks("a"), count=2, **at_one)) == ["n1", "n1"]
+    job = asks("full", disks("c"), **at_one)
+    told = explain(state, job, place_job(Statement(state), job, strategy="e-binpack"))
+    assert "no more volumes of disk can be attached" in told.summary
+    assert place(state, asks("elsewhere", disks("c", "d", "e"))) == ["n0"]
+    state.upsert_node(replace(state.node("n1"), attach_limits={"disk": 3}))
+    assert place(state, job) == ["n1"]
 
 
 def test_a_gang_that_stays_together_goes_where_all_of_it_fits():
@@ -286,9 +329,9 @@ def test_cycles_remember_nothing_wrong_and_know_who_is_where(seed):
             changes.append(d.JobSubmitted(job))
         if rng.random() < 0.3:
             rules = any_rules(rng)
-            of_other = PodRules(rules.groups, rules.ports)
             where = f"n{rng.randrange(6)}"
-            changes.append(d.OtherPodChanged(f"o{rng.randrange(3)}", where, rules=of_other))
+            other = d.OtherPodChanged(f"o{rng.randrange(3)}", where, rules=of_another(rules))
+            changes.append(other)
         result = run_cycle(state, changes, step * 10.0)
         assert result.wrong == ()
         there = Company()

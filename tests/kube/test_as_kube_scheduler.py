@@ -6,6 +6,7 @@ to find a place then and only then, and that of kube-scheduler among those that 
 
 import json
 import random
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -17,10 +18,25 @@ from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.pod_rules import Around, kept_from
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodSet
-from scheduling.kube.seam import NamespaceFacts, PodFacts
+from scheduling.kube.door.storage import (
+    SELECTED_NODE,
+    capacity_facts,
+    claim_facts,
+    csi_node_facts,
+    volume_facts,
+)
+from scheduling.kube.seam import CsiDriverFacts, NamespaceFacts, PodFacts, StorageClassFacts
 from scheduling.kube.translate.nodes import NodeTranslator
-from scheduling.kube.translate.objects import KubeNode, KubePod
+from scheduling.kube.translate.objects import (
+    KubeCapacity,
+    KubeClaim,
+    KubeCsiNode,
+    KubeNode,
+    KubePod,
+    KubeVolume,
+)
 from scheduling.kube.translate.pods import pod_translator
+from scheduling.session.memory.storage import Storage
 from scheduling.session.pods.anti_affinity import AntiAffinity
 from scheduling.session.pods.pod_rules import PodGroups
 from tests.cases import seeds
@@ -28,8 +44,15 @@ from tests.kube.api import Api, eventually
 from tests.requirements import missing
 
 pytestmark = pytest.mark.apiserver
+DISK = "disk.example.com"
+STORAGE = "/apis/storage.k8s.io/v1"
+CAPACITIES = f"{STORAGE}/namespaces/probes/csistoragecapacities"
 PODS = 20  # of each cluster, one after the other
 SPACES = {"one": {"team": "a"}, "two": {}}
+# kube-scheduler 1.36 takes NotIn and DoesNotExist for all namespaces (it loses that it has looked
+# them up: `mergeAffinityTermNamespacesIfNotEmpty` changes a copy). Kant does as is documented.
+TEAM = {"matchLabels": {"team": "a"}}
+HAS_TEAM = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
 HOST, ZONE, RACK = "kubernetes.io/hostname", "zone", "rack"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -43,7 +66,8 @@ class Line:
         self._api, self._to = api, api._connect(timeout=60)
 
     def __call__(self, method, path, body=None):
-        self._api._send(self._to, method, path, body, "application/json")
+        kind = "merge-patch+json" if method == "PATCH" else "json"
+        self._api._send(self._to, method, path, body, f"application/{kind}")
         reply = self._to.getresponse()
         text = reply.read()
         assert reply.status < 300, (method, path, text)
@@ -61,6 +85,10 @@ def line(tmp_path_factory):
         line = Line(Api(pair.url, "admin-token", str(pair.ca_file)))
         for name, labels in (*SPACES.items(), ("probes", {})):
             line("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+        driver = {"metadata": {"name": DISK}, "spec": {"storageCapacity": True}}
+        line("POST", f"{STORAGE}/csidrivers", driver)
+        late = {"provisioner": DISK, "volumeBindingMode": "WaitForFirstConsumer"}
+        line("POST", f"{STORAGE}/storageclasses", {"metadata": {"name": "late"}, **late})
         pair.start_scheduler()
         yield line
 
@@ -81,6 +109,89 @@ def any_node(rng, name):
     return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
 
 
+def any_limit(rng, name):
+    allocatable = {"count": rng.randint(1, 2)} if rng.random() < 0.8 else None
+    driver = {"name": DISK, "nodeID": name, "allocatable": allocatable}
+    return {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
+
+
+def any_capacity(rng, name):
+    zones = rng.choice(({}, {"matchLabels": {ZONE: rng.choice("abc")}}))
+    sizes = {"capacity": rng.choice(("1Gi", "10Gi"))}
+    if rng.random() < 0.3:
+        sizes["maximumVolumeSize"] = "1Gi"
+    meta = {"name": name}
+    return {"metadata": meta, "storageClassName": "late", "nodeTopology": zones, **sizes}
+
+
+class Claims:
+    """Volume claims of one cluster, some of which wait for their first consumer."""
+
+    def __init__(self, rng, line, seed):
+        self.line, self.names = line, [f"c{seed}-{n}" for n in range(5)]
+        for space in SPACES:
+            for name in self.names:
+                bound = rng.random() < 0.7
+                modes = [rng.choice(("ReadWriteOncePod", "ReadWriteOnce", "ReadWriteMany"))]
+                asked = {"requests": {"storage": rng.choice(("1Gi", "5Gi"))}}
+                spec = {"accessModes": modes, "resources": asked, "storageClassName": "late"}
+                claim = {"metadata": {"name": name}, "spec": spec}
+                claim = json.loads(line("POST", self.path(space), claim))
+                if bound:
+                    terms = [{"matchExpressions": [any_zones(rng)]}]
+                    nodes = {"required": {"nodeSelectorTerms": terms}}
+                    self.bind(claim, nodes if rng.random() < 0.3 else None)
+
+    def path(self, space, name=""):
+        return f"/api/v1/namespaces/{space}/persistentvolumeclaims/{name}".rstrip("/")
+
+    def bind(self, claim, nodes=None):
+        """As the controller of volumes does when one was made."""
+        meta, spec = claim["metadata"], claim["spec"]
+        name = f"{meta['namespace']}-{meta['name']}"
+        ref = {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
+        ref |= {key: meta[key] for key in ("name", "namespace", "uid")}
+        volume = {
+            "capacity": {"storage": "5Gi"},
+            "accessModes": spec["accessModes"],
+            "storageClassName": "late",
+            "csi": {"driver": DISK, "volumeHandle": name},
+            "claimRef": ref,
+            **({"nodeAffinity": nodes} if nodes else {}),
+        }
+        self.line("POST", "/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+        done = {"pv.kubernetes.io/bind-completed": "yes"}
+        change = {"metadata": {"annotations": done}, "spec": {"volumeName": name}}
+        path = self.path(meta["namespace"], meta["name"])
+        self.line("PATCH", path, change)
+        self.line("PATCH", f"{path}/status", {"status": {"phase": "Bound"}})
+
+    def make_those_asked_for(self, pod):
+        """Volumes of claims of the pod for which kube-scheduler has chosen a node."""
+        for volume in pod["spec"].get("volumes", ()):
+            space, name = pod["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"]
+            claim = json.loads(self.line("GET", self.path(space, name)))
+            selected = SELECTED_NODE in claim["metadata"].get("annotations", {})
+            if selected and not claim["spec"].get("volumeName"):
+                self.bind(claim)
+
+    def told(self):
+        """Facts of all of them, and of their volumes."""
+        for space in SPACES:
+            for name in self.names:
+                raw = msgspec.json.decode(self.line("GET", self.path(space, name)), type=KubeClaim)
+                if raw.spec.volume_name:
+                    path = f"/api/v1/persistentvolumes/{raw.spec.volume_name}"
+                    volume = msgspec.json.decode(self.line("GET", path), type=KubeVolume)
+                    yield volume_facts(volume)
+                yield claim_facts(raw)
+
+
+def any_zones(rng):
+    operator = rng.choice(("In", "NotIn"))
+    return {"key": ZONE, "operator": operator, "values": rng.sample("abc", 2)}
+
+
 def any_selector(rng):
     match rng.randrange(6):
         case 0 | 1 | 2:
@@ -95,11 +206,6 @@ def any_selector(rng):
     return {}
 
 
-def any_team(rng):
-    operator = rng.choice(("In", "NotIn"))
-    return {"matchExpressions": [{"key": "team", "operator": operator, "values": ["a"]}]}
-
-
 def any_key(rng):
     return rng.choice(
         (HOST, ZONE, ZONE, RACK, "none") if rng.random() < 0.2 else (HOST, ZONE, RACK)
@@ -111,7 +217,7 @@ def any_term(rng, *, near=False):
     if rng.random() < 0.2:
         term["namespaces"] = rng.sample(list(SPACES), rng.randint(1, 2))
     elif rng.random() < 0.15:
-        term["namespaceSelector"] = rng.choice(({}, {"matchLabels": {"team": "a"}}, any_team(rng)))
+        term["namespaceSelector"] = rng.choice(({}, TEAM, HAS_TEAM))
     if rng.random() < 0.15:
         term[rng.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["rev"]
     if near and rng.random() < 0.1:
@@ -142,7 +248,7 @@ def any_spread(rng):
     return list(found.values())
 
 
-def any_pod(rng, name):
+def any_pod(rng, name, claims):
     labels = {"app": rng.choice("xy"), "rev": rng.choice("ab")}
     if rng.random() < 0.6:
         labels["tier"] = rng.choice("123")
@@ -178,9 +284,13 @@ def any_pod(rng, name):
             spec["affinity"][kind] = rules
     if rng.random() < 0.4:
         spec["topologySpreadConstraints"] = any_spread(rng)
-    zones = {"key": ZONE, "operator": rng.choice(("In", "NotIn")), "values": rng.sample("abc", 2)}
+    if rng.random() < 0.3:
+        spec["volumes"] = [
+            {"name": name, "persistentVolumeClaim": {"claimName": name}}
+            for name in rng.sample(claims, rng.randint(1, 2))
+        ]
     if rng.random() < 0.2:
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [any_zones(rng)]}]}
         spec["affinity"]["nodeAffinity"] = {REQUIRED: terms}
     elif rng.random() < 0.1:
         spec["nodeSelector"] = {RACK: rng.choice("rs")}
@@ -194,7 +304,12 @@ class Kant:
     """Its rules on the same cluster. Every second pod that has a place counts as its own, the
     others as somebody else's."""
 
-    def __init__(self, nodes):
+    def __init__(self, nodes, limits, capacities):
+        self.storage = Storage()
+        for facts in (*map(csi_node_facts, limits), *map(capacity_facts, capacities)):
+            self.storage.seen(facts)
+        self.storage.seen(CsiDriverFacts(DISK, "d", tells_capacity=True))
+        self.storage.seen(StorageClassFacts("late", "c", True, True, (), DISK))
         self.state, self.groups = ClusterState(), PodGroups()
         self.keepers = AntiAffinity(self.groups.spaces)
         for name, labels in SPACES.items():
@@ -205,6 +320,8 @@ class Kant:
         translator = NodeTranslator({})
         for raw in nodes:
             node = translator.translate(msgspec.json.decode(raw, type=KubeNode)).node
+            known = self.storage.limits.get(node.name)
+            node = replace(node, attach_limits=known.limits if known is not None else {})
             self.state.upsert_node(node)
             self.keepers.node_seen(node)
 
@@ -219,7 +336,11 @@ class Kant:
         rules = self.groups.rules_of([facts.uid], facts.namespace, [facts.labels])
         if rules is not None:
             rules = rules._replace(affinity=facts.plain.node_affinity)
+        rules = self.storage.with_mounts(rules, facts.namespace, facts.claims)
         away = self.keepers.affinity(facts.namespace, facts.labels)
+        for need in self.needs(facts):
+            for terms in need.affinity:
+                away = both(away, terms)
         pod_set = PodSet(
             "s",
             1,
@@ -232,6 +353,16 @@ class Kant:
             rules=rules,
         )
         return JobRequest(facts.uid, "t", 0.0, (pod_set,))
+
+    def needs(self, facts):
+        return [self.storage.need(facts.namespace, name) for name in facts.claims]
+
+    def claims_seen(self, told):
+        """What is known of claims now, which changes what pods that are there have."""
+        for facts in told:
+            self.storage.seen(facts)
+        for other, own in self._there if self.storage.changed else ():
+            self._count(other, own)
 
     def places(self, text):
         """Where a pod that waits may go (by rules alone), where Kant places it, if
@@ -247,7 +378,8 @@ class Kant:
             for words, nodes in kept_from(Around(self.state), pod_set)
         }
         allowed = set(self.state.names).difference(*shut.values())
-        chosen = None if isinstance(found, PlacementFailure) else found[0].node
+        held = any(need.hold for need in self.needs(facts))
+        chosen = None if held or isinstance(found, PlacementFailure) else found[0].node
         return allowed, chosen, (shut, pod_set, self.state.company.members)
 
     def has_place(self, text, *, own):
@@ -265,6 +397,7 @@ class Kant:
             rules = self.groups.rules_of([facts.uid], facts.namespace, [facts.labels])
         else:
             rules = self.groups.rules_of_other(facts)
+        rules = self.storage.with_mounts(rules, facts.namespace, facts.claims)
         held = 0, facts.cpu_milli, 0, facts.extended
         self.state.upsert_other_pod(facts.uid, facts.node, *held, rules)
 
@@ -273,18 +406,26 @@ class Kant:
 def test_kant_finds_a_place_where_kube_scheduler_does(line, seed):
     rng = random.Random(seed)
     nodes = [any_node(rng, f"n{seed}-{n}") for n in range(rng.randint(3, 6))]
-    for node in nodes:
+    limits = [any_limit(rng, n["metadata"]["name"]) for n in nodes]
+    room = [any_capacity(rng, f"r{seed}-{n}") for n in range(rng.randint(0, 2))]
+    for node, limit in zip(nodes, limits, strict=True):
+        line("POST", f"{STORAGE}/csinodes", limit)
         line("POST", "/api/v1/nodes", node)
-    kant = Kant([line("GET", f"/api/v1/nodes/{n['metadata']['name']}") for n in nodes])
+    for each in room:
+        line("POST", CAPACITIES, each)
+    claims = Claims(rng, line, seed)
+    known = [line("GET", f"/api/v1/nodes/{n['metadata']['name']}") for n in nodes]
+    kant = Kant(known, as_read(KubeCsiNode, limits), as_read(KubeCapacity, room))
+    kant.claims_seen(claims.told())
     know(line, nodes[-1])
     made = []
     try:
         for number in range(PODS):
             path = f"/api/v1/namespaces/{rng.choice(list(SPACES))}/pods"
-            waiting = line("POST", path, any_pod(rng, f"p{seed}-{number}"))
+            waiting = line("POST", path, any_pod(rng, f"p{seed}-{number}", claims.names))
             allowed, chosen, why = kant.places(waiting)
             made.append(path := f"{path}/p{seed}-{number}")
-            text = eventually(lambda path=path: judged(line("GET", path)))
+            text = eventually(lambda path=path: judged(line("GET", path), claims))
             node = json.loads(text)["spec"].get("nodeName")
             assert (node is None) == (chosen is None), (node, chosen, why)
             if node is None:
@@ -292,11 +433,22 @@ def test_kant_finds_a_place_where_kube_scheduler_does(line, seed):
                 continue
             assert node in allowed, (node, allowed, why)
             kant.has_place(text, own=number % 2 == 0)
+            if "volumes" in json.loads(text)["spec"]:
+                kant.claims_seen(claims.told())
     finally:
         for path in made:
             line("DELETE", f"{path}?gracePeriodSeconds=0")
         for node in nodes:
             line("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
+        for each in room:
+            line("DELETE", f"{CAPACITIES}/{each['metadata']['name']}")
+
+
+def as_read(kind, objects):
+    """Objects as the API server would tell them; their names are their uids."""
+    for each in objects:
+        meta = {**each["metadata"], "uid": each["metadata"]["name"]}
+        yield msgspec.json.decode(msgspec.json.encode({**each, "metadata": meta}), type=kind)
 
 
 def know(line, node):
@@ -311,9 +463,10 @@ def know(line, node):
     line("DELETE", f"{path}?gracePeriodSeconds=0")
 
 
-def judged(text):
+def judged(text, claims):
     """The pod when kube-scheduler has placed it or said that it cannot; else nothing."""
     pod = json.loads(text)
+    claims.make_those_asked_for(pod)
     told = pod["status"].get("conditions") or ()
     unplaced = any(c["type"] == "PodScheduled" and c["status"] == "False" for c in told)
     return text if pod["spec"].get("nodeName") or unplaced else None

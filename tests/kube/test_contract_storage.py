@@ -2,7 +2,10 @@
 
 from scheduling.engine.types import NodeExpression
 from scheduling.kube.seam import (
+    CapacityFacts,
     ClaimFacts,
+    CsiDriverFacts,
+    CsiNodeFacts,
     Result,
     SelectNode,
     StorageClassFacts,
@@ -108,3 +111,32 @@ def test_what_a_storage_class_says_of_its_volumes(place, door):
     assert (seen.waits, seen.provisions, seen.topologies) == (False, False, ())
     place.api.ok("DELETE", f"{CLASSES}/{none}")
     assert news(door, StorageGone, StorageClassFacts, uid=uid)
+
+
+def test_what_drivers_tell_of_nodes_and_of_room(place, door):
+    storage, name = "/apis/storage.k8s.io/v1", f"{place.namespace}.example.com"
+    drivers = [{"name": name, "nodeID": "i", "allocatable": {"count": 3}}]
+    drivers.append({"name": f"free.{name}", "nodeID": "i"})
+    node = {"metadata": {"name": name}, "spec": {"drivers": drivers}}
+    place.api.ok("POST", f"{storage}/csinodes", node)
+    assert news(door, StorageSeen, CsiNodeFacts, name=name).limits == {name: 3}
+    driver = {"metadata": {"name": name}, "spec": {"storageCapacity": True}}
+    place.api.ok("POST", f"{storage}/csidrivers", driver)
+    assert news(door, StorageSeen, CsiDriverFacts, name=name).tells_capacity
+    room = {
+        "metadata": {"name": "room"},
+        "storageClassName": name,
+        "nodeTopology": {"matchLabels": {"zone": "a"}},
+        "capacity": "1Gi",
+    }
+    path = f"{storage}/namespaces/{place.namespace}/csistoragecapacities"
+    uid = place.api.ok("POST", path, room)["metadata"]["uid"]
+    seen = news(door, StorageSeen, CapacityFacts, uid=uid)
+    assert (seen.storage_class, seen.size) == (name, 2**30)
+    assert seen.nodes == ((NodeExpression("zone", "In", ("a",)),),)
+    uid = claim(place, "sole", accessModes=["ReadWriteOncePod"], storageClassName=name)
+    seen = news(door, StorageSeen, ClaimFacts, uid=uid)
+    assert (seen.sole, seen.size) == (True, 2**30)
+    place.api.ok("DELETE", f"{storage}/csinodes/{name}")
+    assert news(door, StorageGone, CsiNodeFacts, name=name)
+    place.api.ok("DELETE", f"{storage}/csidrivers/{name}")

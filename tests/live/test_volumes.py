@@ -5,7 +5,7 @@ import pytest
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent
-from tests.live.plain_pods import condition, make, node_of, state_of
+from tests.live.plain_pods import condition, job_of, make, node_of, path, state_of
 from tests.live.volumes import MERGE, MOUNT, PLAIN, SIZE, claim, claims, of_class
 
 pytestmark = pytest.mark.live
@@ -242,3 +242,38 @@ def test_an_elastic_gang_keeps_the_pods_that_can_mount_its_volume_and_grows_nowh
     assert nodes_of(world, job, state="RUNNING") == {home}
     assert reasons(job).count("VolumeElsewhere") <= 2
     assert Kind.REQUEUED not in world.kinds(job)
+
+
+def test_a_claim_of_one_pod_is_mounted_by_one_at_a_time(world):
+    claim(world, namespace="default", storageClassName="local", accessModes=["ReadWriteOncePod"])
+    first = make(world, "first", gpus=1, volumes=[PLAIN])
+    world.drive(lambda: state_of(first) is S.RUNNING)
+    second = make(world, "second", gpus=1, volumes=[PLAIN])
+    other = make(world, "other", gpus=1)
+    world.drive(lambda: state_of(other) is S.RUNNING)
+    world.drive(lambda: "another pod has volume claim data" in (job_of(second).message or ""))
+    world.restart_scheduler()
+    world.drive(lambda: world.scheduler.led)
+    assert not node_of(world, "second")
+    world.call("DELETE", path("first"))
+    world.drive(lambda: state_of(second) is S.RUNNING)
+
+
+def test_nodes_get_no_more_volumes_than_their_driver_attaches(world):
+    nodes = node_names(world)
+    for name in nodes:
+        drivers = [{"name": "sim.kant.io/disk", "nodeID": name, "allocatable": {"count": 1}}]
+        body = {"metadata": {"name": name}, "spec": {"drivers": drivers}}
+        world.call("POST", "/apis/storage.k8s.io/v1/csinodes", body)
+    scratch = {
+        "ephemeral": {"volumeClaimTemplate": {"spec": {**SIZE, "storageClassName": "local"}}}
+    }
+    uids = [
+        make(world, f"p-{n}", gpus=1, volumes=[{"name": "scratch", **scratch}])
+        for n in range(len(nodes))
+    ]
+    world.drive(lambda: all(state_of(uid) is S.RUNNING for uid in uids))
+    assert sorted(node_of(world, f"p-{n}") for n in range(len(nodes))) == nodes
+    late = make(world, "late", gpus=1, volumes=[{"name": "scratch", **scratch}])
+    why = "no more volumes of sim.kant.io/disk can be attached"
+    world.drive(lambda: why in ((job_of(late) and job_of(late).message) or ""))

@@ -9,7 +9,7 @@ from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
 from scheduling.services.plain_pods.spec import Refused, document_of
 from tests.scheduling.test_scope_of_session import pod
 
-PLAIN = PlainPod({}, (), (), (), "team/train:1", ("train",), True, (), 0.0, ())
+PLAIN = PlainPod({}, (), (), "team/train:1", ("train",), True, (), 0.0, ())
 
 
 def member(name, size="2", gang="train", tenant="team", *, gates=(), selector=None, **fields):

@@ -67,7 +67,7 @@ def waits():
 
 def seen(life, *gates):
     """What of its conditions the pod is told when it is seen with these gates."""
-    plain = PlainPod({}, (), (), (), "i", (), True, gates, 0.0, ())
+    plain = PlainPod({}, (), (), "i", (), True, gates, 0.0, ())
     facts = replace(pod("p", "", phase="Pending"), uid="uid", owned=True, plain=plain)
     life.pod_seen(replace(facts, gated=bool(gates)), 0.0)
     effects, life.out.effects = life.out.effects, []

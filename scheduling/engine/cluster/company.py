@@ -1,4 +1,4 @@
-"""Who is where, of the pods that rules are about: by group, by rule, by host port.
+"""Who is where, of the pods that rules are about: by group, by rule, by host port, by volume.
 
 Kept beside the bookings for placement (`placement/pod_rules.py`). Pods without rules of which no
 rule speaks are not here.
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.cluster.index_layout import Ints
-from scheduling.engine.types import Apart, HostPort, Node, PodRules
+from scheduling.engine.types import Apart, Node, PodRules
 
-Counts = dict[str, int]  # pods by node
+Counts = dict[str, int]  # pods by node, or by what they have on one
 MAX_QUESTIONS = 256
 
 
@@ -29,13 +29,17 @@ class LabelDomains:
 
 
 class Company:
-    """`members` of groups and `keepers`, pods that have a rule, by node; `ports` that pods have by
-    number and protocol, node and address."""
+    """`members` of groups, `keepers`, pods that have a rule, and `sole`, pods that have what only
+    one may have, by node; `ports` that pods have by number and protocol, node and address, and
+    `volumes` by driver, node and volume."""
 
     def __init__(self) -> None:
         self.members: dict[str, Counts] = {}
         self.keepers: dict[Apart, Counts] = {}
+        self.sole: dict[str, Counts] = {}
         self.ports: dict[tuple[int, str], dict[str, dict[str, int]]] = {}
+        self.volumes: dict[str, dict[str, dict[str, int]]] = {}
+        self._limits: dict[str, Ints] = {}
         self._domains: dict[str, LabelDomains] = {}
         self._nodes: dict[tuple[object, ...], NDArray[np.bool_]] = {}
 
@@ -46,7 +50,12 @@ class Company:
         for rule in rules.apart:
             _change(self.keepers.setdefault(rule, {}), node, sign)
         for port in rules.ports:
-            self._count_port(port, node, sign)
+            at = self.ports.setdefault((port.port, port.protocol), {})
+            _change_at(at, node, port.address, sign)
+        for name in rules.sole:
+            _change(self.sole.setdefault(name, {}), node, sign)
+        for driver, volume in rules.attached:
+            _change_at(self.volumes.setdefault(driver, {}), node, volume, sign)
         if sign < 0:
             self._drop_empty(rules)
 
@@ -57,26 +66,28 @@ class Company:
         for rule in rules.apart:
             if not self.keepers.get(rule, True):
                 del self.keepers[rule]
-
-    def _count_port(self, port: HostPort, node: str, sign: int) -> None:
-        nodes = self.ports.setdefault((port.port, port.protocol), {})
-        addresses = nodes.setdefault(node, {})
-        addresses[port.address] = addresses.get(port.address, 0) + sign
-        if not addresses[port.address]:
-            del addresses[port.address]
-        if not addresses:
-            del nodes[node]
+        for name in rules.sole:
+            if not self.sole.get(name, True):
+                del self.sole[name]
 
     def nodes_change(self) -> None:
-        """What was found out from the labels and taints of nodes may be wrong now."""
-        if self._domains or self._nodes:
-            self._domains, self._nodes = {}, {}
+        """What was found out from what nodes say of themselves may be wrong now."""
+        if self._domains or self._nodes or self._limits:
+            self._domains, self._nodes, self._limits = {}, {}, {}
 
     def domains(self, key: str, facts: list[Node | None]) -> LabelDomains:
         """The values of a label on these nodes."""
         found = self._domains.get(key)
         if found is None:
             found = self._domains[key] = LabelDomains(key, facts)
+        return found
+
+    def limits(self, driver: str, facts: list[Node | None]) -> Ints:
+        """How many volumes of the driver each of these nodes can have, -1 = any number."""
+        found = self._limits.get(driver)
+        if found is None:
+            given = [-1 if n is None else n.attach_limits.get(driver, -1) for n in facts]
+            found = self._limits[driver] = np.array(given, np.int64)
         return found
 
     def remembered(self, question: tuple[object, ...]) -> NDArray[np.bool_] | None:
@@ -92,9 +103,14 @@ class Company:
         twin = Company()
         twin.members = {group: dict(nodes) for group, nodes in self.members.items()}
         twin.keepers = {rule: dict(nodes) for rule, nodes in self.keepers.items()}
+        twin.sole = {name: dict(nodes) for name, nodes in self.sole.items()}
         twin.ports = {
             port: {node: dict(held) for node, held in nodes.items()}
             for port, nodes in self.ports.items()
+        }
+        twin.volumes = {
+            driver: {node: dict(held) for node, held in nodes.items()}
+            for driver, nodes in self.volumes.items()
         }
         return twin
 
@@ -105,3 +121,10 @@ def _change(nodes: Counts, node: str, sign: int) -> None:
         nodes[node] = left
     else:
         nodes.pop(node, None)
+
+
+def _change_at(nodes: dict[str, Counts], node: str, name: str, sign: int) -> None:
+    held = nodes.setdefault(node, {})
+    _change(held, name, sign)
+    if not held:
+        del nodes[node]

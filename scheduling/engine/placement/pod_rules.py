@@ -1,8 +1,9 @@
 """What pods say of other pods: on which nodes they may be, and which of these they like.
 
-The rules are those of kube-scheduler (plugins NodePorts, InterPodAffinity, PodTopologySpread and
-NodeAffinity of 1.36): pods that are there count, whoever placed them, and so do those of the same
-job that have got their places before. Sets of nodes are arrays by slot of the cluster.
+The rules are those of kube-scheduler (plugins NodePorts, InterPodAffinity, PodTopologySpread,
+NodeAffinity, VolumeRestrictions and NodeVolumeLimits of 1.36): pods that are there count, whoever
+placed them, and so do those of the same job that have got their places before. Sets of nodes are
+arrays by slot of the cluster.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,6 +56,22 @@ class Around:
                     one[slot] = 1
                     yield rule.key, one
 
+    def has_sole(self, name: str) -> bool:
+        """Whether a pod has what only one may have."""
+        taken = bool(self.company.sole.get(name))
+        return taken or any(name in rules.sole for _, rules in self.beside)
+
+    def volumes(self, driver: str) -> dict[int, set[str]]:
+        """Volumes of the driver that are attached, by slot."""
+        slot_of = self.state.slot_of
+        there = self.company.volumes.get(driver, {})
+        found = {slot_of[node]: set(held) for node, held in there.items() if node in slot_of}
+        for slot, rules in self.beside:
+            if rules.attached:
+                more = (each.volume for each in rules.attached if each.driver == driver)
+                found.setdefault(slot, set()).update(more)
+        return found
+
     def _by_slot(self, nodes: Mapping[str, int]) -> Ints:
         found = np.zeros(self.size, np.int64)
         slot_of = self.state.slot_of
@@ -90,6 +107,11 @@ def kept_from(around: Around, pod_set: PodSet) -> Iterator[tuple[str, Nodes]]:
         return
     if rules.ports:
         yield "its host ports are taken", _ports_taken(around, rules.ports)
+    for name in rules.sole:
+        if around.has_sole(name):
+            yield f"another pod has {name}", np.ones(around.size, np.bool_)
+    for driver in dict.fromkeys(each.driver for each in rules.attached):
+        yield f"no more volumes of {driver} can be attached", _full_of(around, driver, rules)
     for rule in rules.apart:
         domains = around.domains(rule.key)
         there = by_domain(domains, around.members(rule.group)) > 0
@@ -126,6 +148,19 @@ def _ports_taken(around: Around, ports: tuple[HostPort, ...]) -> Nodes:
                 if same and _meet(port.address, other.address):
                     taken[slot] = True
     return taken
+
+
+def _full_of(around: Around, driver: str, rules: PodRules) -> Nodes:
+    """The nodes to which not all volumes of the driver can be attached."""
+    wanted = {each.volume for each in rules.attached if each.driver == driver}
+    count = np.full(around.size, len(wanted), np.int64)
+    for slot, there in around.volumes(driver).items():
+        new = len(wanted - there)
+        # What is attached already is no more than before, even where that is too many.
+        count[slot] = len(there) + new if new else 0
+    limits = around.company.limits(driver, around.state.facts)
+    full: Nodes = (limits >= 0) & (count > limits)
+    return full
 
 
 def _meet(one: str, other: str) -> bool:

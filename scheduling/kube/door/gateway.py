@@ -22,7 +22,14 @@ from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
 from scheduling.kube.door.owners import Owners
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
-from scheduling.kube.door.storage import claim_facts, storage_class_facts, volume_facts
+from scheduling.kube.door.storage import (
+    capacity_facts,
+    claim_facts,
+    csi_driver_facts,
+    csi_node_facts,
+    storage_class_facts,
+    volume_facts,
+)
 from scheduling.kube.door.watch import DEFAULT_TIMES, Reflector, WatchedKind, WatchTimes
 from scheduling.kube.seam import (
     BudgetGone,
@@ -53,7 +60,10 @@ from scheduling.kube.translate.manifests import JOB
 from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import (
     KubeBudget,
+    KubeCapacity,
     KubeClaim,
+    KubeCsiDriver,
+    KubeCsiNode,
     KubeNamespace,
     KubeNode,
     KubePod,
@@ -313,10 +323,15 @@ class Gateway:
         spaces = WatchedKind("namespaces", "/api/v1/namespaces", "", KubeNamespace)
         claims = WatchedKind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
         volumes = WatchedKind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
-        classes = WatchedKind(
-            "storage classes", "/apis/storage.k8s.io/v1/storageclasses", "", KubeStorageClass
-        )
-        all_kinds = (*kinds, budgets, services, spaces, claims, volumes, classes)
+        of_storage: dict[WatchedKind, Callable[[Any], Any]] = {
+            claims: claim_facts,
+            volumes: volume_facts,
+            _storage("storage classes", KubeStorageClass): storage_class_facts,
+            _storage("CSI nodes", KubeCsiNode): csi_node_facts,
+            _storage("CSI drivers", KubeCsiDriver): csi_driver_facts,
+            _storage("CSI storage capacities", KubeCapacity): capacity_facts,
+        }
+        all_kinds = (*kinds, budgets, services, spaces, *of_storage)
         self._health = {kind.plural: _NOT_YET for kind in all_kinds}
         return [
             self._node_reflector(kinds[0]),
@@ -324,9 +339,10 @@ class Gateway:
             self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
             self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
             self._by_uid(spaces, namespace_facts, "namespace", NamespaceSeen, NamespaceGone),
-            self._by_uid(claims, claim_facts, "storage", StorageSeen, StorageGone),
-            self._by_uid(volumes, volume_facts, "storage", StorageSeen, StorageGone),
-            self._by_uid(classes, storage_class_facts, "storage", StorageSeen, StorageGone),
+            *(
+                self._by_uid(kind, facts_of, "storage", StorageSeen, StorageGone)
+                for kind, facts_of in of_storage.items()
+            ),
         ]
 
     def _node_reflector(self, kind: WatchedKind) -> Reflector[NodeFacts]:
@@ -423,6 +439,11 @@ class Gateway:
     def _ring(self) -> None:
         if self._doorbell is not None:
             self._doorbell()
+
+
+def _storage(plural: str, kind: type) -> WatchedKind:
+    path = "/apis/storage.k8s.io/v1/" + plural.replace(" ", "").lower()
+    return WatchedKind(plural, path, "", kind)
 
 
 _NOT_YET = KubeError("nodes and pods are still being listed", "wait")

@@ -1,8 +1,11 @@
-"""Volumes of pods: which nodes can mount them, and for which node one is to be made.
+"""Volumes of pods: which nodes can mount them, how many, and for which node one is to be made.
 
 Sources: Kubernetes, "Storage Classes" (volume binding mode, allowed topologies), core/v1
-PersistentVolumeSpec (nodeAffinity), and what kube-scheduler's volume binding does.
+PersistentVolumeSpec (nodeAffinity), storage/v1 CSINode, CSIDriver and CSIStorageCapacity, and what
+the plugins VolumeBinding, VolumeRestrictions and NodeVolumeLimits of kube-scheduler do.
 """
+
+import math
 
 import msgspec
 
@@ -11,17 +14,48 @@ from scheduling.kube.door.client import MERGE_PATCH, Client, Reply
 from scheduling.kube.door.requests import Request, gone_or_refused, looking, names_uid
 from scheduling.kube.seam import (
     CallOutcome,
+    CapacityFacts,
     ClaimFacts,
+    CsiDriverFacts,
+    CsiNodeFacts,
     Result,
     SelectNode,
     StorageClassFacts,
     VolumeFacts,
 )
+from scheduling.kube.translate.label_selectors import requirements
 from scheduling.kube.translate.node_selectors import node_terms
-from scheduling.kube.translate.objects import KubeClaim, KubeStorageClass, KubeVolume, encode
+from scheduling.kube.translate.objects import (
+    InTreeVolume,
+    KubeCapacity,
+    KubeClaim,
+    KubeCsiDriver,
+    KubeCsiNode,
+    KubeStorageClass,
+    KubeVolume,
+    VolumeSpec,
+    encode,
+)
+from scheduling.kube.translate.quantities import Amount, parse
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+SOLE = "ReadWriteOncePod"
+# Kinds of volumes, and provisioners, that Kubernetes has handed to CSI drivers.
+IN_TREE = {
+    "aws_elastic_block_store": "ebs.csi.aws.com",
+    "gce_persistent_disk": "pd.csi.storage.gke.io",
+    "azure_disk": "disk.csi.azure.com",
+    "cinder": "cinder.csi.openstack.org",
+    "vsphere_volume": "csi.vsphere.vmware.com",
+}
+PROVISIONERS = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
 # Labels of volumes that also say where they are, with several values as "a__b".
 ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
@@ -40,6 +74,8 @@ def claim_facts(raw: KubeClaim) -> ClaimFacts:
         volume=raw.spec.volume_name,
         storage_class=raw.spec.storage_class_name,
         selected_node=meta.annotations.get(SELECTED_NODE, ""),
+        sole=SOLE in raw.spec.access_modes,
+        size=_bytes(raw.spec.resources.requests.get("storage", 0)),
     )
 
 
@@ -50,7 +86,26 @@ def volume_facts(raw: KubeVolume) -> VolumeFacts:
         if key in meta.labels:
             values = tuple(meta.labels[key].split("__"))
             found.append(((NodeExpression(key, "In", values),),))
-    return VolumeFacts(meta.name, meta.uid, tuple(filter(None, found)))
+    return VolumeFacts(meta.name, meta.uid, tuple(filter(None, found)), *_driver(raw.spec))
+
+
+def _driver(spec: VolumeSpec) -> tuple[str, str]:
+    """Its CSI driver, and by what that knows the volume."""
+    if spec.csi is not None:
+        return spec.csi.driver, spec.csi.volume_handle
+    of: InTreeVolume | None
+    for field, driver in IN_TREE.items():
+        if (of := getattr(spec, field)) is not None:
+            return driver, of.handle
+    return "", ""
+
+
+def _bytes(amount: Amount) -> int:
+    """0 where it cannot be read: the API server has taken it."""
+    try:
+        return math.ceil(parse(amount))
+    except ValueError:
+        return 0
 
 
 def storage_class_facts(raw: KubeStorageClass) -> StorageClassFacts:
@@ -66,6 +121,34 @@ def storage_class_facts(raw: KubeStorageClass) -> StorageClassFacts:
         waits=raw.volume_binding_mode == "WaitForFirstConsumer",
         provisions=raw.provisioner != NO_PROVISIONER,
         topologies=tuple(terms) if all(terms) else (),
+        driver=PROVISIONERS.get(raw.provisioner, raw.provisioner),
+    )
+
+
+def csi_node_facts(raw: KubeCsiNode) -> CsiNodeFacts:
+    limits = {
+        driver.name: driver.allocatable.count
+        for driver in raw.spec.drivers
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+    return CsiNodeFacts(raw.metadata.name, raw.metadata.uid, limits)
+
+
+def csi_driver_facts(raw: KubeCsiDriver) -> CsiDriverFacts:
+    tells = raw.spec.storage_capacity is True
+    return CsiDriverFacts(raw.metadata.name, raw.metadata.uid, tells)
+
+
+def capacity_facts(raw: KubeCapacity) -> CapacityFacts:
+    """Of one that names no nodes, as kube-scheduler has it, there are none."""
+    wanted = requirements(raw.node_topology)
+    term = tuple(NodeExpression(each.key, each.operator, each.values) for each in wanted or ())
+    most = raw.capacity if raw.maximum_volume_size is None else raw.maximum_volume_size
+    return CapacityFacts(
+        uid=raw.metadata.uid,
+        storage_class=raw.storage_class_name,
+        nodes=() if wanted is None else (term,),
+        size=0 if most is None else _bytes(most),
     )
 
 

@@ -185,6 +185,8 @@ class KubeNamespace(Struct, gc=False, rename="camel"):
 class ClaimSpec(Struct, gc=False, rename="camel"):
     storage_class_name: str = ""
     volume_name: str = ""
+    access_modes: list[str] = []
+    resources: Resources = msgspec.field(default_factory=Resources)
 
 
 class ClaimStatus(Struct, gc=False, rename="camel"):
@@ -201,8 +203,32 @@ class VolumeNodes(Struct, gc=False):
     required: NodeSelector | None = None
 
 
+class CsiVolume(Struct, gc=False, rename="camel"):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class InTreeVolume(Struct, gc=False):
+    """A volume of a kind that Kubernetes has handed to a CSI driver: each has one of these."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    pd_name: str = msgspec.field(default="", name="pdName")
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+    volume_path: str = msgspec.field(default="", name="volumePath")
+
+    @property
+    def handle(self) -> str:
+        return self.volume_id or self.pd_name or self.disk_uri or self.volume_path
+
+
 class VolumeSpec(Struct, gc=False, rename="camel"):
     node_affinity: VolumeNodes | None = None
+    csi: CsiVolume | None = None
+    aws_elastic_block_store: InTreeVolume | None = None
+    gce_persistent_disk: InTreeVolume | None = None
+    azure_disk: InTreeVolume | None = None
+    cinder: InTreeVolume | None = None
+    vsphere_volume: InTreeVolume | None = None
 
 
 class KubeVolume(Struct, gc=False, rename="camel"):
@@ -224,6 +250,43 @@ class KubeStorageClass(Struct, gc=False, rename="camel"):
     provisioner: str = ""
     volume_binding_mode: str = ""
     allowed_topologies: list[Topology] = []
+
+
+class Allocatable(Struct, gc=False):
+    count: int | None = None
+
+
+class CsiNodeDriver(Struct, gc=False):
+    name: str = ""
+    allocatable: Allocatable | None = None
+
+
+class CsiNodeSpec(Struct, gc=False):
+    drivers: list[CsiNodeDriver] = []
+
+
+class KubeCsiNode(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)
+
+
+class CsiDriverSpec(Struct, gc=False, rename="camel"):
+    storage_capacity: bool | None = None
+
+
+class KubeCsiDriver(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: CsiDriverSpec = msgspec.field(default_factory=CsiDriverSpec)
+
+
+class KubeCapacity(Struct, gc=False, rename="camel"):
+    """storage.k8s.io/v1 CSIStorageCapacity."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | None = None
+    maximum_volume_size: str | int | None = None
 
 
 # --- lists, watches, errors -----------------------------------------------------------------------

@@ -52,10 +52,6 @@ class _Affinity(Struct, rename="camel"):
     node_affinity: _NodeAffinity | None = None
 
 
-class _ClaimSource(Struct, rename="camel"):
-    claim_name: str = ""
-
-
 class _SchedulingGroup(Struct, rename="camel"):
     pod_group_name: str = ""
 
@@ -84,12 +80,11 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     """Never raises: what cannot be read is not honoured either."""
     spec = raw.spec
     main = spec.containers[0] if spec.containers else Container()
-    more, command, claims = _More(), list[str](), tuple[str, ...]()
+    more, command = _More(), list[str]()
     env, group = tuple[str, ...](), _SchedulingGroup()
     try:
         more = _more(spec)
         group = _decoded(spec.scheduling_group, _SchedulingGroup, group)
-        claims = _claims(more, raw.metadata.name)
         pod_rules.says(raw)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         env = _env(spec)
@@ -106,7 +101,6 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     return PlainPod(
         node_selector=more.node_selector,
         node_affinity=_terms(more),
-        claims=claims,
         # What is tolerated for a while only is no reason to be placed there.
         tolerations=tuple(
             Toleration(t.key, t.operator or "Equal", t.value, t.effect)
@@ -176,19 +170,6 @@ def _terms(more: _More) -> tuple[NodeTerm, ...]:
     """The terms of its required node affinity."""
     rules = more.affinity and more.affinity.node_affinity
     return node_terms(rules.required if rules else None)
-
-
-def _claims(more: _More, pod: str) -> tuple[str, ...]:
-    """The names of the volume claims that the pod mounts; that of an ephemeral volume is made for
-    the pod, and named by both."""
-    found = set[str]()
-    for volume in more.volumes:
-        if "persistentVolumeClaim" in volume:
-            source = _decoded(volume["persistentVolumeClaim"], _ClaimSource, _ClaimSource())
-            found.add(source.claim_name)
-        elif "ephemeral" in volume:
-            found.add(f"{pod}-{_decoded(volume['name'], str, '')}")
-    return tuple(sorted(found))
 
 
 def _unhonoured(more: _More) -> list[Unhonoured]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from scheduling.kube.seam import PodFacts, PodSays
 from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.anti_affinity import keeps_away
+from scheduling.kube.translate.claims import claims_of
 from scheduling.kube.translate.objects import KubePod, Terminated
 from scheduling.kube.translate.plain_pods import is_plain, plain_pod
 from scheduling.kube.translate.quantities import PodHolding, holding
@@ -57,6 +58,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             tracked=owned and JOB_TRACKING in meta.finalizers,
             keeps_away=keeps_away(raw) if spec.node_name else (),
             says=_says(raw, owned) if owned or spec.node_name else None,
+            claims=claims_of(raw) if owned or spec.node_name else (),
         )
 
     return translate

@@ -143,7 +143,7 @@ def _agree(gang: str, field: str, asked: Sequence[PodRequest]) -> None:
 def _shape(asked: PodRequest) -> str:
     """Equal for pods that can stand for each other; what they run may differ."""
     asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
-    claims = asked.pod.plain.claims if asked.pod.plain is not None else ()
+    claims = asked.pod.claims
     return json.dumps([asks, claims, asked.pod.says], sort_keys=True)
 
 

@@ -1,6 +1,9 @@
 """The nodes of a cluster as one scheduler sees them: the facts of all, and which are its own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.deltas import NodeChanged, NodeRemoved
@@ -22,6 +25,7 @@ class Nodes:
 
     def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
         self.facts: dict[str, NodeFacts] = {}
+        self._attach_limits: dict[str, Mapping[str, int]] = {}
         self.mine: set[str] = set()
         self.strange: set[str] = set()
         self.unclaimed: set[str] = set()
@@ -37,12 +41,28 @@ class Nodes:
     # --- the cluster told ---------------------------------------------------------------------
     def seen(self, facts: NodeFacts) -> None:
         name = facts.node.name
-        self.facts[name] = facts
+        self.facts[name] = self._with_limits(facts)
         self.gone.discard(name)
         if name in self.mine:
             self._tell(name)
         elif self.home(name) == self._scope:
             self.unclaimed.add(name)
+
+    def limits_seen(self, name: str, limits: Mapping[str, int]) -> None:
+        """How many volumes can be attached, of drivers that say so."""
+        self._attach_limits.pop(name, None)
+        if limits:
+            self._attach_limits[name] = limits
+        if name in self.facts:
+            self.facts[name] = self._with_limits(self.facts[name])
+            if name in self.mine:
+                self._tell(name)
+
+    def _with_limits(self, facts: NodeFacts) -> NodeFacts:
+        limits = self._attach_limits.get(facts.node.name, {})
+        if facts.node.attach_limits == limits:
+            return facts
+        return msgspec.structs.replace(facts, node=replace(facts.node, attach_limits=limits))
 
     def vanished(self, name: str) -> None:
         """The API has the node no longer. It stays here until no pod holds anything on it."""

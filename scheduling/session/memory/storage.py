@@ -1,9 +1,24 @@
-"""What is known of volume claims, volumes and storage classes, and what it means for a pod."""
+"""What is known of volume claims, volumes, storage classes and drivers, and what it means for a
+pod."""
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from scheduling.engine.types import NodeTerm
-from scheduling.kube.seam import ClaimFacts, StorageClassFacts, StorageFacts, VolumeFacts
+from scheduling.engine.types import Attached, NodeExpression, NodeTerm, PodRules
+from scheduling.kube.seam import (
+    CapacityFacts,
+    ClaimFacts,
+    CsiDriverFacts,
+    CsiNodeFacts,
+    StorageClassFacts,
+    StorageFacts,
+    VolumeFacts,
+)
+
+GIB = 1 << 30
+EVERYWHERE: NodeTerm = ()
+ClaimName = tuple[str, str]  # namespace and name
 
 
 class ClaimHold(NamedTuple):
@@ -30,34 +45,120 @@ class Need(NamedTuple):
 
 
 class Storage:
-    """Volume claims, volumes and storage classes. `version`: another one after each change."""
+    """Volume claims, volumes, storage classes and drivers.
+
+    `version`: another one after each change of what claims ask for. `changed`: claims of which it
+    may be something else to mount them. `limits`: of drivers, by node, how many volumes it can
+    have; `changed_limits`: nodes that have others than before.
+    """
 
     def __init__(self) -> None:
         self.version = 0
-        self._claims: dict[tuple[str, str], ClaimFacts] = {}
+        self.changed: set[ClaimName] = set()
+        self.limits: dict[str, CsiNodeFacts] = {}
+        self.changed_limits: set[str] = set()
+        self._claims: dict[ClaimName, ClaimFacts] = {}
         self._volumes: dict[str, VolumeFacts] = {}
+        self._claim_of: dict[str, ClaimName] = {}  # by volume
         self._classes: dict[str, StorageClassFacts] = {}
+        self._waiting: Counter[str] = Counter()  # unbound claims by class
+        self._limited: Counter[str] = Counter()  # nodes by driver that has a limit there
+        self._tells_capacity: dict[str, str] = {}  # uids of drivers
+        self._capacities: dict[str, dict[str, CapacityFacts]] = defaultdict(dict)  # by class, uid
 
     def seen(self, facts: StorageFacts) -> None:
-        self.version += 1
-        match facts:
-            case ClaimFacts():
-                self._claims[facts.namespace, facts.name] = facts
-            case VolumeFacts():
-                self._volumes[facts.name] = facts
-            case StorageClassFacts():
-                self._classes[facts.name] = facts
+        self._take(facts, comes=True)
 
     def gone(self, facts: StorageFacts) -> None:
         """Unless another incarnation has come under its name."""
-        self.version += 1
+        self._take(facts, comes=False)
+
+    def _take(self, facts: StorageFacts, *, comes: bool) -> None:
         match facts:
             case ClaimFacts():
-                _forget(self._claims, (facts.namespace, facts.name), facts.uid)
+                self._take_claim(facts, comes=comes)
             case VolumeFacts():
-                _forget(self._volumes, facts.name, facts.uid)
+                _take(self._volumes, facts.name, facts, comes=comes)
+                if facts.name in self._claim_of:
+                    self.changed.add(self._claim_of[facts.name])
             case StorageClassFacts():
-                _forget(self._classes, facts.name, facts.uid)
+                _take(self._classes, facts.name, facts, comes=comes)
+                self.changed |= self._claims.keys()
+            case CsiNodeFacts():
+                self._take_limits(facts, comes=comes)
+                return
+            case CsiDriverFacts():
+                if comes and facts.tells_capacity:
+                    self._tells_capacity[facts.name] = facts.uid
+                elif comes or self._tells_capacity.get(facts.name) == facts.uid:
+                    self._tells_capacity.pop(facts.name, None)
+            case CapacityFacts():
+                of = self._capacities[facts.storage_class]
+                _take(of, facts.uid, facts, comes=comes)
+                if not self._waiting[facts.storage_class]:
+                    return
+        self.version += 1
+
+    def _take_claim(self, facts: ClaimFacts, *, comes: bool) -> None:
+        name = facts.namespace, facts.name
+        before = self._claims.get(name)
+        _take(self._claims, name, facts, comes=comes)
+        after = self._claims.get(name)
+        for claim, sign in ((before, -1), (after, 1)):
+            if claim is not None and not claim.bound:
+                self._waiting[claim.storage_class] += sign
+        if before is not None and self._claim_of.get(before.volume) == name:
+            del self._claim_of[before.volume]
+        if after is not None and after.volume:
+            self._claim_of[after.volume] = name
+        self.changed.add(name)
+
+    def _take_limits(self, facts: CsiNodeFacts, *, comes: bool) -> None:
+        before = self.limits.get(facts.name)
+        if comes and facts.limits:
+            self.limits[facts.name] = facts
+        elif comes or (before is not None and before.uid == facts.uid):
+            self.limits.pop(facts.name, None)
+        after = self.limits.get(facts.name)
+        if before == after:
+            return
+        known = set(+self._limited)
+        self._limited.subtract(before.limits.keys() if before is not None else ())
+        self._limited.update(after.limits.keys() if after is not None else ())
+        self.changed_limits.add(facts.name)
+        if known != set(+self._limited):
+            self.changed |= self._claims.keys()
+            self.version += 1
+
+    # --- what pods that mount claims have ---------------------------------------------------------
+    def with_mounts(
+        self, rules: PodRules | None, namespace: str, claims: Iterable[str]
+    ) -> PodRules | None:
+        """The rules of a pod, with what it has by the claims that it mounts; None = nothing is to
+        be said."""
+        sole, attached = list[str](), set[Attached]()
+        for name in claims:
+            claim = self._claims.get((namespace, name))
+            if claim is None:
+                continue
+            if claim.sole:
+                sole.append(f"volume claim {name} of namespace {namespace} (ReadWriteOncePod)")
+            volume = self._attached(claim)
+            if volume is not None and self._limited[volume.driver] > 0:
+                attached.add(volume)
+        if not sole and not attached:
+            return rules
+        rules = PodRules() if rules is None else rules
+        return rules._replace(sole=tuple(sorted(sole)), attached=tuple(sorted(attached)))
+
+    def _attached(self, claim: ClaimFacts) -> Attached | None:
+        """What is attached to a node by the claim, or will be."""
+        if claim.volume:
+            volume = self._volumes.get(claim.volume)
+            known = volume is not None and volume.driver
+            return Attached(volume.driver, volume.handle) if volume is not None and known else None
+        of = self._classes.get(claim.storage_class)
+        return Attached(of.driver, f"{claim.namespace}/{claim.name}") if of is not None else None
 
     def selected_node(self, namespace: str, name: str) -> str:
         """For which node the volume of the claim is being made; "" = for none."""
@@ -110,13 +211,40 @@ class Storage:
             )
         if claim.selected_node:
             return _held(f"A volume is being made for claim {claim.name}", look)
-        return Need((of.topologies,) if of.topologies else (), first=claim)
+        found = [of.topologies] if of.topologies else []
+        if claim.size and of.driver in self._tells_capacity:
+            room = self._room(of.name, claim.size)
+            if not room:
+                return _held(
+                    f"{text}, and storage class {of.name} has {claim.size / GIB:g} GiB on no node",
+                    "free or add storage",
+                )
+            if EVERYWHERE not in room:
+                found.append(room)
+        return Need(tuple(found), first=claim)
+
+    def _room(self, storage_class: str, size: int) -> tuple[NodeTerm, ...]:
+        """Where volumes of that many bytes can be made, as the driver says; () = nowhere."""
+        capacities = self._capacities.get(storage_class, {}).values()
+        terms = {t for c in capacities if c.size >= size for t in c.nodes}
+        # Of what is mostly on one node each there is one expression of many values.
+        values: dict[str, set[str]] = defaultdict(set)
+        others = set[NodeTerm]()
+        for term in terms:
+            if len(term) == 1 and term[0].operator == "In":
+                values[term[0].key].update(term[0].values)
+            else:
+                others.add(term)
+        joined = ((NodeExpression(k, "In", tuple(sorted(v))),) for k, v in values.items())
+        return tuple(sorted({*others, *joined}))
 
 
 def _held(text: str, helps: str) -> Need:
     return Need(hold=ClaimHold(f"{text}.", helps))
 
 
-def _forget(known: dict[Any, Any], key: object, uid: str) -> None:
-    if key in known and known[key].uid == uid:
+def _take(known: dict[Any, Any], key: object, facts: StorageFacts, *, comes: bool) -> None:
+    if comes:
+        known[key] = facts
+    elif key in known and known[key].uid == facts.uid:
         del known[key]

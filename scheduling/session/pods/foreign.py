@@ -3,12 +3,13 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.engine.types import PodRules
 from scheduling.kube.seam import DeletePod, EmitEvent, PodFacts
 from scheduling.session.memory.live import LivePod, Outbox, PodKey
+from scheduling.session.memory.storage import ClaimName, Storage
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.pod_rules import PodGroups
 
@@ -31,6 +32,7 @@ UNKNOWN_JOB = (
     "Warning",
 )
 
+Key = TypeVar("Key")
 Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
 
 
@@ -56,16 +58,18 @@ class ForeignPods:
     remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
     placement is known may be a leftover, another scope's, somebody's copy, or of a job that the
     database has lost: `leftovers` waits until that is looked up. On the last two an Event tells so.
-    `groups`: of which pods rules speak.
+    `groups`: of which pods rules speak; `storage`: what it means that they mount claims.
     """
 
     def __init__(self, mine: Set[str] | None = None) -> None:
         self.mine = mine
         self.groups = PodGroups()
+        self.storage = Storage()
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._strays: dict[str, str] = {}  # jobs that the database has lost, by uid of their pods
         self._counted: dict[str, PodFacts | None] = {}
         self._ruled: dict[str, PodRules] = {}  # of those, what rules have to know
+        self._mounting: dict[ClaimName, set[str]] = defaultdict(set)  # their uids, by claim
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
@@ -95,6 +99,8 @@ class ForeignPods:
     def _count(self, facts: PodFacts, out: Outbox) -> None:
         change = self._held_by(facts)
         self._counted[facts.uid] = facts
+        for name in facts.claims:
+            self._mounting[facts.namespace, name].add(facts.uid)
         self._ruled.pop(facts.uid, None)
         if change.rules is not None:
             self._ruled[facts.uid] = change.rules
@@ -103,7 +109,9 @@ class ForeignPods:
     def _uncount(self, uid: str, out: Outbox) -> None:
         self._ruled.pop(uid, None)
         if uid in self._counted:
-            del self._counted[uid]
+            if (facts := self._counted.pop(uid)) is not None:
+                for name in facts.claims:
+                    _discard(self._mounting, (facts.namespace, name), uid)
             out.deltas.append(OtherPodRemoved(uid))
         self._forget(uid)
 
@@ -130,12 +138,23 @@ class ForeignPods:
 
     def groups_change(self, out: Outbox) -> None:
         """Rules speak of other pods than before."""
-        for facts in self._counted.values():
+        self._tell_again(self._counted.values(), out)
+
+    def claims_change(self, claims: Iterable[ClaimName], out: Outbox) -> None:
+        """It may be something else to mount these."""
+        uids = {uid for name in claims for uid in self._mounting.get(name, ())}
+        self._tell_again([self._counted.get(uid) for uid in sorted(uids)], out)
+
+    def _tell_again(self, pods: Iterable[PodFacts | None], out: Outbox) -> None:
+        for facts in list(pods):
             if facts is not None and self._rules(facts) != self._ruled.get(facts.uid):
                 self._count(facts, out)
 
     def _rules(self, facts: PodFacts) -> PodRules | None:
-        return self.groups.rules_of_other(facts)
+        rules = self.groups.rules_of_other(facts)
+        if not facts.claims:
+            return rules
+        return self.storage.with_mounts(rules, facts.namespace, facts.claims)
 
     def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
         """Delete pods of this scope's jobs for which no placement stands; `look_up` tells what is
@@ -167,9 +186,7 @@ class ForeignPods:
     def _forget(self, uid: str) -> None:
         facts = self._elsewhere.pop(uid, None)
         if facts is not None:
-            self._on_node[facts.node].discard(uid)
-            if not self._on_node[facts.node]:
-                del self._on_node[facts.node]
+            _discard(self._on_node, facts.node, uid)
 
     def _held_by(self, facts: PodFacts) -> OtherPodChanged:
         gpus = facts.gpus + (1 if facts.gpu_milli else 0)
@@ -182,3 +199,9 @@ class ForeignPods:
         out.effects.append(
             DeletePod((job_id, attempt, *key), facts.namespace, facts.name, facts.uid)
         )
+
+
+def _discard(known: dict[Key, set[str]], key: Key, uid: str) -> None:
+    known[key].discard(uid)
+    if not known[key]:
+        del known[key]

@@ -50,7 +50,8 @@ class Volumes(PlainPods):
 
     def __init__(self) -> None:
         super().__init__()
-        self.storage = Storage()
+        self.storage: Storage = self.foreign.storage
+        self._claims_of_pods: dict[str, tuple[str, ...]] = {}  # of plain pods that mount some
         self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
         self._judged = 0, 0, 0  # the versions of all by which they were judged
@@ -65,13 +66,15 @@ class Volumes(PlainPods):
 
     def keep(self, facts: PodFacts) -> None:
         super().keep(facts)
-        if facts.plain is not None and facts.plain.claims:
+        if facts.plain is not None and facts.claims:
             self._to_judge = True
 
     def says(self, facts: PodFacts) -> None:
         """A pod is seen: what it says of others counts."""
         if not self._is_told_of(facts):
             self.anti_affinity.seen(facts)
+        if facts.owned and facts.claims:
+            self._claims_of_pods[facts.uid] = facts.claims
         if self.foreign.groups.seen(facts) and facts.plain is not None:
             self._to_judge = True
 
@@ -99,6 +102,7 @@ class Volumes(PlainPods):
         """A pod is gone."""
         self.anti_affinity.gone(uid)
         self.foreign.groups.gone(uid)
+        self._claims_of_pods.pop(uid, None)
 
     def judge_again(self) -> None:
         """Where pods are made has changed, or what a job mounts."""
@@ -106,6 +110,9 @@ class Volumes(PlainPods):
 
     def judged(self) -> list[LiveJob]:
         """The jobs for which it has changed whether, or where, their pods can be placed."""
+        if self.storage.changed:
+            self.foreign.claims_change(self.storage.changed, self.out)
+            self.storage.changed.clear()
         groups = self.foreign.groups.version
         versions = self.storage.version, self.anti_affinity.version, groups
         if self._judged == versions and not self._to_judge:
@@ -130,7 +137,7 @@ class Volumes(PlainPods):
     def constrain(self, job: LiveJob) -> bool:
         """Set which nodes the engine is told to use for a job; whether that changed."""
         claims = [self._claims(job, keys) for keys in _keys(job)]
-        ruled = self._rules(job)
+        ruled = self._rules(job, claims)
         told = any(claims) or any(ruled) or self.anti_affinity
         if not told and job.request is job.asked:
             return False
@@ -269,18 +276,20 @@ class Volumes(PlainPods):
             self._displaced(job, pods, reason, text, (), now)
 
     # --- what pods say of each other --------------------------------------------------------------
-    def _rules(self, job: LiveJob) -> list[PodRules | None]:
-        """Of each pod set."""
+    def _rules(self, job: LiveJob, claims: list[list[str]]) -> list[PodRules | None]:
+        """Of each pod set, which mount these claims."""
         sets, groups = job.asked.pod_sets, self.foreign.groups
-        if not groups:
-            return [None] * len(sets)
-        found = []
-        for index, pod_set in enumerate(sets):
+        found: list[PodRules | None] = [None] * len(sets)
+        for index, pod_set in enumerate(sets) if groups else ():
             uids = [ref.uid for key, ref in job.plain.items() if key[0] == index]
             rules = groups.rules_of(uids, self._namespace(job), self._labels(job, index))
             if rules is not None and (rules.spread or rules.evenly):
                 rules = rules._replace(affinity=pod_set.node_affinity)
-            found.append(rules)
+            found[index] = rules
+        for index, names in enumerate(claims):
+            if names:
+                namespace = self._namespace(job)
+                found[index] = self.storage.with_mounts(found[index], namespace, names)
         return found
 
     # --- pods that keep others away ---------------------------------------------------------------
@@ -316,8 +325,8 @@ class Volumes(PlainPods):
         """The names of the claims that these pods of one pod set mount."""
         if not job.plain:
             return list(job.contents[next(iter(keys))[0]].claims)
-        pods = (self.unbound.get(job.plain[key].uid) for key in keys)
-        return sorted({name for pod in pods if pod and pod.plain for name in pod.plain.claims})
+        mounted = (self._claims_of_pods.get(job.plain[key].uid, ()) for key in keys)
+        return sorted({name for names in mounted for name in names})
 
 
 def _keys(job: LiveJob) -> list[list[PodKey]]:

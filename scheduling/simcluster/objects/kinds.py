@@ -138,9 +138,20 @@ OWNERS: tuple[ResourceKind, ...] = tuple(
     for kind in kinds
 )
 
+# What drivers of volumes tell of nodes and of themselves; nothing here is such a driver.
+CSI: tuple[ResourceKind, ...] = tuple(
+    ResourceKind(
+        f"{kind.lower().removesuffix('y')}{'ies' if kind.endswith('y') else 's'}",
+        kind, group="storage.k8s.io", namespaced=namespaced, defined=True,
+    )
+    for kind, namespaced in (
+        ("CSINode", False), ("CSIDriver", False), ("CSIStorageCapacity", True),
+    )
+)  # fmt: skip
+
 KINDS: tuple[ResourceKind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
-    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *OWNERS,
+    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *CSI, *OWNERS,
 )  # fmt: skip
 STORED: tuple[str, ...] = tuple(dict.fromkeys(k.table for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(
