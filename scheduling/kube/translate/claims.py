@@ -22,18 +22,23 @@ class _Volume(Struct, rename="camel"):
 
 
 def claims_of(raw: KubePod) -> tuple[str, ...]:
-    """Their names; that of an ephemeral volume is made for the pod, and named by both. What cannot
-    be read of a pod that waits is refused by `plain_pods`; of others it is logged."""
+    """As `names_of_claims`; what cannot be read is logged, and the pod refused if it waits."""
+    try:
+        return names_of_claims(raw)
+    except ValueError as wrong:
+        where = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        logger.warning("pod %s: its volumes cannot be read: %s", where, wrong)
+        return ()
+
+
+def names_of_claims(raw: KubePod) -> tuple[str, ...]:
+    """Their names; that of an ephemeral volume is made for the pod, and named by both. Raises
+    ValueError."""
     text = bytes(raw.spec.volumes)
     if b"persistentVolumeClaim" not in text and b"ephemeral" not in text:
         return ()
     pod = raw.metadata.name
-    try:
-        volumes = msgspec.json.decode(text, type=list[_Volume] | None) or []
-    except ValueError as wrong:
-        where = f"{raw.metadata.namespace}/{pod}"
-        logger.warning("pod %s: its volumes cannot be read: %s", where, wrong)
-        return ()
+    volumes = msgspec.json.decode(text, type=list[_Volume] | None) or []
     found = set[str]()
     for volume in volumes:
         if volume.persistent_volume_claim is not None:

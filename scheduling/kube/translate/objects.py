@@ -86,9 +86,14 @@ class Container(Struct, gc=False, rename="camel"):
     args: msgspec.Raw = LATER
     ports: msgspec.Raw = LATER
     env: msgspec.Raw = LATER
+    name: str = ""
 
 
 class SchedulingGate(Struct, gc=False, rename="camel"):
+    name: str = ""
+
+
+class PodOS(Struct, gc=False):
     name: str = ""
 
 
@@ -109,6 +114,7 @@ class PodSpec(Struct, gc=False, rename="camel"):
     volumes: msgspec.Raw = LATER
     resource_claims: msgspec.Raw = LATER
     host_network: bool = False
+    os: PodOS | None = None
     service_account_name: str = ""
     scheduling_group: msgspec.Raw = LATER
     workload_ref: msgspec.Raw = LATER  # as 1.35 has it
@@ -127,6 +133,10 @@ class ContainerState(Struct, gc=False, rename="camel"):
 
 class ContainerStatus(Struct, gc=False, rename="camel"):
     state: ContainerState = msgspec.field(default_factory=ContainerState)
+    name: str = ""
+    # What the node has given it, which differs from the spec only while it is resized.
+    resources: msgspec.Raw = LATER
+    allocated_resources: msgspec.Raw = LATER
 
 
 class PodStatus(Struct, gc=False, rename="camel"):
@@ -136,6 +146,7 @@ class PodStatus(Struct, gc=False, rename="camel"):
     start_time: str | None = None
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
 
 
 class KubePod(Struct, gc=False, rename="camel"):

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from scheduling.engine.types import NodeTerm, Toleration
+from scheduling.engine.cluster.affinity import both
+from scheduling.engine.types import NodeExpression, NodeTerm, Toleration
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate import pod_rules
+from scheduling.kube.translate.claims import names_of_claims
 from scheduling.kube.translate.manifests import IDENTITY, REQUIRED, is_made
 from scheduling.kube.translate.node_selectors import NodeSelector, node_terms
 from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec
@@ -34,6 +36,7 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 DEFAULT_ACCOUNT = "default"
+SYSTEM, WINDOWS = "kubernetes.io/os", "windows"
 
 
 class _Toleration(Struct, rename="camel"):
@@ -86,6 +89,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         more = _more(spec)
         group = _decoded(spec.scheduling_group, _SchedulingGroup, group)
         pod_rules.says(raw)
+        names_of_claims(raw)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         env = _env(spec)
         unhonoured = (
@@ -100,7 +104,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     account = spec.service_account_name
     return PlainPod(
         node_selector=more.node_selector,
-        node_affinity=_terms(more),
+        node_affinity=both(_terms(more), _system(spec)),
         # What is tolerated for a while only is no reason to be placed there.
         tolerations=tuple(
             Toleration(t.key, t.operator or "Equal", t.value, t.effect)
@@ -170,6 +174,15 @@ def _terms(more: _More) -> tuple[NodeTerm, ...]:
     """The terms of its required node affinity."""
     rules = more.affinity and more.affinity.node_affinity
     return node_terms(rules.required if rules else None)
+
+
+def _system(spec: PodSpec) -> tuple[NodeTerm, ...]:
+    """A kubelet of another system rejects the pod. Only those of Windows surely have the label."""
+    name = spec.os.name if spec.os is not None else ""
+    if not name:
+        return ()
+    operator = "In" if name == WINDOWS else "NotIn"
+    return ((NodeExpression(SYSTEM, operator, (WINDOWS,)),),)
 
 
 def _unhonoured(more: _More) -> list[Unhonoured]:

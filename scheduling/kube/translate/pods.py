@@ -76,7 +76,9 @@ def _says(raw: KubePod, owned: bool) -> PodSays | None:
 
 def _holding(raw: KubePod) -> PodHolding:
     try:
-        return holding(raw.spec)
+        # Since the spec of a running pod can be changed, it is counted how often that was done.
+        changed = raw.metadata.generation > 1 and bool(raw.spec.node_name)
+        return holding(raw.spec, raw.status if changed else None)
     except ValueError as wrong:
         where = f"{raw.metadata.namespace}/{raw.metadata.name}"
         logger.warning("pod %s: its requests cannot be read and count as nothing: %s", where, wrong)

@@ -10,8 +10,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from scheduling.engine.types import MILLI
-from scheduling.kube.translate.objects import Container, PodSpec, Resources
+from scheduling.kube.translate.objects import Container, PodSpec, PodStatus, Resources
 
 MIB = 1 << 20
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -60,14 +62,22 @@ class PodHolding(NamedTuple):
 
 
 Requests = dict[str, Fraction]
+# What nodes have given to containers, by name; "" stands for a change that is not possible there.
+Given = Mapping[str, Requests]
+NOTHING_GIVEN: Given = {}
+IMPOSSIBLE = ""
 
 
-def holding(spec: PodSpec) -> PodHolding:
+def holding(spec: PodSpec, resized: PodStatus | None = None) -> PodHolding:
     """Requests of a pod by Kubernetes' own rule; ValueError on a malformed quantity.
 
     The larger of all containers and sidecars together, and of any one init container beside the
     sidecars started before it; pod-level resources replace that where given; plus overhead.
+    `resized`: the status of a pod whose spec was changed: until its node has followed, it holds the
+    larger of what was and what is asked for.
     """
+    if resized is not None and (given := _given(resized)):
+        return _counted(requested(spec, given))
     plain = not spec.init_containers and not spec.overhead and spec.resources is None
     if plain and len(spec.containers) == 1:
         only = spec.containers[0].resources
@@ -75,9 +85,9 @@ def holding(spec: PodSpec) -> PodHolding:
     return _counted(requested(spec))
 
 
-def requested(spec: PodSpec) -> Requests:
+def requested(spec: PodSpec, given: Given = NOTHING_GIVEN) -> Requests:
     """All that `holding` counts or leaves out, by resource; ValueError as there."""
-    total = _of_containers(spec.containers, spec.init_containers)
+    total = _of_containers(spec.containers, spec.init_containers, given)
     if spec.resources is not None:
         total.update(_requests(spec.resources))
     if spec.overhead:
@@ -132,14 +142,16 @@ def is_counted(name: str) -> bool:
     return "/" in name or name in ("cpu", "memory") or is_space(name)
 
 
-def _of_containers(containers: Iterable[Container], inits: Iterable[Container]) -> Requests:
+def _of_containers(
+    containers: Iterable[Container], inits: Iterable[Container], given: Given
+) -> Requests:
     total: Requests = {}
     for each in containers:
-        _add(total, _requests(each.resources))
+        _add(total, _of_container(each, given))
     sidecars: Requests = {}
     peak: Requests = {}
     for each in inits:
-        own = _requests(each.resources)
+        own = _of_container(each, given)
         if each.restart_policy == "Always":
             _add(total, own)
             _add(sidecars, own)
@@ -149,6 +161,35 @@ def _of_containers(containers: Iterable[Container], inits: Iterable[Container]) 
             _raise(peak, own)
     _raise(total, peak)
     return total
+
+
+def _of_container(container: Container, given: Given) -> Requests:
+    asked = _requests(container.resources)
+    if (has := given.get(container.name)) is None:
+        return asked
+    if IMPOSSIBLE in given:
+        return dict(has)
+    _raise(asked, has)
+    return asked
+
+
+def _given(status: PodStatus) -> dict[str, Requests]:
+    """As kube-scheduler has it, the larger of what a container runs with and is to run with."""
+    found: dict[str, Requests] = {}
+    for each in (*status.container_statuses, *status.init_container_statuses):
+        if bytes(each.resources) in (b"", b"null"):
+            continue
+        has = _parsed(msgspec.json.decode(each.resources, type=Resources).requests)
+        if bytes(each.allocated_resources) not in (b"", b"null"):
+            amounts = msgspec.json.decode(each.allocated_resources, type=dict[str, Amount])
+            _raise(has, _parsed(amounts))
+        found[each.name] = has
+    if found and any(
+        c.type == "PodResizePending" and c.status == "True" and c.reason == "Infeasible"
+        for c in status.conditions
+    ):
+        found[IMPOSSIBLE] = {}
+    return found
 
 
 def _requests(resources: Resources) -> Requests:

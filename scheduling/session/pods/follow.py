@@ -264,6 +264,8 @@ class Lifecycle(Volumes):
             self.foreign.seen(facts, self.out)
             return
         pod.uid, pod.tracked, pod.going = facts.uid, facts.tracked, facts.deleting
+        if facts.node == pod.place.node:
+            self._count_more(job, pod, facts)
         saved_at = kant_pods.checkpointed_at(facts, now)
         told_by = kant_pods.told_by(facts)
         if told_by is not None:
@@ -298,6 +300,12 @@ class Lifecycle(Volumes):
         elif facts.node:
             advance(self.out, job, pod, P.BOUND)
         self.follow(job, now)
+
+    def _count_more(self, job: LiveJob, pod: LivePod, facts: PodFacts) -> None:
+        asked = job.request.pod_sets[pod.place.pod_set]
+        more = facts.cpu_milli - asked.cpu_milli, facts.memory_mib - asked.memory_mib
+        cpu_milli, memory_mib = (0 if facts.finished else max(each, 0) for each in more)
+        self.foreign.holds_more(facts.uid, facts.node, cpu_milli, memory_mib, self.out)
 
     def _runs(self, job: LiveJob, pod: LivePod, now: float) -> None:
         before = pod.state

@@ -70,12 +70,14 @@ class ForeignPods:
         self._counted: dict[str, PodFacts | None] = {}
         self._ruled: dict[str, PodRules] = {}  # of those, what rules have to know
         self._mounting: dict[ClaimName, set[str]] = defaultdict(set)  # their uids, by claim
+        self._more: dict[str, tuple[str, int, int]] = {}  # of own pods, by uid: what on which node
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
 
     def seen(self, facts: PodFacts, out: Outbox) -> None:
         """Count what it holds, and note what may be a leftover of Kant's own."""
+        self.holds_more(facts.uid, "", 0, 0, out)
         if facts.finished or not facts.node:
             self._uncount(facts.uid, out)
             self._strays.pop(facts.uid, None)
@@ -94,7 +96,19 @@ class ForeignPods:
         self.leftovers.pop(uid, None)
         self._told.discard(uid)
         self._strays.pop(uid, None)
+        self.holds_more(uid, "", 0, 0, out)
         self._uncount(uid, out)
+
+    def holds_more(self, uid: str, node: str, cpu_milli: int, memory_mib: int, out: Outbox) -> None:
+        """An own pod holds so much more than its job asks for: it was resized where it runs, or
+        others have put containers into it."""
+        name, more = f"{uid} beyond its job", (node, cpu_milli, memory_mib)
+        if not cpu_milli and not memory_mib:
+            if self._more.pop(uid, None) is not None:
+                out.deltas.append(OtherPodRemoved(name))
+        elif self._more.get(uid) != more:
+            self._more[uid] = more
+            out.deltas.append(OtherPodChanged(name, node, 0, cpu_milli, memory_mib))
 
     def _count(self, facts: PodFacts, out: Outbox) -> None:
         change = self._held_by(facts)
