@@ -10,6 +10,7 @@ from scheduling.models.clusters import (
 )
 from scheduling.models.jobs import (
     Job,
+    JobConstraints,
     JobEvent,
     JobPod,
     Placement,
@@ -26,6 +27,7 @@ __all__ = [
     "ClusterPolicy",
     "Forecasting",
     "Job",
+    "JobConstraints",
     "JobEvent",
     "JobPod",
     "NodeRecord",

@@ -174,6 +174,20 @@ class PodSet(models.Model):
         ]
 
 
+class JobConstraints(models.Model):
+    """What the engine is told of the pods of an open job beside what its rows ask for: what they
+    and others say of each other, and which nodes their volumes leave; see
+    `session.memory.constraints`. Jobs of which there is nothing to tell have no row."""
+
+    job = models.OneToOneField(
+        Job, on_delete=models.CASCADE, primary_key=True, related_name="constraints"
+    )
+    document = models.JSONField()
+
+    class Meta:
+        ordering = ["job"]
+
+
 # JSON columns that only say what people are told.
 TOLD = ("evidence", "reserved_nodes")
 

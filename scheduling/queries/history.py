@@ -97,6 +97,7 @@ def node_of(row: NodeRecord) -> Node:
         unnamed_unhealthy=int(told("unnamed_unhealthy_gpus", 0)),
         gpu_parts="gpu_parts" in row.facts,
         out_of_service="" if row.schedulable else str(told("health", "")),
+        attach_limits=told("attach_limits", {}),
     )
 
 

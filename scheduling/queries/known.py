@@ -2,6 +2,7 @@
 
 The state of the scheduler is in another process; `engine.rehearse` is asked on one like
 it. Rows do not tell nodes that are avoided after a failure, nor disruption budgets and checkpoints.
+Of jobs and pods that the scheduler knows they tell what pods say of each other.
 """
 
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from scheduling.queries.explain import policy_in_use
 from scheduling.queries.history import node_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.memory import divided, load
+from scheduling.session.memory.constraints import read_rules, with_constraints
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
 
@@ -101,7 +103,10 @@ class Known:
         cluster_id = self.cluster.pk
         jobs, _ = load.jobs(load.waiting_or_holding(cluster_id, scope))
         load.add_placements(cluster_id, scope, {job.id: job for job in jobs})
+        load.add_constraints(cluster_id, scope, {job.id: job for job in jobs})
         for job in jobs:
+            if job.constraints is not None:
+                job.request = with_constraints(job.request, job.constraints)
             if job.state in WAITING and not job.pods:
                 for failed in load.failed_among(job.request.after_ok):
                     yield JobEnded(failed, succeeded=False)
@@ -123,6 +128,8 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
     """Pods of others on the node, as many as there are, which together hold what they hold."""
     held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
     extended = row.facts.get("other_extended", {"value": {}})["value"]
+    rules = map(read_rules, row.facts.get("other_rules", {"value": ()})["value"])
     for at in range(held.pop("pods")):
-        yield OtherPodChanged(f"{row.name} {at}", row.name, **held, extended=extended)
+        of = {"extended": extended, "rules": next(rules, None)}
+        yield OtherPodChanged(f"{row.name} {at}", row.name, **held, **of)
         held, extended = {}, {}

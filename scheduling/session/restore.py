@@ -22,6 +22,7 @@ def take_up_jobs(changes: Changes) -> None:
     stored = (Reservation(job_id, None) for job_id in load.reserved(cluster_id, scope))
     life.out.writes.reservations += stored  # those of the last scheduler
     load.add_placements(cluster_id, scope, {job.id: job for job in rows})
+    load.add_constraints(cluster_id, scope, {job.id: job for job in rows})
     for job in rows:
         if not job.pods and job.state in WAITING:
             changes.enqueue(job)

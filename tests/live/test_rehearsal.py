@@ -5,11 +5,13 @@ from django.test import Client
 
 from metrics.benches import stage
 from scheduling.engine.states import JobState as S
-from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.models import Cluster, Job, JobConstraints, NodeRecord
 from scheduling.queries import standstill
-from tests.live.plain_pods import make, path
+from scheduling.queries.rehearsal import Outlook, review_job
+from tests.live.plain_pods import REQUIRED, job_of, make, path, state_of
 
 pytestmark = pytest.mark.live
+HOST = "kubernetes.io/hostname"
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +91,34 @@ def test_nothing_is_guessed_of_a_cluster_that_nobody_has_seen_lately(world):
     assert said["outlook"] == "unknown"
     assert "was last heard of at 2026-01-01 00:00:00 UTC." in said["summary"]
     assert said["quota"][0]["guaranteed"] == 1000
+
+
+def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
+    led(world)
+    nodes = sorted(NodeRecord.objects.values_list("name", flat=True))
+    web = {"kant.io/tenant": "team", "app": "web"}
+    apart = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOST}
+    rule = {"podAntiAffinity": {REQUIRED: [apart]}}
+    for node in nodes[:-1]:
+        uid = make(world, f"on-{node}", 1, web, affinity=rule)
+        world.drive(lambda uid=uid: state_of(uid) is S.RUNNING)
+    port = [{"containerPort": 80, "hostPort": 80}]
+    spec = {"nodeName": nodes[-1], "containers": [{"name": "c", "image": "i", "ports": port}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}, "spec": spec}
+    world.call("POST", "/api/v1/namespaces/default/pods", body)
+    world.drive(lambda: "other_rules" in NodeRecord.objects.get(name=nodes[-1]).facts)
+    limits = {"nvidia.com/gpu": "1"}
+    asks = [{"name": "c", "image": "i", "ports": port, "resources": {"limits": limits}}]
+    late = make(world, "late", labels=web, affinity=rule, containers=asks)
+    world.drive(lambda: job_of(late) and job_of(late).reason)
+    said = review_job(world.user, job_of(late))
+    assert (said.outlook, said.reason) == (Outlook.WAITS, job_of(late).reason)
+    assert "close nodes with room for it" in said.summary
+    assert said.summary == job_of(late).message
+    # The next scheduler writes nothing of it again, and forgets what is true no more.
+    before = JobConstraints.objects.count()
+    assert before == len(nodes)
+    world.restart_scheduler()
+    world.call("DELETE", path("foreign"))
+    world.drive(lambda: state_of(late) is S.RUNNING)
+    assert JobConstraints.objects.count() == before

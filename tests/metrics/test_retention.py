@@ -285,7 +285,7 @@ def test_beat_prunes_and_drops_what_came_too_late(cluster):
 BOUNDS = {
     "deleted with the jobs that are over": [
         "scheduling.Job", "scheduling.PodSet", "scheduling.JobPod", "scheduling.JobEvent",
-        "scheduling.Placement", "scheduling.StartEstimate",
+        "scheduling.Placement", "scheduling.StartEstimate", "scheduling.JobConstraints",
     ],
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",

@@ -16,7 +16,7 @@ from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.models import Job, JobEvent, Placement
+from scheduling.models import Job, JobConstraints, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.bulk import Rows, insert, new_ids, update
 from scheduling.services.common.lease import Lease, fence
@@ -29,6 +29,7 @@ from scheduling.services.scheduler.territory import (
     hand_over_nodes,
     route_jobs,
 )
+from scheduling.session.memory.constraints import Document
 from scheduling.session.memory.live import (
     OVER,
     LiveJob,
@@ -82,6 +83,7 @@ def apply_decisions(
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
         _write_jobs(writes, stale, now)
+        _write_constraints(writes.constraints)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # Last of what is told of jobs, so that nothing that was decided before overwrites it.
         made, followed = take_up(lease, writes.offers, now, shelf)
@@ -227,6 +229,23 @@ def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
             "at": now.isoformat(),
         }
         Job.objects.filter(id=told.job_id, state__in=list(HOLDING)).update(growth=growth)
+
+
+def _write_constraints(constraints: Mapping[str, Document | None]) -> None:
+    """What the engine is told of jobs beside what they ask for; None = nothing any more."""
+    for chunk in chunks(sorted(constraints)):
+        there = Job.objects.filter(id__in=chunk).values_list("id", flat=True)
+        rows = [
+            JobConstraints(job_id=job_id, document=document)
+            for job_id in there
+            if (document := constraints[str(job_id)]) is not None
+        ]
+        over = [job_id for job_id in chunk if constraints[job_id] is None]
+        if over:
+            JobConstraints.objects.filter(job_id__in=over).delete()
+        JobConstraints.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["job"], update_fields=["document"]
+        )
 
 
 def _write_reservations(reservations: Iterable[Reservation]) -> None:

@@ -13,6 +13,7 @@ from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.common.lease import Lease, fence
 from scheduling.session.held import NodeHeld, held_on
+from scheduling.session.memory.constraints import written_rules
 from scheduling.session.pace import Pace
 
 BATCH = 500
@@ -139,6 +140,8 @@ def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
         extended.update(pod.extended)
     if extended:
         amounts["other_extended"] = dict(extended)
+    if rules := [written_rules(pod.rules) for pod in others if pod.rules is not None]:
+        amounts["other_rules"] = rules
     return {name: {"value": it, "source": "pods of others on it"} for name, it in amounts.items()}
 
 
@@ -156,4 +159,6 @@ def _facts(seen: NodeFacts) -> dict[str, Any]:
             facts[name] = {"value": bad, "source": seen.facts[told_by].source}
     if counts := Counter(nic.resource for nic in seen.node.nics if nic.resource):
         facts["nic_resources"] = {"value": dict(counts), "source": seen.facts["nics"].source}
+    if limits := seen.node.attach_limits:
+        facts["attach_limits"] = {"value": dict(limits), "source": "CSINode"}
     return facts

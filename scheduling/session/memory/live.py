@@ -24,6 +24,7 @@ from scheduling.engine.verdict import Verdict
 from scheduling.kube.seam import Effect, NodeFacts, PodFacts
 from scheduling.kube.translate.manifests import PodSettings
 from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.constraints import Document
 from scheduling.session.memory.storage import ClaimHold
 
 PodKey = tuple[int, int]  # (pod set, ordinal)
@@ -167,7 +168,7 @@ class LiveJob:
     `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
     nodes the volumes are that its pods mount, and from which pods that run keep it away.
     `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
-    are left by both, "" = all.
+    are left by both, "" = all. `constraints`: what the database knows of the difference.
     `noted_at`: when its events last told each reason why it waits, since it waits.
     """
 
@@ -209,6 +210,7 @@ class LiveJob:
     asked: JobRequest = field(init=False)
     volume_hold: ClaimHold | None = None
     node_note: str = ""
+    constraints: Document | None = None
 
     def __post_init__(self) -> None:
         self.asked = self.request
@@ -406,6 +408,7 @@ class Writes:
     staying: list[Waiting] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
+    constraints: dict[str, Document | None] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
     claims: list[NodeFacts] = field(default_factory=list)

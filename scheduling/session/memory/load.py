@@ -27,6 +27,7 @@ from scheduling.models import (
     Cluster,
     ClusterPolicy,
     Job,
+    JobConstraints,
     JobEvent,
     JobPod,
     Placement,
@@ -312,6 +313,14 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
         for row in since.filter(job_id__in=chunk).iterator(chunk_size=2000):
             if (job := live.get(str(row.job_id))) is not None:
                 _add_placement(job, row)
+
+
+def add_constraints(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
+    """Give each job what the engine was told of it last, beside what it asks for."""
+    rows = JobConstraints.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
+    for job_id, document in rows.values_list("job_id", "document"):
+        if (job := live.get(str(job_id))) is not None:
+            job.constraints = document
 
 
 def _add_placement(job: LiveJob, row: Placement) -> None:

@@ -17,6 +17,7 @@ from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.seam import CallOutcome, NamespaceFacts, PodFacts, Result, SelectNode
 from scheduling.kube.translate.manifests import own_labels
 from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.constraints import written
 from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
 from scheduling.session.memory.storage import Need, Storage
 from scheduling.session.pods.anti_affinity import AntiAffinity
@@ -136,6 +137,13 @@ class Volumes(PlainPods):
 
     def constrain(self, job: LiveJob) -> bool:
         """Set which nodes the engine is told to use for a job; whether that changed."""
+        changed = self._constrain(job)
+        document = written(job.asked, job.request)
+        if document != job.constraints:
+            job.constraints = self.out.writes.constraints[job.id] = document
+        return changed
+
+    def _constrain(self, job: LiveJob) -> bool:
         claims = [self._claims(job, keys) for keys in _keys(job)]
         ruled = self._rules(job, claims)
         told = any(claims) or any(ruled) or self.anti_affinity

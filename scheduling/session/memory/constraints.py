@@ -1,0 +1,96 @@
+"""What the engine is told of the pods of a job beyond its rows, as a JSON document, so that those
+who ask the engine by rows alone tell it the same (`queries.known`)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduling.engine.types import (
+    Apart,
+    Attached,
+    GroupWish,
+    HostPort,
+    JobRequest,
+    Near,
+    NodeExpression,
+    NodeTerm,
+    NodeWish,
+    PodRules,
+    PodSet,
+    Spread,
+)
+
+Document = list[dict[str, Any]]
+NOTHING = PodRules()
+
+
+def written(asked: JobRequest, told: JobRequest) -> Document | None:
+    """By pod set what is told besides what is asked; None = nothing is."""
+    if told is asked:
+        return None
+    pairs = zip(asked.pod_sets, told.pod_sets, strict=True)
+    found = [_written(of_rows, of_engine) for of_rows, of_engine in pairs]
+    return found if any(found) else None
+
+
+def _written(asked: PodSet, told: PodSet) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if told.node_affinity != asked.node_affinity:
+        found["node_affinity"] = _plain(told.node_affinity)
+    if told.rules is not None:
+        found["rules"] = written_rules(told.rules)
+    return found
+
+
+def written_rules(rules: PodRules) -> dict[str, Any]:
+    """The fields that say something."""
+    return {
+        name: _plain(value)
+        for name, value, nothing in zip(rules._fields, rules, NOTHING, strict=True)
+        if value != nothing
+    }
+
+
+def with_constraints(asked: JobRequest, document: Document) -> JobRequest:
+    """The request as the engine was told it last. Where the job has other pod sets by now, as its
+    rows say it."""
+    if len(document) != len(asked.pod_sets):
+        return asked
+    return replace(asked, pod_sets=tuple(map(_told, asked.pod_sets, document)))
+
+
+def _told(pod_set: PodSet, of: Mapping[str, Any]) -> PodSet:
+    affinity = _terms(of["node_affinity"]) if "node_affinity" in of else pod_set.node_affinity
+    rules = read_rules(of["rules"]) if "rules" in of else pod_set.rules
+    return replace(pod_set, node_affinity=affinity, rules=rules)
+
+
+def read_rules(of: Mapping[str, Any]) -> PodRules:
+    """What `written_rules` has written, or JSON of it."""
+    near = of.get("near")
+    return PodRules(
+        groups=tuple(of.get("groups", ())),
+        ports=tuple(HostPort(*each) for each in of.get("ports", ())),
+        apart=tuple(Apart(*each) for each in of.get("apart", ())),
+        near=None if near is None else Near(near[0], tuple(near[1])),
+        spread=tuple(Spread(*each) for each in of.get("spread", ())),
+        evenly=tuple(Spread(*each) for each in of.get("evenly", ())),
+        wishes=tuple(GroupWish(*each) for each in of.get("wishes", ())),
+        node_wishes=tuple(NodeWish(w, _term(t)) for w, t in of.get("node_wishes", ())),
+        affinity=_terms(of.get("affinity", ())),
+        sole=tuple(of.get("sole", ())),
+        attached=tuple(Attached(*each) for each in of.get("attached", ())),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back."""
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def _terms(terms: Iterable[Iterable[Any]]) -> tuple[NodeTerm, ...]:
+    return tuple(map(_term, terms))
+
+
+def _term(term: Iterable[Any]) -> NodeTerm:
+    return tuple(NodeExpression(key, op, tuple(values), name) for key, op, values, name in term)

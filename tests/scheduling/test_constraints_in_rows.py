@@ -1,0 +1,52 @@
+"""What the engine is told of the pods of a job beyond its rows comes back from JSON as it was."""
+
+import json
+import random
+
+import pytest
+
+from scheduling.engine.types import (
+    GroupWish,
+    JobRequest,
+    NodeExpression,
+    NodeWish,
+    PodRules,
+    PodSet,
+)
+from scheduling.session.memory.constraints import with_constraints, written
+from tests.cases import seeds
+from tests.engine.test_pod_rules import any_rules
+
+TERM = (
+    NodeExpression("zone", "In", ("a", "b")),
+    NodeExpression("metadata.name", "In", ("n",), True),
+)
+BESIDE = PodRules(
+    wishes=(GroupWish(-3, "g", "zone"),), node_wishes=(NodeWish(2, TERM),), affinity=(TERM,)
+)
+
+
+def job(*sets):
+    return JobRequest("j", "t", 0.0, sets)
+
+
+def test_of_most_jobs_there_is_nothing_to_tell():
+    asked = job(PodSet("a", 1, 1, node_affinity=(TERM,)))
+    assert written(asked, asked) is None
+    assert written(asked, job(*asked.pod_sets)) is None
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_all_that_is_told_comes_back(seed):
+    rng = random.Random(seed)
+    asked = [PodSet("a", 1, 1), PodSet("b", 2, 1, node_affinity=(TERM,)), PodSet("c", 1, 0)]
+    told = [
+        PodSet("a", 1, 1, rules=any_rules(rng)._replace(evenly=any_rules(rng).spread)),
+        PodSet("b", 2, 1, node_affinity=(TERM[:1], TERM), rules=rng.choice((None, BESIDE))),
+        PodSet("c", 1, 0),
+    ]
+    document = written(job(*asked), job(*told))
+    assert json.loads(json.dumps(document)) == document
+    assert with_constraints(job(*asked), document) == job(*told)
+    fewer = job(*asked[:2])
+    assert with_constraints(fewer, document) is fewer
