@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import FrameType
 from typing import Any
 
-from django.core.asgi import get_asgi_application
+import django
 
 from kant.ending import ending
 from kant.postgresql import REQUEST_S, bounded
@@ -17,12 +17,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
 
 def _bounded() -> Callable[..., Awaitable[None]]:
-    django = get_asgi_application()
+    django.setup(set_prefix=False)
     # They need Django, which is set up above.
     from kant.answers import TakenAnswers
     from kant.bodies import BoundedBodies
+    from kant.handler import Handler
 
-    return TakenAnswers(BoundedBodies(django))
+    return TakenAnswers(BoundedBodies(Handler()))
 
 
 _django = _bounded()

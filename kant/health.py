@@ -7,6 +7,8 @@ from django.http import HttpRequest, HttpResponse
 
 from tenants.outage import AWAY, trouble_of
 
+PROBES = ("/healthz", "/readyz")
+
 
 class Health:
     """`/healthz`: 200, the process answers. `/readyz`: 200, also while Kant is busy, or 503 while
@@ -20,9 +22,9 @@ class Health:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if request.path == "/healthz":
+        if request.path == PROBES[0]:
             return _text("The process answers.")
-        if request.path == "/readyz":
+        if request.path == PROBES[1]:
             return _ready()
         return self.get_response(request)
 

@@ -115,9 +115,8 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     }
     DATABASES["default"]["TEST"] = {"NAME": ":memory:"}
 else:
-    # The ASGI server gives each request a thread of its own. A connection that belongs to its
-    # thread is never used again and stays open; a hundred requests later the database refuses
-    # everybody. A pool lends them, and what is too much at once waits for its turn.
+    # Threads and processes come and go. A pool lends them connections, and what is too much at once
+    # waits for its turn.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", DATABASE_TIMEOUT_S)
     # A server that went without a word, with its machine or its route, is noticed.
@@ -137,6 +136,10 @@ else:
         # away for minutes is found again within seconds.
         "reconnect_timeout": 10,
     }
+# Of one web process at once, fewer than the pool has connections; the others wait, on SQLite as
+# long as for their turn to write, and then are told that Kant is busy.
+REQUEST_THREADS = 16
+REQUEST_WAIT_S = DATABASES["default"]["OPTIONS"].get("timeout", DATABASE_TIMEOUT_S)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cache and Celery -----------------------------------------------------------------------

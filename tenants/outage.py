@@ -31,6 +31,7 @@ class Trouble(NamedTuple):
 AWAY = Trouble("The database does not answer.", "unavailable")
 NO_ROOM = Trouble("The database has no room left to write.", "unavailable")
 POOL = Trouble("Kant is busy: all its connections to the database are in use.")
+THREADS = Trouble("Kant is busy: it answers as many requests as it can at once.")
 TURN = Trouble("Kant is busy: others have been writing to the database all the time.")
 CONFLICT = Trouble("Kant is busy: others change the same at the same time.")
 SERVER = Trouble("The database is busy: it takes no more connections or has no memory left.")

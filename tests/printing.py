@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from django.core.handlers.asgi import ASGIHandler
 
+from kant.handler import Handler
 from scheduling.models import Job, Placement
 from scheduling.queries import pod_logs
 from tenants.services.tokens import create_token
@@ -29,7 +29,7 @@ def served() -> Iterator[tuple[str, int]]:
     door.bind(("127.0.0.1", 0))
     door.listen()
     # Not kant.asgi, which would set logging up anew, on what pytest captures just now.
-    config = uvicorn.Config(ASGIHandler(), lifespan="off", log_config=None)
+    config = uvicorn.Config(Handler(), lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [door]}, daemon=True)
     thread.start()

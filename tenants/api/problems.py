@@ -337,13 +337,14 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """`handler500`: an exception outside any REST view; Django has logged it."""
     if trouble := trouble_of(sys.exc_info()[1]):
-        return _not_available(request, trouble)
+        return not_available(request, trouble)
     if not request.path.startswith(API):
         return defaults.server_error(request)
     return _answer(request, "server-error", KINDS["server-error"].remedy)
 
 
-def _not_available(request: HttpRequest, trouble: Trouble) -> HttpResponseBase:
+def not_available(request: HttpRequest, trouble: Trouble) -> HttpResponseBase:
+    """What a request is answered that Kant cannot serve now: a problem document, or a page."""
     answer: HttpResponseBase
     if request.path.startswith(API):
         answer = _answer(request, trouble.code, _told(trouble))

@@ -5,13 +5,13 @@ import json
 import sys
 
 import pytest
-from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import path
 
 from kant import answers, bodies
 from kant.answers import TakenAnswers
 from kant.bodies import BoundedBodies
+from kant.handler import Handler
 
 SHORT_S, LONG_S = 0.1, 0.5
 ended = []
@@ -78,7 +78,7 @@ class Client:
             "query_string": b"",
             "headers": [],
         }
-        app = TakenAnswers(BoundedBodies(ASGIHandler()))
+        app = TakenAnswers(BoundedBodies(Handler()))
 
         async def within():
             async with asyncio.timeout(20.0):

@@ -1,0 +1,99 @@
+"""Django behind an ASGI server: one thread of a few that stay makes an answer from start to end.
+
+Django's own handler gives each request a thread of its own, which begins without connections to the
+cache, and crosses between it and the event loop for every middleware and signal.
+"""
+
+import asyncio
+import io
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.conf import settings
+from django.core import signals
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.handlers.base import BaseHandler
+from django.urls import set_script_prefix
+
+from kant.bodies import Receive, Send
+from kant.health import PROBES
+from kant.postgresql import REQUEST_S, bounded
+from tenants.api.problems import not_available
+from tenants.outage import THREADS
+
+
+class Handler(ASGIHandler):
+    """Answers at most REQUEST_THREADS requests at once. The others wait for a thread; who has
+    waited for REQUEST_WAIT_S is told that Kant is busy (503). Answers that are streamed
+    asynchronously need none while they last, and probes have one of their own."""
+
+    def __init__(self) -> None:
+        BaseHandler.__init__(self)
+        self.load_middleware(is_async=False)
+        self._threads = ThreadPoolExecutor(settings.REQUEST_THREADS, "request")
+        self._probes = ThreadPoolExecutor(1, "probe")
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        body = await _whole(receive)
+        if body is None:
+            return
+        probe = scope["path"] in PROBES
+        job = (self._probes if probe else self._threads).submit(self._answered, scope, body)
+        waiting = asyncio.wrap_future(job)
+        await asyncio.wait((waiting,), timeout=settings.REQUEST_WAIT_S)
+        # A job that runs cannot be cancelled, and is waited for.
+        answer = self._busy(scope) if job.cancel() else await waiting
+        # As where the client goes while it is answered: there is nobody left to tell.
+        with suppress(asyncio.CancelledError):
+            if answer.streaming:
+                await self._streamed(answer, receive, send)
+            else:
+                await self.send_response(answer, send)
+
+    def _answered(self, scope: dict[str, Any], body: bytes) -> Any:
+        """The answer, made in this thread. One that is not streamed is closed: its connection to
+        the database is free before the client has taken it."""
+        with bounded(REQUEST_S):
+            set_script_prefix(get_script_prefix(scope))
+            signals.request_started.send(sender=self.__class__, scope=scope)
+            request, refusal = self.create_request(scope, io.BytesIO(body))
+            answer: Any = refusal if request is None else self.get_response(request)
+            if not answer.streaming:
+                answer.close()
+            return answer
+
+    def _busy(self, scope: dict[str, Any]) -> Any:
+        request, refusal = self.create_request(scope, io.BytesIO())
+        return refusal if request is None else not_available(request, THREADS)
+
+    async def _streamed(self, answer: Any, receive: Receive, send: Send) -> None:
+        """Until its end, or until its client goes."""
+        async with ThreadSensitiveContext():
+            told = asyncio.ensure_future(self.send_response(answer, send))
+            gone = asyncio.ensure_future(receive())
+            try:
+                await asyncio.wait((told, gone), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                gone.cancel()
+                if not told.done():
+                    told.cancel()
+                await asyncio.wait((told, gone))
+                await sync_to_async(answer.close)()
+            if not told.cancelled():
+                told.result()
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """The body, whose size is bounded before; None where the client goes instead."""
+    message = await receive()
+    if message["type"] != "http.disconnect" and not message.get("more_body"):
+        return bytes(message.get("body", b""))
+    parts: list[bytes] = []
+    while message["type"] != "http.disconnect":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await receive()
+    return None
