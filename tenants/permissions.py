@@ -86,14 +86,20 @@ def access_of(
         return Access(0, False, {}, {})
     if user.is_operator:
         return Access(user.pk, True, {}, {})
-    access = Access(
-        user.pk,
-        False,
-        dict(Tenant.objects.order_by().values_list("id", "parent_id"))
-        if parents is None
-        else parents,
-        dict(Membership.objects.filter(user=user).order_by().values_list("tenant_id", "role")),
-    )
+    if parents is None:
+        parents = dict(Tenant.objects.order_by().values_list("id", "parent_id"))
+    roles = Membership.objects.filter(user=user).order_by().values_list("tenant_id", "role")
+    return access_within(user, parents, dict(roles))
+
+
+def access_within(
+    user: User, parents: Mapping[int, int | None], roles: Mapping[int, str]
+) -> Access:
+    """The rights of an active user who holds these roles, in tenants of which those above are among
+    `parents`, too."""
+    if user.is_operator:
+        return Access(user.pk, True, {}, {})
+    access = Access(user.pk, False, parents, roles)
     if user.only_in is None:
         return access
     tenant_id, operator = user.only_in

@@ -35,7 +35,11 @@ def visible_names(user: "Viewer") -> frozenset[str]:
 
 def tenant_by_name(access: Access, name: str) -> Tenant:
     """One tenant by name; raises NotFound also when the user may not see it."""
-    tenant = Tenant.objects.select_related("parent").filter(name=name).first()
+    return seen(access, Tenant.objects.select_related("parent").filter(name=name).first(), name)
+
+
+def seen(access: Access, tenant: Tenant | None, name: str) -> Tenant:
+    """The tenant of this name, None = there is none; raises as `tenant_by_name`."""
     if tenant is None or not access.may_view(tenant.pk):
         raise NotFound(
             f"There is no tenant “{name}” that you may see. GET /api/v1/tenants lists yours."

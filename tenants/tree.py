@@ -1,6 +1,6 @@
-"""The tree of all tenants, read once, with what holds for all that are below one of them."""
+"""The tree of tenants, read once, with what holds for all that are below one of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tenants.models import Tenant
@@ -20,8 +20,14 @@ class Branch(NamedTuple):
 
 
 class Tree:
-    def __init__(self) -> None:
-        rows = Tenant.objects.order_by().values_list(*Branch._fields)
+    """Of all tenants, or of some with all that are above them."""
+
+    def __init__(self, tenants: Iterable[Tenant] | None = None) -> None:
+        rows = (
+            Tenant.objects.order_by().values_list(*Branch._fields)
+            if tenants is None
+            else [[getattr(tenant, name) for name in Branch._fields] for tenant in tenants]
+        )
         self._of: dict[int, Branch] = {row[0]: Branch(*row) for row in rows}
         self.parents: Mapping[int, int | None] = {b.id: b.parent_id for b in self._of.values()}
         self._owners = {b.namespace: b for b in self._of.values() if b.namespace is not None}

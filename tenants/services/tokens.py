@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
+from tenants import rows
 from tenants.errors import Conflict, Invalid, NotFound
-from tenants.models import ApiToken, Scope, Tenant, User
+from tenants.models import ApiToken, Identity, Scope, Tenant, User
 from tenants.permissions import access_of
 from tenants.selectors import tenant_by_name
 from tenants.services.transactions import checked, unit_of_work
@@ -184,15 +186,26 @@ def token_of_secret(secret: str, now: datetime) -> ApiToken | None:
     """The token a secret stands for, and in it the active user with the rights that it leaves;
     None when unknown, expired or revoked, or when its user has not signed in at the OpenID
     provider for KANT_OIDC_TOKEN_DAYS."""
-    tokens = ApiToken.objects.select_related("user").filter(
-        digest=digest_of(secret), revoked_at=None, user__is_active=True
+    quote = connection.ops.quote_name
+    tokens, users, identities = (
+        quote(model._meta.db_table) for model in (ApiToken, User, Identity)
     )
+    sql = (
+        f"SELECT {rows.as_json(ApiToken, 't')}, {rows.as_json(User, 'u')} FROM {tokens} t "
+        f"JOIN {users} u ON u.id = t.user_id "
+    )
+    wanted = "WHERE t.digest = %s AND t.revoked_at IS NULL AND u.is_active"
+    params: list[str | int | None] = [digest_of(secret)]
     if days := settings.KANT_OIDC_TOKEN_DAYS:
-        local = Q(user__identity=None)
-        recent = Q(user__identity__signed_in_at__gt=now - timedelta(days=days))
-        tokens = tokens.filter(local | recent)
-    token = tokens.first()
-    if token is None or (token.expires_at is not None and token.expires_at <= now):
+        sql += f"LEFT JOIN {identities} i ON i.user_id = u.id "
+        wanted += " AND (i.id IS NULL OR i.signed_in_at > %s)"
+        params.append(connection.ops.adapt_datetimefield_value(now - timedelta(days=days)))
+    found = rows.ask(sql + wanted, params)
+    if found is None:
+        return None
+    token = rows.row(ApiToken, found[0])
+    token.user = rows.row(User, found[1])
+    if token.expires_at is not None and token.expires_at <= now:
         return None
     if token.last_used_at is None or now - token.last_used_at >= LAST_USED_PRECISION:
         ApiToken.objects.filter(id=token.pk).update(last_used_at=now)

@@ -1,10 +1,12 @@
 """Many rows written by one statement."""
 
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.db import connection
 from django.db.models import AutoField, Model
+from psycopg.types.json import Jsonb
 
 
 class Rows:
@@ -40,17 +42,60 @@ class Rows:
         rows, self._rows = self._rows, []
         if not rows:
             return
-        quote = connection.ops.quote_name
-        columns = ", ".join(quote(str(f.column)) for f in self._fields)
-        into = f"{quote(self._table)} ({columns})"
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
-                with connection.wrap_database_errors, cursor.copy(f"COPY {into} FROM STDIN") as to:
+                sql = f"COPY {self._into} FROM STDIN"
+                with connection.wrap_database_errors, cursor.copy(sql) as to:
                     for row in rows:
                         to.write_row(row)
             else:
                 marks = ", ".join(["%s"] * len(self._fields))
-                cursor.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)
+                cursor.executemany(f"INSERT INTO {self._into} VALUES ({marks})", rows)
+
+    @property
+    def _columns(self) -> str:
+        return ", ".join(connection.ops.quote_name(str(f.column)) for f in self._fields)
+
+    @property
+    def _into(self) -> str:
+        return f"{connection.ops.quote_name(self._table)} ({self._columns})"
+
+    def _insert_json(self) -> str:
+        """Of one parameter: a list of objects. Many parameters cost more than what they say."""
+        table = connection.ops.quote_name(self._table)
+        rows = f"json_populate_recordset(NULL::{table}, %s)"
+        return f"INSERT INTO {self._into} SELECT {self._columns} FROM {rows}"
+
+    def _taken(self) -> list[dict[str, Any]]:
+        rows, self._rows = self._rows, []
+        names = [str(field.column) for field in self._fields]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+# More rows than that cost less by COPY, which is a statement for each table.
+FEW = 32
+
+
+def write_together(*tables: Rows) -> None:
+    """Insert all that were added to these tables: few rows by one statement on PostgreSQL, else as
+    `Rows.write`. To be called in a transaction."""
+    filled = [table for table in tables if table._rows]
+    together = connection.vendor == "postgresql" and sum(len(t._rows) for t in filled) <= FEW
+    if not filled or not together:
+        for table in tables:
+            table.write()
+        return
+    inserts = [table._insert_json() for table in filled]
+    params = [json.dumps(table._taken(), default=_plain) for table in filled]
+    *others, last = inserts
+    first = ", ".join(f"t{number} AS ({insert})" for number, insert in enumerate(others))
+    with connection.cursor() as cursor:
+        cursor.execute(f"WITH {first} {last}" if first else last, params)
+
+
+def _plain(value: Any) -> Any:
+    """What is no JSON as PostgreSQL reads it in there."""
+    return value.obj if isinstance(value, Jsonb) else str(value)
 
 
 def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:

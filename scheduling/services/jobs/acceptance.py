@@ -1,47 +1,56 @@
 """What submissions ask of an installation, each read once for all jobs of a request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from scheduling.engine.types import DEFAULT_QUEUE
 from scheduling.models import Cluster
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
 from scheduling.services.jobs.orders import (
     Order,
-    known_gpu_types,
     refuse_inactive,
     refuse_unknown_gpu_types,
 )
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.rules import refuse_what_may_not_be_named
 from scheduling.services.jobs.spec import job_spec
-from scheduling.services.queues.entry import Submitter, fitted, queue_to_enter
+from scheduling.services.jobs.standing import Standing, standing
+from scheduling.services.queues.entry import Submitter, entered, fitted
 from tenants.errors import DomainError, Invalid, NotAllowed
 from tenants.models import Queue, Tenant, User
-from tenants.permissions import access_of
-from tenants.selectors import tenant_by_name
+from tenants.permissions import access_of, access_within
+from tenants.selectors import seen
 from tenants.tree import Tree
 
 T = TypeVar("T")
 
 
 class Acceptance:
-    """What one user may use, as of one instant: tenants, queues, clusters and what they have."""
+    """What one user may use, as of one instant: tenants, queues, clusters and what they have.
+    `documents`: those that orders are asked of."""
 
-    def __init__(self, actor: User) -> None:
+    def __init__(self, actor: User, documents: Sequence[Mapping[str, Any]]) -> None:
         self.actor = actor
-        self.tree = Tree()
-        self._who = Submitter(actor, access_of(actor, self.tree.parents))
+        self._documents = documents
         self._answers: dict[tuple[object, ...], Any] = {}
 
     @cached_property
-    def _gpu_types(self) -> list[str]:
-        return known_gpu_types()
+    def _standing(self) -> Standing:
+        tenants = {str(document.get("tenant", "")) for document in self._documents}
+        queues = {str(document.get("queue") or DEFAULT_QUEUE) for document in self._documents}
+        return standing(self.actor, tenants, queues)
 
     @cached_property
-    def _clusters(self) -> dict[str, Cluster]:
-        return {c.name: c for c in Cluster.objects.filter(is_active=True)}
+    def tree(self) -> Tree:
+        """Of the tenants that documents name, and all above them."""
+        return Tree(self._standing.tenants.values())
+
+    @cached_property
+    def _who(self) -> Submitter:
+        access = access_within(self.actor, self.tree.parents, self._standing.roles)
+        return Submitter(self.actor, access)
 
     def order_of(self, document: Mapping[str, Any]) -> Order:
         """What a job document orders, where it may. Raises as `submit.submit_job`."""
@@ -53,12 +62,12 @@ class Acceptance:
         cluster = self._cluster(spec.job.cluster)
         refuse_too_high(self.tree, tenant.pk, spec.job.priority)
         refuse_what_may_not_be_named(cluster.job_rules, spec)
-        refuse_unknown_gpu_types(spec, self._gpu_types)
-        installed = self._once(("installed", cluster.pk), lambda: Installed(cluster))
+        refuse_unknown_gpu_types(spec, self._standing.gpu_types)
+        installed = self._once(("installed", cluster.pk), lambda: self._installed(cluster))
         refuse_what_never_fits(installed, spec)
         if spec.job.after or spec.job.after_ok:
             wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
-            refuse_bad_dependencies(self._who.access, cluster, wanted)
+            refuse_bad_dependencies(access_of(self.actor), cluster, wanted)
         return Order(spec, tenant, cluster, queue)
 
     def _once(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
@@ -76,7 +85,7 @@ class Acceptance:
 
     def _tenant(self, name: str) -> Tenant:
         access = self._who.access
-        tenant = tenant_by_name(access, name)
+        tenant = seen(access, self._standing.tenants.get(name), name)
         if not access.may_submit(tenant.pk):
             raise NotAllowed(
                 f"Submitting to tenant “{tenant.name}” needs the role engineer or tenant-admin "
@@ -86,19 +95,23 @@ class Acceptance:
         return tenant
 
     def _queue(self, tenant: Tenant, name: str) -> Queue:
-        return queue_to_enter(self._who, tenant, name)
+        return entered(self._who, tenant, name, self._standing.queues.get((tenant.pk, name)))
 
     def _cluster(self, name: str) -> Cluster:
         """The named cluster, or the only active one."""
-        if name in self._clusters:
-            return self._clusters[name]
-        names = ", ".join(sorted(self._clusters)) or "none"
+        clusters = self._standing.clusters
+        if name in clusters:
+            return clusters[name]
+        names = ", ".join(clusters) or "none"
         if name:
             raise Invalid.field(
                 "cluster", f"There is no active cluster {name!r}. Active clusters: {names}."
             )
-        if len(self._clusters) != 1:
+        if len(clusters) != 1:
             raise Invalid.field(
                 "cluster", f"Say which cluster to run on. Active clusters: {names}."
             )
-        return next(iter(self._clusters.values()))
+        return next(iter(clusters.values()))
+
+    def _installed(self, cluster: Cluster) -> Installed:
+        return Installed(cluster, self._standing.pools.get(cluster.pk, {}))

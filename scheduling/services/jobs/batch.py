@@ -34,7 +34,7 @@ def submit_batch(
     as for one, and stand in the queue in their order. Raises Conflict, and takes none, where what
     one refers to is deleted meanwhile.
     """
-    acceptance = Acceptance(actor)
+    acceptance = Acceptance(actor, documents)
     answers: list[Answer | Order] = []
     left = MOST_JOBS
     for document in documents:

@@ -36,10 +36,13 @@ class Pool(NamedTuple):
 
 
 class Installed:
-    """What a cluster has, by the projection of its nodes; each read once, when it is asked for."""
+    """What a cluster has, by the projection of its nodes; each read once, when it is asked for.
+    `pools`: where they were read before."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, pools: Mapping[str, Pool] | None = None) -> None:
         self.cluster = cluster
+        if pools is not None:
+            self.pools = dict(pools)
 
     @cached_property
     def pools(self) -> dict[str, Pool]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from scheduling.engine.types import DEFAULT_QUEUE
 from scheduling.models import Job, JobEvent, PodSet
-from scheduling.services.common.bulk import Rows
+from scheduling.services.common.bulk import Rows, write_together
 from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX, Order
 from scheduling.services.jobs.waiting_limits import refuse_more, waiting_in
 from scheduling.services.queues import entry
@@ -18,13 +18,14 @@ from tenants.tree import Tree
 class WaitingRoom:
     """How many jobs may still wait. To be made in the transaction that writes them: the rows of
     limited tenants and queues are locked, each once and in one order, so that submissions that
-    cross each other count each other."""
+    cross each other count each other. `tree`: of the tenants of the orders, and all above them."""
 
     def __init__(self, tree: Tree, orders: Collection[Order]) -> None:
-        self._tree = tree
         of = {order.tenant.pk for order in orders}
         above = {b.id for each in of for b in tree.above(each) if b.max_waiting is not None}
         self._tenants = {t.pk: t for t in _locked_tenants(above)} if above else {}
+        # What counts against a limit is all that is below.
+        self._tree = Tree() if self._tenants else tree
         named = {o.queue.pk for o in orders if _may_go_or_is_limited(o.queue)}
         rows = Queue.objects.select_for_update(of=("self",)).select_related("tenant")
         self._queues = {q.pk: q for q in rows.filter(pk__in=named).order_by("id")} if named else {}
@@ -64,7 +65,7 @@ def _may_go_or_is_limited(queue: Queue) -> bool:
 
 
 class NewJobs:
-    """Rows of new jobs, written together by one statement for each table."""
+    """Rows of new jobs, written together by one statement for each table, few of them by one."""
 
     def __init__(self) -> None:
         self._jobs, self._sets, self._events = Rows(Job), Rows(PodSet), Rows(JobEvent)
@@ -92,5 +93,4 @@ class NewJobs:
         return at
 
     def write(self) -> None:
-        for rows in (self._jobs, self._sets, self._events):
-            rows.write()
+        write_together(self._jobs, self._sets, self._events)

@@ -31,7 +31,7 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
     waiting jobs, and for a queue that takes no jobs or has too many.
     """
-    acceptance = Acceptance(actor)
+    acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
     if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
@@ -51,7 +51,7 @@ def submit_array(
 
     Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises as `submit_job`.
     """
-    acceptance = Acceptance(actor)
+    acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
     if order.spec.job.array is None:
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")

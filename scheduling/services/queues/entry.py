@@ -46,7 +46,11 @@ def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
 
     Raises Invalid (no such queue), NotAllowed, Conflict (it takes no jobs now).
     """
-    queue = Queue.objects.filter(tenant=tenant, name=name).first()
+    return entered(who, tenant, name, Queue.objects.filter(tenant=tenant, name=name).first())
+
+
+def entered(who: Submitter | None, tenant: Tenant, name: str, queue: Queue | None) -> Queue:
+    """As `queue_to_enter`, of the queue that was read, None = there is none."""
     if queue is None and name == DEFAULT_QUEUE:
         # Its tenant was made by a Kant that did not know of queues, or was deleted just now:
         # `take_in` writes the row, in the transaction of the jobs.

@@ -1,0 +1,91 @@
+"""All that submissions read of an installation, by one statement and so as of one instant."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from django.db import connection
+
+from scheduling.models import Cluster, NodeRecord
+from scheduling.services.jobs.capacity import Pool
+from tenants import rows
+from tenants.models import GpuType, Membership, Queue, Tenant, User
+
+
+class Standing(NamedTuple):
+    """`tenants`: those that are named, and all above them. `roles`: {tenant: role} of the user.
+    `queues`: {(tenant, name)}. `pools`: {cluster: {GPU model: what is installed}}. Keys are primary
+    keys, or names."""
+
+    tenants: dict[str, Tenant]
+    roles: dict[int, str]
+    queues: dict[tuple[int, str], Queue]
+    clusters: dict[str, Cluster]
+    gpu_types: list[str]
+    pools: dict[int, dict[str, Pool]]
+
+
+def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> Standing:
+    """What a user finds who submits to queues of these names, of tenants of these names."""
+    named, entered = sorted(tenants), sorted(queues)
+    table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
+    found = rows.ask(
+        f"""
+        WITH RECURSIVE line(id, parent_id) AS (
+            SELECT id, parent_id FROM {table[Tenant]} WHERE name IN ({rows.marks(named)})
+            UNION
+            SELECT a.id, a.parent_id FROM {table[Tenant]} a JOIN line ON a.id = line.parent_id
+        ), pool(cluster_id, model, gpus, most) AS (
+            SELECT cluster_id, gpu_model, SUM(gpus), MAX(gpus) FROM {table[NodeRecord]}
+            WHERE gpus > 0 GROUP BY cluster_id, gpu_model
+        ), gpu_type(name) AS (
+            SELECT name FROM {table[GpuType]} ORDER BY name
+        )
+        SELECT
+            {rows.listed(rows.as_json(Tenant, "t"), f"{table[Tenant]} t JOIN line USING (id)")},
+            {
+            rows.listed(
+                rows.array("m.tenant_id", "m.role"),
+                f"{table[Membership]} m JOIN line ON line.id = m.tenant_id WHERE m.user_id = %s",
+            )
+        },
+            {
+            rows.listed(
+                rows.as_json(Queue, "q"),
+                f"{table[Queue]} q JOIN line ON line.id = q.tenant_id "
+                f"WHERE q.name IN ({rows.marks(entered)})",
+            )
+        },
+            {rows.listed(rows.as_json(Cluster, "c"), f"{table[Cluster]} c WHERE c.is_active")},
+            {rows.listed("gpu_type.name", "gpu_type")},
+            {rows.listed(rows.array("cluster_id", "model", "gpus", "most"), "pool")}
+        """,
+        [*named, user.pk, *entered],
+    )
+    assert found is not None  # it selects lists
+    of_tenants, roles, of_queues, of_clusters, gpu_types, of_pools = (one or [] for one in found)
+    all_tenants = {t.pk: t for t in (rows.row(Tenant, told) for told in of_tenants)}
+    for tenant in all_tenants.values():
+        tenant.parent = None if tenant.parent_id is None else all_tenants[tenant.parent_id]
+    pools: dict[int, dict[str, Pool]] = {}
+    for cluster_id, model, gpus, most in of_pools:
+        pools.setdefault(cluster_id, {})[model] = Pool(gpus, most)
+    found_queues = {}
+    for queue in (rows.row(Queue, told) for told in of_queues):
+        queue.tenant = all_tenants[queue.tenant_id]
+        found_queues[queue.tenant_id, queue.name] = queue
+    return Standing(
+        {t.name: t for t in all_tenants.values()},
+        dict(roles),
+        found_queues,
+        {c.name: c for c in sorted((rows.row(Cluster, told) for told in of_clusters), key=_name)},
+        gpu_types,
+        pools,
+    )
+
+
+def _name(cluster: Cluster) -> str:
+    return cluster.name
+
+
+def _table(model: type[Tenant | Membership | Queue | Cluster | GpuType | NodeRecord]) -> str:
+    return connection.ops.quote_name(model._meta.db_table)
