@@ -239,6 +239,9 @@ def test_what_one_pod_may_have_and_what_fits_to_a_node():
     told = explain(state, job, place_job(Statement(state), job, strategy="e-binpack"))
     assert "another pod has volume claim data of namespace a (ReadWriteOncePod)" in told.summary
     state.release_job("one")
+    state.upsert_other_pod("o", "of-another-shard", 0, 0, 0, {}, claim)
+    assert place(state, job) is None
+    state.remove_other_pod("o")
     assert place(state, job) is not None
 
     def disks(*names):

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from scheduling.engine.types import Attached, NodeExpression
+from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
+from scheduling.engine.types import Attached, NodeExpression, PodRules
 from scheduling.kube.door.storage import (
     capacity_facts,
     claim_facts,
@@ -158,6 +159,31 @@ def test_pods_of_others_are_told_anew_when_their_mounts_mean_something_else():
     made.foreign.gone("p", made.out)
     made.foreign.gone("mine", made.out)
     assert told(claim(volume="v")) == {}
+
+
+def test_a_claim_of_one_pod_is_taken_by_a_pod_of_another_scope():
+    made, mine = life(claim()), {"n2"}
+    made.foreign.mine = mine
+
+    def told(*seen, gone=()):
+        del made.out.deltas[:]
+        for each in seen:
+            made.foreign.seen(each, made.out)
+        for uid in gone:
+            made.foreign.gone(uid, made.out)
+        made.judged()
+        return made.out.deltas
+
+    assert told(pod("p"), pod("q", ())) == []
+    made.storage.seen(claim(mode="ReadWriteOncePod"))
+    taken = OtherPodChanged("p", "n1", rules=PodRules(sole=SOLE))
+    assert told() == [taken]
+    assert told(pod("p")) == []
+    assert told(gone=["p", "q"]) == [OtherPodRemoved("p")]
+    assert told(pod("p")) == [taken]
+    mine.add("n1")
+    made.foreign.node_arrived("n1", made.out)
+    assert told(gone=["p"]) == [OtherPodRemoved("p")]
 
 
 # --- room for new volumes -------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class ForeignPods:
         self._ruled: dict[str, PodRules] = {}  # of those, what rules have to know
         self._mounting: dict[ClaimName, set[str]] = defaultdict(set)  # their uids, by claim
         self._more: dict[str, tuple[str, int, int]] = {}  # of own pods, by uid: what on which node
+        self._sole: dict[str, PodRules] = {}  # of `_elsewhere`, by uid
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
@@ -85,6 +86,8 @@ class ForeignPods:
             self._count(facts, out)
         else:
             self._elsewhere[facts.uid] = facts
+            self._mounts(facts)
+            self._tell_sole(facts, out)
             self._on_node[facts.node].add(facts.uid)
         who = kant_pods.identity(facts.labels) if facts.owned else None
         if who and not facts.deleting and not facts.finished:
@@ -113,8 +116,7 @@ class ForeignPods:
     def _count(self, facts: PodFacts, out: Outbox) -> None:
         change = self._held_by(facts)
         self._counted[facts.uid] = facts
-        for name in facts.claims:
-            self._mounting[facts.namespace, name].add(facts.uid)
+        self._mounts(facts)
         self._ruled.pop(facts.uid, None)
         if change.rules is not None:
             self._ruled[facts.uid] = change.rules
@@ -124,10 +126,34 @@ class ForeignPods:
         self._ruled.pop(uid, None)
         if uid in self._counted:
             if (facts := self._counted.pop(uid)) is not None:
-                for name in facts.claims:
-                    _discard(self._mounting, (facts.namespace, name), uid)
+                self._mounts_no_more(facts)
+            out.deltas.append(OtherPodRemoved(uid))
+        if uid in self._elsewhere:
+            self._mounts_no_more(self._elsewhere[uid])
+        if self._sole.pop(uid, None) is not None:
             out.deltas.append(OtherPodRemoved(uid))
         self._forget(uid)
+
+    def _mounts(self, facts: PodFacts) -> None:
+        for name in facts.claims:
+            self._mounting[facts.namespace, name].add(facts.uid)
+
+    def _mounts_no_more(self, facts: PodFacts) -> None:
+        for name in facts.claims:
+            _discard(self._mounting, (facts.namespace, name), facts.uid)
+
+    def _tell_sole(self, facts: PodFacts, out: Outbox) -> None:
+        """Of a pod on a node of another scope only what no other pod of the cluster may have."""
+        rules = self.storage.with_mounts(None, facts.namespace, facts.claims)
+        sole = PodRules(sole=rules.sole) if rules is not None and rules.sole else None
+        if sole == self._sole.get(facts.uid):
+            return
+        if sole is not None:
+            self._sole[facts.uid] = sole
+            out.deltas.append(OtherPodChanged(facts.uid, facts.node, rules=sole))
+        else:
+            del self._sole[facts.uid]
+            out.deltas.append(OtherPodRemoved(facts.uid))
 
     @property
     def lost_jobs(self) -> set[str]:
@@ -143,6 +169,7 @@ class ForeignPods:
     def node_arrived(self, node: str, out: Outbox) -> None:
         """Count what lies on a node that is the scope's from now on."""
         for uid in sorted(self._on_node.get(node, ())):
+            self._sole.pop(uid, None)
             self._count(self._elsewhere[uid], out)
             self._forget(uid)
 
@@ -156,8 +183,11 @@ class ForeignPods:
 
     def claims_change(self, claims: Iterable[ClaimName], out: Outbox) -> None:
         """It may be something else to mount these."""
-        uids = {uid for name in claims for uid in self._mounting.get(name, ())}
-        self._tell_again([self._counted.get(uid) for uid in sorted(uids)], out)
+        uids = sorted({uid for name in claims for uid in self._mounting.get(name, ())})
+        self._tell_again([self._counted.get(uid) for uid in uids], out)
+        for uid in uids:
+            if uid in self._elsewhere:
+                self._tell_sole(self._elsewhere[uid], out)
 
     def _tell_again(self, pods: Iterable[PodFacts | None], out: Outbox) -> None:
         for facts in list(pods):
