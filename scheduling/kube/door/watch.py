@@ -187,7 +187,7 @@ class Reflector(Generic[F]):
                     "check the address of the API server",
                 ) from None
             for item in page.items or ():
-                self._upsert(item)
+                self._read(item, gone=False)
             token = page.metadata.continue_token
             if not token:
                 self._settle(page.metadata.resource_version)
@@ -259,39 +259,28 @@ class Reflector(Generic[F]):
             elif meta.annotations.get(INITIAL_END) == "true":
                 self._settle(meta.resource_version)
             return
-        if event.type == "DELETED":
-            self._remove(event.object)
-        else:
-            self._upsert(event.object)
+        self._read(event.object, gone=event.type == "DELETED")
 
     # --- objects --------------------------------------------------------------------------------
-    def _upsert(self, raw: msgspec.Raw) -> None:
+    def _read(self, raw: msgspec.Raw, *, gone: bool) -> None:
         thing = self._decode(raw)
         if thing is None:
             return
         facts = self._translate(thing)
         identity = self._identity(facts)
-        if self._listing is not None:
-            self._listing.add(identity)
-        else:
+        if self._listing is None:
             self._version = thing.metadata.resource_version
-        if self.known.get(identity) != facts:
-            self._seen(facts)
-            self.known[identity] = facts
-
-    def _remove(self, raw: msgspec.Raw) -> None:
-        thing = self._decode(raw)
-        if thing is None:
-            return
-        facts = self._translate(thing)
-        identity = self._identity(facts)
-        if self._listing is not None:
+        elif gone:
             self._listing.discard(identity)
         else:
-            self._version = thing.metadata.resource_version
-        if identity in self.known:
-            self._gone(facts)
-            del self.known[identity]
+            self._listing.add(identity)
+        if gone:
+            if identity in self.known:
+                self._gone(facts)
+                del self.known[identity]
+        elif self.known.get(identity) != facts:
+            self._seen(facts)
+            self.known[identity] = facts
 
     def _decode(self, raw: msgspec.Raw) -> Any | None:
         try:
