@@ -34,10 +34,12 @@ SETTLED: Final = "settled"  # that a visit would find and tell what the last one
 WOULD_START: Final = "would start"  # whether only reserved nodes keep it from a start
 # ... of a shape ...
 POSSIBLE: Final = "possible"  # that jobs of it can run
-# ... and of a job.
+# ... of a job ...
 EXPECTED: Final = "expected"  # when and where it will start
 IN_VAIN: Final = "in vain"  # that no preemption makes room for so many pods of it
 GREW: Final = "grew"  # that it runs and gets no more pods
+# ... of what blocked jobs have closed.
+WITHHELD: Final = "withheld"  # why only what is kept for others forbids a demand
 # Wrong answers of which more than the number is told.
 MAX_TOLD: Final = 20
 # The check draws from a fixed sequence: two runs of one history check the same answers.
@@ -192,6 +194,11 @@ class Memo:
         return self._cluster.version
 
     @property
+    def occupied(self) -> tuple[int, int]:
+        """What is placed where, and places that may have become free, or better."""
+        return self._cluster.stamp
+
+    @property
     def quotas(self) -> int:
         """The tenants and their quotas."""
         return self._book.structure
@@ -333,6 +340,17 @@ class Memo:
         answer = question.work_out(self._state, subject, depends_on)
         self.note(question, subject, answer, depends_on)
         return answer
+
+    def table(self, name: str, subject: Subject, depends_on: Any) -> dict[Any, Any]:
+        """Answers to one question by what more it is asked about: they stand together or not at
+        all. The caller adds those that are not there."""
+        known = subject.found.get(name) if self.remembers else None
+        if known is None or known.depends_on != depends_on:
+            known = Finding({}, depends_on)
+            if self.remembers:
+                subject.found[name] = known
+        answers: dict[Any, Any] = known.answer
+        return answers
 
     def shape(self, key: object) -> LikeJobs:
         """The jobs of this shape as one subject."""

@@ -36,7 +36,6 @@ from scheduling.engine.types import (
     PodPlacement,
     Policy,
     PreemptionKind,
-    QueueingPolicy,
 )
 
 # Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
@@ -363,14 +362,14 @@ class SchedulerState:
     def nobody_in_the_way(self) -> bool:
         """Whether no job can take from another during a walk, nor give anything back."""
         policy = self.policy
-        best_effort = policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
-        return best_effort and not (policy.preemption or policy.spare_nodes or self.by_shares)
+        return policy.blocks_nobody and not (
+            policy.preemption or policy.spare_nodes or self.by_shares
+        )
 
     @property
     def takes_turns(self) -> bool:
         """Whether places may be kept for a job because it is the turn of its tenant or queue."""
-        best_effort = self.policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
-        return best_effort and self.by_shares
+        return self.policy.blocks_nobody and self.by_shares
 
     def drop_turn(self, record: JobRecord) -> None:
         """Nothing is kept any more for a job because it is its turn."""

@@ -570,3 +570,13 @@ class Policy:
     cpu_jobs_on_gpu_nodes: CpuJobs = CpuJobs.NEVER
     warn_before_s: float = 300.0
     shards: tuple[Shard, ...] = ()
+
+    @property
+    def blocks_nobody(self) -> bool:
+        """Whether a job that cannot start closes nothing to the jobs behind it."""
+        return self.queueing is QueueingPolicy.BEST_EFFORT_FIFO
+
+    @property
+    def foresees_starts(self) -> bool:
+        """Whether what a blocked job will need when it starts is kept for it."""
+        return self.queueing is QueueingPolicy.BACKFILL

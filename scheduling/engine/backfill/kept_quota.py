@@ -3,11 +3,12 @@
 from scheduling.engine.admission.candidates import ask_of, refused
 from scheduling.engine.admission.limits import jobs_to_stop
 from scheduling.engine.demand.requested import Demand
+from scheduling.engine.memo import WITHHELD
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.reservations import Reservations, Waits
 from scheduling.engine.quota.book import Kept, Refusal
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import NO_GPUS, JobRequest, QueueingPolicy
+from scheduling.engine.types import NO_GPUS, JobRequest
 
 # What jobs wait for of which a start by quota is looked for in a walk.
 MAX_ASKED = 32
@@ -39,7 +40,7 @@ def waits_first(state: SchedulerState, way: Reservations, record: JobRecord) -> 
 def news_of(state: SchedulerState, way: Reservations, record: JobRecord) -> frozenset[object]:
     """What the job, which a quota or a limit refuses, is the first to wait for under backfill; none
     if a job ahead waits for all of it, or enough starts were looked for."""
-    if state.policy.queueing is not QueueingPolicy.BACKFILL or len(way.asked) >= MAX_ASKED:
+    if not state.policy.foresees_starts or len(way.asked) >= MAX_ASKED:
         return frozenset()
     wanted: set[object] = {("limit", name) for name in jobs_to_stop(state, record)}
     waits = waits_for(state, record)
@@ -85,14 +86,13 @@ def withheld(
 ) -> Refusal | None:
     """Why quota refuses it where it is only what is kept that forbids it."""
     book, tenant, non_preemptible = state.book, job.tenant, not job.preemptible
-    if way.withheld_at != state.memo.booked:
-        way.withheld_at = state.memo.booked
-        way.withheld.clear()
+    known = state.memo.table(WITHHELD, way, state.memo.booked)
     key = (tenant, non_preemptible, kept, *demand.items())
-    if key not in way.withheld:
+    if key not in known:
         free = book.refusal_of(tenant, demand, non_preemptible=non_preemptible) is None
         kept_back = (
             book.refusal_of(tenant, demand, kept, non_preemptible=non_preemptible) if free else None
         )
-        way.withheld[key] = kept_back
-    return way.withheld[key]
+        known[key] = kept_back
+    why: Refusal | None = known[key]
+    return why

@@ -52,7 +52,7 @@ def consolidate(state: SchedulerState, out: Outcome) -> bool:
     look, now = state.look, out.now
     if not state.policy.consolidation:
         return False
-    if look.seen == state.cluster.stamp and now < look.min_runtime_ends_at:
+    if look.seen == state.memo.occupied and now < look.min_runtime_ends_at:
         return False
     if now < look.next_at:
         state.wake_at(look.next_at)
@@ -63,7 +63,7 @@ def consolidate(state: SchedulerState, out: Outcome) -> bool:
         _carry_out(state, *move, out)
         moves += 1
     full = moves == MOVES_A_LOOK or search.tried == PLACES_TRIED
-    look.seen, look.next_at = state.cluster.stamp, now + LOOK_S
+    look.seen, look.next_at = state.memo.occupied, now + LOOK_S
     look.min_runtime_ends_at = look.next_at if full else search.min_runtime_ends_at
     if look.min_runtime_ends_at < math.inf:
         state.wake_at(max(look.min_runtime_ends_at, look.next_at))

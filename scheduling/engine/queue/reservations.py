@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scheduling.engine.demand.requested import Ask
+from scheduling.engine.memo import Found
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queue.job import Expected, JobRecord, OrderKey
 from scheduling.engine.quota.accounts import Account, Cohort
-from scheduling.engine.quota.book import Awaited, Kept, Refusal
+from scheduling.engine.quota.book import Awaited, Kept
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import Verdict
@@ -140,12 +141,14 @@ class Reservations:
     )
     told: dict[str, Verdict] = field(default_factory=dict)
     all_kept: Kept = frozenset()
-    # By tenant, whether it can be preempted and GPU-milli by model, why only what is kept forbids
-    # it; as of the book's version.
-    withheld: dict[object, Refusal | None] = field(default_factory=dict)
-    withheld_at: int = -1
+    found: Found = field(default_factory=dict)  # what the memo knows
     _marks: list[Mark] = field(default_factory=list)
     _before: list[Mark] = field(default_factory=list)
+
+    @property
+    def about(self) -> str:
+        """Of what something was found out."""
+        return "what blocked jobs have closed"
 
     def next_walk(self) -> "Reservations":
         """Nothing in the way yet, for a walk that begins anew."""
@@ -177,7 +180,7 @@ class Reservations:
         self.ahead_of.clear()
         self.closed_to.clear()
         self.told.clear()
-        self.withheld.clear()
+        self.found.clear()
         self.all_kept = frozenset(self.kept)
         mark, depth = (*self.mark, what), len(self._marks)
         if depth < len(self._before) and self._before[depth] == mark:

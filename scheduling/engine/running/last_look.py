@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Look:
-    """`seen`: what the cluster was after it (`ClusterState.stamp`); while it is the same, and
-    nothing was told of nodes and jobs, there is nothing to find before `ripe_at`, when the time of
-    protection of a pod ends. Whatever happens, there is no other look before `next_at`."""
+    """`seen`: what was occupied after it (`Memo.occupied`); while that is the same, and nothing was
+    told of nodes and jobs, there is nothing to find before `min_runtime_ends_at`, when the minimum
+    run time of a pod ends. Whatever happens, there is no other look before `next_at`."""
 
     seen: tuple[int, int] | None = None
     min_runtime_ends_at: float = math.inf
