@@ -122,7 +122,8 @@ class Looking(Watching):
     def _leave(self, job_id: str, state: int) -> None:
         run = self.jobs.get(job_id)
         if run is not None and run.places:
-            self._run_times.ended(traits_of(run.arrival.job), self.now - run.since)
+            job = run.arrival.job
+            self._run_times.ended(traits_of(job), self.now - run.since, job.submitted_at)
         super()._leave(job_id, state)
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
@@ -155,6 +156,9 @@ class Looking(Watching):
         cpu = time.process_time()
         found = bands_of(scene, self._run_times, self._coming, seed=seed, most=plan.runs)
         self.cpu_s += time.process_time() - cpu
+        waiting = [told for of in self._open.values() for told in of]
+        self._calibration.waiting([(t.raw, t.at) for t in waiting if t.raw], now)
+        self._of_oracle.waiting([(t.oracle, t.at) for t in waiting if t.oracle], now)
         known = bands_of(scene, self._true_times, self._coming, seed=-seed % 2**31, most=plan.runs)
         slurm: dict[str, float] = {}
         if any(job.declared_s for job in scene.waiting):

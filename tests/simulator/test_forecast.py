@@ -17,7 +17,7 @@ from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, Queuei
 from scheduling.engine.types import Tenant as EngineTenant
 from scheduling.simulator.forecast import bands as told
 from scheduling.simulator.forecast.bands import Band, bands_of, quantile
-from scheduling.simulator.forecast.calibration import ENOUGH, Calibration
+from scheduling.simulator.forecast.calibration import ENOUGH, Calibration, Miss, quantiles
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.likeness import Traits, stem_of
 from scheduling.simulator.forecast.run_times import LONGEST_S, Basis, RunTimes, survival
@@ -54,8 +54,8 @@ def learned(*took, declared=None, **traits):
     known = RunTimes()
     of = Traits(**{"tenant": "a", "user": "", "name": "", "gpu_milli": 8000, **traits},
                 declared_s=declared)  # fmt: skip
-    for seconds in took:
-        known.ended(of, seconds)
+    for number, seconds in enumerate(took):
+        known.ended(of, seconds, float(number))
     return known, of
 
 
@@ -81,10 +81,10 @@ def test_the_own_runs_of_a_name_count_before_all_others_and_others_where_they_ar
     known = RunTimes()
     mine = Traits("a", "7", "train-12", 8000, None)
     for _ in range(100):
-        known.ended(mine._replace(user="8", name="eval-3"), 10.0)
+        known.ended(mine._replace(user="8", name="eval-3"), 10.0, 0.0)
     assert np.median(draws(known.of(mine))) == pytest.approx(10.0)
     for _ in range(40):
-        known.ended(mine._replace(name="train-11"), 9000.0)
+        known.ended(mine._replace(name="train-11"), 9000.0, 1.0)
     likely = known.of(mine)
     assert np.median(draws(likely)) == pytest.approx(9000.0)
     assert likely.words == "like 40 earlier runs of train-* by this user"
@@ -187,7 +187,7 @@ def test_with_certain_run_times_it_tells_the_starts_that_come_to_pass(name):
 
 
 def test_a_band_spreads_as_run_times_do_and_is_the_same_again():
-    known, _ = learned(*range(600, 6000, 60))
+    known, _ = learned(*(600.0 + 60.0 * (37 * number % 90) for number in range(90)))
     at = scene(JobRestored(job("runs"), (on(0),), NOW - 500.0), JobSubmitted(job("waits", 900.0)))
     found = bands(at, known, most=40)
     band = found.bands["waits"]
@@ -275,6 +275,32 @@ def test_outcomes_of_one_instant_hardly_change_a_band():
         calibration.started(band, NOW, NOW + 1000.0)
     fitted = calibration.fitted(band, NOW)
     assert NOW + 200.0 < fitted.p90 < NOW + 400.0
+
+
+def test_who_still_waits_counts_as_late():
+    """Of those who were told at each of many instants half still wait, past the end of the band."""
+    blind, seeing = Calibration(), Calibration()
+    band = Band(50.0, 100.0, 200.0, Basis.RUNS, "")
+    for number in range(100):
+        told = replace(band, p10=50.0 + number, p50=100.0 + number, p90=200.0 + number)
+        for one in (blind, seeing):
+            one.started(told, float(number), number + 70.0)
+    late = [
+        (replace(band, p10=50.0 + n, p50=100.0 + n, p90=200.0 + n), float(n)) for n in range(99)
+    ]
+    seeing.waiting(late, 1000.0)
+    assert blind.fitted(band, 0.0).p90 < 120.0
+    assert seeing.fitted(band, 0.0).p90 > 300.0
+    assert seeing.fitted(band, 0.0).p10 < 100.0
+    seeing.waiting([], 1000.0)
+    assert seeing.fitted(band, 0.0) == blind.fitted(band, 0.0)
+
+
+def test_misses_are_ranked_by_the_product_limit():
+    known = [Miss(float(off), off in (3, 4), 0.0) for off in (1, 2, 3, 4, 5)]
+    # 1/5 and 2/5 are known to be below 1 and 2; of the rest only 5 is known.
+    assert quantiles(known, (0.1, 0.3, 0.5, 0.9)) == [1.0, 2.0, 5.0, 5.0]
+    assert quantiles([Miss(1.0, False, 0.0), Miss(2.0, True, 0.0)], (0.9,)) == [2.0]
 
 
 def test_quantiles_leave_out_what_never_came():

@@ -4,13 +4,14 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from scheduling.engine.states import WAITING
 from scheduling.models import Cluster, Job, StartEstimate
+from scheduling.queries.ended_runs import learn_runs
 from scheduling.session.memory import load
 from scheduling.simulator.forecast.bands import Band
-from scheduling.simulator.forecast.calibration import Calibration
+from scheduling.simulator.forecast.calibration import KEPT, Calibration
 from scheduling.simulator.forecast.coming import KEPT as ARRIVALS_KEPT
 from scheduling.simulator.forecast.coming import Coming
-from scheduling.simulator.forecast.likeness import Traits
 from scheduling.simulator.forecast.run_times import Basis, RunTimes
 
 PAST = timedelta(days=30)
@@ -27,24 +28,10 @@ class Lessons:
         self._ended = self._submitted = self._started = begin
 
     def catch_up(self) -> None:
-        self._ended = self._learn_runs(self._ended)
+        self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
         self._submitted = self._learn_arrivals(self._submitted)
         self._started = self._learn_starts(self._started)
-
-    def _learn_runs(self, since: datetime) -> datetime:
-        rows = Job.objects.filter(
-            cluster=self._cluster, ended_at__gt=since, admitted_at__isnull=False
-        ).order_by("-ended_at")
-        found = rows.values_list(
-            "tenant__name", "user_id", "name", "gpu_milli", "declared_s", "admitted_at", "ended_at"
-        )[:MOST_RUNS]
-        for tenant, user, name, milli, declared, begun, ended in reversed(found):
-            assert begun is not None
-            assert ended is not None  # ended_at > since
-            traits = Traits(tenant, str(user or ""), name, milli, declared)
-            self.run_times.ended(traits, max(0.0, (ended - begun).total_seconds()))
-            since = ended
-        return since
+        self._learn_waits()
 
     def _learn_arrivals(self, since: datetime) -> datetime:
         rows = Job.objects.filter(cluster=self._cluster, submitted_at__gt=since)
@@ -60,10 +47,24 @@ class Lessons:
         for row in rows.order_by("started_at"):
             assert row.started_at is not None
             since = row.started_at
-            if row.first_as_of is not None and row.first_basis:
-                p10, p50, p90 = row.first_runs
-                told = Band(p10, p50, p90, Basis(row.first_basis), "")
-                self.calibration.started(
-                    told, row.first_as_of.timestamp(), row.started_at.timestamp()
-                )
+            if told := _first_of(row):
+                self.calibration.started(*told, row.started_at.timestamp())
         return since
+
+    def _learn_waits(self) -> None:
+        rows = StartEstimate.objects.filter(
+            job__cluster=self._cluster,
+            job__state__in=list(WAITING),
+            started_at__isnull=True,
+            first_as_of__isnull=False,
+        ).order_by("-first_as_of")
+        told = [first for row in reversed(rows[:KEPT]) if (first := _first_of(row))]
+        self.calibration.waiting(told, timezone.now().timestamp())
+
+
+def _first_of(row: StartEstimate) -> tuple[Band, float] | None:
+    """The band that a job was told first, and as of when."""
+    if row.first_as_of is None or not row.first_basis:
+        return None
+    p10, p50, p90 = row.first_runs
+    return Band(p10, p50, p90, Basis(row.first_basis), ""), row.first_as_of.timestamp()

@@ -1,9 +1,10 @@
 """Start bands of the jobs that wait: many runs ahead, each with other run times and arrivals."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -11,9 +12,10 @@ from numpy.random import PCG64, Generator
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.coming import Coming
-from scheduling.simulator.forecast.likeness import traits_of
-from scheduling.simulator.forecast.run_times import Basis, Likely, RunTimes
+from scheduling.simulator.forecast.likeness import Kin, traits_of
+from scheduling.simulator.forecast.run_times import Basis, Foregone, Likely, RunTimes
 from scheduling.simulator.forecast.scene import Scene
+from scheduling.simulator.forecast.succession import EDGE, Succession, score_of, share_of
 from scheduling.simulator.model import Arrival
 
 RUNS = 20  # ahead, where time allows
@@ -77,6 +79,48 @@ def bands_of(
     return outlook.told(starts, never)
 
 
+class _OpenJob(NamedTuple):
+    """A job whose run time is drawn, which has run for `age` seconds."""
+
+    id: str
+    submitted_at: float
+    age: float
+    likely: Likely
+    foregone: Foregone
+
+
+class _Group:
+    """The open jobs of a group, whose run times are drawn together."""
+
+    def __init__(self, jobs: Sequence[_OpenJob]) -> None:
+        self._jobs = jobs
+        foregone = jobs[0].foregone
+        ended = len(foregone.scores)
+        submitted = [*foregone.submitted, *(one.submitted_at for one in jobs)]
+        runs = [(score, True) for score in foregone.scores]
+        runs += [(_least(one), False) for one in jobs]
+        order = sorted(range(len(runs)), key=lambda at: submitted[at])
+        self._places = [at - ended for at in order]
+        self._succession = Succession(foregone.alike, [runs[at] for at in order])
+
+    def chances(self, dice: Generator) -> Iterator[tuple[_OpenJob, float]]:
+        """Which of the run times that are longer than its age each job has, in 0..1."""
+        for place, score in zip(self._places, self._succession.draw(dice), strict=True):
+            if place >= 0:
+                one = self._jobs[place]
+                shorter = one.likely.shorter(one.age)
+                yield one, max(0.0, (share_of(score) - shorter) / max(1 - shorter, EDGE))
+
+    def next(self, dice: Generator) -> float:
+        """The same of a job that comes next."""
+        return share_of(self._succession.next(dice))
+
+
+def _least(one: _OpenJob) -> float:
+    shorter = one.likely.shorter(one.age)
+    return score_of(shorter) if shorter > EDGE else -math.inf
+
+
 class Draws:
     """A scene and what is likely of each job in it."""
 
@@ -88,22 +132,26 @@ class Draws:
             for fact in scene.running
         )
         jobs = [*scene.waiting, *scene.held]
-        self._open: list[tuple[str, float, Likely]] = [
-            (fact.job.id, self._age(fact.started_at), self._likely(fact.job))
-            for fact in scene.running
+        self._open = [
+            self._open_job(fact.job, self._age(fact.started_at)) for fact in scene.running
         ]
-        self._open += [(job.id, 0.0, self._likely(job)) for job in jobs]
-        self._words = {name: likely for name, _, likely in self._open}
-        self._basis = _least_known([likely.basis for _, _, likely in self._open])
+        self._open += [self._open_job(job, 0.0) for job in jobs]
+        self._words = {one.id: one.likely for one in self._open}
+        self._basis = _least_known([one.likely.basis for one in self._open])
+        alike: dict[Kin, list[_OpenJob]] = {}
+        for one in self._open:
+            alike.setdefault(one.foregone.kin, []).append(one)
+        self._groups = {kin: _Group(jobs) for kin, jobs in alike.items()}
         self._arriving = ARRIVALS + ARRIVALS_PER_JOB * len(self._open)
         self._cycles = CYCLES + CYCLES_PER_JOB * len(self._open)
 
     def ahead(self, dice: Generator, coming: Coming) -> RunAhead:
         """One run with run times and arrivals of its own."""
-        chances = dice.random((len(self._open), 2)).tolist()
+        far = dict(zip(self._words, dice.random(len(self._open)).tolist(), strict=True))
         lasting = {
-            name: likely.draw(age, chance, far)
-            for (name, age, likely), (chance, far) in zip(self._open, chances, strict=True)
+            one.id: one.likely.draw(one.age, chance, far[one.id])
+            for group in self._groups.values()
+            for one, chance in group.chances(dice)
         }
         return RunAhead(
             self.scene,
@@ -116,13 +164,19 @@ class Draws:
     def _age(self, since: float) -> float:
         return max(0.0, self.scene.now - since)
 
-    def _likely(self, job: JobRequest) -> Likely:
-        return self._run_times.of(traits_of(job, self.scene.name_of(job)))
+    def _open_job(self, job: JobRequest, age: float) -> "_OpenJob":
+        traits = traits_of(job, self.scene.name_of(job))
+        known = self._run_times
+        return _OpenJob(job.id, job.submitted_at, age, known.of(traits), known.succession(traits))
 
     def _arrivals(self, coming: Coming, dice: Generator) -> Iterator[Arrival]:
         for job, name in islice(coming.after(self.scene.now, dice), self._arriving):
+            traits = traits_of(job, name)
             chance, far = dice.random(2).tolist()
-            yield Arrival(job, self._run_times.of(traits_of(job, name)).draw(0.0, chance, far))
+            group = self._groups.get(self._run_times.succession(traits).kin)
+            if group is not None:
+                chance = group.next(dice)
+            yield Arrival(job, self._run_times.of(traits).draw(0.0, chance, far))
 
     def told(self, starts: list[dict[str, float]], never: dict[str, str]) -> Bands:
         """The bands of so many runs."""

@@ -1,16 +1,18 @@
 """Bands that hold what they say, by how far earlier bands missed the starts (conformal bands).
 
-What the runs ahead do not know (jobs of another kind that come, faults, people, run times of one
-owner that are long or short together) makes their bands too narrow. How far the starts were from
-the middle, in half-widths of the band, tells by how much, on each side. Jobs that were told at one
-instant are early or late together: so far as outcomes are of few instants, bands stay as they were.
+What the runs ahead do not know (jobs of another kind that come, faults, people) makes their bands
+too narrow. How far the starts were from the middle, in half-widths of the band, tells by how much,
+on each side. Who still waits counts as late by at least what it waits already (product limit): else
+those who start early, which are known first, would make the bands seem too late. Jobs that were
+told at one instant are early or late together: so far as outcomes are of few instants, bands stay
+as they were.
 """
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
-
-import numpy as np
+from typing import NamedTuple
 
 from scheduling.simulator.forecast.bands import HIGH, LOW, Band
 from scheduling.simulator.forecast.run_times import Basis
@@ -22,39 +24,97 @@ SHORTEST_S = 1.0
 NARROWEST = 0.02  # of the logarithm of the wait
 
 
+class Miss(NamedTuple):
+    """How far a start was from the middle of a band told at `as_of`, in half-widths of that side;
+    below 0 it was early. Where it is `still` to come, it is by more."""
+
+    off: float
+    still: bool
+    as_of: float
+
+
+class Ends(NamedTuple):
+    """Where a band is to end, in half-widths from its middle."""
+
+    low: float
+    high: float
+
+
+AS_TOLD = Ends(-1.0, 1.0)
+
+
 class Calibration:
     """Outcomes by basis: what was told, how long the job then waited."""
 
     def __init__(self) -> None:
-        self._early: dict[Basis, deque[float]] = {}
-        self._late: dict[Basis, deque[float]] = {}
-        self._told: dict[Basis, deque[float]] = {}  # when
+        self._known: dict[Basis, deque[Miss]] = {}
+        self._still: dict[Basis, list[Miss]] = {}
+        self._ends: dict[Basis, Ends] = {}
 
     def started(self, told: Band, as_of: float, started_at: float) -> None:
         """A job that was told `told`, as the runs ahead had it, has started then."""
-        middle, below, above = _halves(told, as_of)
-        off = math.log(max(started_at - as_of, SHORTEST_S)) - middle
-        self._early.setdefault(told.basis, deque(maxlen=KEPT)).append(-off / below)
-        self._late.setdefault(told.basis, deque(maxlen=KEPT)).append(off / above)
-        self._told.setdefault(told.basis, deque(maxlen=KEPT)).append(as_of)
+        misses = self._known.setdefault(told.basis, deque(maxlen=KEPT))
+        misses.append(Miss(_off(told, as_of, started_at), False, as_of))
+        self._ends.pop(told.basis, None)
+
+    def waiting(self, told: Iterable[tuple[Band, float]], now: float) -> None:
+        """These bands were told, each as of an instant, of jobs that still wait; replaces those of
+        before."""
+        self._still.clear()
+        self._ends.clear()
+        for band, as_of in told:
+            miss = Miss(_off(band, as_of, now), True, as_of)
+            self._still.setdefault(band.basis, []).append(miss)
 
     def fitted(self, band: Band, as_of: float) -> Band:
         """The band as wide on each side as held so far."""
-        early, late = self._early.get(band.basis), self._late.get(band.basis)
-        if early is None or late is None or len(early) < ENOUGH:
+        ends = self._ends.get(band.basis)
+        if ends is None:
+            ends = self._ends[band.basis] = self._of(band.basis)
+        if ends == AS_TOLD:
             return band
         middle, below, above = _halves(band, as_of)
-        instants = len(set(self._told[band.basis]))
-        share = instants / (instants + TRUST)
-        low = middle - below * (1 - share + share * float(np.quantile(early, 1 - LOW)))
-        high = middle + above * (1 - share + share * float(np.quantile(late, HIGH)))
-        low, high = min(low, high), max(low, high)
+        low, high = (middle + off * (below if off < 0 else above) for off in ends)
         return replace(
             band,
             p10=as_of + math.exp(low),
             p50=as_of + math.exp(min(max(middle, low), high)),
             p90=as_of + math.exp(high),
         )
+
+    def _of(self, basis: Basis) -> Ends:
+        known = self._known.get(basis, ())
+        if len(known) < ENOUGH:
+            return AS_TOLD
+        misses = [*known, *self._still.get(basis, ())[-KEPT:]]
+        instants = len({miss.as_of for miss in misses})
+        share = instants / (instants + TRUST)
+        low, high = quantiles(misses, (LOW, HIGH))
+        return Ends(share - 1 + share * low, 1 - share + share * high)
+
+
+def quantiles(misses: Iterable[Miss], shares: Iterable[float]) -> list[float]:
+    """Below which so much of all misses is, by the product limit; the largest of all that are known
+    where those that are still to come do not tell."""
+    ordered = sorted(misses, key=lambda miss: (miss.off, miss.still))
+    found: list[float] = []
+    for share in shares:
+        alive, at_risk, last = 1.0, len(ordered), ordered[0].off
+        for miss in ordered:
+            last = miss.off
+            if not miss.still:
+                alive -= alive / at_risk
+                if alive <= 1 - share:
+                    break
+            at_risk -= 1
+        found.append(last)
+    return found
+
+
+def _off(told: Band, as_of: float, at: float) -> float:
+    middle, below, above = _halves(told, as_of)
+    off = math.log(max(at - as_of, SHORTEST_S)) - middle
+    return off / (below if off < 0 else above)
 
 
 def _halves(band: Band, as_of: float) -> tuple[float, float, float]:

@@ -11,11 +11,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.simulator.forecast.likeness import Kin, Traits, in_words, kin_of
+from scheduling.simulator.forecast.likeness import EVERYBODY, Kin, Traits, in_words, kin_of
+from scheduling.simulator.forecast.succession import EDGE, Likeness, score_of
+from scheduling.simulator.forecast.succession import LEAST as LEAST_ALIKE
 
 KEPT = 300  # of the newest runs of a group
 WIDER = 8.0  # how many runs all wider groups together are worth
@@ -66,9 +69,38 @@ class Likely:
         longest = max(LONGEST_S, 2 * age_s)
         return min(max(drawn, age) * self.unit, longest)
 
+    def shorter(self, seconds: float) -> float:
+        """The share of run times, in 0..1, that are as short."""
+        value = seconds / self.unit
+        first = int(np.searchsorted(self.values, value, side="right"))
+        passed = float(self.sums[first - 1]) if first else 0.0
+        total = (float(self.sums[-1]) if len(self.sums) else 0.0) + self.tail
+        return (passed + self.tail * value / (1.0 + value)) / total
+
     def at_unit(self, seconds: float) -> "Likely":
         """The same where the unit is another."""
         return Likely(self.values, self.sums, self.tail, seconds, self.basis, self.words)
+
+
+class LateRun(NamedTuple):
+    """When an ended run was submitted and what it took, in seconds."""
+
+    traits: Traits
+    submitted_at: float
+    ran_s: float
+
+
+class Foregone(NamedTuple):
+    """Ended runs of a group in order of submission: when they were submitted, in seconds, and their
+    scores (`succession`)."""
+
+    kin: Kin
+    alike: Likeness
+    submitted: tuple[float, ...]
+    scores: tuple[float, ...]
+
+
+NOTHING_FOREGONE = Foregone(EVERYBODY, Likeness(), (), ())
 
 
 class RunTimes:
@@ -76,15 +108,20 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[Kin, bool], deque[float]] = {}
+        self._lately: dict[Kin, deque[LateRun]] = {}
+        self._in_kin: dict[Kin, Foregone] = {}
+        self._foregone: dict[Kin, Foregone] = {}
         self._going: dict[tuple[Kin, bool], list[float]] = {}
         self._likely: dict[tuple[Kin, bool], Likely] = {}
         self.ended_runs = 0
 
-    def ended(self, job: Traits, ran_s: float) -> None:
+    def ended(self, job: Traits, ran_s: float, submitted_at: float) -> None:
         """Take in a run that has ended after so many seconds."""
         self.ended_runs += 1
-        self._likely.clear()
+        self._forget()
+        run = LateRun(job, submitted_at, ran_s)
         for kin in kin_of(job):
+            self._lately.setdefault(kin, deque(maxlen=KEPT)).append(run)
             self._note(kin, ran_s / USUAL_S, by_share=False)
             if job.declared_s:
                 self._note(kin, ran_s / job.declared_s, by_share=True)
@@ -92,18 +129,48 @@ class RunTimes:
     def going(self, runs: Iterable[tuple[Traits, float]]) -> None:
         """These run now, for so many seconds already; replaces those of before."""
         self._going.clear()
-        self._likely.clear()
+        self._forget()
         for job, age_s in runs:
             for kin in kin_of(job):
                 self._going.setdefault((kin, False), []).append(age_s / USUAL_S)
                 if job.declared_s:
                     self._going.setdefault((kin, True), []).append(age_s / job.declared_s)
 
+    def _forget(self) -> None:
+        self._likely.clear()
+        self._in_kin.clear()
+        self._foregone.clear()
+
     def _note(self, kin: Kin, took: float, *, by_share: bool) -> None:
         runs = self._runs.get((kin, by_share))
         if runs is None:
             runs = self._runs[kin, by_share] = deque(maxlen=KEPT)
         runs.append(took)
+
+    def succession(self, job: Traits) -> "Foregone":
+        """The ended runs that tell most of a job that is submitted after them: those of the group
+        in which one run is most alike to the next, by more than chance would have it."""
+        groups = kin_of(job)
+        found = self._foregone.get(groups[0])
+        if found is None:
+            best = max((self._alike_in(kin) for kin in groups), key=lambda one: one.alike.surely)
+            found = self._foregone[groups[0]] = best if best.alike.part else NOTHING_FOREGONE
+        return found
+
+    def _alike_in(self, kin: Kin) -> "Foregone":
+        found = self._in_kin.get(kin)
+        if found is None:
+            runs = sorted(self._lately.get(kin, ()), key=lambda run: run.submitted_at)
+            scores = tuple(self._score(run) for run in runs) if len(runs) >= LEAST_ALIKE else ()
+            times = tuple(run.submitted_at for run in runs[: len(scores)])
+            found = self._in_kin[kin] = Foregone(kin, Likeness.of(scores), times, scores)
+        return found
+
+    def _score(self, run: "LateRun") -> float:
+        """Among what was likely of it: in the middle of all that are as long."""
+        likely = self.of(run.traits)
+        longer = likely.shorter(run.ran_s)
+        return score_of((likely.shorter(run.ran_s * (1 - EDGE)) + longer) / 2)
 
     def of(self, job: Traits) -> Likely:
         """How long the job is likely to run."""

@@ -1,0 +1,26 @@
+"""Run times of ended jobs, as the forecast learns them."""
+
+from datetime import datetime
+
+from scheduling.models import Cluster, Job
+from scheduling.simulator.forecast.likeness import Traits
+from scheduling.simulator.forecast.run_times import RunTimes
+
+
+def learn_runs(known: RunTimes, cluster: Cluster, since: datetime, most: int) -> datetime:
+    """Take in the newest runs that ended after `since`; returns when the last of them did."""
+    rows = Job.objects.filter(
+        cluster=cluster, ended_at__gt=since, admitted_at__isnull=False
+    ).order_by("-ended_at")
+    found = rows.values_list(
+        "tenant__name", "user_id", "name", "gpu_milli", "declared_s", "submitted_at",
+        "admitted_at", "ended_at",
+    )[:most]  # fmt: skip
+    for tenant, user, name, milli, declared, submitted, begun, ended in reversed(found):
+        assert begun is not None
+        assert ended is not None  # ended_at > since
+        traits = Traits(tenant, str(user or ""), name, milli, declared)
+        ran_s = max(0.0, (ended - begun).total_seconds())
+        known.ended(traits, ran_s, submitted.timestamp())
+        since = ended
+    return since

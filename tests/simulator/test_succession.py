@@ -1,0 +1,98 @@
+"""Run times of jobs that are submitted one after another: alike where earlier ones were."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.random import PCG64, Generator
+
+from scheduling.engine.deltas import JobRestored, JobSubmitted
+from scheduling.simulator.forecast.likeness import EVERYBODY, Traits
+from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.succession import LEAST, Likeness, Succession, score_of, share_of
+from tests.simulator.test_forecast import NOW, bands, job, on, scene
+
+
+def series(count, part, keeps, seed=1):
+    """Scores of such a succession."""
+    known = Succession(Likeness(part, keeps, part), [])
+    dice = Generator(PCG64(seed))
+    return [known.next(dice) for _ in range(count)]
+
+
+def test_what_is_alike_is_found_in_what_has_ended():
+    alike = Likeness.of(series(4000, 0.7, 0.9))
+    assert alike.part == pytest.approx(0.7, abs=0.1)
+    assert alike.keeps == pytest.approx(0.9, abs=0.05)
+    assert 0.4 < alike.surely < 0.7
+
+
+@pytest.mark.parametrize("scores", [[], [1.0] * 500, series(LEAST - 1, 0.9, 0.99)])
+def test_of_few_runs_or_of_runs_all_the_same_nothing_is_said(scores):
+    assert Likeness.of(scores) == Likeness()
+
+
+def test_runs_that_are_independent_are_rarely_taken_to_be_alike():
+    found = [Likeness.of(series(300, 0.0, 0.0, seed)).part > 0 for seed in range(60)]
+    assert sum(found) <= 4
+
+
+def test_who_comes_after_long_runs_runs_long_and_less_surely_so_the_later():
+    alike = Likeness(0.8, 0.9, 0.5)
+    runs = [(1.5, True)] * 20 + [(-math.inf, False)] * 40
+    known, dice = Succession(alike, runs), Generator(PCG64(1))
+    drawn = np.array([known.draw(dice)[20:] for _ in range(200)])
+    means, spreads = drawn.mean(axis=0), drawn.std(axis=0)
+    assert means[0] > 1.0
+    assert abs(means[-1]) < 0.4
+    assert spreads[0] < 0.8 < 0.9 < spreads[-1] < 1.1
+    assert np.corrcoef(drawn[:, 30], drawn[:, 31])[0, 1] > 0.5
+
+
+def test_what_still_runs_scores_more_than_it_has_run_and_lifts_whom_it_is_followed_by():
+    runs = [(1.0, False)] * 10 + [(-math.inf, False)]
+    known, dice = Succession(Likeness(0.8, 0.9, 0.5), runs), Generator(PCG64(2))
+    drawn = np.array([known.draw(dice) for _ in range(200)])
+    assert drawn[:, :10].min() >= 1.0
+    assert drawn[:, 10].mean() > 0.7
+    alone = Succession(Likeness(), runs)
+    assert abs(np.mean([alone.draw(dice)[10] for _ in range(400)])) < 0.2
+
+
+def test_scores_and_shares_are_each_others_inverse():
+    assert [share_of(score_of(share)) for share in (0.1, 0.5, 0.99)] == pytest.approx(
+        [0.1, 0.5, 0.99]
+    )
+
+
+def known_of(times, users=("",)):
+    """Run times of jobs that were submitted one a second and ended in that order."""
+    known = RunTimes()
+    for number, seconds in enumerate(times):
+        user = users[number % len(users)]
+        known.ended(Traits("a", user, "", 8000, None), seconds, NOW - 900.0 + number)
+    return known
+
+
+def test_the_group_is_that_whose_runs_are_most_alike():
+    """Each user keeps to lengths of its own for a while; mixed they are less alike."""
+    dice = Generator(PCG64(3))
+    times = np.exp(np.repeat(dice.normal(7.0, 1.5, 30), 4).reshape(-1, 2, 4)
+                   .transpose(0, 2, 1).ravel()) * dice.uniform(0.9, 1.1, 120)  # fmt: skip
+    known = known_of([*times], users=("7", "8"))
+    found = known.succession(Traits("a", "7", "", 8000, None))
+    assert found.kin.user == "7"
+    assert found.alike.part > 0.3
+    mixed = known_of(list(dice.exponential(3600.0, 200)))
+    assert mixed.succession(Traits("a", "", "", 8000, None)).kin == EVERYBODY
+
+
+def test_behind_jobs_that_are_alike_the_band_is_wider_than_behind_others():
+    """Of twenty jobs in a row the sum averages out only where each is long by itself."""
+    logs = np.repeat(Generator(PCG64(5)).normal(7.0, 1.0, 20), 10)
+    alike = known_of([*np.exp(logs)])
+    apart = known_of([*np.exp(Generator(PCG64(6)).permutation(logs))])
+    waiting = [JobSubmitted(job(f"w{n:02}", 900.0 + n)) for n in range(20)]
+    at = scene(JobRestored(job("runs"), (on(0),), NOW - 5.0), *waiting)
+    wide, narrow = (bands(at, known, most=16).bands["w19"] for known in (alike, apart))
+    assert (wide.p90 / wide.p10) > 1.3 * (narrow.p90 / narrow.p10)
