@@ -48,6 +48,12 @@ urlpatterns = [
     path("quotas/", quota_views.quotas, name="quotas"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
     path("quotas/check/", quota_views.check, name="quota-check"),
+    path("quotas/preview/", quota_views.preview, name="quota-preview"),
+    path(
+        "quotas/<slug:tenant>/<str:gpu_type>/preview/",
+        quota_views.quota_preview,
+        name="quota-preview-one",
+    ),
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),
     path("tenants/", tenant_views.tenants, name="tenants"),
     path("tenants/<slug:name>/", tenant_views.tenant, name="tenant"),

@@ -7,7 +7,8 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tenants.models import Quota
+from tenants.effects import Effects
+from tenants.models import Quota, User
 
 HIDDEN = ""  # stands for all tenants that somebody may not see
 
@@ -98,6 +99,10 @@ class SchedulingFacts(Protocol):
 
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
         """{(tenant, GPU type): its use}; as if one quota were stored `instead` of what is."""
+
+    def quota_effects(self, viewer: User, after: Mapping[tuple[str, str], Quota | None]) -> Effects:
+        """What it would do to jobs if these quotas, by tenant and GPU type, were stored; None = if
+        there were none."""
 
     def job_count(self, tenant_id: int) -> JobCount: ...
 

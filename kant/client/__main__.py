@@ -327,7 +327,8 @@ def _quota_flags(parser: argparse.ArgumentParser) -> None:
         help=f"most it lends, or {places.NO_LIMIT}",
     )
     flag("--mode", choices=("shared", "isolated"), help="isolated: it neither borrows nor lends")
-    _written(parser)
+    _written(parser, required=False)
+    flag("--preview", action="store_true", help="say what it would do to jobs, change nothing")
 
 
 def _written(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

@@ -5,7 +5,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from kant.client import output
+from kant.client import effects, output
 from kant.client.api import Api, at_version
 from kant.client.audit import change_of, list_changes, now_or_none, say_change
 from kant.client.errors import usage
@@ -107,6 +107,8 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in QUOTA if getattr(args, name) is not None}
     if not given:
         raise usage("There is nothing to set. See: kant quota set --help")
+    if args.reason is None and not args.preview:
+        raise usage("Say why, by --reason TEXT; it is kept with the change.")
     path = _quota_path(args.tenant, args.gpu_type)
     before = now_or_none(api, path)
     if before is None and "guaranteed" not in given:
@@ -117,10 +119,13 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
     wanted |= {name: None if value == NO_LIMIT else value for name, value in given.items()}
     answer = api.put(
         path,
-        {**wanted, "reason": args.reason},
-        {"dry_run": "true"} if args.dry_run else None,
+        {**wanted, "reason": args.reason or "preview"},
+        {"dry_run": "true"} if args.dry_run or args.preview else None,
         guard=at_version(before["version"] if before else None),
     )
+    if args.preview:
+        effects.say(args, answer["effects"])
+        return
     _say(args, before, answer["result"] if args.dry_run else answer, answer["warnings"])
 
 

@@ -1,7 +1,7 @@
 """The facts about jobs and nodes that `tenants` asks for (`tenants.facts`)."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from django.db.models import Count, Q, QuerySet, Sum
@@ -12,9 +12,11 @@ from scheduling.kube.door.config import own_namespace
 from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.queries.quota_use import quota_book, quota_uses
+from scheduling.queries.effects import quota_effects
+from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses
+from tenants.effects import Effects
 from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
-from tenants.models import Quota
+from tenants.models import Quota, User
 
 EXAMPLES = 5
 
@@ -41,7 +43,11 @@ class Facts:
         return [JobHolding(str(job_id), name, whole_milli(held)) for job_id, name, held in rows]
 
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
-        return {(u.tenant, u.gpu_model): u for u in quota_uses(quota_book(instead))}
+        stored = {(instead.tenant.name, instead.gpu_type.name): instead} if instead else None
+        return {(u.tenant, u.gpu_model): u for u in quota_uses(quota_book(stored))}
+
+    def quota_effects(self, viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
+        return quota_effects(viewer, after)
 
     def job_count(self, tenant_id: int) -> JobCount:
         jobs = Job.objects.filter(tenant=tenant_id)

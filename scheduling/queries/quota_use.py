@@ -1,7 +1,7 @@
 """What each tenant uses, borrows and lends now, by the scheduler's own book of quotas."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.db.models import Q, Sum
 
@@ -50,39 +50,52 @@ def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:
     return next((u for u in uses if (u.tenant, u.gpu_model) == (tenant, gpu_model)), None)
 
 
-def quota_book(instead: Quota | None = None) -> QuotaBook:
+QuotaKey = tuple[str, str]  # tenant, GPU model
+
+
+def quota_book(
+    instead: Mapping[QuotaKey, Quota | None] | None = None,
+    more: Mapping[tuple[str, str, bool], int] | None = None,
+) -> QuotaBook:
     """The book as the scheduler keeps it, but for which job holds what, from the placements that
-    hold GPUs now; as if one quota were stored `instead` of what is."""
-    quotas = {
-        (q.tenant_id, q.gpu_type_id): q for q in Quota.objects.select_related("tenant", "gpu_type")
-    }
-    if instead is not None:
-        quotas[instead.tenant_id, instead.gpu_type_id] = instead
+    hold GPUs now. As if `instead` were stored of what is (None = no quota), and `more` milli-GPU
+    were held by (tenant, GPU model, whether by jobs that cannot be preempted)."""
+    stored = Quota.objects.select_related("tenant", "gpu_type")
+    quotas: dict[QuotaKey, Quota | None] = {(q.tenant.name, q.gpu_type.name): q for q in stored}
+    quotas |= instead or {}
     parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
     non_preemptible = Sum(HELD, filter=Q(job__preemptible=False), default=0.0)
-    held = (
+    rows = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
         .order_by()
         .values_list("job__tenant__name", "gpu_model")
         .annotate(milli=Sum(HELD), non_preemptible=non_preemptible)
     )
+    held = {(tenant, model): (milli, fixed) for tenant, model, milli, fixed in rows}
+    for (tenant, model, is_fixed), milli in (more or {}).items():
+        all_milli, fixed = held.get((tenant, model), (0.0, 0.0))
+        held[tenant, model] = (
+            max(0.0, all_milli + milli), max(0.0, fixed + (milli if is_fixed else 0)),
+        )  # fmt: skip
     book = QuotaBook()
     book.replace(
         [types.Tenant(name, parent) for name, parent in parents.items()],
-        [
-            types.Quota(
-                q.tenant.name,
-                q.gpu_type.name,
-                q.guaranteed_milli,
-                types.QuotaMode(q.mode),
-                q.borrow_limit_milli,
-                q.lend_limit_milli,
-            )
-            for q in quotas.values()
-        ],
-        held,
+        [terms_of(quota) for quota in quotas.values() if quota is not None],
+        [(*key, *amounts) for key, amounts in held.items()],
     )
     return book
+
+
+def terms_of(quota: Quota) -> types.Quota:
+    """A row as the engine knows it."""
+    return types.Quota(
+        quota.tenant.name,
+        quota.gpu_type.name,
+        quota.guaranteed_milli,
+        types.QuotaMode(quota.mode),
+        quota.borrow_limit_milli,
+        quota.lend_limit_milli,
+    )
 
 
 def never_allowed(

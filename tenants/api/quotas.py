@@ -1,6 +1,7 @@
 """REST for quotas: read with an ETag, changed under it."""
 
 import uuid
+from typing import Any
 
 from django.db.models import QuerySet
 from rest_framework.request import Request
@@ -8,6 +9,7 @@ from rest_framework.response import Response
 
 from tenants import facts, selectors
 from tenants.api.base import ListView, View, etag, expected_version, rehearsed
+from tenants.api.effects import DryRunWithEffects, EffectsOutput, QuotaPreviewInput, effects_body
 from tenants.api.filters import QuotaFilter
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
@@ -18,11 +20,12 @@ from tenants.api.serializers import (
     RevertAnswer,
     RevertInput,
 )
-from tenants.errors import NotFound
+from tenants.errors import DomainError, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import AuditRecord, GpuType, Quota, Scope, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.quota_revert import revert_quota_change
+from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 
@@ -56,8 +59,15 @@ class QuotaView(View):
     scope = Scope.QUOTA
     shapes = {
         "GET": Shape(QuotaOutput),
-        "PUT": Shape(QuotaAnswer, QuotaInput, may_create=True, versioned=True, flags=OVERCOMMIT),
-        "DELETE": Shape(versioned=True, texts=REASON),
+        "PUT": Shape(
+            QuotaAnswer,
+            QuotaInput,
+            may_create=True,
+            versioned=True,
+            flags=OVERCOMMIT,
+            rehearsal=DryRunWithEffects,
+        ),
+        "DELETE": Shape(versioned=True, texts=REASON, rehearsal=DryRunWithEffects),
     }
 
     query = {"PUT": frozenset(OVERCOMMIT), "DELETE": frozenset(REASON)}
@@ -87,7 +97,10 @@ class QuotaView(View):
         body = dict(QuotaOutput(result.quota, context=context).data)
         warnings = list(result.warnings)
         if self.dry_run:
-            return rehearsed("create" if result.created else "update", body, warnings)
+            would = "create" if result.created else "update"
+            return rehearsed(
+                would, body, warnings, effects=self.effects(owner, model, result.quota)
+            )
         status = 201 if result.created else 200
         return Response({**body, "warnings": warnings}, status, headers=etag(result.quota.version))
 
@@ -99,11 +112,61 @@ class QuotaView(View):
             QuotaChange(owner, model, expected_version(request), reason, API),
             dry_run=self.dry_run,
         )
-        return rehearsed("delete", None, list(warnings)) if self.dry_run else Response(status=204)
+        if self.dry_run:
+            effects = self.effects(owner, model, None)
+            return rehearsed("delete", None, list(warnings), effects=effects)
+        return Response(status=204)
+
+    def effects(self, owner: Tenant, model: GpuType, after: Quota | None) -> dict[str, Any]:
+        key = (owner.name, model.name)
+        return effects_body(facts.scheduling().quota_effects(self.actor, {key: after}))
 
     def cell(self, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
         owner = selectors.tenant_by_name(access_of(self.actor), tenant)
         return owner, selectors.gpu_type_by_name(gpu_type)
+
+
+class QuotaPreviewView(View):
+    """What several quotas together would do to jobs if they were so; nothing is changed."""
+
+    scope = Scope.QUOTA
+    shapes = {"POST": Shape(EffectsOutput, QuotaPreviewInput)}
+
+    @idempotent()
+    def post(self, _request: Request) -> Response:
+        given = self.body(QuotaPreviewInput)
+        wanted = []
+        for at, one in enumerate(given["quotas"]):
+            try:
+                owner = selectors.tenant_by_name(access_of(self.actor), one["tenant"])
+                model = selectors.gpu_type_by_name(one["gpu_type"])
+            except NotFound as error:
+                raise Invalid(
+                    error.detail, errors=[FieldError(("quotas", at), error.detail)]
+                ) from None
+            wanted.append((owner, model, QuotaTerms.given(one)))
+        try:
+            quotas = rehearse_quotas(self.actor, wanted, source=API)
+        except SheetRefused as refused:
+            raise _all_of(refused) from None
+        after: dict[tuple[str, str], Quota | None] = {
+            (quota.tenant.name, quota.gpu_type.name): quota for quota in quotas
+        }
+        return Response(effects_body(facts.scheduling().quota_effects(self.actor, after)))
+
+
+def _all_of(refused: SheetRefused) -> DomainError:
+    """What stands against a sheet, as of one document; whether somebody may comes first."""
+    for error in refused.errors.values():
+        if isinstance(error, NotAllowed | NotFound):
+            return error
+    return Invalid.fields(
+        [
+            FieldError(("quotas", at, *one.path), one.detail)
+            for at, error in refused.errors.items()
+            for one in error.errors or [FieldError((), error.detail)]
+        ]
+    )
 
 
 class RevertView(View):

@@ -19,6 +19,7 @@ urlpatterns: list[URLPattern] = [
     path("gpu-types", tenants.GpuTypesView.as_view(), name="api-gpu-types"),
     path("gpu-types/<str:name>", tenants.GpuTypeView.as_view(), name="api-gpu-type"),
     path("quotas", quotas.QuotasView.as_view(), name="api-quotas"),
+    path("quotas:preview", quotas.QuotaPreviewView.as_view(), name="api-quota-preview"),
     path("quotas/<str:tenant>/<str:gpu_type>", quotas.QuotaView.as_view(), name="api-quota"),
     path("queues", queues.QueuesView.as_view(), name="api-queues"),
     path("queues/<str:tenant>/<str:name>", queues.QueueView.as_view(), name="api-queue"),

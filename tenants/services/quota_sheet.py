@@ -11,6 +11,8 @@ from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import QuotaChangeResult, change_quota
 from tenants.services.transactions import unit_of_work
 
+REHEARSED = "rehearsal"
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaEdit:
@@ -43,20 +45,56 @@ def change_quotas(
     The order of the edits does not matter: GPUs may move from one tenant to another at full
     capacity. Raises SheetRefused with the faults of all edits together.
     """
+    quotas = _stored({edit.tenant.pk for edit in edits})
+    changes = []
+    for edit in edits:
+        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk), Quota())
+        change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
+        terms = replace(QuotaTerms.of(quota), guaranteed=edit.guaranteed_milli)
+        changes.append(SheetChange(change, terms))
+    return _carried_out(actor, changes, quotas, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class SheetChange:
+    change: QuotaChange
+    terms: QuotaTerms
+
+
+def rehearse_quotas(
+    actor: User, wanted: Sequence[tuple[Tenant, GpuType, QuotaTerms]], *, source: str
+) -> list[Quota]:
+    """The quotas as they would be with these terms, whatever their versions are; nothing is
+    changed. Raises SheetRefused."""
+    quotas = _stored({tenant.pk for tenant, _, _ in wanted})
+    changes = []
+    for tenant, gpu_type, terms in wanted:
+        quota = quotas.get((tenant.pk, gpu_type.pk))
+        version = quota.version if quota else 0
+        changes.append(
+            SheetChange(QuotaChange(tenant, gpu_type, version, REHEARSED, source), terms)
+        )
+    results = _carried_out(actor, changes, quotas, dry_run=True)
+    return [results[at].quota for at in range(len(changes))]
+
+
+def _stored(tenants: set[int]) -> dict[tuple[int, int], Quota]:
+    return {(q.tenant_id, q.gpu_type_id): q for q in Quota.objects.filter(tenant__in=tenants)}
+
+
+def _carried_out(
+    actor: User,
+    changes: Sequence[SheetChange],
+    quotas: dict[tuple[int, int], Quota],
+    *,
+    dry_run: bool,
+) -> dict[int, QuotaChangeResult]:
     results: dict[int, QuotaChangeResult] = {}
     errors: dict[int, DomainError] = {}
-    quotas = {
-        (q.tenant_id, q.gpu_type_id): q
-        for q in Quota.objects.filter(tenant__in={e.tenant.pk for e in edits})
-    }
     with unit_of_work(dry_run):
-        for index in _order(edits, quotas):
-            edit = edits[index]
-            quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk), Quota())
+        for index in _order(changes, quotas):
             try:
-                change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
-                terms = replace(QuotaTerms.of(quota), guaranteed=edit.guaranteed_milli)
-                results[index] = change_quota(actor, change, terms)
+                results[index] = change_quota(actor, changes[index].change, changes[index].terms)
             except DomainError as error:
                 errors[index] = error
         if errors:
@@ -64,16 +102,16 @@ def change_quotas(
     return results
 
 
-def _order(edits: Sequence[QuotaEdit], quotas: dict[tuple[int, int], Quota]) -> list[int]:
+def _order(changes: Sequence[SheetChange], quotas: dict[tuple[int, int], Quota]) -> list[int]:
     """What is given back first, from the leaves of the tree upwards; then what is given, from
     the root downwards: so no sum is broken on the way to one that holds."""
     parents = parents_by_id()
 
     def key(index: int) -> tuple[int, int]:
-        edit = edits[index]
-        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk))
-        less = edit.guaranteed_milli < (quota.guaranteed_milli if quota else 0)
-        depth = sum(1 for _ in lineage(parents, edit.tenant.pk))
+        change, terms = changes[index].change, changes[index].terms
+        quota = quotas.get((change.tenant.pk, change.gpu_type.pk))
+        less = terms.guaranteed < (quota.guaranteed_milli if quota else 0)
+        depth = sum(1 for _ in lineage(parents, change.tenant.pk))
         return (0, -depth) if less else (1, depth)
 
-    return sorted(range(len(edits)), key=key)
+    return sorted(range(len(changes)), key=key)

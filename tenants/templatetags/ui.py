@@ -161,6 +161,20 @@ def expected(at: datetime) -> SafeString | str:
 
 
 @register.filter
+def expected_in(at: datetime | None, as_of: datetime) -> SafeString | str:
+    """When something is expected, counted from the instant that it was worked out for."""
+    if at is None:
+        return "later than was looked"
+    span = (at - as_of).total_seconds()
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        at.isoformat(),
+        at.strftime("%Y-%m-%d %H:%M:%S"),
+        "at once" if span < 1 else f"in {duration(span)}",
+    )
+
+
+@register.filter
 def is_past(at: datetime) -> bool:
     return (timezone.now() - at).total_seconds() >= 1
 

@@ -350,3 +350,21 @@ def test_changes_of_one_instant_are_all_on_some_page(as_user):
         older = answer.context["older"]
         url = f"/quotas/changes/?before={older}" if older else ""
     assert sorted(seen) == sorted(f"why-{i}" for i in range(120))
+
+
+def test_a_preview_of_edits_tells_what_they_would_do_or_what_stands_against_them(as_user):
+    vera = as_user("vera")
+    answer = vera.post("/quotas/preview/", sheet(vision="120")).content.decode()
+    assert "What this change would do" in answer
+    assert guaranteed("vision") != 120
+    assert (
+        "Correct the marked cells"
+        in vera.post("/quotas/preview/", sheet(vision="x")).content.decode()
+    )
+    assert "Nothing is edited" in vera.post("/quotas/preview/", sheet()).content.decode()
+    at = f"/quotas/vision/{quota('vision').gpu_type.name}/preview/"
+    fields = {"guaranteed": "120", "mode": "shared", "borrow_limit": "", "lend_limit": ""}
+    assert "What this would do to vision" in vera.post(at, fields).content.decode()
+    refused = vera.post(at, fields | {"guaranteed": "1,000"}).content.decode()
+    assert "without a separator" in refused
+    assert as_user("erin").post(at, fields).content.decode().count("tenant admins") == 1

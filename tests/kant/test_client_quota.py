@@ -2,12 +2,15 @@
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from kant.client import places
 from kant.client.api import Api
-from tenants.models import AuditRecord, Quota
+from scheduling.models import Cluster, Job, PodSet
+from tenants.models import AuditRecord, Quota, Tenant
 from tests.tenants.test_api_quotas import running
 
 
@@ -170,3 +173,34 @@ def test_a_quota_that_was_given_is_withdrawn_and_given_again(root):
     code, out, _ = root("quota", "revert", str(gone.pk), "--reason", "Now", "-o", "json")
     told = json.loads(out)
     assert (code, told["before"], told["after"]["guaranteed"]) == (0, None, 8)
+
+
+@pytest.fixture
+def vision_waits(root):
+    """Vision has no quota and law borrows what there is: two jobs of vision wait."""
+    heard = timezone.now() + timedelta(hours=1)
+    Cluster.objects.update(connected=True, last_cycle_at=heard)
+    Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=0, borrow_limit_milli=0)
+    job = Job.objects.create(
+        name="waits", tenant=Tenant.objects.get(name="vision"), cluster=Cluster.objects.get(),
+        submitted_at=timezone.now(), state="PENDING", gpu_milli=8000,
+    )  # fmt: skip
+    PodSet.objects.create(job=job, index=0, name="w", count=1, gpus=8, gpu_models=["H100"])
+    return root
+
+
+def test_a_preview_says_what_it_would_do_to_jobs_and_changes_nothing(vision_waits):
+    words = ("quota", "set", "vision", "H100", "--guaranteed", "8", "--preview")
+    code, out, told = vision_waits(*words)
+    assert code == 0, told
+    assert [line.split()[:5] for line in out.splitlines()] == [
+        ["EFFECT", "JOB", "TENANT", "USER", "GPUS"],
+        ["starts", "waits", "vision", "-", "8"],
+    ]
+    assert "Nothing was changed." in told
+    assert quota().guaranteed_milli == 0
+    code, out, _ = vision_waits(*words, "-o", "json")
+    found = json.loads(out)
+    assert (code, found["counts"]["starts"], found["starts"][0]["name"]) == (0, 1, "waits")
+    _, _, told = vision_waits(*words[:5], "0", "--preview")
+    assert "No job that waits or runs is touched by it." in told

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from scheduling.models import NodeRecord
 from scheduling.pages.forms import DAMAGED
 from scheduling.pages.tenants.tenants import in_tree_order
+from scheduling.queries.effects import quota_effects
 from scheduling.queries.quota_use import quota_uses, use_of
 from tenants.errors import DomainError, Stale
 from tenants.facts import QuotaUse
@@ -28,7 +29,7 @@ from tenants.selectors import (
     visible_tenants,
 )
 from tenants.services.audit import PAGE
-from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
+from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas, rehearse_quotas
 from tenants.services.quota_sums import promised_below
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
@@ -58,6 +59,7 @@ class MatrixCell:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stale: bool = False
+    after: Quota | None = None  # as the edit would make it
 
     @property
     def key(self) -> str:
@@ -209,6 +211,7 @@ def attempt(request: HttpRequest, rows: list[MatrixRow], reason: str, *, dry_run
         return False
     for index, result in results.items():
         cells[index].warnings.extend(result.warnings)
+        cells[index].after = result.quota
     return not illegible
 
 
@@ -293,6 +296,28 @@ def check(request: HttpRequest) -> HttpResponse:
     return render(request, "scheduling/quotas/_quota_matrix.html", sheet(request, rows))
 
 
+@page_login_required
+@require_POST
+def preview(request: HttpRequest) -> HttpResponse:
+    """What the edits would do to jobs; nothing is changed."""
+    rows = matrix(request)
+    legible = attempt(request, rows, REHEARSAL, dry_run=True)
+    edited = [cell for row in rows for cell in row.cells if cell.after is not None]
+    if not legible:
+        return refusal(request, "Correct the marked cells first.")
+    if not edited:
+        return refusal(request, "Nothing is edited, so there is nothing to look ahead to.")
+    after = {(cell.tenant.name, cell.gpu_type.name): cell.after for cell in edited}
+    title = f"What {'this change' if len(edited) == 1 else f'these {len(edited)} changes'} would do"
+    effects = quota_effects(actor_of(request), after)
+    return render(request, "parts/effects.html", {"title": title, "effects": effects})
+
+
+def refusal(request: HttpRequest, why: str) -> HttpResponse:
+    """In place of effects; htmx shows what comes with 200 alone."""
+    return render(request, "parts/effects_refused.html", {"why": why})
+
+
 # --- one quota ------------------------------------------------------------------------------------
 def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
     """GPUs as typed in a field; None, and why among its errors, where they cannot be read."""
@@ -312,10 +337,7 @@ def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | Non
 @require_http_methods(["GET", "HEAD", "POST"])
 def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
     """Mode and limits of one quota, beside its guarantee."""
-    owner = visible_tenants(request.user).filter(name=tenant).first()
-    kind = GpuType.objects.filter(name=gpu_type).first()
-    if owner is None or kind is None:
-        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
+    owner, kind = _shown(request, tenant, gpu_type)
     stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
     use = use_of(owner.name, kind.name)
     typed = {
@@ -345,6 +367,18 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
     return render(request, "scheduling/quotas/quota.html", context, status=422 if errors else 200)
 
 
+TYPED = ("guaranteed", "mode", "borrow_limit", "lend_limit")
+
+
+def _shown(request: HttpRequest, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
+    """Whose quota a page is about; raises Http404."""
+    owner = visible_tenants(request.user).filter(name=tenant).first()
+    kind = GpuType.objects.filter(name=gpu_type).first()
+    if owner is None or kind is None:
+        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
+    return owner, kind
+
+
 def _text(milli: int | None) -> str:
     return "" if milli is None else gpus(milli).replace(",", "")
 
@@ -358,6 +392,35 @@ def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
     return None
 
 
+def terms_typed(typed: dict[str, str], errors: dict[str, list[str]]) -> QuotaTerms | None:
+    """The quota as typed; None, and why among its errors, where it cannot be read."""
+    guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
+    shared = typed["mode"] != QuotaMode.ISOLATED
+    borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
+    lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
+    if errors or guaranteed is None:
+        return None
+    return QuotaTerms(guaranteed, typed["mode"], borrow, lend)
+
+
+@page_login_required
+@require_POST
+def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
+    """What one quota as typed would do to jobs; nothing is changed."""
+    owner, kind = _shown(request, tenant, gpu_type)
+    errors: dict[str, list[str]] = {}
+    terms = terms_typed({name: request.POST.get(name, "") for name in TYPED}, errors)
+    try:
+        if terms is None:
+            return refusal(request, next(iter(errors.values()))[0])
+        (after,) = rehearse_quotas(actor_of(request), [(owner, kind, terms)], source=PAGE)
+    except SheetRefused as refused:
+        return refusal(request, refused.errors[0].detail)
+    effects = quota_effects(actor_of(request), {(owner.name, kind.name): after})
+    title = f"What this would do to {owner.name} and others"
+    return render(request, "parts/effects.html", {"title": title, "effects": effects})
+
+
 def save_quota(
     request: HttpRequest,
     tenant: Tenant,
@@ -366,18 +429,15 @@ def save_quota(
     errors: dict[str, list[str]],
 ) -> bool:
     """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
-    guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
-    shared = typed["mode"] != QuotaMode.ISOLATED
-    borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
-    lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
+    terms = terms_typed(typed, errors)
     version = shown_version(typed["version"], errors)
-    if errors or guaranteed is None or version is None:
+    if terms is None or version is None:
         return False
     try:
         result = change_quota(
             actor_of(request),
             QuotaChange(tenant, gpu_type, version, typed["reason"], PAGE),
-            QuotaTerms(guaranteed, typed["mode"], borrow, lend),
+            terms,
         )
     except Stale as error:
         who, why = overtaker(tenant, gpu_type)

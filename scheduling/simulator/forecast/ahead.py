@@ -1,15 +1,15 @@
 """One run of the simulator on from a scene, until those who wait in it have started."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.deltas import JobRestored, JobSubmitted
+from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.agenda import CYCLE, END, GONE
 from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import Arrival, Pod, Settings
+from scheduling.simulator.model import Arrival, Pod, Settings, TimedChange
 from scheduling.simulator.run import Run
 
 
@@ -29,9 +29,11 @@ class RunAhead(Simulation):
         *,
         until: float,
         most_cycles: int,
+        change: Sequence[Delta] = (),
     ) -> None:
         """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
-        what arrives from the scene's instant on, in order of time. `until`: the last instant."""
+        what arrives from the scene's instant on, in order of time. `until`: the last instant.
+        `change`: what changes at the scene's instant."""
         super().__init__(
             scene.nodes,
             coming,
@@ -39,6 +41,7 @@ class RunAhead(Simulation):
             start=scene.now,
             settings=Settings(sample_s=math.inf, stop_s=until),
             levels=scene.levels,
+            changes=[TimedChange(scene.now, delta) for delta in change],
         )
         self.starts: dict[str, float] = {}
         self._awaited = {job.id for job in scene.waiting}
@@ -54,7 +57,7 @@ class RunAhead(Simulation):
     def starts_all(self) -> dict[str, float]:
         """Run until all have started that wait, as far as that is; returns `starts`."""
         try:
-            if self._awaited:
+            if not self._is_over():
                 self.run()
         except _Over:
             pass
@@ -105,8 +108,11 @@ class RunAhead(Simulation):
                 self._awaited.discard(part.job_id)
                 self.starts[part.job_id] = now
         super()._carry_out(result, now)
-        if not self._awaited or self.cycles >= self._most_cycles:
+        if self._is_over():
             raise _Over
+
+    def _is_over(self) -> bool:
+        return not self._awaited or self.cycles >= self._most_cycles
 
     def _never_runs(self, job_id: str, why: str) -> None:
         self._awaited.discard(job_id)

@@ -1,0 +1,68 @@
+"""What a change would do to jobs, as the server looks ahead."""
+
+import argparse
+from typing import Any
+
+from kant.client import output
+
+Row = dict[str, Any]
+
+
+def say(args: argparse.Namespace, effects: Row) -> None:
+    if args.output == "json":
+        output.document(effects)
+        return
+    for trouble in effects["troubles"]:
+        output.note(f"Nothing can be told of {trouble}")
+    rows = [("stops", *_job(one["job"]), _stop(one)) for one in effects["stops"]]
+    rows += [("never", *_job(one["job"]), one["why"]) for one in effects["impossible"]]
+    rows += [("starts", *_job(one), "at once") for one in effects["starts"]]
+    rows += [("delayed", *_job(one), "no longer at once") for one in effects["delayed"]]
+    rows += [(_way(one), *_job(one["job"]), _shift(one)) for one in effects["shifts"]]
+    rows += [
+        ("loan", f"{one['borrower']} of {one['lender'] or '(others)'}", one["gpu_type"], "", "",
+         f"{output.number(one['before'])} → {output.number(one['after'])} GPUs")
+        for one in effects["loans"]
+    ]  # fmt: skip
+    heads = ("EFFECT", "JOB", "TENANT", "USER", "GPUS", "WHAT")
+    if rows or effects["until"]:
+        output.table(heads, rows, "No job that waits or runs is touched by it.")
+    counts = effects["counts"]
+    told = {"starts": len(effects["starts"]), "stops": len(effects["stops"])}
+    told |= {"impossible": len(effects["impossible"])}
+    more = [f"{counts[name] - shown} more {name}" for name, shown in told.items()
+            if counts[name] > shown]  # fmt: skip
+    if counts["sooner"] + counts["later"] > len(effects["shifts"]):
+        more.append(f"in all {counts['sooner']} sooner and {counts['later']} later")
+    if more:
+        output.note(f"And {', '.join(more)}.")
+    if effects["until"]:
+        output.note(f"Looked ahead until {output.when(effects['until'])}. Nothing was changed.")
+
+
+def _job(job: Row) -> tuple[object, ...]:
+    named = (job["name"], job["tenant"], job["user"] or "-")
+    return *(named if job["job"] else ("(another's)", "-", "-")), output.number(job["gpus"])
+
+
+def _stop(one: Row) -> str:
+    hours = output.number(round(one["lost_gpu_s"] / 3600, 2))
+    what = "all of it" if one["whole"] else f"{one['pods']} pods"
+    by = one["by"]
+    why = f"for {by['name'] or 'a job of another tenant'}" if by else "its node is taken"
+    again = output.when(one["again"]) if one["again"] else "later than was looked"
+    then = f"; runs again {again}" if one["whole"] else ""
+    return f"{what}, {why}; {hours} GPU-hours lost{then}"
+
+
+def _way(one: Row) -> str:
+    is_sooner = one["before"] is None or (one["by_s"] is not None and one["by_s"] < 0)
+    return "sooner" if is_sooner else "later"
+
+
+def _shift(one: Row) -> str:
+    before, after = (
+        output.when(one[name]) if one[name] else "later than was looked"
+        for name in ("before", "after")
+    )
+    return f"{before} → {after}"

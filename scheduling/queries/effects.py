@@ -1,0 +1,242 @@
+"""What a change would do: the engine run ahead without it and with it, on what rows tell.
+
+Bounded in time: what there is to look at is read, and the runs ahead go as far as the rest of the
+time lasts.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+
+from scheduling.engine.deltas import Delta, NodeChanged, TenantsChanged
+from scheduling.engine.shards.division import WHOLE
+from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.queries.ended_runs import learn_runs
+from scheduling.queries.known import CannotTell, Known
+from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
+from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift, effects_of
+from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.scene import scene_of
+from tenants.chunks import chunks
+from tenants.effects import (
+    AffectedJob,
+    EffectCounts,
+    Effects,
+    ImpossibleJob,
+    LoanShift,
+    ShiftingJob,
+    StoppingJob,
+)
+from tenants.models import Quota, User
+from tenants.permissions import access_of
+from tenants.selectors import visible_names
+
+WITHIN_S = 2.5  # of the time of a clock, for all clusters together
+LEARNED_FROM = timedelta(days=30)
+MOST_RUNS = 1000  # ended ones that run times are learned of
+SHOWN = 20  # jobs of each list
+LEAST_SHIFT_S = 60.0
+
+Change = Callable[[Sequence[Delta]], Sequence[NodeChanged | TenantsChanged]]
+
+
+def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
+    """What it would do if these quotas were stored, None = if there were none, as the viewer may
+    see it."""
+    models = {model for _, model in after}
+    clusters = Cluster.objects.filter(
+        is_active=True, pk__in=NodeRecord.objects.filter(gpu_model__in=models).values("cluster")
+    )
+
+    def change(facts: Sequence[Delta]) -> Sequence[TenantsChanged]:
+        told = next(fact for fact in facts if isinstance(fact, TenantsChanged))
+        quotas = {(q.tenant, q.gpu_model): q for q in told.quotas}
+        for key, quota in after.items():
+            quotas.pop(key, None)
+            if quota is not None:
+                quotas[key] = terms_of(quota)
+        return [replace(told, quotas=tuple(quotas.values()))]
+
+    looked = _looked(clusters.order_by("name"), change)
+    return _told(viewer, looked, after)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What was found of each scope, and of which clusters nothing can be told."""
+
+    found: Sequence[RunEffects]
+    troubles: Sequence[str]
+
+
+def _looked(clusters: Iterable[Cluster], change: Change) -> _Looked:
+    deadline = time.monotonic() + WITHIN_S
+    found: list[RunEffects] = []
+    troubles: list[str] = []
+    scopes: list[tuple[Known, str]] = []
+    for cluster in clusters:
+        try:
+            known = Known(cluster)
+        except CannotTell as error:
+            troubles.append(f"{cluster.name}: {error}")
+            continue
+        scopes += [(known, s.name) for s in known.policy.shards] or [(known, WHOLE)]
+    for at, (known, scope) in enumerate(scopes):
+        began = time.monotonic()
+        share = max(0.0, deadline - began) / (len(scopes) - at)
+        found.append(_of_scope(known, scope, change, began, share))
+    return _Looked(found, troubles)
+
+
+def _of_scope(known: Known, scope: str, change: Change, began: float, share: float) -> RunEffects:
+    facts = known.facts(scope)
+    names = _names(facts)
+    run_times = RunTimes()
+    learn_runs(run_times, known.cluster, timezone.now() - LEARNED_FROM, MOST_RUNS)
+    scene = scene_of(facts, time.time(), names)
+    read = time.monotonic()
+    left = max(0.0, began + share - read)
+    return effects_of(
+        scene,
+        change(facts),
+        run_times,
+        enough=lambda part: time.monotonic() > read + part * left,
+    )
+
+
+def _names(facts: Sequence[Delta]) -> dict[str, str]:
+    """Of running and waiting jobs: what runs of a name took is known by it."""
+    ids = [fact.job.id for fact in facts if hasattr(fact, "job")]
+    found: dict[str, str] = {}
+    for some in chunks(ids):
+        rows = Job.objects.filter(id__in=some).order_by()
+        found.update((str(job_id), name) for job_id, name in rows.values_list("id", "name"))
+    return found
+
+
+# --- what is told ---------------------------------------------------------------------------------
+def _told(viewer: User, looked: _Looked, after: Mapping[QuotaKey, Quota | None]) -> Effects:
+    """In the nouns of pages and REST; of each list the most important ones."""
+    found = looked.found
+    stops = {job: stop for one in found for job, stop in one.stops.items()}
+    shifts = {job: shift for one in found for job, shift in _shifts(one)}
+    impossible = {job: why for one in found for job, why in one.impossible.items()}
+    starts = [job for one in found for job in one.starts]
+    delayed = [job for one in found for job in one.delayed if job not in impossible]
+    possible = [job for one in found for job in one.possible]
+    most_lost = sorted(stops, key=lambda job: (-stops[job].lost_gpu_s, job))[:SHOWN]
+    moved = sorted(shifts, key=lambda job: (-_size(shifts[job]), job))[:SHOWN]
+    first = {name: of[:SHOWN] for name, of in
+             (("starts", starts), ("delayed", delayed), ("possible", possible))}  # fmt: skip
+    never = list(impossible)[:SHOWN]
+    by = [stops[job].by for job in most_lost if stops[job].by]
+    jobs = _Jobs(
+        viewer, [*most_lost, *moved, *never, *by, *(j for of in first.values() for j in of)]
+    )
+    until = min((one.until for one in found), default=None)
+    return Effects(
+        as_of=timezone.now(),
+        until=None if until is None else _instant(until),
+        counts=EffectCounts(
+            starts=len(starts),
+            delayed=len(delayed),
+            stops=len(stops),
+            sooner=sum(_is_sooner(shift) for shift in shifts.values()),
+            later=sum(not _is_sooner(shift) for shift in shifts.values()),
+            impossible=len(impossible),
+            possible=len(possible),
+            lost_gpu_s=sum(stop.lost_gpu_s for stop in stops.values()),
+        ),
+        starts=jobs.of(first["starts"]),
+        delayed=jobs.of(first["delayed"]),
+        stops=[_stopping(jobs, job, stops[job]) for job in most_lost],
+        shifts=[_shifting(jobs, job, shifts[job]) for job in moved],
+        impossible=[ImpossibleJob(jobs.one(job), impossible[job]) for job in never],
+        possible=jobs.of(first["possible"]),
+        loans=_loans(viewer, found, after),
+        troubles=looked.troubles,
+    )
+
+
+def _shifts(one: RunEffects) -> Iterator[tuple[str, Shift]]:
+    """Those that are worth a word, and are told nowhere else."""
+    told = {*one.starts, *one.delayed, *one.impossible, *one.possible}
+    for job, shift in one.shifts.items():
+        if job not in told and shift.before != shift.after and _size(shift) >= LEAST_SHIFT_S:
+            yield job, shift
+
+
+def _size(shift: Shift) -> float:
+    """By how many seconds; of what starts too late on one side to be told it is the most."""
+    if shift.before is None or shift.after is None:
+        return float("inf")
+    return abs(shift.after - shift.before)
+
+
+def _is_sooner(shift: Shift) -> bool:
+    return shift.before is None or (shift.after is not None and shift.after < shift.before)
+
+
+def _stopping(jobs: "_Jobs", job: str, stop: JobStop) -> StoppingJob:
+    by = jobs.one(stop.by) if stop.by else None
+    again = None if stop.again is None else _instant(stop.again)
+    return StoppingJob(jobs.one(job), stop.pods, stop.whole, by, stop.lost_gpu_s, again)
+
+
+def _shifting(jobs: "_Jobs", job: str, shift: Shift) -> ShiftingJob:
+    before, after = (None if at is None else _instant(at) for at in (shift.before, shift.after))
+    return ShiftingJob(jobs.one(job), before, after)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class _Jobs:
+    """Rows of jobs, as the viewer may know of them."""
+
+    def __init__(self, viewer: User, ids: Sequence[str]) -> None:
+        access = access_of(viewer)
+        self._told: dict[str, AffectedJob] = {}
+        for some in chunks(list(dict.fromkeys(ids))):
+            for row in Job.objects.filter(id__in=some).select_related("tenant", "user"):
+                told = AffectedJob(None, None, None, None, row.gpu_milli)
+                if access.may_view(row.tenant_id):
+                    user = row.user.username if row.user else ""
+                    told = AffectedJob(str(row.pk), row.name, row.tenant.name, user, row.gpu_milli)
+                self._told[str(row.pk)] = told
+
+    def one(self, job: str) -> AffectedJob:
+        """One that was deleted meanwhile is nobody's."""
+        return self._told.get(job) or AffectedJob(None, None, None, None, 0)
+
+    def of(self, ids: Sequence[str]) -> list[AffectedJob]:
+        return [self.one(job) for job in ids]
+
+
+def _loans(
+    viewer: User, found: Sequence[RunEffects], after: Mapping[QuotaKey, Quota | None]
+) -> list[LoanShift]:
+    """Who borrows what from whom now, and once what is decided at once is done."""
+    more: Counter[Holder] = Counter()
+    for one in found:
+        more.update(one.held_after)
+        more.subtract(one.held_before)
+    held = {(one.tenant, one.gpu_model, one.fixed): milli for one, milli in more.items()}
+    names = visible_names(viewer)
+    amounts: dict[tuple[str, str, str], list[int]] = {}
+    for side, book in enumerate((quota_book(), quota_book(after, held))):
+        for use in quota_uses(book):
+            if use.tenant in names:
+                for lender, milli in use.seen_by(names).borrowed_from.items():
+                    pair = amounts.setdefault((use.gpu_model, use.tenant, lender), [0, 0])
+                    pair[side] += milli
+    return [
+        LoanShift(model, borrower, lender, before, then)
+        for (model, borrower, lender), (before, then) in sorted(amounts.items())
+        if before != then
+    ]

@@ -1,0 +1,225 @@
+"""What a change does: the engine run ahead without it and with it, on the same run times.
+
+Both runs take every job to run for the middle of what is likely, and nobody else to come: what
+differs between them comes from the change alone.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import Delta, NodeChanged, TenantsChanged
+from scheduling.engine.types import MILLI, JobRequest
+from scheduling.simulator.forecast.ahead import RunAhead
+from scheduling.simulator.forecast.bands import AHEAD_S, CYCLES, CYCLES_PER_JOB
+from scheduling.simulator.forecast.likeness import traits_of
+from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.scene import Scene
+
+SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
+MIDDLE = 0.5
+
+
+class Holder(NamedTuple):
+    """Whose quota of a GPU model is held, and whether by jobs that cannot be preempted."""
+
+    tenant: str
+    gpu_model: str
+    fixed: bool
+
+
+@dataclass(slots=True)
+class JobStop:
+    """A running job loses pods at `at`: `pods` of them, `whole`: it waits again, until `again`
+    (None = not before the run ahead ends). `by`: the job that preempts it, "" = its node is gone.
+    `lost_gpu_s`: GPU-seconds of work. Times in seconds since the epoch."""
+
+    at: float
+    pods: int
+    whole: bool
+    by: str
+    lost_gpu_s: float
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """When a waiting job starts without the change and with it, in seconds since the epoch; None =
+    not as far as the runs ahead went."""
+
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEffects:
+    """`starts`: jobs that start at once, and would not without the change; `delayed`: the other
+    way round. `stops`: by job, within `SOON_S`. `impossible`: why jobs can never start any more;
+    `possible`: jobs that can now. `shifts`: of all who wait. `held_before`, `held_after`: milli-GPU
+    after the decisions of `now`. `until`: how far both runs went."""
+
+    now: float
+    until: float
+    starts: tuple[str, ...]
+    delayed: tuple[str, ...]
+    stops: Mapping[str, JobStop]
+    impossible: Mapping[str, str]
+    possible: tuple[str, ...]
+    shifts: Mapping[str, Shift]
+    held_before: Mapping[Holder, int]
+    held_after: Mapping[Holder, int]
+
+
+class Course(RunAhead):
+    """A run ahead that notes who stops, and what is held after the first instant."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        lasting: Mapping[str, float],
+        change: Sequence[Delta],
+        *,
+        until: float,
+        most_cycles: int,
+        enough: Callable[[], bool],
+    ) -> None:
+        super().__init__(
+            scene, lasting, iter(()), until=until, most_cycles=most_cycles, change=change
+        )
+        self.stops: dict[str, JobStop] = {}
+        self.held: Counter[Holder] = Counter()
+        self._scene = scene
+        self._ran = {fact.job.id for fact in scene.running}
+        self._enough = enough
+        self.stopped_early = False
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        for victim in result.preempted:
+            self._stops(victim.job_id, len(victim.pods), victim.whole, victim.by, victim.cost_gpu_s)
+        for job_id in dict.fromkeys(lost[0] for lost in result.lost):
+            pods = [(s, n) for of, s, n in result.lost if of == job_id]
+            self._is_lost(job_id, pods, now)
+        for part in result.started:
+            stop = self.stops.get(part.job_id)
+            if stop is not None and stop.again is None:
+                stop.again = now
+        try:
+            super()._carry_out(result, now)
+        finally:  # the run may be over with this
+            if now == self._scene.now:
+                self.held = self._holdings()
+
+    def _stops(self, job_id: str, pods: int, whole: bool, by: str, lost: float) -> None:
+        if job_id not in self._ran:
+            return
+        stop = self.stops.get(job_id)
+        if stop is None:
+            self.stops[job_id] = JobStop(self.now, pods, whole, by, lost)
+        elif stop.at == self.now:
+            stop.pods, stop.whole = stop.pods + pods, stop.whole or whole
+            stop.lost_gpu_s += lost
+        if whole:
+            self._awaited.add(job_id)
+
+    def _is_lost(self, job_id: str, pods: list[tuple[int, int]], now: float) -> None:
+        run = self.jobs.get(job_id)
+        if run is None or not run.places:
+            return
+        job = run.arrival.job
+        gone = job.go_together(pods)
+        whole = not job.goes_on_with(run.places.keys() - gone)
+        if whole:
+            gone = set(run.places)
+        milli = sum(job.pod_sets[pod_set].milli_per_pod for pod_set, _ in gone)
+        self._stops(job_id, len(gone), whole, "", milli / MILLI * (now - run.since))
+
+    def _is_over(self) -> bool:
+        if self._enough() or self.cycles >= self._most_cycles:
+            self.stopped_early = True
+            return True
+        return super()._is_over() and self.now > self._scene.now + SOON_S
+
+    def _holdings(self) -> Counter[Holder]:
+        held: Counter[Holder] = Counter()
+        for run in self.jobs.values():
+            job = run.arrival.job
+            for place in (run.places or {}).values():
+                model = self.nodes[place.node].gpu_model
+                milli = job.pod_sets[place.pod_set].milli_per_pod
+                held[Holder(job.tenant, model, not job.preemptible)] += milli
+        return held
+
+
+def effects_of(
+    scene: Scene,
+    change: Sequence[NodeChanged | TenantsChanged],
+    run_times: RunTimes,
+    *,
+    enough: Callable[[float], bool] = lambda _: False,
+) -> RunEffects:
+    """What these changes, made at the scene's instant, do. `enough(part)` says whether that part
+    of the time that there is, in 0..1, is over; what runs ahead then goes no further."""
+    lasting = _lasting(scene, run_times)
+    cycles = CYCLES + CYCLES_PER_JOB * len(lasting)
+    before = Course(
+        scene, lasting, (), until=scene.now + AHEAD_S, most_cycles=cycles,
+        enough=lambda: enough(0.5),
+    )  # fmt: skip
+    before.starts_all()
+    until = before.now if before.stopped_early else scene.now + AHEAD_S
+    after = Course(
+        scene, lasting, change, until=until, most_cycles=cycles, enough=lambda: enough(1.0)
+    )
+    after.starts_all()
+    if after.stopped_early:
+        until = min(until, after.now)
+    return _compared(scene, before, after, until)
+
+
+def _compared(scene: Scene, before: Course, after: Course, until: float) -> RunEffects:
+    now = scene.now
+    shifts = {
+        job.id: Shift(_by(until, before.starts, job), _by(until, after.starts, job))
+        for job in scene.waiting
+    }
+    at_once = [j for j, shift in shifts.items() if shift.after == now and shift.before != now]
+    delayed = [j for j, shift in shifts.items() if shift.before == now and shift.after != now]
+    return RunEffects(
+        now,
+        until,
+        tuple(at_once),
+        tuple(delayed),
+        {
+            job: stop
+            for job, stop in after.stops.items()
+            if stop.at <= now + SOON_S and not _stops_anyway(before.stops.get(job), stop)
+        },
+        {job: why for job, why in after.never.items() if job not in before.never},
+        tuple(job for job in before.never if job not in after.never),
+        shifts,
+        before.held,
+        after.held,
+    )
+
+
+def _stops_anyway(before: JobStop | None, after: JobStop) -> bool:
+    return before is not None and before.at <= after.at and before.pods >= after.pods
+
+
+def _by(until: float, starts: Mapping[str, float], job: JobRequest) -> float | None:
+    at = starts.get(job.id, math.inf)
+    return at if at <= until else None
+
+
+def _lasting(scene: Scene, run_times: RunTimes) -> dict[str, float]:
+    """The middle of what is likely, of those who run on from their age."""
+    ages = [(fact.job, max(0.0, scene.now - fact.started_at)) for fact in scene.running]
+    run_times.going((traits_of(job, scene.name_of(job)), age) for job, age in ages)
+    ages += [(job, 0.0) for job in (*scene.waiting, *scene.held)]
+    return {
+        job.id: run_times.of(traits_of(job, scene.name_of(job))).draw(age, MIDDLE, MIDDLE)
+        for job, age in ages
+    }

@@ -1,0 +1,116 @@
+"""What a change would do, before anybody makes it: to jobs that wait and run, and to loans.
+
+One noun for all writes: quotas, policies, nodes. The scheduling app works it out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedJob:
+    """A job, as far as whoever asks may know of it: of tenants that they do not see only its size.
+    `user`: who submitted it, "" = a plain pod."""
+
+    job: str | None
+    name: str | None
+    tenant: str | None
+    user: str | None
+    gpu_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingJob:
+    """A running job that would lose pods: `pods` of them, all where `whole`, which then waits
+    again until `again` (None = later than was looked). `by`: for whom; None = its node is taken.
+    `lost_gpu_s`: GPU-seconds of its work."""
+
+    job: AffectedJob
+    pods: int
+    whole: bool
+    by: AffectedJob | None
+    lost_gpu_s: float
+    again: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftingJob:
+    """A waiting job that starts at another time; None = later than was looked."""
+
+    job: AffectedJob
+    before: datetime | None
+    after: datetime | None
+
+    @property
+    def by_s(self) -> float | None:
+        """Seconds later, below 0 sooner; None = not told."""
+        if self.before is None or self.after is None:
+            return None
+        return (self.after - self.before).total_seconds()
+
+    @property
+    def sooner_s(self) -> float:
+        return -(self.by_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ImpossibleJob:
+    """A waiting job that could never start any more, and why."""
+
+    job: AffectedJob
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoanShift:
+    """What of a GPU type `borrower` borrows from `lender`, before and after, in milli-GPU; "" = of
+    tenants that are not to be seen, together."""
+
+    gpu_type: str
+    borrower: str
+    lender: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class EffectCounts:
+    """How many there are of each list, which holds the first of them; `sooner` and `later`: of
+    those that start at another time."""
+
+    starts: int = 0
+    delayed: int = 0
+    stops: int = 0
+    sooner: int = 0
+    later: int = 0
+    impossible: int = 0
+    possible: int = 0
+    lost_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What would be, by what was known at `as_of` and if nobody submits anything, as far as
+    `until` (None = there was nothing to look at).
+
+    `starts`: jobs that start at once, `delayed`: that would no longer; `shifts`: waiting jobs that
+    start at another time; `troubles`: of which clusters nothing can be told, and why.
+    """
+
+    as_of: datetime
+    until: datetime | None = None
+    counts: EffectCounts = EffectCounts()
+    starts: Sequence[AffectedJob] = ()
+    delayed: Sequence[AffectedJob] = ()
+    stops: Sequence[StoppingJob] = ()
+    shifts: Sequence[ShiftingJob] = ()
+    impossible: Sequence[ImpossibleJob] = ()
+    possible: Sequence[AffectedJob] = ()
+    loans: Sequence[LoanShift] = ()
+    troubles: Sequence[str] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no job that waits or runs is touched, as far as was looked."""
+        return self.counts == EffectCounts() and not self.loans

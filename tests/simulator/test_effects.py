@@ -1,0 +1,146 @@
+"""What a change does: who starts, who stops, whose wait changes, what can never run any more."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduling.engine.deltas import (
+    JobRestored,
+    JobSubmitted,
+    NodeChanged,
+    PolicyChanged,
+    TenantsChanged,
+)
+from scheduling.engine.types import Policy, PreemptionKind, Quota
+from scheduling.engine.types import Tenant as EngineTenant
+from scheduling.simulator.forecast.effects import Holder, JobStop, effects_of
+from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.scene import scene_of
+from tests.simulator.runs import machines
+from tests.simulator.test_forecast import NOW, job, on
+
+RECLAIM = Policy(preemption=(PreemptionKind.RECLAIM,))
+
+
+def tenancy(borrow=0, **gpus):
+    """What each tenant is guaranteed, and may borrow."""
+    limit = 1000 * borrow
+    quotas = tuple(
+        Quota(name, "H100", 1000 * count, borrow_limit=limit) for name, count in gpus.items()
+    )
+    return TenantsChanged((EngineTenant("a"), EngineTenant("b")), quotas)
+
+
+def scene(*facts, nodes=2, policy=RECLAIM, **gpus):
+    return scene_of(
+        [PolicyChanged(policy), tenancy(**gpus), *map(NodeChanged, machines(nodes)), *facts], NOW
+    )
+
+
+def runs(name, node, *, since=0.0, **wishes):
+    return JobRestored(job(name, declared_s=5000.0, **wishes), (on(node),), since)
+
+
+def waits(name, at=500.0, **wishes):
+    return JobSubmitted(job(name, at, declared_s=1000.0, **wishes))
+
+
+def effects(at, *change, **how):
+    return effects_of(at, change, RunTimes(), **how)
+
+
+def test_more_quota_starts_the_owner_and_takes_back_what_was_borrowed():
+    at = scene(
+        runs("old", 0),
+        runs("young", 1, since=600.0),
+        waits("mine", tenant="b"),
+        borrow=8,
+        a=16,
+        b=0,
+    )
+    found = effects(at, tenancy(borrow=8, a=8, b=8))
+    assert found.shifts["mine"].before == 5000.0
+    assert (found.starts, found.delayed) == (("mine",), ())
+    lost = 8 * (NOW - 600.0)
+    (stop,) = found.stops.values()
+    assert found.stops == {"young": JobStop(NOW, 1, True, "mine", lost, stop.again)}
+    assert stop.again == NOW + 1000.0  # when b's job is over
+    assert found.held_before == {Holder("a", "H100", False): 16000}
+    assert found.held_after == {Holder("a", "H100", False): 8000, Holder("b", "H100", False): 8000}
+
+
+def test_less_quota_makes_jobs_impossible_and_more_makes_them_possible():
+    at = scene(waits("wide", pods=2, gpus=8, tenant="b"), a=0, b=16)
+    found = effects(at, tenancy(a=0, b=8))
+    assert list(found.impossible) == ["wide"]
+    assert "16" in found.impossible["wide"]
+    assert (found.possible, found.delayed) == ((), ("wide",))
+    back = effects(scene(waits("wide", pods=2, tenant="b"), a=0, b=8), tenancy(a=0, b=16))
+    assert (back.impossible, back.possible, back.starts) == ({}, ("wide",), ("wide",))
+
+
+def test_whoever_is_passed_starts_later_by_as_much_as_it_is_told():
+    """One node falls free at 5,000 s; the guarantee decides who has it first."""
+    at = scene(
+        runs("old", 0), waits("first", 400.0), waits("second", tenant="b"),
+        nodes=1, policy=Policy(), a=8, b=0,
+    )  # fmt: skip
+    plain = effects(at, tenancy(a=8, b=0))
+    assert plain.shifts["first"].before == plain.shifts["first"].after == 5000.0
+    found = effects(at, tenancy(a=0, b=8))
+    assert found.shifts["second"].after == 5000.0
+    assert found.shifts["first"].before == 5000.0
+    assert found.shifts["first"].after is None
+
+
+def test_a_node_that_is_gone_stops_its_jobs_and_one_that_is_cordoned_does_not():
+    at = scene(runs("here", 0), waits("next"), nodes=2, a=16, b=0)
+    (gone, _) = machines(2)
+    cordoned = effects(at, NodeChanged(replace(gone, schedulable=False)))
+    assert cordoned.stops == {}
+    away = replace(gone, devices=tuple(replace(d, healthy=False) for d in gone.devices))
+    found = effects(at, NodeChanged(away))
+    assert list(found.stops) == ["here"]
+    stop = found.stops["here"]
+    assert (stop.by, stop.whole, stop.lost_gpu_s) == ("", True, 8 * NOW)
+    assert stop.again is not None
+    assert stop.again >= NOW
+
+
+def test_a_cordoned_node_keeps_whom_it_would_have_taken_waiting():
+    at = scene(runs("here", 0), waits("next"), nodes=2, a=16, b=0)
+    idle = machines(2)[1]
+    found = effects(at, NodeChanged(replace(idle, schedulable=False)))
+    assert found.delayed == ("next",)
+    assert found.shifts["next"].before == NOW
+    assert found.shifts["next"].after == 5000.0
+
+
+def test_where_time_is_short_both_runs_end_at_the_same_instant():
+    at = scene(runs("here", 0), *(waits(f"w{n}", 500.0 + n) for n in range(6)), nodes=1, a=8, b=0)
+    asked = []
+
+    def enough(part):
+        asked.append(part)
+        return len(asked) > 2
+
+    found = effects(at, tenancy(a=8, b=1), enough=enough)
+    assert found.until < NOW + 10_000.0
+    assert {s.before for s in found.shifts.values()} >= {None}
+    assert all(
+        at is None or at <= found.until
+        for shift in found.shifts.values()
+        for at in (shift.before, shift.after)
+    )
+    assert set(asked) == {0.5, 1.0}
+
+
+@pytest.mark.parametrize("policy", [Policy(), RECLAIM])
+def test_what_changes_nothing_does_nothing(policy):
+    at = scene(runs("old", 0), runs("other", 1), waits("w"), waits("v", tenant="b"),
+               policy=policy, a=8, b=8)  # fmt: skip
+    found = effects(at, tenancy(a=8, b=8))
+    assert (found.starts, found.delayed, found.stops) == ((), (), {})
+    assert (found.impossible, found.possible) == ({}, ())
+    assert found.held_before == found.held_after
+    assert all(shift.before == shift.after for shift in found.shifts.values())
