@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from metrics.experiments.runs import Figures, Task, drawn, figures
 from metrics.simulate.inputs import fleet_of
-from scheduling.engine.queue.job import OrderKey, order_key
+from scheduling.engine.queue.order import OrderKey, order_key
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Device, Node
 from scheduling.simulator import workload

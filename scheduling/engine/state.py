@@ -16,7 +16,8 @@ from scheduling.engine.native import mypyc_attr
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
-from scheduling.engine.queue.job import Expected, JobRecord, OrderKey, order_key
+from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.queue.order import OrderKey, order_key
 from scheduling.engine.queue.preemption_delay import Early, preempts_from
 from scheduling.engine.queue.queue_order import OrderByQueues
 from scheduling.engine.queue.queues import QueueName, Queues, own_lane

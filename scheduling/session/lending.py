@@ -12,7 +12,7 @@ from scheduling.engine.deltas import (
     PastUse,
     PolicyChanged,
 )
-from scheduling.engine.queue.job import order_key
+from scheduling.engine.queue.order import order_key
 from scheduling.engine.shards.division import WIDE
 from scheduling.engine.shards.lending import WideOutlook
 from scheduling.engine.states import HOLDING, WAITING

@@ -12,7 +12,8 @@ from math import ceil
 
 from scheduling.engine.cluster.constraints import admits
 from scheduling.engine.cluster.lifetimes import growth, mean_left
-from scheduling.engine.devices.tables import nics_for, table_for
+from scheduling.engine.devices.nics import nics_for
+from scheduling.engine.devices.tables import table_for
 from scheduling.engine.types import BEYOND, MILLI, JobKind, JobRequest, PodPlacement, PodSet
 from tests.engine.reference_cluster import Cluster, bit_positions, size_of
 

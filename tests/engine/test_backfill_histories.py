@@ -11,7 +11,8 @@ import pytest
 
 from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.queue.job import JobRecord, OrderKey, order_key
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.order import OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import HardwareFault

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine.devices.links import LINK_MODELS, Link, matrix_of, parse_matrix
-from scheduling.engine.devices.tables import describe, link_problem, nics_for, table_for
+from scheduling.engine.devices.nics import nics_for
+from scheduling.engine.devices.tables import describe, link_problem, table_for
 from scheduling.engine.types import Device, Nic, Node
 from tests.cases import examples
 

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine.admission.candidates import quota_verdict
 from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.ledger import ledger
+from scheduling.engine.reasons.quota import quota_verdict
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.engine.verdict import Reason
 from tests.cases import examples

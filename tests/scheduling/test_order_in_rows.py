@@ -13,7 +13,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import Usage
-from scheduling.engine.queue.job import order_key
+from scheduling.engine.queue.order import order_key
 from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import EquivalenceClass

@@ -10,7 +10,6 @@ from scheduling.engine.admission.candidates import (
     candidates,
     fits_by_count,
     quota_stands,
-    quota_verdict,
 )
 from scheduling.engine.admission.counts import (
     never_by_count,
@@ -37,6 +36,7 @@ from scheduling.engine.placement.strategies import STRATEGIES, compares
 from scheduling.engine.queue.job import JobRecord, Nomination
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import Kept
+from scheduling.engine.reasons.quota import quota_verdict
 from scheduling.engine.reasons.tell import tell
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement

@@ -21,7 +21,6 @@ from scheduling.engine.admission.candidates import (
     candidates,
     pools_wanted,
     quota_stands,
-    quota_verdict,
 )
 from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.admission.out_of_service import with_what_it_lacks, within_reach
@@ -55,6 +54,7 @@ from scheduling.engine.reasons.behind import (
     reserved,
     to_borrow,
 )
+from scheduling.engine.reasons.quota import quota_verdict
 from scheduling.engine.reasons.tell import tell, tell_class
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy

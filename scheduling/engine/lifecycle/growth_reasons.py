@@ -6,7 +6,7 @@ what would be no news is not even worked out: growth is tried again whenever any
 
 from collections.abc import Callable, Sequence
 
-from scheduling.engine.admission.candidates import Candidate, quota_verdict
+from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.admission.counts import only_spares
 from scheduling.engine.admission.limits import queue_is_full
 from scheduling.engine.admission.start import SPARES_ONLY
@@ -16,6 +16,7 @@ from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import Kept
+from scheduling.engine.reasons.quota import quota_verdict
 from scheduling.engine.reasons.tell import worth_telling
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, NO_GPUS, JobRequest

@@ -6,7 +6,7 @@ job that something happens to meanwhile leaves its class (`SchedulerState.enqueu
 """
 
 from scheduling.engine.memo import IN_VAIN
-from scheduling.engine.queue.job import OrderKey
+from scheduling.engine.queue.order import OrderKey
 from scheduling.engine.queue.queues import QueueName
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState

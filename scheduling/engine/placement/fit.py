@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.devices.tables import DeviceTable, FirstFree, NicTable, nics_for, table_for
+from scheduling.engine.devices.nics import NicTable, nics_for
+from scheduling.engine.devices.tables import DeviceTable, FirstFree, table_for
 from scheduling.engine.types import BEYOND, MILLI, PodSet
 
 

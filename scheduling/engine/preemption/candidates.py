@@ -1,17 +1,18 @@
-"""Who may lose a place to a waiting job, and what that would cost (paper 3.2.3).
+"""Who may lose a place to a waiting job (paper 3.2.3).
 
 A gang is one unit, except that an elastic one first gives up the pods beyond its minimum; other
-jobs lose single pods. Cost is GPU-seconds lost since the start or the last checkpoint.
+jobs lose single pods.
 """
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from scheduling.engine.preemption.cost import cost_of
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import MILLI, PodPlacement, PreemptionKind
+from scheduling.engine.types import PodPlacement, PreemptionKind
 
 PodAt = tuple[int, int]  # pod set, ordinal
 
@@ -233,8 +234,7 @@ class Victims:
         places = tuple(held[pod].placement for pod in pods)
         for p in places:
             on[p.node] = on.get(p.node, 0) + p.milli * len(p.devices)
-        lost = max(0.0, self._now - max(since, record.checkpoint_at))
-        cost = sum(on.values()) / MILLI * lost
+        cost = cost_of(sum(on.values()), since, record.checkpoint_at, self._now)
         sets = record.job.pod_sets
         if any(s.gpu_memory_mib for s in sets):
             for p in places:

@@ -12,6 +12,7 @@ ones, from its nearest relatives first.
 from collections.abc import Iterable, Mapping
 
 from scheduling.engine.preemption.candidates import EvictionCandidate
+from scheduling.engine.preemption.cost import loss_by
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, PreemptionKind
@@ -19,8 +20,6 @@ from scheduling.engine.types import MILLI, PreemptionKind
 # Up to so many times the GPUs that are asked for a unit ranks as if it had just as many; up to the
 # square of it one rank behind, and so on.
 IDLE_FACTOR = 4
-# Losses are counted in thousandths of a GPU-second, so that sums are exact.
-_PER_GPU_S = 1000
 
 Rank = tuple[bool, int, int, int]  # reclaims, priority, how much too large, how far related
 Loss = tuple[tuple[Rank, int], ...]
@@ -57,8 +56,7 @@ def loss_of(units: Iterable[EvictionCandidate]) -> Loss:
 
 
 def _loss(unit: EvictionCandidate) -> int:
-    """At equal cost fewer GPUs and fewer units are the smaller loss."""
-    return round(unit.cost * _PER_GPU_S) + sum(unit.on.values()) // MILLI + 1
+    return loss_by(unit.cost, sum(unit.on.values()))
 
 
 def _far(state: SchedulerState, claim: Claim, units: list[EvictionCandidate]) -> dict[str, int]:

@@ -11,7 +11,8 @@ width. Where a share becomes smaller all is set up again.
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush, heapreplace
 
-from scheduling.engine.queue.job import JobRecord, OrderKey
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.order import OrderKey
 from scheduling.engine.queue.queue_order import TenantLine
 from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standing, Standings

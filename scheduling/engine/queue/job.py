@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from scheduling.engine.cluster.columns import Booking
 from scheduling.engine.deltas import JobHistory
 from scheduling.engine.memo import Found
 from scheduling.engine.native import copied_by_fields
+from scheduling.engine.queue.order import OrderKey, order_key
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
@@ -73,24 +74,6 @@ class NoPlan:
 
 
 NOT_LOOKED_FOR: Final = NoPlan()  # of all jobs for which nobody was to be preempted yet
-
-
-class OrderKey(NamedTuple):
-    """The place of a job among all: a total order."""
-
-    after: float  # the higher its priority, the smaller
-    submitted_at: float
-    gpu_milli: int
-    job_id: str
-
-
-def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
-    """Priority (high first), submission time, size (small first), then the id.
-
-    `front`: before all other jobs of its priority.
-    """
-    submitted_at = -math.inf if front else job.submitted_at
-    return OrderKey(-job.priority, submitted_at, job.gpu_milli, job.id)
 
 
 @dataclass(slots=True, init=False)  # a native __init__ takes a fifth of the time

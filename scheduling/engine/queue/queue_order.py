@@ -9,7 +9,8 @@ tenants stand by submission, a job that waits for one of its tenant's goes behin
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 
-from scheduling.engine.queue.job import JobRecord, OrderKey
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.order import OrderKey
 from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.waiting import EquivalenceClass, Merge
 

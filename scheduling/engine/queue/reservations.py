@@ -8,7 +8,8 @@ from typing import NamedTuple
 from scheduling.engine.demand.requested import Ask
 from scheduling.engine.memo import Found
 from scheduling.engine.native import copied_by_fields
-from scheduling.engine.queue.job import Expected, JobRecord, OrderKey
+from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.queue.order import OrderKey
 from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import Awaited, Kept
 from scheduling.engine.quota.holds import Hold

@@ -1,0 +1,16 @@
+"""What a preemption costs: the work of those who lose their places (paper 3.2.3)."""
+
+from scheduling.engine.types import MILLI
+
+# Losses are counted in thousandths of a GPU-second, so that sums are exact.
+_PER_GPU_S = 1000
+
+
+def cost_of(milli: int, since: float, saved_at: float, now: float) -> float:
+    """GPU-seconds since pods got so many milli-GPU, or since they saved their work."""
+    return milli / MILLI * max(0.0, now - max(since, saved_at))
+
+
+def loss_by(cost: float, milli: int) -> int:
+    """At equal cost fewer GPUs and fewer units are the smaller loss."""
+    return round(cost * _PER_GPU_S) + milli // MILLI + 1
