@@ -107,4 +107,10 @@ FLAGS = (
          says="secret by which the image is pulled; again for others"),
     CliFlag("shm_mib", "--shm", "MIB", "number", of_pods=True,
          says="size of /dev/shm of each pod"),
+    CliFlag("runtime_class", "--runtime-class", "NAME", "text", of_pods=True,
+         says="runtime class of the pods"),
+    CliFlag("host_network", "--host-network", "", "yes", of_pods=True,
+         says="use the network of the node"),
+    CliFlag("priority_class", "--priority-class", "NAME", "text", of_pods=True,
+         says="priority class of the pods, for their node"),
 )

@@ -229,6 +229,11 @@ def show(api: Api, args: argparse.Namespace) -> None:
         fields = {**pods, "volumes": [_volume(volume) for volume in pods["volumes"]]}
         secrets = pods["env_from_secrets"].items()
         fields["env_from_secrets"] = {n: f"{s['secret']}/{s['key']}" for n, s in secrets}
+        rights = pods["security_context"].items()
+        fields["security_context"] = {n: output.value(v) for n, v in rights if v is not None}
+        for name in ("init_containers", "sidecars"):
+            fields[name] = {each["name"]: each["image"] for each in pods[name]}
+        fields["probes"] = ", ".join(pods["probes"])
         fields["node_affinity"] = " or ".join(map(_term, pods["node_affinity"]))
         if not pods["gpus"]:
             del fields["gpu_milli"]

@@ -43,7 +43,9 @@ class ClusterChange(Serializer):
     job_rules = Object(
         required=False,
         help_text="What jobs may name: denied_tolerations, toleration_of_everything, "
-        "service_accounts, denied_annotations, denied_labels, denied_env, max_priority. A "
+        "service_accounts, denied_annotations, denied_labels, denied_env, max_priority, "
+        "host_network, privileged, capabilities, denied_runtime_classes, "
+        "denied_priority_classes. A "
         "rule that is left out has its default.",
     )
     namespace_tenants = Object(

@@ -10,7 +10,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from scheduling.engine.types import DEFAULT_QUEUE, MILLI, JobKind
-from scheduling.job_fields import values
+from scheduling.job_fields import containers, values
+from scheduling.job_fields.containers import (
+    MAX_CONTAINERS,
+    ContainerDocument,
+    ProbeDocument,
+    SecurityDocument,
+)
 from scheduling.job_fields.faults import MAX_PODS
 from scheduling.job_fields.parts import CORES, GIB, MINUTES, Asked, Change, Column, Flag
 from scheduling.job_fields.values import MAX_VALUES
@@ -170,7 +176,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
              reads="secret_key")] = {}
     annotations: Annotated[dict[str, Long], Meta(max_length=64), values.ANNOTATIONS,
         Flag("--annotation", "NAME=VALUE", "an annotation of the pods")] = {}
-    service_account: Annotated[Optional, values.ACCOUNT,
+    service_account: Annotated[Optional, values.OBJECT,
         Asked("Service account", "Kubernetes service account of the pods. Empty: none",
               folded=True),
         Flag("--service-account", "NAME", "service account of the pods")] = ""
@@ -186,6 +192,25 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Flag("--shm", "MIB", "size of /dev/shm of each pod")] = 0
     volumes: Annotated[list[VolumeDocument], Meta(max_length=values.MAX_VOLUMES), values.VOLUMES
     ] = []
+    security_context: Annotated[SecurityDocument, containers.SECURITY,
+        Meta(description="As whom all containers run, and with which rights.")
+    ] = {}  # type: ignore[assignment]
+    runtime_class: Annotated[Optional, values.OBJECT,
+        Meta(description="RuntimeClass of the pods, e.g. of a sandbox."),
+        Flag("--runtime-class", "NAME", "runtime class of the pods")] = ""
+    host_network: Annotated[bool,
+        Meta(description="Whether the pods use the network of their node."),
+        Flag("--host-network", "", "use the network of the node", reads="yes")] = False
+    priority_class: Annotated[Optional, values.OBJECT,
+        Meta(description="PriorityClass of the pods: how late a node under pressure evicts them. "
+                         "In Kant’s queue `priority` alone counts."),
+        Flag("--priority-class", "NAME", "priority class of the pods, for their node")] = ""
+    init_containers: Annotated[list[ContainerDocument], Meta(max_length=MAX_CONTAINERS),
+        Meta(description="What runs to its end before the program, one after the other.")] = []
+    sidecars: Annotated[list[ContainerDocument], Meta(max_length=MAX_CONTAINERS),
+        Meta(description="What runs beside the program, and ends with it.")] = []
+    probes: Annotated[dict[str, ProbeDocument], Meta(max_length=3), containers.PROBED,
+        Meta(description="How the program is probed: startup, liveness, readiness.")] = {}
 
 
 class JobDocument(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ names of the fields, as the definition has them.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct, inspect
@@ -18,6 +18,7 @@ from tenants import texts
 from tenants.errors import Path
 
 S = TypeVar("S", bound=Struct)
+STRUCT = inspect.StructType
 
 
 def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, faults: Faults) -> None:
@@ -30,6 +31,22 @@ def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, fault
             faults.add(here, texts.between(*field.limits))
         if field.kind.check is not None:
             field.kind.check(value, here, faults)
+        if field.column:  # what has none is a document of its own, that is looked at by itself
+            for inner, part, its in _inside(plain(field.type), value, here):
+                check_values(inner, part, its, faults)
+
+
+def _inside(
+    of: inspect.Type, value: Any, at: Path
+) -> Iterator[tuple[type[Struct], Mapping[str, Any], Path]]:
+    """The documents inside a value, of which those of the job are made."""
+    match of:
+        case inspect.StructType(cls=struct):
+            yield struct, value, at
+        case inspect.ListType(item_type=item) if isinstance(inner := plain(item), STRUCT):
+            yield from ((inner.cls, each, (*at, index)) for index, each in enumerate(value))
+        case inspect.DictType(value_type=item) if isinstance(inner := plain(item), STRUCT):
+            yield from ((inner.cls, each, (*at, name)) for name, each in value.items())
 
 
 def made_of(struct: type[S], given: Mapping[str, Any]) -> S:
@@ -40,7 +57,7 @@ def made_of(struct: type[S], given: Mapping[str, Any]) -> S:
 
 def _stored_value(field: Field, value: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(of := plain(field.type), inspect.StructType):
-        return made_of(of.cls, value)
+        value = made_of(of.cls, value)
     return field.kind.stored(value)
 
 

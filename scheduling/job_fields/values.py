@@ -216,12 +216,12 @@ def _secret_keys(given: Mapping[str, Mapping[str, str]], at: Path, faults: Fault
         )
 
 
-def _image(image: str, at: Path, faults: Faults) -> None:
+def check_image(image: str, at: Path, faults: Faults) -> None:
     good = bool(image) and not re.search(r"\s", image)
     faults.unless(good, at, "Not the name of an image.")
 
 
-def _account(name: str, at: Path, faults: Faults) -> None:
+def _object(name: str, at: Path, faults: Faults) -> None:
     if name:
         check_name(name, at, faults)
 
@@ -279,11 +279,11 @@ GPU_TYPES = Kind(stored=lambda names: list(dict.fromkeys(names)), noun=tuple)
 EXTENDED = Kind(
     check=_extended, stored=lambda given: {n: a for n, a in given.items() if a}, noun=dict
 )
-IMAGES = Kind(check=_image)
+IMAGES = Kind(check=check_image)
 ANNOTATIONS = Kind(check=_annotations)
 VARIABLES = Kind(check=_variables)
 SECRET_VARIABLES = Kind(check=_secret_keys)
-ACCOUNT = Kind(check=_account)
+OBJECT = Kind(check=_object)
 NAMES = Kind(check=_names)
 VOLUMES = Kind(stored=_whole_volumes, short=_short_volumes)
 OPERATOR = Kind(one_of=("Equal", "Exists"))

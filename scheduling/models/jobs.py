@@ -11,7 +11,10 @@ from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
 from scheduling.engine.types import BEYOND, JobKind, Toleration
 from scheduling.models.clusters import Cluster
 from scheduling.models.shaped import (
+    Container,
+    Probe,
     SecretKey,
+    Security,
     ShapedField,
     Term,
     TextMap,
@@ -165,6 +168,30 @@ class PodSet(models.Model):
     shm_mib = models.PositiveIntegerField(default=0)
     volumes = ShapedField(shape=list[Volume], default=list, blank=True)
     env_from_secrets = ShapedField(shape=dict[str, SecretKey], default=dict, blank=True)
+    security_context = ShapedField(
+        shape=Security, default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    runtime_class = models.CharField(max_length=253, default="", db_default="", blank=True)
+    host_network = models.BooleanField(default=False, db_default=False)
+    priority_class = models.CharField(max_length=253, default="", db_default="", blank=True)
+    init_containers = ShapedField(
+        shape=list[Container],
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        blank=True,
+    )
+    sidecars = ShapedField(
+        shape=list[Container],
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        blank=True,
+    )
+    probes = ShapedField(
+        shape=dict[str, Probe],
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),
+        blank=True,
+    )
 
     class Meta:
         ordering = ["job", "index"]

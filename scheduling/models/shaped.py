@@ -38,6 +38,39 @@ class SecretKey(TypedDict):
     key: str
 
 
+class Security(TypedDict, total=False):
+    restricted: bool
+    run_as_user: int
+    run_as_group: int
+    run_as_non_root: bool
+    fs_group: int
+    supplemental_groups: list[int]
+    read_only_root_filesystem: bool
+    allow_privilege_escalation: bool
+    privileged: bool
+    add_capabilities: Texts
+    drop_capabilities: Texts
+    seccomp: str
+
+
+class Container(TypedDict):
+    name: str
+    image: str
+    command: NotRequired[Texts]
+    cpu_milli: NotRequired[int]
+    memory_mib: NotRequired[int]
+
+
+class Probe(TypedDict, total=False):
+    command: Texts
+    port: int
+    http_path: str
+    delay_s: int
+    period_s: int
+    timeout_s: int
+    failures: int
+
+
 class Unreadable:
     """Stands for a value of another shape: empty to whoever reads it, and stored as it was."""
 

@@ -1,6 +1,7 @@
 """How states, reasons and gates of a job look on pages."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django import template
 from django.utils import timezone
@@ -186,9 +187,32 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
         ("Size of /dev/shm", [f"{pod_set.shm_mib} MiB"] if pod_set.shm_mib else []),
         ("Volumes", volumes),
         ("From secrets", [f"{n}: secret {s['secret']}, key {s['key']}" for n, s in secrets]),
+        ("How containers run", how_they_run(pod_set)),
         ("Not readable", [f"{column}: {why}" for column, why in unreadable(pod_set)]),
     ]
     return [(title, texts) for title, texts in shown if texts]
+
+
+def how_they_run(pod_set: PodSet) -> list[str]:
+    """Rights, classes, containers beside the program and probes, a text each."""
+    found = [
+        f"{name.replace('_', ' ')}: {_told(value)}"
+        for name, value in pod_set.security_context.items()
+    ]
+    for name in ("runtime_class", "priority_class"):
+        if value := getattr(pod_set, name):
+            found.append(f"{name.replace('_', ' ')}: {value}")
+    if pod_set.host_network:
+        found.append("network of the node")
+    for name, containers in (("before", pod_set.init_containers), ("beside", pod_set.sidecars)):
+        found += [f"{name} the program: {each['name']} ({each['image']})" for each in containers]
+    return found + [f"probe of {name}" for name in pod_set.probes]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def nodes_of(pod_set: PodSet) -> list[str]:

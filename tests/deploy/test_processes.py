@@ -196,7 +196,7 @@ def test_from_an_empty_database_to_a_bound_job_and_the_end_of_all_processes(acce
             pods.run("env", "KANT_KEEP_DAYS=0", "python", "manage.py", "migrate")
         assert "kant.E006" in refused.value.stderr
         said = pods.migrate()
-        assert sum("Applying scheduling.0001_initial" in each for each in said) == 1
+        assert sum("Applying scheduling.0001_" in each for each in said) == 1
         assert sum("No migrations to apply" in each for each in said) == len(said) - 1
 
         assert not pods.probed("scheduler")

@@ -7,7 +7,10 @@ from scheduling.services.jobs.rules import effective_rules
 from tenants.models import AuditRecord
 
 URL = "/clusters/demo/rules/"
-LISTS = ("denied_tolerations", "denied_annotations", "denied_labels", "denied_env")
+LISTS = (
+    *("denied_tolerations", "denied_annotations", "denied_labels", "denied_env"),
+    *("capabilities", "denied_runtime_classes", "denied_priority_classes"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +29,8 @@ def typed(rules=None, shown=None, **fields):
         data["max_priority"] = "" if rules["max_priority"] is None else str(rules["max_priority"])
         for name, on in (
             ("toleration_of_everything", rules["toleration_of_everything"]),
+            ("host_network", rules["host_network"]),
+            ("privileged", rules["privileged"]),
             ("any_service_account", rules["service_accounts"] is None),
         ):
             data[name] = on
@@ -46,6 +51,8 @@ def rules():
         {"denied_env": ["NVIDIA_VISIBLE_DEVICES", "LD_*"]},
         {"denied_annotations": []},
         {"toleration_of_everything": True},
+        {"host_network": True, "privileged": True, "capabilities": []},
+        {"denied_runtime_classes": ["kata*"], "denied_priority_classes": []},
         {"service_accounts": ["train-*", "default"]},
         {"service_accounts": []},
         {"max_priority": 100, "denied_labels": ["team=x"]},

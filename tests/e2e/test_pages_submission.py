@@ -77,6 +77,8 @@ LEFT_OUT = {
     *("preempts", "uses_spares", "held", "after", "after_ok", "array", "strategy", "labels"),
     *("gpu_types", "gpu_memory_mib", "tolerations", "slice_size"),
     *("balance_level", "max_per_node", "max_per_leaf", "extended", "annotations"),
+    *("security_context", "runtime_class", "host_network", "priority_class"),
+    *("init_containers", "sidecars", "probes"),
 }
 
 

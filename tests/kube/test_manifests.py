@@ -207,6 +207,83 @@ def test_what_a_pod_uses_of_its_namespace():
     ]
 
 
+def test_containers_share_volumes_variables_and_rights():
+    settings = PodSettings(
+        shm_mib=64,
+        security_context={
+            "restricted": True,
+            "run_as_user": 1000,
+            "run_as_non_root": True,
+            "supplemental_groups": [7],
+            "allow_privilege_escalation": False,
+            "drop_capabilities": ["ALL"],
+            "seccomp": "RuntimeDefault",
+        },
+        init_containers=[{"name": "fetch", "image": "curl", "command": ["get"], "memory_mib": 512}],
+        sidecars=[{"name": "proxy", "image": "envoy", "cpu_milli": 500}],
+    )
+    asked = template(settings=settings, cpu_milli=2000, memory_mib=1024, env={"A": "1"})
+    spec = pod_manifest(asked, "pod", 0)["spec"]
+    [main], [fetch, proxy] = spec["containers"], spec["initContainers"]
+    assert spec["securityContext"] == {
+        "runAsUser": 1000,
+        "runAsNonRoot": True,
+        "supplementalGroups": [7],
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for each in (main, fetch, proxy):
+        assert each["env"] == [{"name": "A", "value": "1"}]
+        assert each["volumeMounts"] == [{"name": "shm", "mountPath": "/dev/shm"}]
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert fetch["command"] == ["get"]
+    assert "restartPolicy" not in fetch
+    assert proxy["restartPolicy"] == "Always"
+    # All of the pod together ask for what the job says.
+    assert main["resources"]["requests"] == {"cpu": "1500m", "memory": "1024Mi"}
+    assert proxy["resources"] == {"requests": {"cpu": "500m"}}
+    assert fetch["resources"] == {"requests": {"memory": "512Mi"}}
+
+
+def test_how_the_program_is_probed_and_of_which_class_its_pods_are():
+    settings = PodSettings(
+        runtime_class="gvisor",
+        priority_class="low",
+        host_network=True,
+        probes={
+            "startup": {"command": ["test", "-f", "/ready"], "failures": 60, "period_s": 5},
+            "liveness": {"port": 8080, "timeout_s": 3},
+            "readiness": {"port": 8080, "http_path": "/healthz", "delay_s": 0},
+        },
+    )
+    spec = pod_manifest(template(settings=settings), "pod", 0)["spec"]
+    [main] = spec["containers"]
+    assert main["startupProbe"] == {
+        "exec": {"command": ["test", "-f", "/ready"]},
+        "failureThreshold": 60,
+        "periodSeconds": 5,
+    }
+    assert main["livenessProbe"] == {"tcpSocket": {"port": 8080}, "timeoutSeconds": 3}
+    assert main["readinessProbe"] == {
+        "httpGet": {"path": "/healthz", "port": 8080},
+        "initialDelaySeconds": 0,
+    }
+    assert spec["runtimeClassName"] == "gvisor"
+    assert spec["priorityClassName"] == "low"
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
+def test_what_is_not_said_of_containers_is_left_to_kubernetes():
+    pod = pod_manifest(template(), "pod", 0)["spec"]
+    assert not pod.keys() & {
+        *("securityContext", "initContainers", "runtimeClassName", "priorityClassName"),
+        *("hostNetwork", "dnsPolicy"),
+    }
+    assert not {name for name in pod["containers"][0] if name.endswith(("Context", "Probe"))}
+
+
 def test_gpus_are_asked_for_by_the_resource_of_the_node():
     pod = pod_manifest(template(gpus=2, gpu_resource="amd.com/gpu"), "pod", 0)
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}

@@ -15,6 +15,7 @@ HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 
 LONG_DOMAIN = ".".join(["d" * 48] * 4 + ["d" * 49])  # 245 characters
 CLAIM = {"name": "data", "persistent_volume_claim": "datasets", "mount_path": "/data"}
+PROXY = {"name": "proxy", "image": "envoy:1"}
 NOWHERE = {"name": "data", "mount_path": "/data"}
 IS_SET = {"key": "a", "operator": "Exists"}
 NOT_THERE = {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}
@@ -290,6 +291,45 @@ def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
         ({"image_pull_secrets": ["a", "b c"]}, "/image_pull_secrets/1"),
         ({"image_pull_secrets": ["a", "a"]}, "/image_pull_secrets/1"),
         ({"shm_mib": -1}, "/shm_mib"),
+        ({"security_context": {"run_as_user": -1}}, "/security_context/run_as_user"),
+        ({"security_context": {"runAsUser": 1}}, "/security_context/runAsUser"),
+        (
+            {"security_context": {"restricted": True, "run_as_user": 0}},
+            "/security_context/run_as_user",
+        ),
+        (
+            {"security_context": {"restricted": True, "privileged": True}},
+            "/security_context/privileged",
+        ),
+        (
+            {"security_context": {"add_capabilities": ["CAP_IPC_LOCK"]}},
+            "/security_context/add_capabilities/0",
+        ),
+        ({"security_context": {"seccomp": "default"}}, "/security_context/seccomp"),
+        ({"runtime_class": "No Such"}, "/runtime_class"),
+        ({"sidecars": [{"name": "main", "image": "a"}]}, "/sidecars/0/name"),
+        ({"sidecars": [{"name": "a", "image": "b c"}]}, "/sidecars/0/image"),
+        ({"sidecars": [PROXY], "init_containers": [PROXY]}, "/sidecars/0/name"),
+        ({"cpu_milli": 100, "sidecars": [{**PROXY, "cpu_milli": 101}]}, "/sidecars/0/cpu_milli"),
+        (
+            {"memory_mib": 9, "init_containers": [{**PROXY, "memory_mib": 10}]},
+            "/init_containers/0/memory_mib",
+        ),
+        (
+            {
+                "memory_mib": 9,
+                "sidecars": [{**PROXY, "memory_mib": 5}, {**PROXY, "name": "b", "memory_mib": 5}],
+            },
+            "/sidecars",
+        ),
+        ({"probes": {"alive": {"port": 1}}}, "/probes/alive"),
+        ({"probes": {"liveness": {}}}, "/probes/liveness"),
+        ({"probes": {"liveness": {"port": 1, "command": ["true"]}}}, "/probes/liveness"),
+        (
+            {"probes": {"liveness": {"command": ["true"], "http_path": "/"}}},
+            "/probes/liveness/http_path",
+        ),
+        ({"probes": {"startup": {"port": 70000}}}, "/probes/startup/port"),
         ({"volumes": [NOWHERE]}, "/volumes/0"),
         ({"volumes": [{**CLAIM, "secret": "keys"}]}, "/volumes/0"),
         ({"volumes": [{**CLAIM, "host_path": "/"}]}, "/volumes/0/host_path"),

@@ -110,6 +110,26 @@ uses = mapping(
     image_pull_secrets=st.lists(slugs, max_size=2, unique=True),
     shm_mib=st.integers(0, 1024),
     volumes=volumes,
+    security_context=st.sampled_from(
+        [
+            {},
+            {"restricted": True, "run_as_user": 1000, "privileged": None},
+            {"run_as_non_root": False, "supplemental_groups": [], "drop_capabilities": ["ALL"]},
+            {"add_capabilities": ["IPC_LOCK"], "seccomp": "RuntimeDefault", "fs_group": 0},
+        ]
+    ),
+    runtime_class=st.sampled_from(["", "gvisor"]),
+    priority_class=st.sampled_from(["", "low"]),
+    host_network=st.just(False),
+    init_containers=st.just([{"name": "fetch", "image": "busybox", "command": ["sh", "-c", "x"]}]),
+    sidecars=st.sampled_from([[], [{"name": "proxy", "image": "envoy:1", "cpu_milli": None}]]),
+    probes=st.sampled_from(
+        [
+            {},
+            {"startup": {"command": ["true"], "failures": 30}, "liveness": {"port": 80}},
+            {"readiness": {"port": 80, "http_path": "/ready", "period_s": 5, "delay_s": 0}},
+        ]
+    ),
 )
 needs = st.tuples(gpu_demands, gpu_types, counts, uses).map(
     lambda parts: {name: value for part in reversed(parts) for name, value in part.items()}

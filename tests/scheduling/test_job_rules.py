@@ -40,6 +40,12 @@ DENIED = [
     ({"env": {"AMD_VISIBLE_DEVICES": "all"}}, "/env/AMD_VISIBLE_DEVICES"),
     ({"env_from_secrets": {"NVIDIA_VISIBLE_DEVICES": {"secret": "a", "key": "b"}}},
      "/env_from_secrets/NVIDIA_VISIBLE_DEVICES"),
+    ({"host_network": True}, "/host_network"),
+    ({"security_context": {"privileged": True}}, "/security_context/privileged"),
+    ({"security_context": {"seccomp": "Unconfined"}}, "/security_context/seccomp"),
+    ({"security_context": {"add_capabilities": ["IPC_LOCK", "SYS_ADMIN"]}},
+     "/security_context/add_capabilities/1"),
+    ({"priority_class": "system-node-critical"}, "/priority_class"),
 ]  # fmt: skip
 ALLOWED = [
     {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
@@ -49,6 +55,9 @@ ALLOWED = [
     {"env": {"NVIDIA_DRIVER_CAPABILITIES": "all", "CUDA_VISIBLE_DEVICES": "0"}},
     {"service_account": "train"},
     {"priority": 1_000_000},
+    {"security_context": {"restricted": True, "run_as_user": 1000}},
+    {"security_context": {"add_capabilities": ["IPC_LOCK"], "allow_privilege_escalation": True}},
+    {"runtime_class": "gvisor", "priority_class": "low"},
 ]
 
 
@@ -102,6 +111,14 @@ OWN = [
     ({"service_accounts": ["train-*"]}, {"service_account": "train-a"}, None),
     ({"service_accounts": []}, {"service_account": "default"}, "/service_account"),
     ({"service_accounts": []}, {}, None),
+    ({"host_network": True}, {"host_network": True}, None),
+    ({"privileged": True}, {"security_context": {"privileged": True}}, None),
+    ({"capabilities": []}, {"security_context": {"add_capabilities": ["IPC_LOCK"]}},
+     "/security_context/add_capabilities/0"),
+    ({"capabilities": ["*"]}, {"security_context": {"add_capabilities": ["SYS_ADMIN"]}}, None),
+    ({"denied_runtime_classes": ["kata*"]}, {"runtime_class": "kata-qemu"}, "/runtime_class"),
+    ({"denied_runtime_classes": ["kata*"]}, {"runtime_class": "gvisor"}, None),
+    ({"denied_priority_classes": []}, {"priority_class": "system-node-critical"}, None),
     ({"max_priority": 5}, {"priority": 6}, "/priority"),
     ({"max_priority": 5}, {"priority": 5}, None),
     ({"max_priority": -1}, {}, "/priority"),
@@ -153,6 +170,8 @@ def test_rules_are_shown_to_all_and_changed_by_operators(org, eve):
         ({"denied_env": None}, "/job_rules/denied_env"),
         ({"service_accounts": "x"}, "/job_rules/service_accounts"),
         ({"toleration_of_everything": 1}, "/job_rules/toleration_of_everything"),
+        ({"host_network": "yes"}, "/job_rules/host_network"),
+        ({"capabilities": None}, "/job_rules/capabilities"),
         ({"max_priority": True}, "/job_rules/max_priority"),
         ({"max_priority": 10**7}, "/job_rules/max_priority"),
         ([], "/job_rules"),

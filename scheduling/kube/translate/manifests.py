@@ -8,6 +8,13 @@ from typing import Any
 from msgspec import Struct
 
 from scheduling.engine.types import MILLI, NodeTerm, Toleration
+from scheduling.kube.translate.containers import (
+    basic_amounts,
+    container_rights,
+    extra_container,
+    pod_rights,
+    probes_of,
+)
 from scheduling.kube.translate.health import DEAD, TOLERATED
 from scheduling.kube.translate.quantities import DISK, GPU_MILLI, GPU_RESOURCES, is_space
 
@@ -30,6 +37,9 @@ TOLD_AT = "/etc/kant"
 SHM_AT = "/dev/shm"
 OWN_VOLUMES = {"kant": TOLD_AT, "shm": SHM_AT}
 
+# The container of the program.
+MAIN = "main"
+
 # What a volume is made of -> its field in Kubernetes, and the one in that which names it.
 VOLUME_SOURCES = {
     "persistent_volume_claim": ("persistentVolumeClaim", "claimName"),
@@ -51,7 +61,9 @@ class PodSettings(Struct, frozen=True, kw_only=True):
 
     `shm_mib`: size of /dev/shm in MiB, 0 = as the node gives it. `volumes`: mappings of `name`,
     `mount_path`, `read_only` and one of VOLUME_SOURCES. `env_from_secrets`: variable → `secret`
-    and `key`.
+    and `key`. `security_context`, `init_containers`, `sidecars`, `probes`: as documents of jobs
+    have them (`job_fields.containers`), without what is not said; of a security context what
+    `restricted` stands for too.
     """
 
     service_account: str = ""
@@ -59,6 +71,13 @@ class PodSettings(Struct, frozen=True, kw_only=True):
     shm_mib: int = 0
     volumes: Sequence[Mapping[str, Any]] = ()
     env_from_secrets: Mapping[str, Mapping[str, str]] = {}
+    security_context: Mapping[str, Any] = {}
+    runtime_class: str = ""
+    host_network: bool = False
+    priority_class: str = ""
+    init_containers: Sequence[Mapping[str, Any]] = ()
+    sidecars: Sequence[Mapping[str, Any]] = ()
+    probes: Mapping[str, Mapping[str, Any]] = {}
 
 
 class Gang(Struct, frozen=True, kw_only=True):
@@ -153,10 +172,11 @@ def pod_manifest(
     """The pod of that name and ordinal. `milli` of its GPU where it gets a fraction (1000 = whole
     GPUs)."""
     container: dict[str, Any] = {
-        "name": "main",
+        "name": MAIN,
         "image": template.image,
         "resources": _resources(template, milli),
     }
+    settings = template.settings
     if template.command:
         container["command"] = list(template.command)
     if env := _env(template, ordinal):
@@ -174,16 +194,35 @@ def pod_manifest(
         spec["nodeSelector"] = dict(template.node_selector)
     if template.node_affinity:
         spec["affinity"] = {"nodeAffinity": {REQUIRED: _selector_of(template.node_affinity)}}
+    container |= probes_of(settings.probes)
+    if beside := [
+        *(extra_container(each, env) for each in settings.init_containers),
+        *({**extra_container(each, env), "restartPolicy": "Always"} for each in settings.sidecars),
+    ]:
+        spec["initContainers"] = beside
+    every = [container, *beside]
     if volumes := _volumes(template):
         spec["volumes"] = [volume for volume, _ in volumes]
-        container["volumeMounts"] = [mount for _, mount in volumes]
-    if template.settings.service_account:
-        spec["serviceAccountName"] = template.settings.service_account
+        for each in every:
+            each["volumeMounts"] = [mount for _, mount in volumes]
+    if of_pod := pod_rights(settings.security_context):
+        spec["securityContext"] = of_pod
+    if of_container := container_rights(settings.security_context):
+        for each in every:
+            each["securityContext"] = of_container
+    if settings.service_account:
+        spec["serviceAccountName"] = settings.service_account
     else:
         spec["automountServiceAccountToken"] = False
-    if template.settings.image_pull_secrets:
-        names = template.settings.image_pull_secrets
-        spec["imagePullSecrets"] = [{"name": name} for name in names]
+    if settings.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
+    if settings.runtime_class:
+        spec["runtimeClassName"] = settings.runtime_class
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    if settings.host_network:
+        # Else it would ask the resolver of the node, which knows no Service.
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -338,11 +377,11 @@ def _volume(volume: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
-    amounts: dict[str, str] = {}
-    if template.cpu_milli:
-        amounts["cpu"] = f"{template.cpu_milli}m"
-    if template.memory_mib:
-        amounts["memory"] = f"{template.memory_mib}Mi"
+    beside = template.settings.sidecars
+    amounts = basic_amounts(
+        template.cpu_milli - sum(each.get("cpu_milli", 0) for each in beside),
+        template.memory_mib - sum(each.get("memory_mib", 0) for each in beside),
+    )
     # Kubernetes asks requests and limits of extended resources to be equal.
     extended = {
         name: f"{amount}Mi" if is_space(name) else str(amount)

@@ -73,7 +73,7 @@ def _in_words(rules: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield "Service accounts", text
             case "max_priority":
                 yield str(field.label), "no limit" if value is None else f"{value:,}"
-            case "toleration_of_everything":
+            case "toleration_of_everything" | "host_network" | "privileged":
                 yield str(field.label), "yes" if value else "no"
             case _:
                 yield str(field.label), ", ".join(value or ()) or "none"

@@ -8,17 +8,24 @@ from django import forms
 from scheduling.job_fields.definition import JobDocument
 from scheduling.job_fields.parts import limits_of
 from scheduling.pages.form_fields import NameLines
-from scheduling.services.jobs.rules import MOST_NAMES, effective_rules
+from scheduling.services.jobs.rules import MOST_NAMES, SWITCHES, effective_rules
 from tenants.errors import DomainError
 from tenants.forms import Fields
 
 DEFAULTS = effective_rules({})
-LISTS = ("denied_tolerations", "denied_annotations", "denied_labels", "denied_env")
+LISTS = (
+    *("denied_tolerations", "denied_annotations", "denied_labels", "denied_env"),
+    *("capabilities", "denied_runtime_classes", "denied_priority_classes"),
+)
 
 
 def names(label: str, what: str, default: str = "") -> NameLines:
     told = f"{what} Default: {', '.join(DEFAULTS[default])}" if default else what
     return NameLines(label=label, most=MOST_NAMES, help_text=told, show_hidden_initial=True)
+
+
+def switch(label: str, what: str = "") -> forms.BooleanField:
+    return forms.BooleanField(label=label, required=False, show_hidden_initial=True, help_text=what)
 
 
 class RulesForm(Fields):
@@ -30,17 +37,11 @@ class RulesForm(Fields):
         "Keys of taints.",
         "denied_tolerations",
     )
-    toleration_of_everything = forms.BooleanField(
-        label="A toleration may leave out its key",
-        required=False,
-        show_hidden_initial=True,
-        help_text="It then tolerates every taint, also that of cordoned nodes",
+    toleration_of_everything = switch(
+        "A toleration may leave out its key",
+        "It then tolerates every taint, also that of cordoned nodes",
     )
-    any_service_account = forms.BooleanField(
-        label="Any service account of the namespace",
-        required=False,
-        show_hidden_initial=True,
-    )
+    any_service_account = switch("Any service account of the namespace")
     service_accounts = names(
         "Only these service accounts",
         "Where not any may be named. Empty: none may be.",
@@ -69,18 +70,38 @@ class RulesForm(Fields):
         "Also those that come from secrets. By some the runtime gives a pod more GPUs.",
         "denied_env",
     )
+    host_network = switch("Pods of jobs may use the network of their node")
+    privileged = switch(
+        "Containers may be privileged, or without a seccomp profile",
+        "They can then do on the node what its administrators can",
+    )
+    capabilities = names(
+        "Capabilities that containers may add",
+        "As Kubernetes writes them, without CAP_.",
+        "capabilities",
+    )
+    denied_runtime_classes = names("Runtime classes that are refused", "Names.")
+    denied_priority_classes = names(
+        "Priority classes that are refused",
+        "They say how late a node under pressure evicts a pod.",
+        "denied_priority_classes",
+    )
 
     def __init__(self, rules: Mapping[str, Any], data: Any = None) -> None:
         """`rules`: all that hold now, as `effective_rules` gives them."""
         self._rules = dict(rules)
         accounts = rules["service_accounts"]
         initial = {name: "\n".join(rules[name]) for name in LISTS} | {
-            "toleration_of_everything": rules["toleration_of_everything"],
+            **{name: rules[name] for name in SWITCHES},
             "max_priority": rules["max_priority"],
             "any_service_account": accounts is None,
             "service_accounts": "\n".join(accounts or ()),
         }
         super().__init__(data, initial=initial)
+
+    @property
+    def switches_of_containers(self) -> list[forms.BoundField]:
+        return [self[name] for name in ("host_network", "privileged")]
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = self.cleaned_data

@@ -7,6 +7,7 @@ from scheduling.engine.types import MILLI
 from scheduling.job_fields.definition import PodSetDocument
 from scheduling.job_fields.faults import Faults
 from scheduling.job_fields.nouns import check_values
+from scheduling.services.jobs.container_spec import check_containers
 from scheduling.services.jobs.volume_spec import check_volumes
 from tenants.errors import Path
 
@@ -33,6 +34,7 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
             f"`env` sets {name} too. Set it in one of them.",
         )
     check_volumes(item, at, faults)
+    check_containers(item, at, faults)
 
 
 def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from scheduling.engine.types import Toleration
-from scheduling.job_fields.definition import JobDocument
+from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.parts import limits_of
 from scheduling.services.jobs.spec import JobSpec
 from tenants import texts
 from tenants.errors import FieldError, Invalid, Path
 
+SWITCHES = ("toleration_of_everything", "host_network", "privileged")
 MOST_NAMES, MOST_OF_A_NAME = 256, 400
 WHERE = "job_rules of the cluster"
 
@@ -55,6 +56,16 @@ class JobRules:
         "HABANA_VISIBLE_DEVICES",
     )
     max_priority: int | None = None
+    # The rest is of pods that Kant makes with its own account, so that no right of who submits the
+    # job, and no Pod Security of an own namespace, stands before it. Plain pods were admitted.
+    host_network: bool = False
+    # Privileged containers, and those without a seccomp profile.
+    privileged: bool = False
+    # What containers may have beside what the runtime gives them; RDMA pins memory.
+    capabilities: tuple[str, ...] = ("IPC_LOCK", "NET_BIND_SERVICE")
+    denied_runtime_classes: tuple[str, ...] = ()
+    # By these a node would evict its own parts before a job.
+    denied_priority_classes: tuple[str, ...] = ("system-*",)
 
 
 _FIELDS = tuple(field.name for field in fields(JobRules))
@@ -90,7 +101,7 @@ def rule_faults(document: Any) -> Iterator[FieldError]:
 
 
 def _fault_of(name: str, value: Any) -> str:
-    if name == "toleration_of_everything":
+    if name in SWITCHES:
         return "" if isinstance(value, bool) else "Must be true or false."
     if name == "max_priority":
         least, most = limits_of(JobDocument, "priority")
@@ -125,7 +136,8 @@ def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> 
             pods.env,
             pods.env_from_secrets,
         )
-        found += faults_of_pods(rules, named, partial(spec.path, index))
+        path = partial(spec.path, index)
+        found += [*faults_of_pods(rules, named, path), *_faults_of_run(rules, pods, path)]
     if found:
         raise Invalid.fields(found)
 
@@ -199,6 +211,31 @@ def faults_of_pods(
         for name in names:
             if _is_among(name, rules.denied_env):
                 yield _refused((*path(field), name), f"The variable {name}", "denied_env")
+
+
+def _faults_of_run(
+    rules: JobRules, pods: PodSetDocument, path: Callable[[str], Path]
+) -> Iterator[FieldError]:
+    """What of how containers run the rules do not allow."""
+    if pods.host_network and not rules.host_network:
+        yield _refused(path("host_network"), "The network of the node", "host_network")
+    rights: Mapping[str, Any] = pods.security_context  # type: ignore[assignment]
+    here = path("security_context")
+    if rights.get("privileged") and not rules.privileged:
+        yield _refused((*here, "privileged"), "Privileged containers", "privileged")
+    if rights.get("seccomp") == "Unconfined" and not rules.privileged:
+        yield _refused((*here, "seccomp"), "Containers without a seccomp profile", "privileged")
+    for index, name in enumerate(rights.get("add_capabilities", ())):
+        if not _is_among(name, rules.capabilities):
+            at = (*here, "add_capabilities", index)
+            yield _refused(at, f"The capability {name}", "capabilities")
+    for field, name, denied in (
+        ("runtime_class", pods.runtime_class, rules.denied_runtime_classes),
+        ("priority_class", pods.priority_class, rules.denied_priority_classes),
+    ):
+        if name and _is_among(name, denied):
+            text = f"The {field.replace('_', ' ')} {name}"
+            yield _refused(path(field), text, f"denied_{field}es")
 
 
 def _refused(at: Path, what: str, rule: str) -> FieldError:

@@ -21,6 +21,7 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
+from scheduling.job_fields.containers import meant
 from scheduling.job_fields.nouns import pod_set_of, wishes_of
 from scheduling.kube.translate.manifests import PodSettings
 from scheduling.models import (
@@ -297,7 +298,9 @@ def live_of(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
 
 
 def content(row: Any) -> PodContent:
-    settings = PodSettings(**{name: getattr(row, name) for name in PodSettings.__struct_fields__})
+    asked = {name: getattr(row, name) for name in PodSettings.__struct_fields__}
+    asked["security_context"] = meant(row.security_context)
+    settings = PodSettings(**asked)
     env, annotations = dict(row.env), dict(row.annotations)
     return PodContent(row.image, tuple(row.command), env, annotations, settings)
 
