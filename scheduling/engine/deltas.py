@@ -160,7 +160,7 @@ class PastUse:
 @dataclass(frozen=True, slots=True)
 class QueueDebts:
     """What a scheduler before this one knew at `at`, seconds since the epoch, that queues were
-    owed: (tenant, queue, share of the capacity of a GPU model), negative where they held more."""
+    owed: (tenant, queue, GPUs), negative where they held more."""
 
     owed: tuple[tuple[str, str, float], ...]
     at: float

@@ -321,8 +321,6 @@ class SchedulerState:
         self, eq_classes: list[tuple[OrderKey, EquivalenceClass]], standings: Standings | None
     ) -> Merge:
         """Classes in the global order; by `standings` where the policy orders by fair share."""
-        if self.queues.ordered:
-            self.queues.capacity = self._capacity()
         if standings is not None:
             found = [eq_class for _, eq_class in eq_classes]
             return FairOrder(found, standings, self.turns, self.queues, self.jobs)

@@ -84,11 +84,13 @@ def _to_wait_for(
     state: SchedulerState, standings: Standings | None, record: JobRecord, ends: list[_End]
 ) -> list[list[_End]]:
     """Which ends the nodes are chosen by, the better first: of those that hold more than it would,
-    where only tenants and users are told apart; of all but its own like, as what these leave is for
-    it anyway and gives it no more; of all."""
+    where only tenants and users are told apart; of the other queues of its tenant, which the turn
+    of its own is taken from; of all but its own like, as what these leave is for it anyway and
+    gives it no more; of all."""
     others = [end for end in ends if not _alike(state, record, state.jobs[end[1]])]
     if record.job.tenant in state.queues.ordered:
-        return [others, ends]
+        own = [end for end in others if state.jobs[end[1]].job.tenant == record.job.tenant]
+        return [own, others, ends]
     more: dict[User, bool] = {}
     for _, job_id, _ in ends:
         by = state.jobs[job_id]

@@ -79,6 +79,7 @@ class _AtStake(NamedTuple):
     ahead: tuple[tuple[str, Expected | None], ...]
 
 
+Line = tuple[str, str, str]  # tenant, queue, GPU model
 ANYBODY: Final = ""  # of no tenant
 
 # Neither is checked: the one is no more than a reason, told as it was a while ago, and the other
@@ -96,6 +97,7 @@ class Blocking:
         # By GPU model, where it is nobody's turn yet: the first of all, and of each tenant that has
         # several queues.
         self._in_line: dict[tuple[str, str], EquivalenceClass] = {}
+        self._wait_for: dict[tuple[str, str], frozenset[str]] = {}  # by tenant and queue
         self._way = way
         self._out = out
         self._rules = RULES[state.policy.queueing]
@@ -105,6 +107,8 @@ class Blocking:
         """Whether the class need not be asked: it would be told what it was told before."""
         if self._in_line:
             self._give_turns(eq_class)
+        if self._to_close(eq_class):
+            return False
         if not still_settled(self._state, self._way, eq_class):
             return False
         if self._state.memo.draws():
@@ -131,10 +135,11 @@ class Blocking:
         """What the blocked jobs ahead leave to this class; `again`: to the job of it that is in the
         way of the fewest of those whose start is known."""
         first = self._state.jobs[eq_class.head]
-        if not (self._pools or self._accounts or self._heads or self._way.planned):
+        way = self._way
+        if not (self._pools or self._accounts or self._heads or way.planned or way.queues):
             return Terms(first)
         models = pools_wanted(self._state, first)
-        ahead = self._way.ahead_of.get(models) or self._ahead(models)
+        ahead = way.ahead_of.get(models) or self._ahead(models)
         terms = self._left_by_heads(eq_class, first, models, ahead)
         state, now = self._state, self._out.now
         if eq_class.refusal is not None and not quota_stands(state, eq_class):
@@ -153,10 +158,12 @@ class Blocking:
         window = ahead.starts_at - self._out.now
         short = None if eq_class.shortest > window else self._ends_within(eq_class, window)
         passes = short is not None, bool(way.closers) and self._yields(first)
-        closed = way.closed_to.get((eq_class.tenant, models, *passes))
+        queue = eq_class.queue if way.queues else ANYBODY
+        of = (eq_class.tenant, queue, models, *passes)
+        closed = way.closed_to.get(of)
         if closed is None:
-            closed = frozenset(m for m in models if self._is_closed(eq_class.tenant, m, *passes))
-            way.closed_to[eq_class.tenant, models, *passes] = closed
+            closed = frozenset(m for m in models if self._is_closed(eq_class, m, *passes))
+            way.closed_to[of] = closed
         kept = frozenset() if passes[1] or closed >= models else way.all_kept
         if kept:
             closed |= kept_from(self._state, way, first, models, kept)
@@ -199,8 +206,9 @@ class Blocking:
             )
         )
 
-    def _is_closed(self, tenant: str, model: str, short: bool, yields: bool) -> bool:
-        if model in self._pools:
+    def _is_closed(self, eq_class: EquivalenceClass, model: str, short: bool, yields: bool) -> bool:
+        tenant = eq_class.tenant
+        if model in self._pools or (tenant, eq_class.queue, model) in self._way.queues:
             return True
         head = self._heads.get(model)
         if yields and model != NO_GPUS:  # where nobody takes anything back
@@ -260,6 +268,7 @@ class Blocking:
             may_close = may_close and not planned
             if planned and not capped:
                 self.is_due(record)
+        self._close_queues(eq_class, record)
         if may_close and self._rules.close(self, eq_class, record, reach):
             rest = behind(eq_class.head, min(reach), {})
         preempts = terms.claim.may_preempt and self._may_preempt(eq_class, terms)
@@ -321,6 +330,33 @@ class Blocking:
         for model in sorted(wanted.difference(self._pools)):
             self._pools[model] = name
             self._way.add((model, name), record.key)
+
+    def _close_queues(self, eq_class: EquivalenceClass, record: JobRecord) -> None:
+        """Close pools to the queues of its tenant that had too much while its own had too
+        little."""
+        lines = self._to_close(eq_class)
+        if lines:
+            self._way.queues.update(dict.fromkeys(lines, record.job.id))
+            self._way.add((*lines, record.job.id), record.key)
+            self._state.wake_at(self._state.queues.waited_for_until(record.job))
+
+    def _to_close(self, eq_class: EquivalenceClass) -> list[Line]:
+        """By tenant, queue and GPU model what the class closes by its queue's turn if it waits."""
+        state, tenant = self._state, eq_class.tenant
+        if tenant not in state.queues.ordered or eq_class.never is not None:
+            return []
+        record = state.jobs[eq_class.head]
+        behind_it = self._wait_for.get((tenant, eq_class.queue))
+        if behind_it is None:
+            behind_it = self._wait_for[tenant, eq_class.queue] = state.queues.wait_for(record.job)
+        if not behind_it or record.job.without_gpus or over_job_limit(state, record) is not None:
+            return []
+        return [
+            (tenant, queue, model)
+            for model in sorted(within_reach(state, record))
+            for queue in sorted(behind_it)
+            if (tenant, queue, model) not in self._way.queues
+        ]
 
     # --- turns by shares ----------------------------------------------------------------------
     def line_up(self, eq_class: EquivalenceClass) -> None:
@@ -625,6 +661,9 @@ class Blocking:
             lender = self._lender(eq_class, model)
             if lender is not None:
                 return to_borrow(lender, model, self._by_users(eq_class, lender))
+            ahead = self._way.queues.get((eq_class.tenant, eq_class.queue, model))
+            if ahead is not None:
+                return behind(ahead, model, {})
             head = self._heads.get(model)
             if head is not None and head.job_id != eq_class.head:
                 return self._reserved(head)

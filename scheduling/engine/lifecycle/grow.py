@@ -33,6 +33,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
+from scheduling.engine.types import JobRequest
 
 
 class _GrewAsOf(NamedTuple):
@@ -84,7 +85,7 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     job, missing, models = record.job, record.missing(), _models(record)
     sets = zip(job.pod_sets, models, missing, strict=True)
     wanted = [m for s, m, n in sets if n and (m or s.avoids_gpus)]
-    closed = frozenset(m for m in wanted if _is_closed(state, job.tenant, m))
+    closed = frozenset(m for m in wanted if _is_closed(state, job, m))
     way, on = state.queue_reservations, frozenset(wanted)
     heads = [way.heads[m] for m in wanted if m in way.heads]
     bound = [head for head in way.all_heads() if head.hold and not is_over(record, head, out.now)]
@@ -100,7 +101,7 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     most = _open(models, as_of)
     candidate = _more(state, record, as_of)
     if not any(most):
-        stays(record, BEHIND, partial(behind, state, job.tenant, wanted), out)
+        stays(record, BEHIND, partial(behind, state, job, wanted), out)
     elif candidate is None:
         all_of_it = demand_of(job, models, most, state.pools)
         stays(record, BY_QUOTA, partial(by_quota, state, job, all_of_it, kept), out)
@@ -138,12 +139,12 @@ def _models(record: JobRecord) -> tuple[str, ...]:
     return tuple(on.get(index, "") if s.gpus else "" for index, s in sets)
 
 
-def _is_closed(state: SchedulerState, tenant: str, model: str) -> bool:
-    """Whether a blocked job closes the pool, or the tenant's quota for it; under backfill any head
-    does of which no start is known."""
+def _is_closed(state: SchedulerState, job: JobRequest, model: str) -> bool:
+    """Whether a blocked job closes the pool, to all or to this queue, or the tenant's quota for it;
+    under backfill any head does of which no start is known."""
     way = state.queue_reservations
-    if model in way.pools:
+    if model in way.pools or (job.tenant, job.queue, model) in way.queues:
         return True
     if model in way.heads and not way.heads[model].nodes:
         return True
-    return closes_quota(state, way, tenant, model)
+    return closes_quota(state, way, job.tenant, model)

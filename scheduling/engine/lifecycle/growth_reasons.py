@@ -51,11 +51,12 @@ def backs_off(record: JobRecord) -> Verdict:
     return Verdict(Reason.BACKING_OFF, text, {"not_before": record.not_before})
 
 
-def behind(state: SchedulerState, tenant: str, wanted: Sequence[str]) -> Verdict:
+def behind(state: SchedulerState, job: JobRequest, wanted: Sequence[str]) -> Verdict:
     """Others that wait come first for all that it could grow on."""
     way, model = state.queue_reservations, wanted[0]
     head = way.heads.get(model)
-    ahead = way.pools.get(model) or way.accounts.get((tenant, model))
+    ahead = way.pools.get(model) or way.queues.get((job.tenant, job.queue, model))
+    ahead = ahead or way.accounts.get((job.tenant, model))
     ahead = ahead or (head.job_id if head is not None else "")
     text = f"A job that waits for {model} GPUs, or for the quota, comes first."
     if model == NO_GPUS:

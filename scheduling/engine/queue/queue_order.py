@@ -6,6 +6,7 @@ each other; they bring none of them before the job of another tenant that stands
 tenants stand by submission, a job that waits for one of its tenant's goes behind that one.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 
@@ -20,7 +21,7 @@ _Heap = list[tuple[OrderKey, int, EquivalenceClass]]
 class TenantLine:
     """Classes of one tenant whose first jobs are of one priority. `by_users`: whether the policy
     tells users apart. `levels`: zeros for the levels of shares that others have below their
-    tenant. `turns`: the jobs for which nodes are kept as it is their turn, which come first."""
+    tenant."""
 
     def __init__(
         self,
@@ -30,7 +31,6 @@ class TenantLine:
         *,
         by_users: bool,
         levels: tuple[float, ...] = (),
-        turns: Iterable[str] = (),
     ) -> None:
         self.levels = levels
         self.passed: OrderKey | None = None  # the last place at which one of its jobs was asked
@@ -38,8 +38,6 @@ class TenantLine:
         self._queues = queues
         self._jobs = jobs
         self._by_users = by_users
-        self._turns = frozenset(turns)
-        self._first: _Heap = []  # classes whose first jobs have their turn
         self._parts: dict[str, dict[str, _Heap]] = {}  # by queue and user
         self._number = 0
         self._next: _Heap = []
@@ -47,9 +45,6 @@ class TenantLine:
     def push(self, eq_class: EquivalenceClass) -> None:
         """A class with jobs lines up in its queue."""
         self._number += 1
-        if eq_class.head in self._turns:
-            heappush(self._first, (eq_class.jobs[0], self._number, eq_class))
-            return
         queue = eq_class.queue
         by_users = self._queues.fair_users(self._tenant, queue, policy=self._by_users)
         users = self._parts.setdefault(queue, {})
@@ -58,14 +53,6 @@ class TenantLine:
 
     def first(self) -> EquivalenceClass | None:
         """The class whose turn it is in the tenant now."""
-        while self._first:
-            at, _, ahead = self._first[0]
-            if ahead.jobs and ahead.jobs[0] == at:
-                self._next = self._first
-                return ahead
-            heappop(self._first)
-            if ahead.jobs:
-                self.push(ahead)
         best: tuple[float, float, OrderKey] | None = None
         found: EquivalenceClass | None = None
         for queue, users in list(self._parts.items()):
@@ -100,7 +87,6 @@ class TenantLine:
     def eq_classes(self) -> list[EquivalenceClass]:
         """All that are left."""
         heaps = [heap for users in self._parts.values() for heap in users.values()]
-        heaps.append(self._first)
         return [eq_class for heap in heaps for _, _, eq_class in heap]
 
 
@@ -118,7 +104,8 @@ def _settle(heap: _Heap) -> bool:
 
 class OrderByQueues(Merge):
     """All classes in the order of their first jobs, those of some tenants by their queues; see
-    `Merge`."""
+    `Merge`. Jobs that have their turn come first of their priority: what empties for them is not
+    for others, whom they left all else."""
 
     def __init__(
         self,
@@ -166,7 +153,7 @@ class OrderByQueues(Merge):
                     self._at = place
                     return first
                 self.push(first)  # its first job has left it meanwhile
-            elif item.jobs and (self._second or item.jobs[0] == at):
+            elif item.jobs and (self._second or self._place(item) == at):
                 self._at = at
                 return item
             else:
@@ -185,9 +172,10 @@ class OrderByQueues(Merge):
         shares of the queues of its tenant."""
         if eq_class is None:
             return
-        if eq_class.tenant not in self._queues.ordered:
+        has_turn = bool(eq_class.jobs) and eq_class.head in self._turns
+        if has_turn or eq_class.tenant not in self._queues.ordered:
             if eq_class.jobs:
-                self._add(eq_class.jobs[0], eq_class)
+                self._add(self._place(eq_class), eq_class)
             return
         lines = self._lines.setdefault(eq_class.tenant, {})
         if eq_class.jobs:
@@ -195,11 +183,17 @@ class OrderByQueues(Merge):
             line = lines.get(after)
             if line is None:
                 line = lines[after] = TenantLine(
-                    eq_class.tenant, self._queues, self._jobs, by_users=False, turns=self._turns
+                    eq_class.tenant, self._queues, self._jobs, by_users=False
                 )
             line.push(eq_class)
         for line in lines.values():
             self._line_up(line)
+
+    def _place(self, eq_class: EquivalenceClass) -> OrderKey:
+        first = eq_class.jobs[0]
+        if first.job_id in self._turns:
+            return OrderKey(first.after, -math.inf, first.gpu_milli, first.job_id)
+        return first
 
     def _line_up(self, line: TenantLine) -> None:
         first = line.first()

@@ -1,7 +1,7 @@
 """Queues of tenants: which of them goes first, which is held, and what each may hold.
 
-A queue has an order, shares and limits, and no quota: that stays with its tenant. Only tenants of
-which a queue is told cost anything here.
+A queue has an order, shares and limits, and no quota: that stays with its tenant. What it holds is
+counted in GPUs, of whatever model. Only tenants of which a queue is told cost anything here.
 """
 
 import math
@@ -16,12 +16,16 @@ from scheduling.engine.verdict import Reason, Verdict
 QueueName = tuple[str, str]  # tenant, queue of it
 QueueUser = tuple[str, str, str]  # tenant, queue, user of it
 
-DIGITS: Final = 12  # of shares; the order in which floats were added up tells nobody apart
+DIGITS: Final = 9  # of GPUs; the order in which floats were added up tells nobody apart
 SMALLEST_WEIGHT: Final = 1e-9
 # What a queue held less than its part for so long counts as much as what it holds now.
 REPAID_S: Final = 3600.0
 FORGOTTEN_S: Final = 24 * 3600.0  # by then a third is left of what it was owed
 MOST_OWED: Final = 4.0  # parts, so that nobody is shut out for long by who could not start
+# From so many parts on that a queue is owed, or owes, those that owe start nothing past its jobs;
+# but not for longer than that if none of them ever starts.
+PASSED_OVER: Final = 0.5
+WAITED_FOR_S: Final = 4 * 3600.0
 
 
 class Beyond(NamedTuple):
@@ -49,13 +53,14 @@ class Queues:
         self.limited: dict[QueueName, Queue] = {}
         self.ordered: frozenset[str] = frozenset()
         self.tenants: frozenset[str] = frozenset()
-        self.capacity: dict[str, int] = {}  # GPUs by model, all of them, as of the last walk
         self._holds: dict[QueueName, dict[str, float]] = {}  # GPU-milli by model
         self._users: dict[QueueUser, dict[str, float]] = {}
         self._elsewhere: dict[QueueName, dict[str, float]] = {}
         self._runs_elsewhere: dict[QueueName, int] = {}
-        self._even: dict[QueueName, float] = {}  # for its weight, if all held as much
-        self._owed: dict[QueueName, float] = {}  # shares, of queues with waiting jobs
+        self._even: dict[QueueName, float] = {}  # GPUs for its weight, if all held as much
+        self._usual: dict[QueueName, float] = {}  # its part in GPUs, on average
+        self._owed: dict[QueueName, float] = {}  # GPUs, of queues with waiting jobs
+        self._waits_since: dict[QueueName, float] = {}  # when a job of it started, or lined up
         self._at: float | None = None
 
     def pass_time(self, now: float, waiting: Mapping[QueueName, int]) -> None:
@@ -69,34 +74,59 @@ class Queues:
             if name[0] in self.ordered:
                 rivals.setdefault((name[0], self._rank_and_weight(name)[0]), []).append(name)
         before, self._owed = self._owed, {}
+        waited, self._waits_since = self._waits_since, {}
+        usual, self._usual = self._usual, {}
         passed = now - since
         kept = math.exp(-passed / FORGOTTEN_S)
         for names in rivals.values():
-            weights = [self._rank_and_weight(name)[1] for name in names]
-            held = [self._share(self._holds.get(name)) for name in names]
-            # From 0.0: machine code takes a sum from 0 for a whole number.
-            share = sum(held, 0.0) / sum(weights, 0.0)
-            for name, weight, has in zip(names, weights, held, strict=True):
-                part = share * weight
-                self._even[name] = share
-                owed = before.get(name, 0.0) * kept + (part - has) * passed / REPAID_S
-                self._owed[name] = max(-MOST_OWED * part, min(MOST_OWED * part, owed))
+            even = self._even_of(names)
+            short: list[QueueName] = []
+            for name in names:
+                part = even * self._weight(name)
+                self._waits_since[name] = waited.get(name, since)
+                self._usual[name] = (usual.get(name, 0.0) or part) * kept + part * (1 - kept)
+                self._owe(name, even, before.get(name, 0.0) * kept, passed)
+                if self._owed[name] >= MOST_OWED * self._part(name) > 0.0:
+                    short.append(name)
+            # Others share what is left by who cannot have its part for long.
+            rest = [name for name in names if name not in short] if short else []
+            even = self._even_of(rest) if rest else 0.0
+            for name in rest:
+                self._owe(name, even, before.get(name, 0.0) * kept, passed)
+
+    def _even_of(self, names: list[QueueName]) -> float:
+        """What each of these would hold for its weight, if all held as much."""
+        # From 0.0: machine code takes a sum from 0 for a whole number.
+        held = sum([_gpus(self._holds.get(name)) for name in names], 0.0)
+        return held / sum([self._weight(name) for name in names], 0.0)
+
+    def _owe(self, name: QueueName, even: float, before: float, passed: float) -> None:
+        self._even[name] = even
+        part, held = even * self._weight(name), _gpus(self._holds.get(name))
+        owed, most = before + (part - held) * passed / REPAID_S, MOST_OWED * self._part(name)
+        self._owed[name] = max(-most, min(most, owed))
+
+    def _part(self, name: QueueName) -> float:
+        """The GPUs that a queue has a right to, no less than usually: while nodes empty for the job
+        of one of them all queues hold little."""
+        now = self._even.get(name, 0.0) * self._weight(name)
+        return max(now, self._usual.get(name, 0.0))
 
     def debts(self) -> tuple[tuple[str, str, float], ...]:
-        """(tenant, queue, share) of what queues are owed now, for the scheduler after this one."""
+        """(tenant, queue, GPUs) of what queues are owed now, for the scheduler after this one."""
         known = sorted(self._owed.items())
         return tuple([(name[0], name[1], owed) for name, owed in known if owed])
 
     def remember(self, owed: Iterable[tuple[str, str, float]], passed: float) -> None:
         """Go on with the debts that a scheduler before knew so many seconds ago."""
         kept = math.exp(-passed / FORGOTTEN_S)
-        self._owed = {(tenant, queue): share * kept for tenant, queue, share in owed}
+        self._owed = {(tenant, queue): gpus * kept for tenant, queue, gpus in owed}
 
     def go_on_from(self, before: "Queues") -> bool:
         """Take over what does not depend on what is told; whether what jobs hold is of it, as the
         tenants are the same."""
-        self.capacity = before.capacity
         self._owed, self._even, self._at = before._owed, before._even, before._at
+        self._usual, self._waits_since = before._usual, before._waits_since
         if self.tenants == before.tenants:
             self._holds, self._users = before._holds, before._users
             return True
@@ -127,6 +157,8 @@ class Queues:
         """Places of a job were given to it, or given back."""
         if job.tenant not in self.tenants:
             return
+        if milli > 0 and self._at is not None:
+            self._waits_since[job.tenant, job.queue] = self._at
         holds = self._holds.setdefault((job.tenant, job.queue), {})
         holds[model] = holds.get(model, 0.0) + milli
         by_user = self._users.setdefault((job.tenant, job.queue, job.user), {})
@@ -159,12 +191,8 @@ class Queues:
         what they are owed is taken off."""
         name = (job.tenant, job.queue)
         rank, weight = self._rank_and_weight(name)
-        holds = dict(self._holds.get(name, {}))
-        for s in job.pod_sets:
-            model = s.gpu_models[0] if s.gpu_models else next(iter(self.capacity), "")
-            holds[model] = holds.get(model, 0.0) + s.count * s.milli_per_pod / 2
-        share = (self._share(holds) - self._owed.get(name, 0.0)) / weight
-        return -float(rank), round(share, DIGITS)
+        held = _gpus(self._holds.get(name)) + self._half(name, job.gpu_milli / MILLI)
+        return -float(rank), round((held - self._owed.get(name, 0.0)) / weight, DIGITS)
 
     def comes_before(self, job: JobRequest, demand: Mapping[str, int], by: JobRequest) -> bool:
         """Whether it is the turn of the queue of a job, whose `demand` is GPU-milli by model,
@@ -172,45 +200,67 @@ class Queues:
         with half of the job, less what it is owed, than the other, nor than its part. In one queue
         whose users are told apart the same of these."""
         name, other = (job.tenant, job.queue), (by.tenant, by.queue)
-        half = {model: milli / 2 for model, milli in demand.items()}
+        half = self._half(name, _gpus(demand))
         if name == other:
             queue = self.known.get(name)
             if queue is None or not queue.fair_users:
                 return False
-            mine = self._share(_sum(self._users.get((*name, job.user)), half))
+            mine = self.user_share(*name, job.user) + half
             return round(mine, DIGITS) <= self.user_share(*other, by.user)
         rank, weight = self._rank_and_weight(name)
         their_rank, their_weight = self._rank_and_weight(other)
         if rank != their_rank:
             return False
-        mine = self._share(_sum(self._holds.get(name), half)) - self._owed.get(name, 0.0)
-        theirs = self._share(self._holds.get(other)) - self._owed.get(other, 0.0)
+        mine = _gpus(self._holds.get(name)) + half - self._owed.get(name, 0.0)
+        theirs = _gpus(self._holds.get(other)) - self._owed.get(other, 0.0)
         most = min(theirs / their_weight, self._even.get(name, math.inf))
         return round(mine / weight, DIGITS) <= round(most, DIGITS)
 
+    def _half(self, name: QueueName, gpus: float) -> float:
+        """Half of a job; of one that is larger than two parts of its queue no more than a part, as
+        others would stand before it for as long as they hold anything."""
+        part = self._part(name)
+        return min(gpus / 2, part) if part else gpus / 2
+
+    def wait_for(self, job: JobRequest) -> frozenset[str]:
+        """The queues of its tenant whose jobs may not start past this one, which is blocked: of
+        equal rank, that had more than their part where its own had less, so that either is off by
+        too much. Who cannot start for long, or is owed as much as may be, is waited for no more."""
+        name = (job.tenant, job.queue)
+        owed, rank = self._owed.get(name, 0.0), self._rank_and_weight(name)[0]
+        part, at = self._part(name), self._at
+        if not 0.0 < owed < MOST_OWED * part or at is None or at >= self.waited_for_until(job):
+            return frozenset()
+        found: set[str] = set()
+        for other, more in self._owed.items():
+            if other[0] != name[0] or more >= 0.0 or self._rank_and_weight(other)[0] != rank:
+                continue
+            if owed > PASSED_OVER * part or -more > PASSED_OVER * self._part(other):
+                found.add(other[1])
+        return frozenset(found)
+
+    def waited_for_until(self, job: JobRequest) -> float:
+        """When others wait no longer for the queue of a job, if none of it starts."""
+        return self._waits_since.get((job.tenant, job.queue), -math.inf) + WAITED_FOR_S
+
     def missed(self, job: JobRequest, demand: Mapping[str, int]) -> int:
         """How many jobs of such a demand its queue holds less than its part."""
-        name, one = (job.tenant, job.queue), self._share(demand)
+        name, one = (job.tenant, job.queue), _gpus(demand)
         if not one or name not in self._even:
             return 0
-        part = self._even[name] * self._rank_and_weight(name)[1]
-        return int((part - self._share(self._holds.get(name))) / one)
+        part = self._even[name] * self._weight(name)
+        return int((part - _gpus(self._holds.get(name))) / one)
+
+    def _weight(self, name: QueueName) -> float:
+        return self._rank_and_weight(name)[1]
 
     def _rank_and_weight(self, name: QueueName) -> tuple[int, float]:
         known = self.known.get(name)
         return (0, 1.0) if known is None else (known.rank, max(known.weight, SMALLEST_WEIGHT))
 
     def user_share(self, tenant: str, queue: str, user: str) -> float:
-        """The dominant share of what a user holds by jobs of the queue."""
-        return round(self._share(self._users.get((tenant, queue, user))), DIGITS)
-
-    def _share(self, holds: Mapping[str, float] | Mapping[str, int] | None) -> float:
-        most = 0.0
-        for model, milli in holds.items() if holds else ():
-            capacity = self.capacity.get(model, 0)
-            if capacity:
-                most = max(most, milli / (capacity * MILLI))
-        return most
+        """The GPUs that a user holds by jobs of the queue."""
+        return round(_gpus(self._users.get((tenant, queue, user))), DIGITS)
 
     # --- limits ---------------------------------------------------------------------------------
     def limit_of(self, job: JobRequest) -> Queue | None:
@@ -237,11 +287,12 @@ class Queues:
         return None
 
 
-def _sum(holds: Mapping[str, float] | None, more: Mapping[str, float]) -> dict[str, float]:
-    found = dict(holds or {})
-    for model, milli in more.items():
-        found[model] = found.get(model, 0.0) + milli
-    return found
+def _gpus(holds: Mapping[str, float] | Mapping[str, int] | None) -> float:
+    """GPUs of all models together, of milli by model."""
+    milli = 0.0
+    for of_model in holds.values() if holds else ():
+        milli += of_model
+    return milli / MILLI
 
 
 def _held(queue: Queue) -> Verdict:

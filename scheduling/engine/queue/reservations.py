@@ -112,17 +112,20 @@ class Reservations:
 
     `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
     them by only has to run a little longer before it can be preempted: until then, whoever could be
-    preempted for all of them may pass. `could`: in which ways quota let each job start that closed
-    a pool; `waits`: for each that closed quota, what was kept from it, and what it waits for then.
-    `mark` names all of it at the present place of the walk; where the walk before found the same,
-    it is the same object. `last` is the last job in order that closed something. `asked`: what the
-    jobs wait for of which a start by quota was looked for, the first for each; `planned`: those of
-    them whose start is known, by what they wait for in `awaited`, and `before`: the heads ahead of
-    each head as it was looked for. `starts`: how often jobs got places in this walk so far.
+    preempted for all of them may pass. `queues`: by tenant, queue and GPU model the job that those
+    of this queue may not pass, as theirs had too much. `could`: in which ways quota let each job
+    start that closed a pool; `waits`: for each that closed quota, what was kept from it, and what
+    it waits for then. `mark` names all of it at the present place of the walk; where the walk
+    before found the same, it is the same object. `last` is the last job in order that closed
+    something. `asked`: what the jobs wait for of which a start by quota was looked for, the first
+    for each; `planned`: those of them whose start is known, by what they wait for in `awaited`, and
+    `before`: the heads ahead of each head as it was looked for. `starts`: how often jobs got places
+    in this walk so far.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
     accounts: dict[tuple[str, str], str] = field(default_factory=dict)
+    queues: dict[tuple[str, str, str], str] = field(default_factory=dict)
     kept: dict[Account | Cohort, str] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
     closers: dict[str, bool] = field(default_factory=dict)
@@ -137,7 +140,7 @@ class Reservations:
     last: OrderKey | None = None
     # What holds for all classes alike until another job is found blocked.
     ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
-    closed_to: dict[tuple[str, frozenset[str], bool, bool], frozenset[str]] = field(
+    closed_to: dict[tuple[str, str, frozenset[str], bool, bool], frozenset[str]] = field(
         default_factory=dict
     )
     told: dict[str, Verdict] = field(default_factory=dict)

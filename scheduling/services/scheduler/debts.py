@@ -31,10 +31,10 @@ class DebtsWritten:
 
 
 def write_debts(lease: Lease, owed: tuple[tuple[str, str, float], ...], at: float) -> None:
-    """`owed`: (tenant, queue, share) as of `at`, seconds since the epoch."""
+    """`owed`: (tenant, queue, GPUs) as of `at`, seconds since the epoch."""
     of_tenants: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for tenant, queue, share in owed:
-        of_tenants[tenant][queue] = share
+    for tenant, queue, gpus in owed:
+        of_tenants[tenant][queue] = gpus
     SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
     ).update(queue_debts={"at": at, "owed": dict(of_tenants)} if owed else {})

@@ -48,9 +48,9 @@ def debts(cluster_id: int, scope: str) -> QueueDebts | None:
         return None
     try:
         owed = [
-            (str(tenant), str(queue), float(share))
+            (str(tenant), str(queue), float(gpus))
             for tenant, queues in told["owed"].items()
-            for queue, share in queues.items()
+            for queue, gpus in queues.items()
         ]
         # A database may keep the names of a document in an order of its own.
         found = QueueDebts(tuple(sorted(owed)), float(told["at"]))
