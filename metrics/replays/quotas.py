@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from scheduling.engine.types import Quota, QuotaMode
+from scheduling.engine.types import Quota, Sharing
 from tenants import facts
 from tenants.errors import FieldError
 from tenants.models import AuditRecord, GpuType, Tenant
@@ -115,7 +115,7 @@ def words(document: Document | None) -> str:
     if document is None:
         return "none"
     parts = [f"{gpus(document['guaranteed'])} GPUs"]
-    if document["mode"] == QuotaMode.ISOLATED:
+    if document["mode"] == Sharing.ISOLATED:
         parts.append("isolated")
     for name, verb in (("borrow_limit", "borrows"), ("lend_limit", "lends")):
         if document[name] is not None:
@@ -180,7 +180,7 @@ def stored() -> Quotas:
         "lend_limit_milli",
     )
     return {
-        (tenant, gpu_type): Quota(tenant, gpu_type, milli, QuotaMode(mode), borrow, lend)
+        (tenant, gpu_type): Quota(tenant, gpu_type, milli, Sharing(mode), borrow, lend)
         for tenant, gpu_type, milli, mode, borrow, lend in rows
     }
 
@@ -201,7 +201,7 @@ def _quota(tenant: str, gpu_type: str, document: Document) -> Quota:
         tenant,
         gpu_type,
         document["guaranteed"],
-        QuotaMode(document["mode"]),
+        Sharing(document["mode"]),
         document["borrow_limit"],
         document["lend_limit"],
     )

@@ -58,7 +58,7 @@ class CpuJobs(StrEnum):
     FREELY = "freely"
 
 
-class QuotaMode(StrEnum):
+class Sharing(StrEnum):
     """Whether a tenant's quota of one GPU model may be borrowed and lent (paper 3.2.1)."""
 
     ISOLATED = "isolated"
@@ -494,7 +494,7 @@ class Quota:
     tenant: str
     gpu_model: str
     guaranteed: int
-    mode: QuotaMode = QuotaMode.SHARED
+    mode: Sharing = Sharing.SHARED
     borrow_limit: int | None = None
     lend_limit: int | None = None
 

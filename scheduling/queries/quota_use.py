@@ -92,7 +92,7 @@ def terms_of(quota: Quota) -> types.Quota:
         quota.tenant.name,
         quota.gpu_type.name,
         quota.guaranteed_milli,
-        types.QuotaMode(quota.mode),
+        types.Sharing(quota.mode),
         quota.borrow_limit_milli,
         quota.lend_limit_milli,
     )

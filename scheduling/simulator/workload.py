@@ -16,7 +16,7 @@ from numpy.random import PCG64, Generator
 
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobKind, JobRequest, PodSet, Quota, QuotaMode, Tenant
+from scheduling.engine.types import JobKind, JobRequest, PodSet, Quota, Sharing, Tenant
 from scheduling.simulator.model import Arrival
 
 HOUR: Final = 3600.0
@@ -160,7 +160,7 @@ def tenants_of(gpus: int, gpu_model: str) -> tuple[tuple[Tenant, ...], tuple[Quo
     names = [f"tenant-{i + 1:02}" for i in range(len(TENANT_SHARES))]
     ends = [gpus * 1000 * part // sum(TENANT_SHARES) for part in accumulate(TENANT_SHARES)]
     quotas = tuple(
-        Quota(name, gpu_model, end - begin, QuotaMode.SHARED)
+        Quota(name, gpu_model, end - begin, Sharing.SHARED)
         for name, begin, end in zip(names, [0, *ends], ends, strict=False)
     )
     return tuple(Tenant(n) for n in names), quotas

@@ -23,7 +23,7 @@ from scheduling.engine.types import (
     PreemptionKind,
     QueueingPolicy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from tests.engine.cycle_checks import Checks
@@ -48,7 +48,7 @@ QUOTAS = st.fixed_dictionaries(
             st.just(tenant.id),
             st.just(model),
             st.sampled_from((0, 4000, 8000, 24000)),
-            st.sampled_from(QuotaMode),
+            st.sampled_from(Sharing),
             st.sampled_from((None, 2000, 8000)),
             st.sampled_from((None, 0, 4000)),
         )

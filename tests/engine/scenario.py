@@ -37,7 +37,7 @@ from scheduling.engine.types import (
     Queue,
     QueueingPolicy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 
@@ -261,7 +261,7 @@ def _quota(text: str) -> Quota:
     for word in words:
         key, _, value = word.partition("=")
         if key in {"shared", "isolated"}:
-            options["mode"] = QuotaMode(key)
+            options["mode"] = Sharing(key)
         else:
             options[f"{key}_limit"] = round(float(value) * 1000)
     return Quota(tenant, model, round(float(gpus) * 1000), **options)

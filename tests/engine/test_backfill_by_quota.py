@@ -9,7 +9,7 @@ import random
 import pytest
 
 from scheduling.engine.decisions import Reservation
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, QuotaMode, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Sharing, Tenant
 from scheduling.simulator.loop import Simulation
 from tests.engine.scenario import play
 from tests.engine.test_backfill_histories import Watched
@@ -21,12 +21,12 @@ FULL, AMPLE = NODES * 8_000, 2 * NODES * 8_000
 KINDS = [(), (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), tuple(PreemptionKind)]
 
 
-def own(size: int, mode: QuotaMode = QuotaMode.SHARED) -> tuple:
+def own(size: int, mode: Sharing = Sharing.SHARED) -> tuple:
     return (Tenant("a"),), (Quota("a", "H100", size, mode),)
 
 
 def isolated(size: int) -> tuple:
-    return own(size, QuotaMode.ISOLATED)
+    return own(size, Sharing.ISOLATED)
 
 
 def borrowed(size: int) -> tuple:
@@ -49,7 +49,7 @@ def deep(size: int) -> tuple:
     """The quota is that of a tenant three levels above."""
     tenants = (Tenant("root"), Tenant("org", "root"), Tenant("team", "org"), Tenant("a", "team"))
     quotas = (
-        Quota("root", "H100", size, QuotaMode.ISOLATED),
+        Quota("root", "H100", size, Sharing.ISOLATED),
         Quota("org", "H100", size // 2),
         Quota("a", "H100", 0),
     )
@@ -121,8 +121,8 @@ def test_what_does_not_compete_for_its_quota_or_nodes_is_not_held_back() -> None
     """Another tenant's jobs that run for ever use all but the nodes that the head will have."""
     tenants = (Tenant("a"), Tenant("b"))
     quotas = (
-        Quota("a", "H100", 16_000, QuotaMode.ISOLATED),
-        Quota("b", "H100", AMPLE, QuotaMode.ISOLATED),
+        Quota("a", "H100", 16_000, Sharing.ISOLATED),
+        Quota("b", "H100", AMPLE, Sharing.ISOLATED),
     )
     arrivals = [
         arrival("r0", 0.0, 100.0, declared_s=100.0),

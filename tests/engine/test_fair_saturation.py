@@ -8,12 +8,12 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import Policy, QueueingPolicy, Quota, QuotaMode, Tenant
+from scheduling.engine.types import Policy, QueueingPolicy, Quota, Sharing, Tenant
 from tests.cases import seeds
 from tests.engine.scenario import job, node
 
 HOUR = 3600.0
-MODES = (QuotaMode.SHARED, QuotaMode.ISOLATED)
+MODES = (Sharing.SHARED, Sharing.ISOLATED)
 
 
 def random_tree(rng):

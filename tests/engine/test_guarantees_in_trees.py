@@ -20,7 +20,7 @@ from scheduling.engine.types import (
     PreemptionKind,
     QueueingPolicy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from tests.cases import seeds
@@ -87,7 +87,7 @@ class Tree:
         quotas = tuple(
             Quota(
                 *(t.id, m, guaranteed(t.id, m) * MILLI),
-                rng.choice((*QuotaMode, QuotaMode.SHARED, QuotaMode.SHARED)),
+                rng.choice((*Sharing, Sharing.SHARED, Sharing.SHARED)),
                 *(rng.choice(limits), rng.choice(limits)),
             )
             for t in self.tenants

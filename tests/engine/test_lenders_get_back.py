@@ -16,7 +16,7 @@ from scheduling.engine.types import (
     PreemptionKind,
     QueueingPolicy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from tests.cases import seeds
@@ -54,7 +54,7 @@ class Lenders:
             Quota(
                 *key,
                 gpus * MILLI,
-                rng.choice((*QuotaMode, QuotaMode.SHARED)),
+                rng.choice((*Sharing, Sharing.SHARED)),
                 rng.choice((None, None, 4 * MILLI)),
                 rng.choice((None, None, 3 * MILLI)),
             )
@@ -153,8 +153,8 @@ def test_a_sibling_far_below_gives_back_and_is_named_until_then(above: int, mode
     chain = [Tenant(f"above-{i}", f"above-{i - 1}" if i else None) for i in range(above)]
     parent = chain[-1].id if chain else None
     tenants = (*chain, Tenant("rec", parent), Tenant("batch", parent))
-    quotas = [Quota(t.id, "H100", 16 * MILLI, QuotaMode(mode)) for t in chain]
-    quotas += [Quota(name, "H100", 8 * MILLI, QuotaMode.SHARED) for name in ("rec", "batch")]
+    quotas = [Quota(t.id, "H100", 16 * MILLI, Sharing(mode)) for t in chain]
+    quotas += [Quota(name, "H100", 8 * MILLI, Sharing.SHARED) for name in ("rec", "batch")]
     state = SchedulerState()
     patient = Policy(preemption=(), min_runtime_s=0)
     facts = [d.NodeChanged(node(f"n{i}", 8, "H100")) for i in range(2)]

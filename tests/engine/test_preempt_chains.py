@@ -13,7 +13,7 @@ from scheduling.engine.types import (
     PreemptionKind,
     QueueingPolicy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from tests.cases import NIGHTLY
@@ -74,8 +74,8 @@ class Crowd:
         )
         self.settle([*facts, d.TenantsChanged(TENANTS, tuple(quotas)), d.PolicyChanged(policy)])
 
-    def mode(self) -> QuotaMode:
-        return QuotaMode.ISOLATED if self.rng.random() < 0.15 else QuotaMode.SHARED
+    def mode(self) -> Sharing:
+        return Sharing.ISOLATED if self.rng.random() < 0.15 else Sharing.SHARED
 
     def limit(self) -> int | None:
         return self.rng.choice((None, None, None, 8 * MILLI))

@@ -10,7 +10,7 @@ from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.reasons.quota import quota_verdict
-from scheduling.engine.types import Quota, QuotaMode, Tenant
+from scheduling.engine.types import Quota, Sharing, Tenant
 from scheduling.engine.verdict import Reason
 from tests.cases import examples
 
@@ -29,7 +29,7 @@ def quotas_of(names: str) -> st.SearchStrategy[tuple[Quota, ...]]:
                 st.just(name),
                 st.just(MODEL),
                 st.integers(0, 10),
-                st.sampled_from((QuotaMode.SHARED, QuotaMode.SHARED, QuotaMode.ISOLATED)),
+                st.sampled_from((Sharing.SHARED, Sharing.SHARED, Sharing.ISOLATED)),
                 limit,
                 limit,
             )
@@ -130,7 +130,7 @@ def why_not_by_rules(
     row, after = rows[tenant], used.get(tenant, 0) + asked
     if after <= row.guaranteed:
         return None
-    if row.mode is QuotaMode.ISOLATED:
+    if row.mode is Sharing.ISOLATED:
         return Reason.WAITING_FOR_QUOTA
     if row.borrow_limit is not None and after - row.guaranteed > row.borrow_limit:
         return Reason.BORROW_LIMIT_REACHED
@@ -139,7 +139,7 @@ def why_not_by_rules(
         if other == tenant:
             continue
         idle = max(0, its.guaranteed - used.get(other, 0))
-        if its.mode is QuotaMode.SHARED:
+        if its.mode is Sharing.SHARED:
             lendable += idle if its.lend_limit is None else min(idle, its.lend_limit)
         borrowed += max(0, used.get(other, 0) - its.guaranteed)
     return None if borrowed <= lendable else Reason.WAITING_FOR_QUOTA
@@ -321,7 +321,7 @@ def test_quota_below_use_makes_the_rest_borrowed_from_nobody() -> None:
 
 def test_what_is_used_in_other_clusters_counts() -> None:
     book = QuotaBook()
-    book.replace(FLAT, (Quota("a", MODEL, 8, QuotaMode.ISOLATED),), (("a", MODEL, 6, 5),))
+    book.replace(FLAT, (Quota("a", MODEL, 8, Sharing.ISOLATED),), (("a", MODEL, 6, 5),))
     refusal = book.refusal("a", MODEL, 3)
     assert refusal is not None
     assert (refusal.reason, refusal.allowed) == (Reason.WAITING_FOR_QUOTA, 2)

@@ -18,7 +18,7 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from tests.cases import examples
@@ -76,7 +76,7 @@ def test_an_account_has_used_the_thousandths_in_the_exact_sum(memories, sizes, s
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
     nodes = [gpus(name, memory, 30) for name, memory in memory_of.items()]
     guaranteed = {tenant.id: size for tenant, size in zip(TREE, sizes, strict=True)}
-    quotas = tuple(Quota(t, "A", size, QuotaMode.ISOLATED) for t, size in guaranteed.items())
+    quotas = tuple(Quota(t, "A", size, Sharing.ISOLATED) for t, size in guaranteed.items())
     state = opened(quotas, *nodes)
     now, known = 0.0, []
     for number, step in enumerate(steps):

@@ -18,7 +18,7 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from tests.engine.scenario import job, node
@@ -140,7 +140,7 @@ def test_no_plan_is_made_that_cannot_succeed(what: str, plans: Plans) -> None:
 
 def test_quota_that_refuses_whoever_goes_needs_no_plan(plans: Plans) -> None:
     state = cluster()
-    own = tuple(Quota(t, "H100", 8_000, QuotaMode.ISOLATED) for t in "ab")
+    own = tuple(Quota(t, "H100", 8_000, Sharing.ISOLATED) for t in "ab")
     facts = [d.TenantsChanged((Tenant("a"), Tenant("b")), own), runs("other", on(0, 0, 1, 2, 3))]
     for n, name, *words in ((1, "low"), (2, "equal", "p5")):
         asked = job(name, "b", "1x4 H100", *words)
@@ -178,7 +178,7 @@ SHAPES = ("1x4", "2x4", "3x2", "4x1", "2x3", "6x1", "1x0.5", "3x0.5", "3x0.3", "
 def crowd(rng: random.Random) -> list[d.Delta]:
     """Full and nearly full nodes of 32 cores and 64,000 MiB: by whole GPUs, and by shares. Tenants
     that have too little quota for them."""
-    modes = list(QuotaMode)
+    modes = list(Sharing)
     quotas = tuple(
         Quota(t, "H100", rng.choice((6_000, 12_000, 24_000)), rng.choice(modes)) for t in "ab"
     )

@@ -13,7 +13,7 @@ from scheduling.engine.types import (
     Queue,
     QueueingPolicy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from scheduling.simulator.model import HardwareFault, Settings, TimedChange
@@ -175,7 +175,7 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
         changes=[
             TimedChange(
                 50,
-                TenantsChanged((Tenant("a"),), (Quota("a", "H100", 8_000, QuotaMode.ISOLATED),)),
+                TenantsChanged((Tenant("a"),), (Quota("a", "H100", 8_000, Sharing.ISOLATED),)),
             )
         ],
     )
@@ -190,7 +190,7 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
 )
 def test_who_is_beyond_quota_waits_for_its_last_change(last, ended, state, never):
     def tenancy(at, milli):
-        quota = Quota("a", "H100", milli, QuotaMode.ISOLATED)
+        quota = Quota("a", "H100", milli, Sharing.ISOLATED)
         return TimedChange(at, TenantsChanged((Tenant("a"),), (quota,)))
 
     changes = [tenancy(0, 4_000), tenancy(40, 5_000), tenancy(50, last)]

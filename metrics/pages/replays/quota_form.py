@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from metrics.replays import quotas
-from scheduling.engine.types import QuotaMode
+from scheduling.engine.types import Sharing
 from scheduling.pages.quotas.matrix import typed_milli
 from scheduling.pages.tenants.tenants import in_tree_order
 from tenants.forms import Fields
@@ -45,7 +45,7 @@ class QuotaNow:
 
     @property
     def is_isolated(self) -> bool:
-        return self.now is not None and self.now["mode"] == QuotaMode.ISOLATED
+        return self.now is not None and self.now["mode"] == Sharing.ISOLATED
 
     @property
     def text(self) -> str:
@@ -53,7 +53,7 @@ class QuotaNow:
 
     def changed(self, guaranteed: int, *, isolated: bool) -> dict[str, Any] | None:
         """The document with these values; its limits stay where it is shared. None = it is so."""
-        mode = QuotaMode.ISOLATED if isolated else QuotaMode.SHARED
+        mode = Sharing.ISOLATED if isolated else Sharing.SHARED
         if self.now and (guaranteed, mode) == (self.now["guaranteed"], self.now["mode"]):
             return None
         kept = {} if isolated or self.now is None else self.now
@@ -123,7 +123,7 @@ class QuotaGrid:
         found: dict[str, Any] = {}
         for i, cell in enumerate(self.cells):
             document = others.get((cell.tenant, cell.gpu_type), cell.now)
-            isolated = document is not None and document["mode"] == QuotaMode.ISOLATED
+            isolated = document is not None and document["mode"] == Sharing.ISOLATED
             found |= {PATTERN.format(i): text_of(document), MODE_PATTERN.format(i): isolated}
         return found
 

@@ -8,7 +8,7 @@ its group as one more account, guaranteed what the parent's quota leaves its chi
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scheduling.engine.types import Quota, QuotaMode
+from scheduling.engine.types import Quota, Sharing
 
 UNLIMITED = 1 << 62
 
@@ -76,7 +76,7 @@ def open_accounts(quotas: Iterable[Quota], lineage: Callable[[str], Iterator[str
             q.tenant,
             q.gpu_model,
             max(0, q.guaranteed),
-            q.mode is QuotaMode.SHARED,
+            q.mode is Sharing.SHARED,
             UNLIMITED if q.borrow_limit is None else q.borrow_limit,
             UNLIMITED if q.lend_limit is None else q.lend_limit,
             Cohort(),

@@ -16,7 +16,7 @@ from scheduling.services.jobs.orders import (
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.rules import refuse_what_may_not_be_named
 from scheduling.services.jobs.spec import job_spec
-from scheduling.services.jobs.standing import Standing, standing
+from scheduling.services.jobs.standing import Installation, standing
 from scheduling.services.queues.entry import Submitter, entered, fitted
 from tenants.errors import DomainError, Invalid, NotAllowed
 from tenants.models import Queue, Tenant, User
@@ -37,7 +37,7 @@ class Acceptance:
         self._answers: dict[tuple[object, ...], Any] = {}
 
     @cached_property
-    def _standing(self) -> Standing:
+    def _standing(self) -> Installation:
         tenants = {str(document.get("tenant", "")) for document in self._documents}
         queues = {str(document.get("queue") or DEFAULT_QUEUE) for document in self._documents}
         return standing(self.actor, tenants, queues)

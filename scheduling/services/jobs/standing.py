@@ -11,7 +11,7 @@ from tenants import rows
 from tenants.models import GpuType, Membership, Queue, Tenant, User
 
 
-class Standing(NamedTuple):
+class Installation(NamedTuple):
     """`tenants`: those that are named, and all above them. `roles`: {tenant: role} of the user.
     `queues`: {(tenant, name)}. `pools`: {cluster: {GPU model: what is installed}}. Keys are primary
     keys, or names."""
@@ -24,7 +24,7 @@ class Standing(NamedTuple):
     pools: dict[int, dict[str, Pool]]
 
 
-def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> Standing:
+def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> Installation:
     """What a user finds who submits to queues of these names, of tenants of these names."""
     named, entered = sorted(tenants), sorted(queues)
     table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
@@ -73,7 +73,7 @@ def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> S
     for queue in (rows.row(Queue, told) for told in of_queues):
         queue.tenant = all_tenants[queue.tenant_id]
         found_queues[queue.tenant_id, queue.name] = queue
-    return Standing(
+    return Installation(
         {t.name: t for t in all_tenants.values()},
         dict(roles),
         found_queues,

@@ -18,7 +18,7 @@ from scheduling.engine.types import (
     PodSet,
     Policy,
     Quota,
-    QuotaMode,
+    Sharing,
     Tenant,
 )
 from scheduling.job_fields.containers import meant
@@ -398,7 +398,7 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
                 tenant=q.tenant.name,
                 gpu_model=q.gpu_type.name,
                 guaranteed=q.guaranteed_milli,
-                mode=QuotaMode(q.mode),
+                mode=Sharing(q.mode),
                 borrow_limit=q.borrow_limit_milli,
                 lend_limit=q.lend_limit_milli,
             )
