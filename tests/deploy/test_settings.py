@@ -1,7 +1,10 @@
 """The settings that Kant reads, the table of the operator guide, and the ConfigMap."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 
 from tests.deploy.manifests import ROOT, config
 from tests.guide import guide_text
@@ -57,3 +60,30 @@ def test_the_config_map_and_the_secret_set_what_kant_reads():
     assert secret == {"DATABASE_URL", "REDIS_URL", "KANT_SECRET_KEY"}
     assert config().keys() | secret <= read().keys()
     assert not config().keys() & secret
+
+
+# An answer that came by TLS through a proxy, as the settings of the environment make it.
+ANSWER = """
+import django; django.setup()
+from django.conf import settings
+from django.http import HttpResponse
+from django.middleware.security import SecurityMiddleware
+from django.test import RequestFactory
+request = RequestFactory().get("/", HTTP_X_FORWARDED_PROTO="https")
+answer = SecurityMiddleware(lambda _: HttpResponse())(request)
+cookies = settings.SESSION_COOKIE_SECURE, settings.CSRF_COOKIE_SECURE
+print([answer["Strict-Transport-Security"], settings.KANT_IDLE_MINUTES, *cookies])
+"""
+
+
+def test_a_production_is_strict_about_tls_and_idle_people(tmp_path):
+    env = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "kant.settings",
+        "KANT_EMBEDDED": "false",
+        "KANT_SECRET_KEY": "only for this test",
+        "KANT_VAR_DIR": str(tmp_path),
+    }
+    run = [sys.executable, "-c", ANSWER]
+    told = subprocess.run(run, env=env, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert ast.literal_eval(told.stdout) == ["max-age=31536000", 120, True, True]

@@ -117,6 +117,21 @@ def test_the_second_of_two_waits_for_the_first(clone):
     assert second.wait(60) == 0
 
 
+@pytest.mark.parametrize("which", ["old", "absent", ""])
+def test_a_python_that_is_too_old_is_told_first(tmp_path, which):
+    python = tmp_path / "old"
+    python.write_text("#!/bin/sh\nexit 1\n")  # as `sys.exit(True)` does
+    python.chmod(0o755)
+    named = str(tmp_path / which) if which else ""
+    make = ["make", "--no-print-directory", "run", f"PYTHON={named}"]
+    ran = subprocess.run(make, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert ran.returncode
+    assert ran.stdout == (
+        f"Kant needs Python 3.11 or newer; '{named}' is not. Install it, or: make run "
+        "PYTHON=/path/to/python3.11\n"
+    )
+
+
 def test_it_needs_nothing_but_the_standard_library():
     """The system's Python runs it, isolated, before any package is there."""
     done = subprocess.run(
