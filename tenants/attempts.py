@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.conf import settings
 from django.core.cache import cache
@@ -111,4 +111,15 @@ def forget(name: str, address: str) -> None:
 
 
 def _key(name: str, address: str) -> str:
-    return "attempts:" + hashlib.sha256(f"{address} {name}".encode()).hexdigest()
+    return "attempts:" + hashlib.sha256(f"{_whose(address)} {name}".encode()).hexdigest()
+
+
+def _whose(address: str) -> str:
+    """As what an address counts. Whoever has an IPv6 address has all of its /64 (RFC 6177)."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+    return address

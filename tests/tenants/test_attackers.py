@@ -59,6 +59,23 @@ def test_an_office_behind_one_address_signs_in(org, monkeypatch):
         assert sign_in(Client(), "eve", "x").status_code == 302
 
 
+@pytest.mark.parametrize(
+    ("addresses", "others"),
+    [
+        ("2001:db8::{}", "2001:db8:0:1::1"),
+        ("2001:db8::{}:ffff:1:1", "2001:db9::1"),
+        ("::ffff:10.0.0.7", "::ffff:10.0.0.8"),
+    ],
+)
+def test_who_has_many_addresses_guesses_no_more(org, client, monkeypatch, addresses, others):
+    monkeypatch.setattr(attempts, "ADDRESS_ATTEMPTS", 5)
+    for index in range(5):
+        sign_in(client, f"user-{index}", "spring", addresses.format(index))
+    assert attempts.too_many("eve", addresses.format(99))
+    assert not attempts.too_many("eve", others)
+    assert attempts.too_many("eve", "10.0.0.7") == addresses.startswith("::ffff")
+
+
 PROXY = ["10.0.0.0/24", "::1"]
 
 
