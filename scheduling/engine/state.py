@@ -85,6 +85,10 @@ class SchedulerState:
         self.placed = Placed()
         self.promised: dict[str, JobRecord] = {}  # whose places others still leave (`leaving`)
         self.leaving = LeavingPods()
+        # Jobs that made way for others and have not got their places again, and how often one of
+        # them has ended or ceased to wait for them.
+        self.displaced: dict[str, None] = {}
+        self.displaced_out = 0
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn
         self.queue = WaitQueue()
@@ -131,8 +135,11 @@ class SchedulerState:
             self._let_grow(record, now)
             return
         if record.started_at is not None and not any(record.missing()):
+            if not record.leaving:
+                self.displaced.pop(record.job.id, None)
             return
         if self.kept_back(record, now):
+            self.displaced_out += record.job.id in self.displaced
             for job_id in self.waits_for(record):
                 self._dependents.setdefault(job_id, set()).add(record.job.id)
             if record.not_before > now:
@@ -486,11 +493,16 @@ class SchedulerState:
         return set(self.policy.preemption) == {PreemptionKind.BACKFILL}
 
     @property
-    def allows_plans(self) -> tuple[int, int]:
+    def allows_plans(self) -> tuple[int, int, int]:
         """While it stays the same, nothing happens that makes a preemption possible which was not.
         Who only takes from those that were backfilled past him gains nothing by another start: what
-        the newcomer holds was free before."""
-        return self.memo.room if self.only_backfilled else self.memo.holders
+        the newcomer holds was free before. Who takes from others may be kept from it by those that
+        made way before, who come back."""
+        if self.only_backfilled:
+            version, freed = self.memo.room
+            return version, freed, 0
+        version, booked = self.memo.holders
+        return version, booked, self.displaced_out
 
     def at_preemption_limit(self, record: JobRecord) -> bool:
         """Whether the job has been preempted as often as it may be."""
@@ -507,6 +519,8 @@ class SchedulerState:
             record.started_at = at
             self.running[record.job.id] = record
             self.jobs_started += 1
+            if record.job.gang:
+                self.displaced.pop(record.job.id, None)
             self.cluster.began(record.job.id, at, record.job.declared_s)
         self.preemptible_jobs.touch(record)
 
@@ -550,6 +564,9 @@ class SchedulerState:
         if self.doomed:
             self.doom(record, None)
         del self.jobs[record.job.id]
+        if record.job.id in self.displaced:
+            del self.displaced[record.job.id]
+            self.displaced_out += 1
         job = record.job
         names = [job.id]
         if job.array:

@@ -118,6 +118,8 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
     if record.started_at is not None:
         state.queue.plan_anew()  # it may be preempted now, or no longer
         watch_run_limit(state, record, out.now)
+    elif job.id in state.displaced:
+        state.queue.plan_anew()  # it comes back in another way
     if resized:
         state.cluster.follow_rules(job)
         record.tell_anew()

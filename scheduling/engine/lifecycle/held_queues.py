@@ -14,6 +14,7 @@ from scheduling.engine.state import SchedulerState
 
 def hold(state: SchedulerState, name: QueueName, now: float) -> None:
     """Take the waiting jobs of a queue, which is held by now, out of everybody's way."""
+    state.displaced_out += 1
     mine = [c for c in state.queue.eq_classes if (c.tenant, c.queue) == name]
     found = state.aside_of.setdefault(name, [])
     for eq_class in mine:

@@ -324,6 +324,8 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         awaited.update(state.evict(victim, pods, whole=whole))
         counts = whole or not victim.job.gang  # else it only gave up what it can do without
         victim.preempted(record.job.id, out.now, counts=counts)
+        if counts:
+            state.displaced[victim.job.id] = None
     awaited |= book(state, plan.candidate.job, plan.placements)
     nomination(state, record, plan.placements, awaited, out)
 

@@ -10,13 +10,14 @@ from scheduling.engine.admission.start import place_on
 from scheduling.engine.demand.never import demand_of, needs_of
 from scheduling.engine.demand.requested import smallest_starts, work_out
 from scheduling.engine.demand.shapes import narrowed
-from scheduling.engine.placement import PlacementFailure
+from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.preemption.candidates import EvictionCandidate, Victims
 from scheduling.engine.preemption.quota_relief import trial
 from scheduling.engine.preemption.ranks import rank
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
 from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.order import OrderKey
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import PreemptionKind
@@ -25,6 +26,8 @@ from scheduling.engine.types import PreemptionKind
 # do without those that would come back.
 LOOKED_AT = 8
 REPLANS = 8
+# Jobs that made way for others before and stand before a victim, the first of which are looked at.
+DISPLACED_LOOKED_AT = 16
 
 
 def steadier(
@@ -68,7 +71,7 @@ def returning(
     state: SchedulerState, record: JobRecord, asked: dict[str, int], plan: Plan, now: float
 ) -> list[str]:
     """Victims that would take places from jobs that stay, once the plan for `record` is carried
-    out; the state is as before."""
+    out; the state is as before. Victims of other plans come back as well."""
     kinds = state.policy.preemption
     if PreemptionKind.PRIORITY not in kinds and PreemptionKind.RECLAIM not in kinds:
         return []
@@ -81,6 +84,10 @@ def returning(
         for pod_set, _ in unit.pods:
             counts[pod_set] += 1
     some = [state.jobs[name] for name, counts in lost.items() if any(counts)][:LOOKED_AT]
+    if not some:
+        return []
+    gone, displaced = frozenset(lost), _displaced(state, max([each.key for each in some]))
+    others = [each for each in displaced if each is not record and each.job.id not in gone]
     found: list[str] = []
     statement = Statement(state.cluster)
     at_limit = jobs_to_stop(state, record).keys()  # the preemptor takes the place of the victim
@@ -92,17 +99,56 @@ def returning(
         for p in plan.placements:
             statement.allocate(plan.candidate.job, p)
         # As they stand in the queue: who comes first has what the preemptor leaves beside it.
-        for victim in sorted(some, key=lambda record: record.key):
-            job, gone = victim.job, frozenset(lost)
+        for each in sorted([*some, *others], key=_place):
+            job = each.job
+            held: dict[str, int] | None
             if at_limit and not at_limit.isdisjoint(state.book.lineage(job.tenant)):
                 continue
-            held = _after(state, statement, victim, tuple(lost[job.id]), gone, now)
+            if job.id in gone:
+                held = _after(state, statement, each, tuple(lost[job.id]), gone, now)
+            else:
+                held = _beside(state, statement, each)
             if held is None:
                 found.append(job.id)
             else:
                 _take(state, taken, job.tenant, held)
     statement.rollback()
     return found
+
+
+def _displaced(state: SchedulerState, before: OrderKey) -> list[JobRecord]:
+    """The first of the jobs that made way for others and come back, and that stand before that
+    place."""
+    found = [
+        record
+        for record in [state.jobs[name] for name in state.displaced]
+        if record.key < before and (record.eq_class is not None or record.leaving or record.left)
+    ]
+    return sorted(found, key=_place)[:DISPLACED_LOOKED_AT]
+
+
+def _place(record: JobRecord) -> OrderKey:
+    return record.key
+
+
+def _beside(state: SchedulerState, statement: Statement, record: JobRecord) -> dict[str, int]:
+    """What a job that made way gets back of what is free, whose places it is on the statement then,
+    in milli of each GPU model."""
+    job, missing = record.job, list(record.missing())
+    for pod_set, _ in record.leaving:
+        missing[pod_set] += 1
+    for way in work_out(job, tuple(missing), state.pools).ways:
+        for counts in smallest_starts(job, tuple(missing)):
+            wanted = narrowed(job, way.models)
+            models = tuple([s.gpu_models[0] if s.gpus else "" for s in wanted.pod_sets])
+            asked = demand_of(wanted, models, counts, state.pools)
+            if state.book.refusal_of(job.tenant, asked) is not None:
+                continue
+            strategy = state.strategy_of(job)
+            placed = place_job(statement, wanted, strategy=strategy, counts=counts)
+            if not isinstance(placed, PlacementFailure):
+                return asked
+    return {}
 
 
 def _take(state: SchedulerState, taken: ExitStack, tenant: str, asked: dict[str, int]) -> None:

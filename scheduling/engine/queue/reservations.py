@@ -222,7 +222,7 @@ class Settled:
     gained: int
     freed_quota: int | None
     booked: int | None
-    plans: tuple[int, int] | None
+    plans: tuple[int, int, int] | None
     jobs_started: int | None
     needs: int
     nodes: int | None

@@ -123,7 +123,7 @@ class Unplanned(NamedTuple):
     `allows_plans`; whether the job is `overdue`, None = either. `just_started`: those that are
     taken from nobody."""
 
-    allows_plans: tuple[int, int]
+    allows_plans: tuple[int, int, int]
     overdue: bool | None
     just_started: frozenset[str] = frozenset()
 
