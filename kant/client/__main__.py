@@ -99,8 +99,10 @@ def whoami(api: Api, args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    # kubectl runs what is called so for `kubectl kant`.
+    as_plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")
     parser = argparse.ArgumentParser(
-        "kant",
+        "kubectl kant" if as_plugin else "kant",
         description="Submit jobs to Kant, and ask why they wait.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -407,7 +407,8 @@ class EvictPod(Struct, frozen=True, gc=False):
 
 
 class PatchCondition(Struct, frozen=True, gc=False):
-    """Set one condition of a pod, by default PodScheduled (False, Unschedulable, why)."""
+    """Set one condition of a pod, by default PodScheduled (False, Unschedulable, why). `nominated`:
+    the node that others leave for it, "" = none; None: nothing is said of that."""
 
     key: Hashable
     namespace: str
@@ -417,6 +418,7 @@ class PatchCondition(Struct, frozen=True, gc=False):
     message: str
     status: str = "False"
     type: str = "PodScheduled"
+    nominated: str | None = None
 
 
 class Annotate(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
 from scheduling.engine.types import BEYOND, JobKind, Toleration
 from scheduling.models.clusters import Cluster
 from scheduling.models.shaped import (
-    Container,
+    ExtraContainer,
     Probe,
     SecretKey,
     Security,
@@ -175,13 +175,13 @@ class PodSet(models.Model):
     host_network = models.BooleanField(default=False, db_default=False)
     priority_class = models.CharField(max_length=253, default="", db_default="", blank=True)
     init_containers = ShapedField(
-        shape=list[Container],
+        shape=list[ExtraContainer],
         default=list,
         db_default=models.Value([], models.JSONField()),
         blank=True,
     )
     sidecars = ShapedField(
-        shape=list[Container],
+        shape=list[ExtraContainer],
         default=list,
         db_default=models.Value([], models.JSONField()),
         blank=True,

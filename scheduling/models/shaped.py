@@ -53,7 +53,7 @@ class Security(TypedDict, total=False):
     seccomp: str
 
 
-class Container(TypedDict):
+class ExtraContainer(TypedDict):
     name: str
     image: str
     command: NotRequired[Texts]

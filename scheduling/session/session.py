@@ -55,7 +55,7 @@ from scheduling.session.bites import Bites
 from scheduling.session.changes import Changes, Reopen
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
-from scheduling.session.memory.live import Transition, Writes
+from scheduling.session.memory.live import PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
@@ -96,6 +96,7 @@ class Session:
         self.on_news = on_news
         self.life = Lifecycle(self._is_closed)
         self.life.by_filter = lambda pod_set: nodes_by_filter(self.state.cluster, pod_set)
+        self.life.promised = self._promised
         self.budgets = Budgets()
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
@@ -280,6 +281,11 @@ class Session:
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
         return self._take_out(now)
+
+    def _promised(self, job_id: str) -> dict[PodKey, str]:
+        record = self.state.promised.get(job_id)
+        held = record.nomination if record is not None else None
+        return {(p.pod_set, p.ordinal): p.node for p in held.placements} if held else {}
 
     def _begin(self) -> None:
         """An engine that knows nothing yet."""

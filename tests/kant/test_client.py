@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -43,6 +44,12 @@ def test_the_file_that_kant_serves_runs_by_itself(kant, tmp_path):
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "user     eve\ntenants  vision (engineer)\n"
+    plugin = shutil.copy(file, tmp_path / "kubectl-kant")
+    for called, usage in ((plugin, "usage: kubectl kant "), (file, "usage: kant ")):
+        ran = subprocess.run(
+            [sys.executable, "-I", called, "--help"], capture_output=True, text=True
+        )
+        assert (ran.returncode, ran.stdout.startswith(usage)) == (0, True), ran.stdout
 
 
 def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):

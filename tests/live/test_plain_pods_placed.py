@@ -66,17 +66,23 @@ def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     slow = {"sim.kant.io/stop-seconds": "600"}
     uids = [running(world, f"low-{i}", notes=slow) for i in range(4)]
-    high = world.submit("high", priority=10)
+    high = make(world, "high", notes={"kant.io/priority": "10"})
     world.drive(lambda: S.FAILED in map(state_of, uids))
     [victim] = [uid for uid in uids if state_of(uid) is S.FAILED]
     job = job_of(victim)
+    # Autoscalers count it on the node that it is to get, and remove no node from below it.
+    left = node_of(world, job.pod_name)
+    world.drive(lambda: pod_of(world, "high")["status"].get("nominatedNodeName") == left)
+    assert condition(world, "high")[1] == "WaitingForPreemption"
     world.drive(lambda: "deletionTimestamp" in pod_of(world, job.pod_name)["metadata"])
     # By this its owner can tell that it did not fail (podFailurePolicy of a Kubernetes Job).
     conditions = pod_of(world, job.pod_name)["status"]["conditions"]
     [mark] = [each for each in conditions if each["type"] == "DisruptionTarget"]
     assert (mark["status"], mark["reason"]) == ("True", "PreemptionByScheduler")
     world.call("DELETE", path(job.pod_name), {"gracePeriodSeconds": 0})
-    world.drive_to(high, S.RUNNING)
+    world.drive(lambda: state_of(high) is S.RUNNING)
+    assert node_of(world, "high") == left
+    assert "nominatedNodeName" not in pod_of(world, "high")["status"]
     assert job.reason == "Preempted"
     assert world.kinds(job)[-2:] == [K.RUNNING, K.FAILED]
     world.drive(lambda: pod_of(world, job.pod_name) is None)

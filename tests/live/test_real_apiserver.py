@@ -259,6 +259,8 @@ def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver,
 
     drive(scheduler, cluster, going)
     [victim] = going()
+    left = of(victim)["spec"]["nodeName"]
+    drive(scheduler, cluster, lambda: of("high")["status"].get("nominatedNodeName") == left)
     [mark] = [c for c in of(victim)["status"]["conditions"] if c["type"] == "DisruptionTarget"]
     assert (mark["status"], mark["reason"]) == ("True", "PreemptionByScheduler")
     assert mark["message"] == "Kant preempted the pod to make room for another job"

@@ -212,7 +212,10 @@ class PodRequests:
             "message": effect.message,
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        return self._patch(effect, "/status", {"status": {"conditions": [condition]}})
+        status: dict[str, Any] = {"conditions": [condition]}
+        if effect.nominated is not None:
+            status["nominatedNodeName"] = effect.nominated or None  # null takes it away
+        return self._patch(effect, "/status", {"status": status})
 
     def _patch(
         self,

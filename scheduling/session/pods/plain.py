@@ -7,7 +7,7 @@ bound, or may have been, cannot be placed again: where another job would wait ag
 (docs/decisions/0015, 0026).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import cast
 
@@ -67,6 +67,8 @@ class PlainPods(Requeueing):
         super().__init__()
         self.unbound: dict[str, PodFacts] = {}
         self.by_filter: Callable[[PodSet], str] = lambda _: ""  # nodes that cannot take such a pod
+        # Nodes that others leave for the pods of a waiting job.
+        self.promised: Callable[[str], Mapping[PodKey, str]] = lambda _: {}
         self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
         self._new: dict[str, None] = {}
         self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
@@ -252,7 +254,8 @@ class PlainPods(Requeueing):
 
     def _tell_waiting(self, pod: PodFacts, text: str) -> None:
         if pod.uid not in self._told:
-            self._set_condition(pod, _shown(text), text)
+            job_id, key = self._places[pod.uid]
+            self._set_condition(pod, _shown(text), text, self.promised(job_id).get(key, ""))
 
     def _tell_failed(
         self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSet, str]
@@ -275,10 +278,10 @@ class PlainPods(Requeueing):
         of = job.namespace, pod.name, pod.uid
         self.out.effects.append(EmitEvent((), *of, "Scheduled", note, "Binding"))
 
-    def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
+    def _set_condition(self, pod: PodFacts, reason: str, text: str, node: str = "") -> None:
         if not pod.gated:  # of a gated one the API server has said so
             to = (pod.namespace, pod.name, pod.uid)
-            self.out.effects.append(PatchCondition((), *to, reason, text))
+            self.out.effects.append(PatchCondition((), *to, reason, text, nominated=node))
 
     def _job_of(self, uid: str) -> LiveJob | None:
         """The job that stands for a plain pod, where it is one of this scope."""
