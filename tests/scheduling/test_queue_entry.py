@@ -96,6 +96,7 @@ def test_an_unknown_queue_is_told_with_those_there_are(eve, night):
 
 def test_who_may_not_use_a_queue_is_told_those_that_they_may(org, eve, night):
     Queue.objects.create(tenant=org.tenants["vision"], name="secret", users=["nobody"])
+    Queue.objects.create(tenant=org.tenants["vision"], name="shut", state="closed")
     setting(night, roles=["tenant-admin"])
     refused(submit(eve, queue="night"), 403, "“night”", "Those you may use: default.")
     for who in ("ada", "root", "ops"):
@@ -123,7 +124,8 @@ def test_roles_include_those_below_and_groups_are_those_here_and_there(org, eve,
 
 
 @pytest.mark.parametrize("state", ["draining", "closed"])
-def test_a_queue_that_takes_no_jobs_says_since_when_by_whom_and_why(eve, night, state):
+def test_a_queue_that_takes_no_jobs_says_since_when_by_whom_and_why(org, eve, night, state):
+    Queue.objects.create(tenant=org.tenants["vision"], name="secret", users=["nobody"])
     why = {"state_reason": "New racks.", "state_by": "ada", "state_at": CLOSED_AT}
     setting(night, state=state, **why)
     told = (f"it is {state} since 2030-01-31 12:00 UTC, by ada: New racks.", "(default)")

@@ -68,13 +68,17 @@ def entered(who: Submitter | None, tenant: Tenant, name: str, queue: Queue | Non
 def refuse_entry(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
     """Raises NotAllowed, Conflict as `queue_to_enter`, of a queue that there is."""
     if not may_enter(who, queue):
-        others = Queue.objects.filter(tenant=tenant)
-        mine = [other.name for other in others if may_enter(who, other)]
         raise NotAllowed(
             f"You may not use queue “{queue.name}” of tenant “{tenant.name}”. Those you may use: "
-            f"{', '.join(mine) or 'none'}. Who administers the tenant says who may use a queue."
+            f"{_to_enter(who, tenant)}. Who administers the tenant says who may use a queue."
         )
-    refuse_closed(tenant, queue)
+    refuse_closed(who, tenant, queue)
+
+
+def _to_enter(who: Submitter | None, tenant: Tenant) -> str:
+    """The names of the queues that take jobs of somebody now."""
+    taking = Queue.objects.filter(tenant=tenant, state__in=(QueueState.OPEN, QueueState.HELD))
+    return ", ".join([queue.name for queue in taking if may_enter(who, queue)]) or "none"
 
 
 def may_enter(who: Submitter | None, queue: Queue) -> bool:
@@ -93,18 +97,16 @@ def may_enter(who: Submitter | None, queue: Queue) -> bool:
     return bool(queue.groups) and not who.groups().isdisjoint(queue.groups)
 
 
-def refuse_closed(tenant: Tenant, queue: Queue) -> None:
+def refuse_closed(who: Submitter | None, tenant: Tenant, queue: Queue) -> None:
     """Raises Conflict where the queue takes no more jobs."""
     if queue.state not in (QueueState.DRAINING, QueueState.CLOSED):
         return
     why = f": {queue.state_reason.rstrip('.')}" if queue.state_reason else ""
     by = f", by {queue.state_by}" if queue.state_by else ""
     since = f" since {queue.state_at:%Y-%m-%d %H:%M} UTC" if queue.state_at else ""
-    others = Queue.objects.filter(tenant=tenant, state__in=(QueueState.OPEN, QueueState.HELD))
-    names = ", ".join(others.values_list("name", flat=True)) or "none"
     raise Conflict(
         f"Queue “{queue.name}” of tenant “{tenant.name}” takes no jobs: it is {queue.state}{since}"
-        f"{by}{why}. Name another queue ({names}), or have this one opened."
+        f"{by}{why}. Name another queue ({_to_enter(who, tenant)}), or have this one opened."
     )
 
 
@@ -171,7 +173,7 @@ def still_open(queue: Queue, now: Queue | None) -> Queue:
     since it was read."""
     if now is None:
         raise Conflict(f"Queue “{queue.name}” was deleted just now. Name another.")
-    refuse_closed(now.tenant, now)
+    refuse_closed(None, now.tenant, now)
     return now
 
 
