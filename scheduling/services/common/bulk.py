@@ -2,11 +2,42 @@
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import AutoField, Model
 from psycopg.types.json import Jsonb
+
+
+class Layout(NamedTuple):
+    """How rows of a table are written, worked out once. `insert`: SQL up to the values.
+    `insert_json`: SQL of one parameter, a list of objects; many parameters cost more than what
+    they say."""
+
+    fields: list[Any]
+    columns: list[str]
+    places: dict[str, int]  # {attribute: where its column stands}
+    into: str
+    insert: str
+    insert_json: str
+
+
+@cache
+def _layout(model: type[Model], with_ids: bool) -> Layout:
+    quote, meta = connection.ops.quote_name, model._meta
+    fields = [f for f in meta.concrete_fields if with_ids or not isinstance(f, AutoField)]
+    columns = [str(field.column) for field in fields]
+    table, quoted = quote(meta.db_table), ", ".join(quote(column) for column in columns)
+    into = f"{table} ({quoted})"
+    return Layout(
+        fields,
+        columns,
+        {field.attname: place for place, field in enumerate(fields)},
+        into,
+        f"INSERT INTO {into} VALUES ({', '.join(['%s'] * len(fields))})",
+        f"INSERT INTO {into} SELECT {quoted} FROM json_populate_recordset(NULL::{table}, %s)",
+    )
 
 
 class Rows:
@@ -19,22 +50,26 @@ class Rows:
 
     def __init__(self, model: type[Model], *, with_ids: bool = False) -> None:
         """`with_ids`: the rows bring their ids along (`new_ids`), the table gives them none."""
-        meta = model._meta
-        self._table = meta.db_table
-        self._fields = [f for f in meta.concrete_fields if with_ids or not isinstance(f, AutoField)]
-        self._places = {f.attname: (place, f) for place, f in enumerate(self._fields)}
+        self._layout = _layout(model, with_ids)
         self._rows: list[list[Any]] = []
+        # The proxy that Django names `connection` looks it up again for each attribute.
+        self._here = connections[DEFAULT_DB_ALIAS]
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def prepare(self, row: Model) -> list[Any]:
         """The columns of an unsaved row, as the database takes them."""
-        return [f.get_db_prep_save(getattr(row, f.attname), connection) for f in self._fields]
+        return [
+            f.get_db_prep_save(getattr(row, f.attname), self._here) for f in self._layout.fields
+        ]
 
     def add(self, prepared: Sequence[Any], **changes: Any) -> None:
         """A copy of a prepared row with other values, by attribute."""
         values = list(prepared)
         for name, value in changes.items():
-            place, field = self._places[name]
-            values[place] = field.get_db_prep_save(value, connection)
+            place = self._layout.places[name]
+            values[place] = self._layout.fields[place].get_db_prep_save(value, self._here)
         self._rows.append(values)
 
     def write(self) -> None:
@@ -42,34 +77,20 @@ class Rows:
         rows, self._rows = self._rows, []
         if not rows:
             return
-        with connection.cursor() as cursor:
-            if connection.vendor == "postgresql":
-                sql = f"COPY {self._into} FROM STDIN"
-                with connection.wrap_database_errors, cursor.copy(sql) as to:
+        with self._here.cursor() as cursor:
+            if self._here.vendor == "postgresql":
+                sql = f"COPY {self._layout.into} FROM STDIN"
+                with self._here.wrap_database_errors, cursor.copy(sql) as to:
                     for row in rows:
                         to.write_row(row)
             else:
-                marks = ", ".join(["%s"] * len(self._fields))
-                cursor.executemany(f"INSERT INTO {self._into} VALUES ({marks})", rows)
+                cursor.executemany(self._layout.insert, rows)
 
-    @property
-    def _columns(self) -> str:
-        return ", ".join(connection.ops.quote_name(str(f.column)) for f in self._fields)
-
-    @property
-    def _into(self) -> str:
-        return f"{connection.ops.quote_name(self._table)} ({self._columns})"
-
-    def _insert_json(self) -> str:
-        """Of one parameter: a list of objects. Many parameters cost more than what they say."""
-        table = connection.ops.quote_name(self._table)
-        rows = f"json_populate_recordset(NULL::{table}, %s)"
-        return f"INSERT INTO {self._into} SELECT {self._columns} FROM {rows}"
-
-    def _taken(self) -> list[dict[str, Any]]:
+    def taken_as_json(self) -> tuple[str, str]:
+        """SQL that inserts all that were added, on PostgreSQL, and its parameter."""
         rows, self._rows = self._rows, []
-        names = [str(field.column) for field in self._fields]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        objects = [dict(zip(self._layout.columns, row, strict=True)) for row in rows]
+        return self._layout.insert_json, json.dumps(objects, default=_plain)
 
 
 # More rows than that cost less by COPY, which is a statement for each table.
@@ -79,18 +100,15 @@ FEW = 32
 def write_together(*tables: Rows) -> None:
     """Insert all that were added to these tables: few rows by one statement on PostgreSQL, else as
     `Rows.write`. To be called in a transaction."""
-    filled = [table for table in tables if table._rows]
-    together = connection.vendor == "postgresql" and sum(len(t._rows) for t in filled) <= FEW
-    if not filled or not together:
-        for table in tables:
+    filled = [table for table in tables if len(table)]
+    if connection.vendor != "postgresql" or not 0 < sum(map(len, filled)) <= FEW:
+        for table in filled:
             table.write()
         return
-    inserts = [table._insert_json() for table in filled]
-    params = [json.dumps(table._taken(), default=_plain) for table in filled]
-    *others, last = inserts
-    first = ", ".join(f"t{number} AS ({insert})" for number, insert in enumerate(others))
+    *others, (last, _) = inserts = [table.taken_as_json() for table in filled]
+    first = ", ".join(f"t{number} AS ({sql})" for number, (sql, _) in enumerate(others))
     with connection.cursor() as cursor:
-        cursor.execute(f"WITH {first} {last}" if first else last, params)
+        cursor.execute(f"WITH {first} {last}" if first else last, [told for _, told in inserts])
 
 
 def _plain(value: Any) -> Any:
