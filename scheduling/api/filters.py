@@ -52,7 +52,7 @@ class JobFilter(FilterSet):
         max_length=63,
         label="Jobs that accept this GPU type by name.",
     )
-    name = filters.CharFilter("name", max_length=63, label="The whole name.")
+    name = filters.CharFilter(method="named", max_length=63, label="The whole name.")
     min_gpus = filters.NumberFilter(
         method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
     )
@@ -78,6 +78,10 @@ class JobFilter(FilterSet):
 
     def accepting(self, rows: QuerySet[Job], _: str, model: str) -> QuerySet[Job]:
         return accepting(rows, model)
+
+    def named(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
+        # The index for parts of names finds it.
+        return rows.filter(name=name, name__icontains=name)
 
     def at_least(self, rows: QuerySet[Job], _: str, gpus: Any) -> QuerySet[Job]:
         return rows.filter(gpu_milli__gte=int(gpus * 1000))

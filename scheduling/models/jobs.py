@@ -27,6 +27,7 @@ from tenants.models import DEFAULT_QUEUE, Tenant, slug_validator
 STATES = [(s.value, s.value) for s in JobState]
 EVENT_KINDS = [(k.value, k.value) for k in JobEventKind]
 KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
+LARGE = 64_000  # GPU-milli; of smaller jobs there are so many that any list of them is found soon
 
 
 class Job(models.Model):
@@ -124,6 +125,19 @@ class Job(models.Model):
             models.Index(fields=["tenant", "-submitted_at", "-id"]),  # pages of who sees one tenant
             models.Index(fields=["array_id", "array_index"]),
             models.Index(fields=["ended_at"]),  # what is over for long enough to be deleted
+            # What lists are filtered by and few jobs are. Searches of names have an index, too, on
+            # PostgreSQL (migration 0036).
+            models.Index(
+                fields=["-submitted_at", "-id"], condition=models.Q(held=True), name="held_jobs"
+            ),
+            models.Index(
+                fields=["reason", "-submitted_at", "-id"],
+                condition=~models.Q(reason=""),
+                name="jobs_with_a_reason",
+            ),
+            models.Index(
+                fields=["-gpu_milli"], condition=models.Q(gpu_milli__gte=LARGE), name="large_jobs"
+            ),
         ]
 
     def __str__(self) -> str:

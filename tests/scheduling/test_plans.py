@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connection
 
+from scheduling.api.filters import JobFilter
 from scheduling.engine.shards.division import WHOLE
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.pages.tenants import tenants as tenant_views
@@ -51,3 +52,26 @@ def test_open_jobs_are_found_by_their_states_among_all_that_are_over(cluster, as
     assert asked
     for found in map(plan, asked):
         assert connection.vendor != "sqlite" or "=? AND state=?" in found, found
+
+
+@pytest.mark.parametrize(
+    ("asked", "index"),
+    [
+        ({"q": "zzz"}, "parts_of_job_names"),
+        ({"q": "abc"}, "parts_of_job_names"),  # or the beginning of an id
+        ({"name": "job"}, "parts_of_job_names"),
+        ({"reason": "QuotaExceeded"}, "jobs_with_a_reason"),
+        ({"held": "true"}, "held_jobs"),
+        ({"min_gpus": "512"}, "large_jobs"),
+    ],
+)
+def test_lists_of_few_jobs_do_not_read_all_jobs(cluster, asked, index):
+    """A page asks every few seconds also where nothing is found."""
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite takes no such index for what is not written the same")
+    rows = JobFilter(asked, queryset=Job.objects.order_by("-submitted_at", "-id")).qs
+    # As among many jobs, where the order of the page is the worst way to few of them.
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_indexscan = off")
+    found = plan(query(lambda: list(rows), 'FROM "scheduling_job"'))
+    assert index in found, found
