@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     all_queues.add_argument("-t", "--tenant", help="of this tenant")
     all_queues.add_argument("-s", "--state", action="append", choices=STATES_OF_QUEUES,
-                            help="in this state; again for others")  # fmt: skip
+                            help="in this state; repeat for more")  # fmt: skip
     _queue_commands(commands, command, both)
 
     quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
@@ -216,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
     asked = command("list", replays.listed, "the replays, the newest first", with_ids, tries)
     asked.add_argument("-c", "--cluster", help="of this cluster")
     asked.add_argument("-s", "--state", action="append", type=str.upper, choices=replays.STATES,
-                       help="in this state; again for others")  # fmt: skip
+                       help="in this state; repeat for more")  # fmt: skip
     asked.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
     one = command("show", replays.show, "how far a replay is, or what it found", with_ids, tries)
     one.add_argument("replay", metavar=replays.REPLAY, help=REPLAY)
@@ -345,7 +345,7 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     flag("--queue", metavar="NAME", help="in the queues of this name")
     flag("-u", "--user", help="of this submitter; me = yours")
     flag("-c", "--cluster", help="on this cluster")
-    flag("-s", "--state", action="append", type=str.upper, help="in this state; again for others")
+    flag("-s", "--state", action="append", type=str.upper, help="in this state; repeat for more")
     flag("--kind", help="of this kind")
     flag("--reason", help="waiting for this reason, e.g. FragmentedCapacity")
     flag("-G", "--gpu-type", help="that accept this GPU type")

@@ -179,7 +179,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         flag(f"--max-{name}", type=_or_any(_whole), metavar=f"N|{ANY}",
              help=f"most jobs that {text} at once")  # fmt: skip
     flag("--max-gpus", type=_share, action="append", metavar="TYPE=GPUS",
-         help=f"most GPUs of a type at once, or {ANY}; again for others")  # fmt: skip
+         help=f"most GPUs of a type at once, or {ANY}; repeat for more")  # fmt: skip
     for which, text in (
         ("default", "of jobs that name none"),
         ("max", "that its jobs may ask for, at most"),
@@ -191,7 +191,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
          help="whether jobs that do not say may be preempted")  # fmt: skip
     for field, name, metavar, text in LISTS:
         flag(name, dest=field, action="append", metavar=metavar,
-             help=f"{text}; again for others, {ANY} for all")  # fmt: skip
+             help=f"{text}; repeat for more, {ANY} for all")  # fmt: skip
 
 
 def _or_any(read: Callable[[str], Any]) -> Callable[[str], Any]:

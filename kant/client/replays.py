@@ -37,18 +37,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("-c", "--cluster", help="whose history, if there are several")
     flag("--since", type=_since, metavar="WHEN|TIME",
-         help="e.g. 2030-01-24T00:00Z, or 14d: so long before the end (7d)")  # fmt: skip
+         help="e.g. 2030-01-24T00:00Z, or 14d before the end (7d)")  # fmt: skip
     flag("--until", type=_moment, metavar="WHEN", help="its end (now)")
     flag("--policy", type=_setting, action="append", default=[], metavar=FIELD,
          help="a field of the policy, e.g. queueing=backfill, preemption=priority,reclaim, "
-         "strategies.training=e-binpack; again for others")  # fmt: skip
+         "strategies.training=e-binpack; repeat for more")  # fmt: skip
     flag("--nodes", type=_shape, action="append", default=[], metavar=SHAPE,
          help="so many nodes of a GPU type with so many GPUs more or fewer, e.g. H100/8=+16; again "
          "for others")  # fmt: skip
     flag("--quota", type=_cell, action="append", default=[], metavar=CELL,
          help="fields of a quota, as kant quota set takes them, e.g. "
          "vision/H100:guaranteed=64,mode=isolated; the rest of it stays as it is now. It stands "
-         "for the whole period, also where it was changed in it; again for others")  # fmt: skip
+         "for the whole period, also where it was changed in it; repeat for more")  # fmt: skip
     flag("--no-wait", action="store_true", help="ask for it, and do not wait for what it finds")
 
 

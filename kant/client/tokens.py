@@ -16,7 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("name", metavar="NAME", help="what it is for, e.g. ci")
     flag("--scope", dest="scopes", action="append", choices=SCOPES,
-         help="what it may be used for; again for others; without, all that you may")  # fmt: skip
+         help="what it may be used for; repeat for more; without, all that you may")  # fmt: skip
     flag("-t", "--tenant", help="only for this tenant and those below it")
     flag("--days", type=int, metavar="N", help="it ends after so many days")
 

@@ -108,7 +108,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Flag("--min-count", "N", "fewest pods to start with; the gang then grows (elastic)")] = None
     gpu_types: Annotated[list[Name], Meta(max_length=32), values.GPU_TYPES, Column("gpu_models"),
         Flag("-G --gpu-type", "TYPE",
-             "GPU type it may run on; again for others, the preferred first", again=True)] = []
+             "GPU type it may run on; repeat for more, the preferred first", again=True)] = []
     gpus: Annotated[Devices, Flag("-g --gpus", "N", "GPUs of each pod")] = 0
     gpu_milli: Annotated[Share,
         Flag("--gpu-milli", "N", "a share of one GPU, in thousandths")] = MILLI
@@ -135,7 +135,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
               "A node must match every line: zone In a, b; disk NotIn hdd; fast Exists; old "
               "DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a line "
               "“or” begins an alternative", folded=True),
-        Flag("-x --exclude-node", "NODE", "not on this node; again for others", reads="not_node",
+        Flag("-x --exclude-node", "NODE", "not on this node; repeat for more", reads="not_node",
              again=True)] = []
     required_level: Annotated[Word,
         Meta(description=WITHIN), values.LEVEL,
@@ -184,7 +184,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         values.NAMES,
         Asked("Image pull secrets", "Names, with spaces between", folded=True),
         Flag("--image-pull-secret", "NAME",
-             "secret by which the image is pulled; again for others", again=True)] = []
+             "secret for pulling the image; repeat for more", again=True)] = []
     shm_mib: Annotated[Mib,
         Meta(description="Size of /dev/shm, held in memory; 0 = the node's default."),
         Asked("Size of /dev/shm, GiB", "Held in memory. Empty: the node's default", name="shm_gib",
