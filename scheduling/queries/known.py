@@ -33,6 +33,7 @@ from scheduling.session.memory import divided, load
 from scheduling.session.memory.constraints import read_rules, with_constraints
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
+from scheduling.session.memory.raw import RawRows
 
 FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
@@ -47,8 +48,8 @@ class Known:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        rows = NodeRecord.objects.filter(cluster=cluster).defer("problems").order_by("name")
-        self.nodes = list(rows)
+        rows = RawRows(NodeRecord.objects.filter(cluster=cluster).order_by("name"))
+        self.nodes: list[NodeRecord] = [rows.columns(row) for row in rows.rows]
         if why := standstill(cluster):
             raise CannotTell(why)
         if not self.nodes:

@@ -313,7 +313,9 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
     # The attempt of the job is the one by which all of it was placed last.
     since = rows.filter(attempt__gte=F("job__attempt")).order_by("attempt")
     for chunk in chunks(sorted(with_pods)):
-        for row in since.filter(job_id__in=chunk).iterator(chunk_size=2000):
+        places = RawRows(since.filter(job_id__in=chunk))
+        for raw in places.rows:
+            row = places.columns(raw)
             if (job := live.get(str(row.job_id))) is not None:
                 _add_placement(job, row)
 
@@ -326,7 +328,7 @@ def add_constraints(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) ->
             job.constraints = document
 
 
-def _add_placement(job: LiveJob, row: Placement) -> None:
+def _add_placement(job: LiveJob, row: Any) -> None:
     place = PodPlacement(
         row.pod_set,
         row.ordinal,
@@ -348,7 +350,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             name=row.pod_name,
             gpu_model=row.gpu_model,
             state=PlacementState(row.state),
-            row=row.pk,
+            row=row.id,
             placed_at=row.intended_at.timestamp(),
             running_at=_running_at(row),
             later=row.intended_at.timestamp() > job.admitted_at,
@@ -359,7 +361,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
     )
 
 
-def _running_at(row: Placement) -> float | None:
+def _running_at(row: Any) -> float | None:
     """Since when the pod runs; of one that ran before that was noted, since it had its place."""
     if row.running_at is not None:
         return row.running_at.timestamp()

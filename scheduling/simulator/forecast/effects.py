@@ -137,6 +137,8 @@ class Course(RunAhead):
         self._stops(job_id, len(gone), whole, "", milli / MILLI * (now - run.since))
 
     def _is_over(self) -> bool:
+        if not self.cycles:  # what happens at once is always told
+            return False
         if self._enough() or self.cycles >= self._most_cycles:
             self.stopped_early = True
             return True

@@ -1,0 +1,97 @@
+"""`manage.py bench preview`: what a change of two quotas would do, on 12,500 nodes.
+
+2,000 jobs run and 1,000 wait, of two tenants; GPUs move from one to the other. Measured is the
+whole answer, from the rows to its nouns, of a clock: how long whoever asks waits.
+"""
+
+import tempfile
+import time
+from datetime import timedelta
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+
+from django.utils import timezone
+
+from metrics.benches.stage import GPUS, MODEL, own_database
+from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
+from scheduling.models.jobs import PlacementState
+from scheduling.queries.effects import quota_effects
+from tenants.models import GpuType, Quota, Tenant, User
+
+NODES, RUNNING, WAITING, REPEATS = 12_500, 2000, 1000, 3
+TENANTS = ("one", "two")
+MOVED = 800_000  # milli-GPU
+
+
+def run() -> dict[str, float]:
+    """Seconds of a clock, and what was told."""
+    with tempfile.TemporaryDirectory() as folder, own_database(Path(folder)):
+        ops = User.objects.create(username="bench", is_operator=True)
+        _fill()
+        quotas = list(Quota.objects.select_related("tenant", "gpu_type").order_by("pk"))
+        quotas[0].guaranteed_milli -= MOVED
+        quotas[1].guaranteed_milli += MOVED
+        after = {(q.tenant.name, q.gpu_type.name): q for q in quotas}
+        spent, cpu = [], []
+        for _ in range(REPEATS):
+            began, used = time.monotonic(), time.process_time()
+            told = quota_effects(ops, after)
+            spent.append(time.monotonic() - began)
+            cpu.append(time.process_time() - used)
+        assert told.until is not None
+        return {
+            "preview_s": median(spent),
+            "preview_cpu_s": median(cpu),
+            "looked_ahead_s": (told.until - told.as_of).total_seconds(),
+            "starts": float(told.counts.starts),
+            "stops": float(told.counts.stops),
+            "shifts": float(told.counts.sooner + told.counts.later),
+        }
+
+
+def _fill() -> None:
+    now = timezone.now()
+    model = GpuType.objects.create(name=MODEL)
+    cluster = Cluster.objects.create(
+        name="bench", connected=True, last_cycle_at=now + timedelta(hours=1)
+    )
+    NodeRecord.objects.bulk_create(
+        NodeRecord(
+            cluster=cluster, name=f"n{i:05}", gpu_model=MODEL, gpus=GPUS, healthy_gpus=GPUS,
+            leaf=f"leaf-{i // 8}", spine=f"spine-{i // 288}", cpu_milli=192_000,
+            memory_mib=2_097_152,
+        )
+        for i in range(NODES)
+    )  # fmt: skip
+    tenants = [Tenant.objects.create(name=name) for name in TENANTS]
+    sizes = [6 + (at % 4 == 0) for at in range(RUNNING + WAITING)]  # those that run fill the nodes
+    first = [0, *accumulate(sizes)]
+    owners = [tenants[at % 3 == 0] for at in range(RUNNING + WAITING)]
+    for tenant in tenants:  # what it holds, so that nothing is to be decided without the change
+        held = sum(sizes[at] for at in range(RUNNING) if owners[at] is tenant)
+        Quota.objects.create(tenant=tenant, gpu_type=model, guaranteed_milli=1000 * GPUS * held)
+    jobs = [
+        Job(
+            name=f"job-{at}", tenant=owners[at], cluster=cluster,
+            declared_s=3600 + 60 * at,
+            submitted_at=now - timedelta(seconds=4000 - at), gpu_milli=1000 * GPUS * sizes[at],
+            **({"state": "RUNNING", "attempt": 1, "admitted_at": now - timedelta(seconds=at)}
+               if at < RUNNING else {"state": "PENDING"}),
+        )
+        for at in range(RUNNING + WAITING)
+    ]  # fmt: skip
+    Job.objects.bulk_create(jobs)
+    PodSet.objects.bulk_create(
+        PodSet(job=job, index=0, name="w", count=pods, gpus=GPUS, gpu_models=[MODEL])
+        for job, pods in zip(jobs, sizes, strict=True)
+    )
+    Placement.objects.bulk_create(
+        Placement(
+            job=job, attempt=1, pod_set=0, ordinal=pod, pod_name=f"{job.name}-{pod}",
+            node=f"n{first[at] + pod:05}", gpu_model=MODEL, devices=list(range(GPUS)),
+            state=PlacementState.RUNNING, intended_at=now, held_from=now, held_milli=1000 * GPUS,
+        )
+        for at, job in enumerate(jobs[:RUNNING])
+        for pod in range(sizes[at])
+    )  # fmt: skip
