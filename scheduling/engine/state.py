@@ -14,6 +14,7 @@ from scheduling.engine.demand.shapes import Key, shape_of
 from scheduling.engine.memo import EXPECTED, IN_VAIN, Memo
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.queue.dependencies import Dependencies
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
 from scheduling.engine.queue.job import Expected, JobRecord
@@ -105,12 +106,7 @@ class SchedulerState:
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
-        self.failed: set[str] = set()  # jobs that ended without success, and arrays with such jobs
-        self.arrays: dict[str, set[str]] = {}  # of each the jobs that are not over
-        # Waiting jobs that will never start, and arrays with such jobs, as they wait for the
-        # success of what failed, however many links away: what that was.
-        self.doomed: dict[str, str] = {}
-        self._dependents: dict[str, set[str]] = {}
+        self.dependencies = Dependencies(self.jobs)
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
@@ -140,8 +136,7 @@ class SchedulerState:
             return
         if self.kept_back(record, now):
             self.displaced_out += record.job.id in self.displaced
-            for job_id in self.waits_for(record):
-                self._dependents.setdefault(job_id, set()).add(record.job.id)
+            self.dependencies.waits(record.job)
             if record.not_before > now:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
@@ -149,7 +144,7 @@ class SchedulerState:
             if name in self.queues.held:
                 self.kept_of.setdefault(name, {})[record.job.id] = None
             return
-        if self.doomed:
+        if self.dependencies.any_doomed:
             self.doom(record, None)
         if not waited:
             record.queued_at = now
@@ -186,46 +181,12 @@ class SchedulerState:
         to come."""
         if record.held or record.not_before > now or self.queues.why_held(record.job) is not None:
             return True
-        return bool(self.waits_for(record))
-
-    def waits_for(self, record: JobRecord) -> list[str]:
-        """Jobs and arrays that have to end, or would have had to succeed, before this one may
-        start."""
-        job = record.job
-        names = (*job.after, *job.after_ok)
-        if not names:
-            return []
-        alive = [name for name in names if name in self.jobs or name in self.arrays]
-        return alive + [name for name in job.after_ok if name in self.failed]
-
-    def doomed_by(self, record: JobRecord) -> str | None:
-        """The job or array that failed, and for the success of which it waits, or one before it."""
-        for name in record.job.after_ok:
-            if name in self.failed:
-                return name
-            if name in self.doomed:
-                return self.doomed[name]
-        return None
+        return bool(self.dependencies.waits_for(record.job))
 
     def doom(self, record: JobRecord, by: str | None) -> None:
         """Note that a job will never start, as `by` failed; None = that nothing forbids it. Where
         that is news those that wait for it are told."""
-        name, array = record.job.id, record.job.array
-        if self.doomed.get(name) == by:
-            return
-        if by is None:
-            del self.doomed[name]
-        else:
-            self.doomed[name] = by
-        names = [name]
-        if array:
-            others = [self.doomed[n] for n in self.arrays.get(array, ()) if n in self.doomed]
-            self.doomed.pop(array, None)
-            if others:
-                self.doomed[array] = min(others)
-            names.append(array)
-        for before in names:
-            self.parked += sorted(self._dependents.get(before, ()))
+        self.parked += self.dependencies.doom(record.job, by)
 
     def _lane_key(self, record: JobRecord, now: float, user: str) -> Key:
         job = record.job
@@ -561,32 +522,16 @@ class SchedulerState:
         self.gone(record)
         self.queue.remove(record)
         record.aside = None
-        if self.doomed:
+        if self.dependencies.any_doomed:
             self.doom(record, None)
         del self.jobs[record.job.id]
         if record.job.id in self.displaced:
             del self.displaced[record.job.id]
             self.displaced_out += 1
-        job = record.job
-        names = [job.id]
-        if job.array:
-            names += self._leave_array(job)
-        if not succeeded:
-            names += [job.array] * bool(job.array)
-            self.failed.update(filter(None, (job.id, job.array)))
-        for name in names if self._dependents else ():
-            for job_id in sorted(self._dependents.pop(name, ())):
+        for name in self.dependencies.over(record.job, succeeded=succeeded):
+            for job_id in self.dependencies.take(name):
                 if (other := self.jobs.get(job_id)) is not None:
                     self.enqueue(other, now)
-
-    def _leave_array(self, job: JobRequest) -> list[str]:
-        """The array of the job, if it was the last of it that was not over."""
-        left = self.arrays.get(job.array, set())
-        left.discard(job.id)
-        if left or job.array not in self.arrays:
-            return []
-        del self.arrays[job.array]
-        return [job.array]
 
     def is_idle(self, node: str) -> bool:
         """Whether no pod of Kant is on the node, and none is to start there."""
@@ -643,8 +588,7 @@ class SchedulerState:
         record = self.jobs.get(job.id)
         if record is None:
             record = self.jobs[job.id] = JobRecord(job, order_key(job))
-            if job.array:
-                self.arrays.setdefault(job.array, set()).add(job.id)
+            self.dependencies.came(job)
             return record
         self.queue.remove(record)
         front = record.key.submitted_at == -math.inf

@@ -28,7 +28,8 @@ def digest(state: SchedulerState) -> object:
         [(c.key, c.jobs, c.reserved, c.found) for c in state.queue.eq_classes],
         (state.queue.ordered, list(state.queue.touched), state.queue_reservations, state.dirty),
         [sorted(it) for it in (state.running, state.promised, state.growing, state.reserving)],
-        (state.placed, state.parked, state.failed, state.arrays, state.look),
+        (state.placed, state.parked, state.look),
+        (state.dependencies._failed, state.dependencies._arrays),
         (state.usage.tenants.now, state.usage.users and state.usage.users.now),
         (state.memo._shapes, state.memo._for_a_while, sorted(map(sorted, state.forecasts))),
     ))  # fmt: skip

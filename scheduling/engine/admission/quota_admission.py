@@ -73,7 +73,8 @@ def _park_class(state: SchedulerState, eq_class: EquivalenceClass, out: Outcome)
         record = jobs.get(key.job_id)
         if record is None or record.aside is not eq_class:
             continue  # something happened to it meanwhile
-        if held is None or state.doomed or record.started_at is not None:
+        in_vain = state.dependencies.any_doomed
+        if held is None or in_vain or record.started_at is not None:
             _park(state, record, out)
             continue
         if record.passed_quota(passed=False):
@@ -88,17 +89,17 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
     before its time."""
     if record.started_at is None and record.passed_quota(passed=False):
         out.quota_lost.append(record.job.id)
-    by = state.doomed_by(record)
+    by = state.dependencies.doomed_by(record.job)
     state.doom(record, by)
     if record.held:
         tell(record, Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",)), out)
         return
-    before = state.waits_for(record)
+    before = state.dependencies.waits_for(record.job)
     if by is not None:
         tell(record, doomed(record.job.after_ok, by), out)
         return
     if before:
-        jobs = sum(len(state.arrays.get(name, (name,))) for name in dict.fromkeys(before))
+        jobs = state.dependencies.number_of(before)
         text = f"The job waits until {counted(jobs, 'other job has', 'other jobs have')} ended."
         numbers: dict[str, int | float | str] = {"jobs": jobs, "after": before[0]}
         tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)

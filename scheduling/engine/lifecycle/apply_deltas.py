@@ -41,7 +41,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             if job_id in state.jobs:
                 state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
             elif not succeeded:
-                state.failed.add(job_id)  # it ended before this state began
+                state.dependencies.failed_before(job_id)
         case d.NodeChanged(node):
             state.pools.upsert(node)
             before = memo.places

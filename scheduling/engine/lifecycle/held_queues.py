@@ -61,7 +61,7 @@ def release(state: SchedulerState, name: QueueName, now: float) -> None:
             record.goes_on(eq_class, now)
             if record.found:
                 state.memo.forget_all(IN_VAIN, record)
-            if state.doomed:
+            if state.dependencies.any_doomed:
                 state.doom(record, None)
         if jobs:
             state.queue.bring_back(eq_class, jobs)

@@ -1,0 +1,104 @@
+"""Jobs that wait for the end, or the success, of other jobs and of arrays."""
+
+from collections.abc import Iterable, Mapping
+
+from scheduling.engine.native import mypyc_attr
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.types import JobRequest
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
+class Dependencies:
+    """Which jobs wait for which, and which of them in vain. `jobs`: those that are not over."""
+
+    def __init__(self, jobs: Mapping[str, JobRecord]) -> None:
+        self._jobs = jobs
+        self._arrays: dict[str, set[str]] = {}  # of each the jobs that are not over
+        self._failed: set[str] = set()  # jobs that ended without success, arrays with such jobs
+        # Waiting jobs that will never start, and arrays with such jobs, as they wait for the
+        # success of what failed, however many links away: what that was.
+        self._doomed: dict[str, str] = {}
+        self._dependents: dict[str, set[str]] = {}
+
+    def came(self, job: JobRequest) -> None:
+        """A job that was not known."""
+        if job.array:
+            self._arrays.setdefault(job.array, set()).add(job.id)
+
+    def waits_for(self, job: JobRequest) -> list[str]:
+        """Jobs and arrays that have to end, or would have had to succeed, before this one may
+        start."""
+        names = (*job.after, *job.after_ok)
+        if not names:
+            return []
+        alive = [name for name in names if name in self._jobs or name in self._arrays]
+        return alive + [name for name in job.after_ok if name in self._failed]
+
+    def waits(self, job: JobRequest) -> None:
+        """It is looked at again when something ends that it waits for."""
+        for name in self.waits_for(job):
+            self._dependents.setdefault(name, set()).add(job.id)
+
+    def number_of(self, names: Iterable[str]) -> int:
+        """Jobs that are not over, of these jobs and arrays."""
+        return sum([len(self._arrays.get(name, (name,))) for name in dict.fromkeys(names)])
+
+    # --- waiting in vain ----------------------------------------------------------------------
+    @property
+    def any_doomed(self) -> bool:
+        """Whether some job is known that will never start."""
+        return bool(self._doomed)
+
+    def doomed_by(self, job: JobRequest) -> str | None:
+        """The job or array that failed, and for the success of which it waits, or one before it."""
+        for name in job.after_ok:
+            if name in self._failed:
+                return name
+            if name in self._doomed:
+                return self._doomed[name]
+        return None
+
+    def doom(self, job: JobRequest, by: str | None) -> list[str]:
+        """Note that a job will never start, as `by` failed; None = that nothing forbids it. Where
+        that is news: the jobs that wait for it or its array."""
+        name, array = job.id, job.array
+        if self._doomed.get(name) == by:
+            return []
+        if by is None:
+            del self._doomed[name]
+        else:
+            self._doomed[name] = by
+        waiting = sorted(self._dependents.get(name, ()))
+        if array:
+            others = [self._doomed[n] for n in self._arrays.get(array, ()) if n in self._doomed]
+            self._doomed.pop(array, None)
+            if others:
+                self._doomed[array] = min(others)
+            waiting += sorted(self._dependents.get(array, ()))
+        return waiting
+
+    # --- ends ---------------------------------------------------------------------------------
+    def failed_before(self, name: str) -> None:
+        """A job that ended without success before anything was known of it."""
+        self._failed.add(name)
+
+    def over(self, job: JobRequest, *, succeeded: bool) -> list[str]:
+        """The job has left; what jobs may have waited for of which that is the end, or a
+        failure."""
+        names = [job.id]
+        if job.array:
+            left = self._arrays.get(job.array, set())
+            left.discard(job.id)
+            if not left and job.array in self._arrays:
+                del self._arrays[job.array]
+                names.append(job.array)
+        if not succeeded:
+            self._failed.add(job.id)
+            if job.array:
+                self._failed.add(job.array)
+                names.append(job.array)
+        return names if self._dependents else []
+
+    def take(self, name: str) -> list[str]:
+        """The jobs that waited for this one or array; they are not known to any more."""
+        return sorted(self._dependents.pop(name, ()))
