@@ -35,21 +35,6 @@ class Sourced(NamedTuple):
     source: str
 
 
-class NodeFacts(Struct, frozen=True, gc=False):
-    """A node as the engine sees it, and where each fact came from (fact name → Sourced).
-
-    Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, unnamed_unhealthy_gpus, shares (what
-    pods can get as parts of GPUs, in GPU-milli), device_choice ("exact": a pod gets the GPUs that
-    Kant chose; "count": the device plugin chooses), numa, nics, health. `tainted_at`: since when it
-    has taints, in seconds since the epoch, as far as it says.
-    """
-
-    node: Node
-    facts: Mapping[str, Sourced]
-    uid: str
-    tainted_at: Mapping[Taint, float] = {}
-
-
 class Unhonoured(NamedTuple):
     """A field of a pod that Kant does not honour, and what to do about it."""
 
@@ -80,6 +65,24 @@ class KeepsAway(NamedTuple):
     namespaces: Spaces
     selector: tuple[Requirement, ...]
     topology_key: str
+
+
+class NodeFacts(Struct, frozen=True, gc=False):
+    """A node as the engine sees it, and where each fact came from (fact name → Sourced).
+
+    Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, unnamed_unhealthy_gpus, shares (what
+    pods can get as parts of GPUs, in GPU-milli), device_choice ("exact": a pod gets the GPUs that
+    Kant chose; "count": the device plugin chooses), numa, nics, health. `tainted_at`: since when it
+    has taints, in seconds since the epoch, as far as it says. `keepers`: rules of pods on it, where
+    somebody has looked, and `other_keepers`: of those that are not Kant's.
+    """
+
+    node: Node
+    facts: Mapping[str, Sourced]
+    uid: str
+    tainted_at: Mapping[Taint, float] = {}
+    keepers: tuple[KeepsAway, ...] = ()
+    other_keepers: tuple[KeepsAway, ...] = ()
 
 
 class PodsMeant(NamedTuple):

@@ -141,6 +141,11 @@ class NodeRecord(models.Model):
     taints = models.JSONField(default=list)  # [{"key": …, "value": …, "effect": …}]
     # {"fact": {"value": …, "source": label or field it came from}}
     facts = models.JSONField(default=dict)
+    # What rules of pods there are on it (`session.memory.constraints`), for who asks the engine by
+    # rows; it names pods of all tenants, and is shown to nobody.
+    company = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
     problems = models.JSONField(default=list)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -5,7 +5,7 @@ it. Rows do not tell nodes that are avoided after a failure, nor disruption budg
 Of jobs and pods that the scheduler knows they tell what pods say of each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from django.utils import timezone
@@ -22,15 +22,19 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.shards.division import WHOLE, WIDE, Demand, home_of, route
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import Apart, JobRequest, PodRules
 from scheduling.engine.verdict import Reason
+from scheduling.kube.seam import KeepsAway
+from scheduling.kube.translate.label_selectors import selects
+from scheduling.kube.translate.pod_rules import name_of_group
 from scheduling.models import Cluster, NodeRecord
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.explain import policy_in_use
 from scheduling.queries.history import node_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.memory import divided, load
-from scheduling.session.memory.constraints import read_rules, with_constraints
+from scheduling.session.memory.constraints import read_keepers, read_rules, with_constraints
+from scheduling.session.memory.namespaces import NamespaceLabels
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.memory.raw import RawRows
@@ -85,6 +89,18 @@ class Known:
                 facts.append(NodeChanged(node_of(row)))
         return facts + list(self._jobs(scope))
 
+    def groups_of(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """The groups that pods which are there keep away, of pods with these labels. Of namespaces
+        rows tell no labels."""
+        spaces = NamespaceLabels()
+        rules = {rule for row in self.nodes for rule in _keepers(row, "keepers")}
+        meant = (
+            name_of_group(rule)
+            for rule in rules
+            if spaces.are_meant(namespace, rule.namespaces) and selects(rule.selector, labels)
+        )
+        return tuple(sorted(meant))
+
     @cached_property
     def _empty(self) -> dict[str, ClusterState]:
         """The shards with nothing on their nodes."""
@@ -129,8 +145,15 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
     """Pods of others on the node, as many as there are, which together hold what they hold."""
     held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
     extended = row.facts.get("other_extended", {"value": {}})["value"]
-    rules = map(read_rules, row.facts.get("other_rules", {"value": ()})["value"])
+    rules = map(read_rules, row.company.get("rules", ()))
     for at in range(held.pop("pods")):
         of = {"extended": extended, "rules": next(rules, None)}
         yield OtherPodChanged(f"{row.name} {at}", row.name, **held, **of)
         held, extended = {}, {}
+    keepers = _keepers(row, "other_keepers")
+    if apart := tuple(Apart(name_of_group(rule), rule.topology_key) for rule in keepers):
+        yield OtherPodChanged(f"{row.name} keeps", row.name, rules=PodRules(apart=apart))
+
+
+def _keepers(row: NodeRecord, whose: str) -> tuple[KeepsAway, ...]:
+    return read_keepers(row.company.get(whose, ()))

@@ -6,7 +6,7 @@ The engine is asked (`engine.rehearse`), by what rows tell (`known`).
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -24,8 +24,9 @@ from scheduling.engine.rehearse import (
 )
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import JobRequest, PreemptionKind
+from scheduling.engine.types import JobRequest, PodRules, PodSet, PreemptionKind
 from scheduling.engine.verdict import Verdict, counted
+from scheduling.kube.translate.manifests import own_labels
 from scheduling.models import Cluster, Job
 from scheduling.queries import quota_use
 from scheduling.queries.explain import Reserved, Start, explain_job, policy_in_use
@@ -33,6 +34,7 @@ from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.queries.waiting_order import JobAhead
 from scheduling.session.memory import load
+from scheduling.session.memory.live import LiveJob
 from tenants.models import GpuType, User
 
 FORECASTS = ("reservation", "forecast")
@@ -102,13 +104,25 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
         job.scope = known.scope_of(live.request)
     except CannotTell as error:
         return _by_quota_alone(live.request, str(error), job.cluster)
+    request = _kept_away(known, live)
     # The scheduler of a shard need not know the jobs that it waits for.
     before = (*live.request.after, *live.request.after_ok)
     held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
     now = time.time()
-    asked = JobSubmitted(live.request, live.not_before, held)
+    asked = JobSubmitted(request, live.not_before, held)
     state = standing(known.facts(job.scope), now)
-    return _told(viewer, job, live.request, rehearse(state, asked, now))
+    return _told(viewer, job, request, rehearse(state, asked, now))
+
+
+def _kept_away(known: Known, live: LiveJob) -> JobRequest:
+    """The request, as pods that are there keep its own away."""
+    request, found = live.request, list[PodSet]()
+    namespace = load.namespaces(known.cluster.namespace).get(request.tenant, "")
+    for index, pod_set in enumerate(request.pod_sets):
+        own = own_labels(live.id, request.tenant, live.attempt, index, 0)
+        groups = known.groups_of(namespace, {**live.labels, **own})
+        found.append(replace(pod_set, rules=PodRules(groups)) if groups else pod_set)
+    return replace(request, pod_sets=tuple(found))
 
 
 def review_job(viewer: User, job: Job) -> Rehearsed | None:

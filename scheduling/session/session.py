@@ -205,7 +205,11 @@ class Session:
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left
         the cluster, and no pod holds anything on them any more."""
-        nodes = self.nodes
+        nodes, keepers, others = self.nodes, self.life.keepers, self.life.anti_affinity
+        for name in sorted(keepers.changed | others.changed):
+            nodes.keepers_seen(name, keepers.rules_on(name), others.rules_on(name))
+        keepers.changed.clear()
+        others.changed.clear()
         gone = {name for name in nodes.gone if self.state.is_idle(name)}
         nodes.deleted(gone)
         return nodes.changed(self.state.cluster), gone

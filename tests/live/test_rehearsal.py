@@ -97,7 +97,11 @@ def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
     led(world)
     nodes = sorted(NodeRecord.objects.values_list("name", flat=True))
     web = {"kant.io/tenant": "team", "app": "web"}
-    apart = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOST}
+    apart = {
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "topologyKey": HOST,
+        "namespaceSelector": {},
+    }
     rule = {"podAntiAffinity": {REQUIRED: [apart]}}
     for node in nodes[:-1]:
         uid = make(world, f"on-{node}", 1, web, affinity=rule)
@@ -106,7 +110,7 @@ def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
     spec = {"nodeName": nodes[-1], "containers": [{"name": "c", "image": "i", "ports": port}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foreign"}, "spec": spec}
     world.call("POST", "/api/v1/namespaces/default/pods", body)
-    world.drive(lambda: "other_rules" in NodeRecord.objects.get(name=nodes[-1]).facts)
+    world.drive(lambda: "rules" in NodeRecord.objects.get(name=nodes[-1]).company)
     limits = {"nvidia.com/gpu": "1"}
     asks = [{"name": "c", "image": "i", "ports": port, "resources": {"limits": limits}}]
     late = make(world, "late", labels=web, affinity=rule, containers=asks)
@@ -115,9 +119,19 @@ def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
     assert (said.outlook, said.reason) == (Outlook.WAITS, job_of(late).reason)
     assert "close nodes with room for it" in said.summary
     assert said.summary == job_of(late).message
+    # A new job is meant by their rules, if it has such labels.
+    new = {"gpus": 7, "replicas": 2}
+    world.drive(lambda: NodeRecord.objects.filter(company__has_key="keepers").count() == 3)
+    assert rehearse(world, **new)["outlook"] == "starts"
+    said = rehearse(world, labels={"app": "web"}, **new)
+    assert said["outlook"] == "waits"
+    job = Job.objects.get(pk=ask(world, "", labels={"app": "web"}, **new)["id"])
+    world.drive(lambda: Job.objects.get(pk=job.pk).reason)
+    assert Job.objects.get(pk=job.pk).reason == said["reason"]
+    world.cancel(job)
     # The next scheduler writes nothing of it again, and forgets what is true no more.
     before = JobConstraints.objects.count()
-    assert before == len(nodes)
+    assert before == len(nodes) + 1
     world.restart_scheduler()
     world.call("DELETE", path("foreign"))
     world.drive(lambda: state_of(late) is S.RUNNING)

@@ -13,7 +13,13 @@ from scheduling.engine.types import (
     PodRules,
     PodSet,
 )
-from scheduling.session.memory.constraints import with_constraints, written
+from scheduling.kube.seam import KeepsAway, Requirement, Spaces
+from scheduling.session.memory.constraints import (
+    read_keepers,
+    with_constraints,
+    written,
+    written_keepers,
+)
 from tests.cases import seeds
 from tests.engine.test_pod_rules import any_rules
 
@@ -50,3 +56,13 @@ def test_all_that_is_told_comes_back(seed):
     assert with_constraints(job(*asked), document) == job(*told)
     fewer = job(*asked[:2])
     assert with_constraints(fewer, document) is fewer
+
+
+def test_rules_of_pods_that_keep_others_away_come_back():
+    some = Requirement("app", "In", ("a", "b"))
+    rules = (
+        KeepsAway(Spaces(("home",)), (some,), "zone"),
+        KeepsAway(Spaces((), ()), (), "host"),
+        KeepsAway(Spaces(("a", "b"), (some,)), (some, some), "host"),
+    )
+    assert read_keepers(json.loads(json.dumps(written_keepers(rules)))) == rules

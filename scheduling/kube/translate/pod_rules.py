@@ -21,7 +21,7 @@ from scheduling.engine.types import (
     PodRules,
     Spread,
 )
-from scheduling.kube.seam import PodSays, PodsMeant, Requirement, Spaces
+from scheduling.kube.seam import KeepsAway, PodSays, PodsMeant, Requirement, Spaces
 from scheduling.kube.translate.label_selectors import requirements
 from scheduling.kube.translate.manifests import REQUIRED
 from scheduling.kube.translate.node_selectors import NodeSelectorTerm, node_term
@@ -201,6 +201,11 @@ def _group(groups: Groups, meant: tuple[PodsMeant, ...]) -> str:
     name = " that are also ".join(map(_said, meant))
     groups[name] = meant
     return name
+
+
+def name_of_group(rule: KeepsAway) -> str:
+    """The name of the group that such a rule keeps away."""
+    return _said(PodsMeant(rule.namespaces, rule.selector))
 
 
 def _said(meant: PodsMeant) -> str:

@@ -13,7 +13,7 @@ from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.common.lease import Lease, fence
 from scheduling.session.held import NodeHeld, held_on
-from scheduling.session.memory.constraints import written_rules
+from scheduling.session.memory.constraints import written_keepers, written_rules
 from scheduling.session.pace import Pace
 
 BATCH = 500
@@ -39,6 +39,7 @@ COLUMNS = [
     "labels",
     "taints",
     "facts",
+    "company",
     "problems",
     "updated_at",
 ]
@@ -120,6 +121,7 @@ def record(
         labels=dict(node.labels),
         taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
         facts=_facts(facts) | _others(held.others),
+        company=_company(facts, held.others),
         problems=list(node.problems),
         updated_at=now,
     )
@@ -140,9 +142,17 @@ def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
         extended.update(pod.extended)
     if extended:
         amounts["other_extended"] = dict(extended)
-    if rules := [written_rules(pod.rules) for pod in others if pod.rules is not None]:
-        amounts["other_rules"] = rules
     return {name: {"value": it, "source": "pods of others on it"} for name, it in amounts.items()}
+
+
+def _company(seen: NodeFacts, others: tuple[OtherPod, ...]) -> dict[str, Any]:
+    """The rules of pods on the node, as far as there are any."""
+    found = {
+        "rules": [written_rules(pod.rules) for pod in others if pod.rules is not None],
+        "keepers": written_keepers(seen.keepers),
+        "other_keepers": written_keepers(seen.other_keepers),
+    }
+    return {name: rules for name, rules in found.items() if rules}
 
 
 def _facts(seen: NodeFacts) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from scheduling.engine.types import (
     PodSet,
     Spread,
 )
+from scheduling.kube.seam import KeepsAway, Requirement, Spaces
 
 Document = list[dict[str, Any]]
 NOTHING = PodRules()
@@ -81,6 +82,26 @@ def read_rules(of: Mapping[str, Any]) -> PodRules:
         sole=tuple(of.get("sole", ())),
         attached=tuple(Attached(*each) for each in of.get("attached", ())),
     )
+
+
+def written_keepers(rules: Iterable[KeepsAway]) -> list[Any]:
+    """What `read_keepers` reads, as JSON."""
+    return [_plain(rule) for rule in rules]
+
+
+def read_keepers(rules: Iterable[Any]) -> tuple[KeepsAway, ...]:
+    return tuple(
+        KeepsAway(
+            Spaces(tuple(names), None if labels is None else _requirements(labels)),
+            _requirements(selector),
+            key,
+        )
+        for (names, labels), selector, key in rules
+    )
+
+
+def _requirements(of: Iterable[Any]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key, operator, tuple(values)) for key, operator, values in of)
 
 
 def _plain(value: Any) -> Any:

@@ -10,9 +10,11 @@ from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.shards.division import home_of
 from scheduling.engine.shards.lending import closed
 from scheduling.engine.types import Node, Shard
-from scheduling.kube.seam import NodeFacts
+from scheduling.kube.seam import KeepsAway, NodeFacts
 from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.live import Outbox
+
+Keepers = tuple[KeepsAway, ...]
 
 
 class Nodes:
@@ -26,6 +28,7 @@ class Nodes:
     def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
         self.facts: dict[str, NodeFacts] = {}
         self._attach_limits: dict[str, Mapping[str, int]] = {}
+        self._keepers: dict[str, tuple[Keepers, Keepers]] = {}
         self.mine: set[str] = set()
         self.strange: set[str] = set()
         self.unclaimed: set[str] = set()
@@ -57,6 +60,21 @@ class Nodes:
             self.facts[name] = self._with_limits(self.facts[name])
             if name in self.mine:
                 self._tell(name)
+
+    def keepers_seen(self, name: str, all_of_them: Keepers, others: Keepers) -> None:
+        """Pods there, and those of them that are not Kant's, have these rules; only rows tell of
+        it."""
+        self._keepers.pop(name, None)
+        if all_of_them:
+            self._keepers[name] = all_of_them, others
+        if name in self.facts:
+            self.dirty.add(name)
+
+    def _with_keepers(self, facts: NodeFacts) -> NodeFacts:
+        if facts.node.name not in self._keepers:
+            return facts
+        all_of_them, others = self._keepers[facts.node.name]
+        return msgspec.structs.replace(facts, keepers=all_of_them, other_keepers=others)
 
     def _with_limits(self, facts: NodeFacts) -> NodeFacts:
         limits = self._attach_limits.get(facts.node.name, {})
@@ -100,7 +118,7 @@ class Nodes:
                 changed.add(name)
         self.dirty -= changed
         self._touched.clear()
-        return [self.facts[name] for name in sorted(changed)]
+        return [self._with_keepers(self.facts[name]) for name in sorted(changed)]
 
     # --- what is own ----------------------------------------------------------------------------
     def arrived(self, names: Iterable[str]) -> None:

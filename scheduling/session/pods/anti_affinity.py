@@ -23,11 +23,13 @@ class _Keeper(NamedTuple):
 class AntiAffinity:
     """The required anti-affinity of the pods of a cluster, whoever bound them.
 
-    `version`: another one after each change of what a pod may not share.
+    `version`: another one after each change of what a pod may not share; `changed`: nodes on which
+    there are other rules than before.
     """
 
     def __init__(self, spaces: NamespaceLabels) -> None:
         self.version = 0
+        self.changed: set[str] = set()
         self._spaces = spaces
         self._keepers: dict[str, _Keeper] = {}  # by uid
         self._nodes: dict[KeepsAway, Counter[str]] = defaultdict(Counter)
@@ -43,11 +45,15 @@ class AntiAffinity:
             self.gone(facts.uid)
             known = None
         if known is None and rules:
-            name = f"{facts.namespace}/{facts.name}"
-            self._keepers[facts.uid] = _Keeper(name, facts.node, rules)
-            for rule in rules:
-                self._nodes[rule][facts.node] += 1
-            self.version += 1
+            self.keeps(facts.uid, f"{facts.namespace}/{facts.name}", facts.node, rules)
+
+    def keeps(self, uid: str, name: str, node: str, rules: tuple[KeepsAway, ...]) -> None:
+        """A pod that is new here, by its name for people, keeps others away from this node."""
+        self._keepers[uid] = _Keeper(name, node, rules)
+        for rule in rules:
+            self._nodes[rule][node] += 1
+        self.changed.add(node)
+        self.version += 1
 
     def gone(self, uid: str) -> None:
         keeper = self._keepers.pop(uid, None)
@@ -60,6 +66,7 @@ class AntiAffinity:
                 del nodes[keeper.node]
             if not nodes:
                 del self._nodes[rule]
+        self.changed.add(keeper.node)
         self.version += 1
 
     def node_seen(self, node: Node) -> None:
@@ -94,6 +101,10 @@ class AntiAffinity:
             NodeExpression(key, "NotIn", tuple(sorted(values))) for key, values in domains.items()
         )
         return (tuple(sorted(closed)),)
+
+    def rules_on(self, node: str) -> tuple[KeepsAway, ...]:
+        """The rules of all pods on a node."""
+        return tuple(sorted((rule for rule, at in self._nodes.items() if node in at), key=str))
 
     def who(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
         """The names of some pods that keep such a pod away."""

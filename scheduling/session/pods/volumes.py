@@ -54,6 +54,7 @@ class Volumes(PlainPods):
         self.storage: Storage = self.foreign.storage
         self._claims_of_pods: dict[str, tuple[str, ...]] = {}  # of plain pods that mount some
         self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
+        self.keepers = AntiAffinity(self.foreign.groups.spaces)  # also those the engine is told of
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
         self._judged = 0, 0, 0  # the versions of all by which they were judged
         self._to_judge = False  # all of them, for another reason
@@ -72,6 +73,7 @@ class Volumes(PlainPods):
 
     def says(self, facts: PodFacts) -> None:
         """A pod is seen: what it says of others counts."""
+        self.keepers.seen(facts)
         if not self._is_told_of(facts):
             self.anti_affinity.seen(facts)
         if facts.owned and facts.claims:
@@ -102,6 +104,7 @@ class Volumes(PlainPods):
     def is_silent(self, uid: str) -> None:
         """A pod is gone."""
         self.anti_affinity.gone(uid)
+        self.keepers.gone(uid)
         self.foreign.groups.gone(uid)
         self._claims_of_pods.pop(uid, None)
 
