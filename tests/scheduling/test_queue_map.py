@@ -45,7 +45,8 @@ def test_a_map_that_was_never_checked_ends():
     ("queue_map", "at", "words"),
     [
         (["a"], "", "Must be an object"),
-        ({"a": 7}, "/a", "Must be an object"),
+        ({"a": 7}, "/a", "Must be a text: TENANT/QUEUE"),
+        ({"a" * 254: "vision/default"}, f"/{'a' * 254}", "longer than 253 characters"),
         ({"": "vision/default"}, "/", "Not a name"),
         ({"A_b/x": "vision/default"}, "/A_b~1x", "Not a name"),
         ({"ns/": "vision/default"}, "/ns~1", "Not a name"),

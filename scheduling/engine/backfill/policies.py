@@ -107,7 +107,7 @@ class Blocking:
         """Whether the class need not be asked: it would be told what it was told before."""
         if self._in_line:
             self._give_turns(eq_class)
-        if self._to_close(eq_class):
+        if self._state.queues.ordered and self._to_close(eq_class):
             return False
         if not still_settled(self._state, self._way, eq_class):
             return False

@@ -39,8 +39,10 @@ def faults(document: Any) -> Iterator[FieldError]:
         namespace, slash, of_namespace = name.rpartition("/")
         if not of_namespace or (slash and not SLUG.fullmatch(namespace)):
             yield FieldError(at, "Not a name, nor a namespace, a slash and a name.")
-        elif len(name) > MOST_OF_A_NAME or not isinstance(target, str):
-            yield FieldError(at, shape)
+        elif len(name) > MOST_OF_A_NAME:
+            yield FieldError(at, f"The name is longer than {MOST_OF_A_NAME} characters.")
+        elif not isinstance(target, str):
+            yield FieldError(at, "Must be a text: TENANT/QUEUE, or another name of the map.")
         elif "/" in target:
             if target not in known:
                 detail = f"There is no queue “{target}”. Make it first, or name another one as "
