@@ -17,10 +17,10 @@ ID = "00000000-0000-0000-0000-000000000000"
 READ, SUBMIT, QUOTA, OPERATE = Scope.values
 # Which scope each write needs; "" = none.
 WRITES = {
-    "jobs": SUBMIT,
-    "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA, "audit": QUOTA, "tenants": OPERATE,
-    "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE, "replays": OPERATE, "tokens": "",
-    "organisation": OPERATE,
+    "jobs": SUBMIT, "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA,
+    "quotas:preview": QUOTA, "audit": QUOTA, "tenants": OPERATE, "gpu-types": OPERATE,
+    "clusters": OPERATE, "queues": OPERATE, "replays": OPERATE, "organisation": OPERATE,
+    "tokens": "",
 }  # fmt: skip
 OPEN_TO_ALL = ("me", "tokens", "problems", "openapi.json", "docs")
 
