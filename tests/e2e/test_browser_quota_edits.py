@@ -151,3 +151,27 @@ def sign_in(tab):
     tab.page.fill("#id_username", "vera")
     tab.page.fill("#id_password", scene.PASSWORD)
     tab.page.press("#id_password", "Enter")
+
+
+def test_a_preview_shows_beside_the_edits_until_they_are_others(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/quotas/")
+    cell(tab, "nlp H100").fill("1")
+    cell(tab, "vision H200").fill("40")
+    tab.page.get_by_label("Reason").focus()
+    expect(tab.page.locator(".savebar")).to_contain_text("2 changes")
+    tab.page.get_by_role("button", name="Preview").click()
+    shown = tab.page.get_by_role("region", name="What these 2 changes would do")
+    expect(shown).to_be_in_viewport(timeout=20_000)
+    expect(shown).to_contain_text("Who borrows from whom")
+    assert cell(tab, "nlp H100").input_value() == "1"
+    tab.check_looks()
+    cell(tab, "nlp H100").fill("2")
+    expect(shown).to_have_count(0)
+    tab.open("/quotas/vision/H200/")
+    tab.page.get_by_label("Guaranteed GPUs").fill("40")
+    tab.page.get_by_role("button", name="Preview").click()
+    one = tab.page.get_by_role("region", name="What this would do to vision and others")
+    expect(one).to_be_in_viewport(timeout=20_000)
+    tab.check_looks()
