@@ -563,8 +563,8 @@ def test_saturated_queues_hold_their_weights_over_a_day(name):
 
 @pytest.mark.parametrize("seed", seeds(40, usual=2))
 def test_so_they_do_whatever_they_run(seed):
-    """Whatever policy, weights, jobs, GPU models and tenants beside: within 5 %, or a GPU on
-    average where the part is of few jobs."""
+    """Whatever policy, weights, jobs, GPU models and tenants beside: within 5 %, or 1.5 GPUs
+    on average where the part is of few jobs: a tenth of the largest."""
     rng = random.Random(seed)
     policy = Policy(list(QueueingPolicy)[1 - seed % 3], fair_share=rng.random() < 0.5)
     nodes = dict.fromkeys("ABC"[: rng.choice((1, 1, 2, 3))], 10)
@@ -576,7 +576,7 @@ def test_so_they_do_whatever_they_run(seed):
     queues = {name: (w, s, _only(m, nodes)) for name, (w, s, m) in queues.items()}
     others = (rng.choice(sizes), "|".join(nodes)) if rng.random() < 0.7 else None
     off = _off(policy, nodes, queues, others, seed=seed, declared=rng.random() < 0.3)
-    assert all(abs(share) <= 0.05 or abs(gpus) <= 1 for share, gpus in off.values()), off
+    assert all(abs(share) <= 0.05 or abs(gpus) <= 1.5 for share, gpus in off.values()), off
 
 
 def _only(models, nodes):
