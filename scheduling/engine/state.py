@@ -14,7 +14,7 @@ from scheduling.engine.demand.shapes import Key, shape_of
 from scheduling.engine.memo import EXPECTED, IN_VAIN, Memo
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.queue.dependencies import Dependencies
+from scheduling.engine.queue.dependencies import DependentJobs
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
 from scheduling.engine.queue.job import Expected, JobRecord
@@ -106,7 +106,7 @@ class SchedulerState:
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
-        self.dependencies = Dependencies(self.jobs)
+        self.dependencies = DependentJobs(self.jobs)
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []

@@ -8,7 +8,7 @@ from scheduling.engine.types import JobRequest
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
-class Dependencies:
+class DependentJobs:
     """Which jobs wait for which, and which of them in vain. `jobs`: those that are not over."""
 
     def __init__(self, jobs: Mapping[str, JobRecord]) -> None:
