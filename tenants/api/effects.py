@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tenants.api.fields import Gpus, Serializer, Text
+from tenants.api.fields import Gpus, List, Serializer, Text
 from tenants.api.schema import DryRunOutput
 from tenants.api.serializers import QuotaValues
 from tenants.effects import Effects
@@ -109,9 +109,7 @@ class QuotaPreviewRow(QuotaValues):
 
 
 class QuotaPreviewInput(Serializer):
-    quotas = serializers.ListField(
-        child=QuotaPreviewRow(), allow_empty=False, max_length=MOST_QUOTAS
-    )
+    quotas = List(child=QuotaPreviewRow(), allow_empty=False, max_length=MOST_QUOTAS)
 
 
 def effects_body(effects: Effects) -> dict[str, Any]:
