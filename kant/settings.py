@@ -299,7 +299,9 @@ LOGGING = {
     "loggers": {
         name: {"level": env.str("KANT_LOG_LEVEL", default="INFO")}
         for name in ("kant", "tenants", "scheduling", "metrics")
-    },
+    }
+    # What it warns of, with a traceback each time, `kant.broker` tells once.
+    | {"kombu.transport.redis": {"level": "ERROR"}},
 }
 
 # --- Kant -----------------------------------------------------------------------------------
