@@ -10,7 +10,7 @@ from django.db.models import AutoField, Model
 from psycopg.types.json import Jsonb
 
 
-class Layout(NamedTuple):
+class TableSql(NamedTuple):
     """How rows of a table are written, worked out once. `insert`: SQL up to the values.
     `insert_json`: SQL of one parameter, a list of objects; many parameters cost more than what
     they say."""
@@ -24,13 +24,13 @@ class Layout(NamedTuple):
 
 
 @cache
-def _layout(model: type[Model], with_ids: bool) -> Layout:
+def _sql(model: type[Model], with_ids: bool) -> TableSql:
     quote, meta = connection.ops.quote_name, model._meta
     fields = [f for f in meta.concrete_fields if with_ids or not isinstance(f, AutoField)]
     columns = [str(field.column) for field in fields]
     table, quoted = quote(meta.db_table), ", ".join(quote(column) for column in columns)
     into = f"{table} ({quoted})"
-    return Layout(
+    return TableSql(
         fields,
         columns,
         {field.attname: place for place, field in enumerate(fields)},
@@ -50,7 +50,7 @@ class Rows:
 
     def __init__(self, model: type[Model], *, with_ids: bool = False) -> None:
         """`with_ids`: the rows bring their ids along (`new_ids`), the table gives them none."""
-        self._layout = _layout(model, with_ids)
+        self._sql = _sql(model, with_ids)
         self._rows: list[list[Any]] = []
         # The proxy that Django names `connection` looks it up again for each attribute.
         self._here = connections[DEFAULT_DB_ALIAS]
@@ -60,16 +60,14 @@ class Rows:
 
     def prepare(self, row: Model) -> list[Any]:
         """The columns of an unsaved row, as the database takes them."""
-        return [
-            f.get_db_prep_save(getattr(row, f.attname), self._here) for f in self._layout.fields
-        ]
+        return [f.get_db_prep_save(getattr(row, f.attname), self._here) for f in self._sql.fields]
 
     def add(self, prepared: Sequence[Any], **changes: Any) -> None:
         """A copy of a prepared row with other values, by attribute."""
         values = list(prepared)
         for name, value in changes.items():
-            place = self._layout.places[name]
-            values[place] = self._layout.fields[place].get_db_prep_save(value, self._here)
+            place = self._sql.places[name]
+            values[place] = self._sql.fields[place].get_db_prep_save(value, self._here)
         self._rows.append(values)
 
     def write(self) -> None:
@@ -79,18 +77,18 @@ class Rows:
             return
         with self._here.cursor() as cursor:
             if self._here.vendor == "postgresql":
-                sql = f"COPY {self._layout.into} FROM STDIN"
+                sql = f"COPY {self._sql.into} FROM STDIN"
                 with self._here.wrap_database_errors, cursor.copy(sql) as to:
                     for row in rows:
                         to.write_row(row)
             else:
-                cursor.executemany(self._layout.insert, rows)
+                cursor.executemany(self._sql.insert, rows)
 
     def taken_as_json(self) -> tuple[str, str]:
         """SQL that inserts all that were added, on PostgreSQL, and its parameter."""
         rows, self._rows = self._rows, []
-        objects = [dict(zip(self._layout.columns, row, strict=True)) for row in rows]
-        return self._layout.insert_json, json.dumps(objects, default=_plain)
+        objects = [dict(zip(self._sql.columns, row, strict=True)) for row in rows]
+        return self._sql.insert_json, json.dumps(objects, default=_plain)
 
 
 # More rows than that cost less by COPY, which is a statement for each table.
