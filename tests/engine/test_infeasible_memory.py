@@ -192,7 +192,7 @@ CURES = {
             d.JobSubmitted(replace(OTHER, tenant="t", queue="other")),
         ],
         ONE,
-        [d.QueueDebts((("t", DEFAULT_QUEUE, 2.0), ("t", "other", -2.0)), 6.0)],
+        [d.QueueDebts((("t", DEFAULT_QUEUE, 20.0), ("t", "other", -20.0)), 6.0)],
     ),
     "who is ahead asks for more than there is": (
         [
