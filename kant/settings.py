@@ -101,7 +101,9 @@ TEMPLATES: list[dict[str, Any]] = [
 # --- database -------------------------------------------------------------------------------
 DATABASE_TIMEOUT_S = 3  # then whoever asks is told that it is away
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": env.db("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kant.sqlite3'}")
+    "default": env.db_url_config(
+        env.str("DATABASE_URL", default="") or f"sqlite:///{VAR_DIR / 'kant.sqlite3'}"
+    )
 }
 DATABASES["default"]["ATOMIC_REQUESTS"] = False
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):

@@ -52,8 +52,8 @@ def array(*values: str) -> str:
 
 
 def marks(values: Sequence[object]) -> str:
-    """Placeholders for each of the values, of which there is one at least."""
-    return ", ".join(["%s"] * len(values))
+    """Placeholders for each of the values that `IN` is to compare with; of none it finds none."""
+    return ", ".join(["%s"] * len(values)) or "NULL"
 
 
 def row(model: type[M], columns: dict[str, Any]) -> M:

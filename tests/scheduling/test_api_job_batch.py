@@ -141,6 +141,28 @@ def test_a_body_that_is_no_batch(eve, body, said):
     assert not Job.objects.exists()
 
 
+NO_NAMES = ["", "Vision", "a b", 7, None, {"a": 1}, ["vision"], "v" * 300, "\n"]
+
+
+@pytest.mark.parametrize("field", ["tenant", "queue"])
+def test_what_is_no_name_harms_nobody_else(eve, field):
+    wrong = [HELLO | {field: name} for name in NO_NAMES if name or field == "tenant"]
+    for jobs in ([], [HELLO]):
+        answer = post(eve, *wrong, *jobs)
+        assert answer.status_code == 200, answer.json()
+        statuses = [a["status"] for a in answer.json()["answers"]]
+        assert set(statuses[: len(wrong)]) <= {404, 422}
+        assert statuses[len(wrong) :] == [201] * len(jobs)
+    for job in wrong:
+        assert eve.post(URL, job, format="json").status_code in (404, 422)
+    assert Job.objects.count() == 1
+
+
+def test_a_batch_without_a_document_of_a_job(eve):
+    answer = post(eve, None, "a text", {"name": "nobody"}, {"after": [], "array": None})
+    assert {a["status"] for a in answer.json()["answers"]} == {422}
+
+
 def test_who_may_not_submit_is_told_for_each(org):
     answer = post(org.client("vic"), HELLO, HELLO)
     assert answer.status_code == 200

@@ -1,10 +1,11 @@
 """What submissions ask of an installation, each read once for all jobs of a request."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
 from scheduling.engine.types import DEFAULT_QUEUE
+from scheduling.job_fields.faults import SLUG
 from scheduling.models import Cluster
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
@@ -38,8 +39,8 @@ class Acceptance:
 
     @cached_property
     def _standing(self) -> Installation:
-        tenants = {str(document.get("tenant", "")) for document in self._documents}
-        queues = {str(document.get("queue") or DEFAULT_QUEUE) for document in self._documents}
+        tenants = _names(document.get("tenant") for document in self._documents)
+        queues = _names(document.get("queue") or DEFAULT_QUEUE for document in self._documents)
         return standing(self.actor, tenants, queues)
 
     @cached_property
@@ -115,3 +116,8 @@ class Acceptance:
 
     def _installed(self, cluster: Cluster) -> Installed:
         return Installed(cluster, self._standing.pools.get(cluster.pk, {}))
+
+
+def _names(given: Iterable[object]) -> set[str]:
+    """Those that can be names. What the others are is told of the document of each."""
+    return {name for name in given if isinstance(name, str) and SLUG.fullmatch(name)}
