@@ -87,13 +87,9 @@ class Handler(ASGIHandler):
 
 async def _whole(receive: Receive) -> bytes | None:
     """The body, whose size is bounded before; None where the client goes instead."""
-    message = await receive()
-    if message["type"] != "http.disconnect" and not message.get("more_body"):
-        return bytes(message.get("body", b""))
     parts: list[bytes] = []
-    while message["type"] != "http.disconnect":
+    while (message := await receive())["type"] != "http.disconnect":
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)
-        message = await receive()
     return None

@@ -7,7 +7,8 @@ from django.http import HttpRequest, HttpResponse
 
 from tenants.outage import AWAY, trouble_of
 
-PROBES = ("/healthz", "/readyz")
+ALIVE, READY = "/healthz", "/readyz"
+PROBES = (ALIVE, READY)
 
 
 class Health:
@@ -22,9 +23,9 @@ class Health:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if request.path == PROBES[0]:
+        if request.path == ALIVE:
             return _text("The process answers.")
-        if request.path == PROBES[1]:
+        if request.path == READY:
             return _ready()
         return self.get_response(request)
 
