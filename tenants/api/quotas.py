@@ -134,11 +134,11 @@ class QuotaPreviewView(View):
 
     @idempotent()
     def post(self, _request: Request) -> Response:
-        given = self.body(QuotaPreviewInput)
+        given, access = self.body(QuotaPreviewInput), access_of(self.actor)
         wanted = []
         for at, one in enumerate(given["quotas"]):
             try:
-                owner = selectors.tenant_by_name(access_of(self.actor), one["tenant"])
+                owner = selectors.tenant_by_name(access, one["tenant"])
                 model = selectors.gpu_type_by_name(one["gpu_type"])
             except NotFound as error:
                 raise Invalid(
