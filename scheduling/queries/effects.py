@@ -77,29 +77,30 @@ def _looked(clusters: Iterable[Cluster], change: Change) -> _Looked:
     deadline = time.monotonic() + WITHIN_S
     found: list[RunEffects] = []
     troubles: list[str] = []
-    scopes: list[tuple[Known, str]] = []
+    scopes: list[tuple[Known, RunTimes, str]] = []
     for cluster in clusters:
         try:
             known = Known(cluster)
         except CannotTell as error:
             troubles.append(f"{cluster.name}: {error}")
             continue
-        scopes += [(known, s.name) for s in known.policy.shards] or [(known, WHOLE)]
-    for at, (known, scope) in enumerate(scopes):
+        run_times = RunTimes()
+        learn_runs(run_times, cluster, timezone.now() - LEARNED_FROM, MOST_RUNS)
+        names = [shard.name for shard in known.policy.shards] or [WHOLE]
+        scopes += [(known, run_times, name) for name in names]
+    for at, (known, run_times, scope) in enumerate(scopes):
         began = time.monotonic()
         share = max(0.0, deadline - began) / (len(scopes) - at)
-        found.append(_of_scope(known, scope, change, began, share))
+        found.append(_of_scope(known.facts(scope), change, run_times, began + share))
     return _Looked(found, troubles)
 
 
-def _of_scope(known: Known, scope: str, change: Change, began: float, share: float) -> RunEffects:
-    facts = known.facts(scope)
-    names = _names(facts)
-    run_times = RunTimes()
-    learn_runs(run_times, known.cluster, timezone.now() - LEARNED_FROM, MOST_RUNS)
-    scene = scene_of(facts, time.time(), names)
+def _of_scope(
+    facts: Sequence[Delta], change: Change, run_times: RunTimes, until: float
+) -> RunEffects:
+    scene = scene_of(facts, time.time(), _names(facts))
     read = time.monotonic()
-    left = max(0.0, began + share - read)
+    left = max(0.0, until - read)
     return effects_of(
         scene,
         change(facts),
@@ -140,7 +141,7 @@ def _told(viewer: User, looked: _Looked, after: Mapping[QuotaKey, Quota | None])
     until = min((one.until for one in found), default=None)
     return Effects(
         as_of=timezone.now(),
-        until=None if until is None else _instant(until),
+        until=_instant(until),
         counts=EffectCounts(
             starts=len(starts),
             delayed=len(delayed),
@@ -183,17 +184,17 @@ def _is_sooner(shift: Shift) -> bool:
 
 def _stopping(jobs: "_Jobs", job: str, stop: JobStop) -> StoppingJob:
     by = jobs.one(stop.by) if stop.by else None
-    again = None if stop.again is None else _instant(stop.again)
-    return StoppingJob(jobs.one(job), stop.pods, stop.whole, by, stop.lost_gpu_s, again)
+    return StoppingJob(
+        jobs.one(job), stop.pods, stop.whole, by, stop.lost_gpu_s, _instant(stop.again)
+    )
 
 
 def _shifting(jobs: "_Jobs", job: str, shift: Shift) -> ShiftingJob:
-    before, after = (None if at is None else _instant(at) for at in (shift.before, shift.after))
-    return ShiftingJob(jobs.one(job), before, after)
+    return ShiftingJob(jobs.one(job), _instant(shift.before), _instant(shift.after))
 
 
-def _instant(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 class _Jobs:
