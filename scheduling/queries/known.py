@@ -93,13 +93,17 @@ class Known:
         """The groups that pods which are there keep away, of pods with these labels. Of namespaces
         rows tell no labels."""
         spaces = NamespaceLabels()
-        rules = {rule for row in self.nodes for rule in _keepers(row, "keepers")}
         meant = (
             name_of_group(rule)
-            for rule in rules
+            for rule in self._keepers
             if spaces.are_meant(namespace, rule.namespaces) and selects(rule.selector, labels)
         )
         return tuple(sorted(meant))
+
+    @cached_property
+    def _keepers(self) -> set[KeepsAway]:
+        """The rules of all pods that are there."""
+        return {rule for row in self.nodes for rule in _keepers(row, "keepers")}
 
     @cached_property
     def _empty(self) -> dict[str, ClusterState]:

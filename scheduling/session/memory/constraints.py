@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from scheduling.engine.types import (
     Apart,
     Attached,
@@ -19,7 +21,7 @@ from scheduling.engine.types import (
     PodSet,
     Spread,
 )
-from scheduling.kube.seam import KeepsAway, Requirement, Spaces
+from scheduling.kube.seam import KeepsAway
 
 Document = list[dict[str, Any]]
 NOTHING = PodRules()
@@ -90,18 +92,7 @@ def written_keepers(rules: Iterable[KeepsAway]) -> list[Any]:
 
 
 def read_keepers(rules: Iterable[Any]) -> tuple[KeepsAway, ...]:
-    return tuple(
-        KeepsAway(
-            Spaces(tuple(names), None if labels is None else _requirements(labels)),
-            _requirements(selector),
-            key,
-        )
-        for (names, labels), selector, key in rules
-    )
-
-
-def _requirements(of: Iterable[Any]) -> tuple[Requirement, ...]:
-    return tuple(Requirement(key, operator, tuple(values)) for key, operator, values in of)
+    return msgspec.convert(list(rules), tuple[KeepsAway, ...])
 
 
 def _plain(value: Any) -> Any:
