@@ -51,14 +51,7 @@ class Api:
     def csv(self, path: str, query: Query | None = None) -> str:
         """The same as the server writes it for spreadsheets."""
         headers = {**self._headers(), "Accept": "text/csv"}
-
-        def read(answer: Any) -> str:
-            with answer:
-                return str(answer.read().decode())
-
-        return self._tried(
-            Request(self._address(path, query), headers=headers), self._timeout_s, read
-        )
+        return self._text(Request(self._address(path, query), headers=headers)).decode()
 
     def post(
         self,
@@ -142,10 +135,13 @@ class Api:
         return {"Authorization": self._authorization, "Content-Type": "application/json"}
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        def read(answer: Any) -> dict[str, Any]:
+        text = self._text(request)
+        return _document(text, request) if text else {}
+
+    def _text(self, request: Request) -> bytes:
+        def read(answer: Any) -> bytes:
             with answer:
-                text = answer.read()
-            return _document(text, request) if text else {}
+                return bytes(answer.read())
 
         return self._tried(request, self._timeout_s, read)
 

@@ -43,8 +43,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
          help="a field of the policy, e.g. queueing=backfill, preemption=priority,reclaim, "
          "strategies.training=e-binpack; repeat for more")  # fmt: skip
     flag("--nodes", type=_shape, action="append", default=[], metavar=SHAPE,
-         help="so many nodes of a GPU type with so many GPUs more or fewer, e.g. H100/8=+16; again "
-         "for others")  # fmt: skip
+         help="so many nodes of a GPU type with so many GPUs more or fewer, e.g. H100/8=+16; "
+         "repeat for more")  # fmt: skip
     flag("--quota", type=_cell, action="append", default=[], metavar=CELL,
          help="fields of a quota, as kant quota set takes them, e.g. "
          "vision/H100:guaranteed=64,mode=isolated; the rest of it stays as it is now. It stands "

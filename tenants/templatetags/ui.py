@@ -129,15 +129,8 @@ def duration(seconds: float | timedelta | None) -> str:
     return f"{total} s"
 
 
-@register.filter
-def ago(at: datetime | None) -> SafeString | str:
-    """How long ago, as a <time> element whose title is the exact instant in UTC."""
-    if at is None:
-        return "never"
-    span = (timezone.now() - at).total_seconds()
-    text = "just now" if 0 <= span < 2 else f"{duration(span)} ago"
-    if span < 0:
-        text = f"in {duration(-span)}"
+def _at(at: datetime, text: str) -> SafeString:
+    """A <time> element of this text, whose title is the exact instant in UTC."""
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>',
         at.isoformat(),
@@ -147,17 +140,24 @@ def ago(at: datetime | None) -> SafeString | str:
 
 
 @register.filter
+def ago(at: datetime | None) -> SafeString | str:
+    """How long ago, as a <time> element whose title is the exact instant in UTC."""
+    if at is None:
+        return "never"
+    span = (timezone.now() - at).total_seconds()
+    text = "just now" if 0 <= span < 2 else f"{duration(span)} ago"
+    if span < 0:
+        text = f"in {duration(-span)}"
+    return _at(at, text)
+
+
+@register.filter
 def expected(at: datetime) -> SafeString | str:
     """When something is expected, as `ago` writes it; one whose time has passed is overdue."""
     late = (timezone.now() - at).total_seconds()
     if late < 1:
         return ago(at)
-    return format_html(
-        '<time datetime="{}" title="{} UTC">overdue by {}</time>',
-        at.isoformat(),
-        at.strftime("%Y-%m-%d %H:%M:%S"),
-        duration(late),
-    )
+    return _at(at, f"overdue by {duration(late)}")
 
 
 @register.filter
@@ -166,12 +166,7 @@ def expected_in(at: datetime | None, as_of: datetime) -> SafeString | str:
     if at is None:
         return "later than was looked"
     span = (at - as_of).total_seconds()
-    return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>',
-        at.isoformat(),
-        at.strftime("%Y-%m-%d %H:%M:%S"),
-        "at once" if span < 1 else f"in {duration(span)}",
-    )
+    return _at(at, "at once" if span < 1 else f"in {duration(span)}")
 
 
 @register.filter

@@ -12,7 +12,7 @@ from scheduling.models import Cluster
 from scheduling.pages.clusters.rules_form import RulesForm
 from scheduling.queries.selectors import cluster_by_name
 from scheduling.services.clusters.changes import change_cluster
-from scheduling.services.jobs.rules import effective_rules
+from scheduling.services.jobs.rules import SWITCHES, effective_rules
 from tenants.errors import DomainError, NotFound
 from tenants.services.audit import PAGE
 from tenants.web import actor_of, page_login_required
@@ -73,7 +73,7 @@ def _in_words(rules: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield "Service accounts", text
             case "max_priority":
                 yield str(field.label), "no limit" if value is None else f"{value:,}"
-            case "toleration_of_everything" | "host_network" | "privileged":
+            case _ if name in SWITCHES:
                 yield str(field.label), "yes" if value else "no"
             case _:
                 yield str(field.label), ", ".join(value or ()) or "none"
