@@ -310,7 +310,8 @@ LOGGING = {
 KANT_CYCLE_SECONDS = env.float("KANT_CYCLE_SECONDS", default=1.0)  # the tick; a doorbell is faster
 KANT_SAMPLE_SECONDS = env.float("KANT_SAMPLE_SECONDS", default=10.0)  # metric samples
 KANT_LEASE_SECONDS = env.float("KANT_LEASE_SECONDS", default=15.0)  # scheduler lease per cluster
-# The time of this file is that of the scheduler's last step, for a probe (scheduling/alive.py).
+# The time of this file is that of the scheduler's last step, for a probe
+# (scheduling/services/scheduler/alive.py).
 KANT_ALIVE_FILE = env.str("KANT_ALIVE_FILE", default="")
 # How many of the answers that the decision core remembers are worked out anew, to find it wrong:
 # a share from 0 to 1. KANT_CHECK=1 checks all of them.

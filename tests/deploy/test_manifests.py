@@ -123,7 +123,7 @@ def test_the_probe_of_the_scheduler_looks_at_the_file_that_it_writes():
     [file] = [each["value"] for each in main["env"] if each["name"] == "KANT_ALIVE_FILE"]
     asked = main["livenessProbe"]["exec"]["command"]
     assert main["startupProbe"]["exec"]["command"] == asked
-    assert asked[:4] == ["python", "-I", "scheduling/alive.py", file]
+    assert asked[:4] == ["python", "-I", "scheduling/services/scheduler/alive.py", file]
     assert (ROOT / asked[2]).is_file()
     # It takes nobody's lease for a hung step before that step counts as hung.
     assert float(asked[4]) > STUCK_S

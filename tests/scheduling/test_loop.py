@@ -10,8 +10,8 @@ import pytest
 from django.db import OperationalError
 
 from kant.celery import app
-from scheduling import alive
 from scheduling.models import Cluster
+from scheduling.services.scheduler import alive
 from scheduling.services.scheduler import loop as module
 from scheduling.services.scheduler.alarm import Alarm
 from scheduling.services.scheduler.keeper import Keeper

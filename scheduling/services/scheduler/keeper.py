@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from scheduling import alive
 from scheduling.services.common.lease import Lease, LeaseLost, renew
 from scheduling.services.plain_pods.books import Shelf
+from scheduling.services.scheduler import alive
 from scheduling.services.scheduler.alarm import Key
 from scheduling.session.session import Session
 

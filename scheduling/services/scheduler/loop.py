@@ -11,9 +11,9 @@ import time
 from django.conf import settings
 from django.db import connection
 
-from scheduling import alive
 from scheduling.models import Cluster
 from scheduling.services.common import doorbell
+from scheduling.services.scheduler import alive
 from scheduling.services.scheduler.cycle import Scheduler, scheduler
 from tenants.outage import Outage, trouble_of
 

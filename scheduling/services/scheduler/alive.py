@@ -1,6 +1,6 @@
 """A file whose time says when a process was last at work, for a probe that cannot ask it anything:
-`python -I scheduling/alive.py FILE SECONDS` ends with 1 where that is longer ago. It imports
-nothing of Kant, since a probe runs every few seconds."""
+`python -I scheduling/services/scheduler/alive.py FILE SECONDS` ends with 1 where that is longer
+ago. It imports nothing of Kant, since a probe runs every few seconds."""
 
 import os
 import sys
