@@ -6,7 +6,8 @@ from typing import Any
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 
-from tenants import attempts, texts
+from tenants import texts
+from tenants.sign_in import attempts
 
 # What a field says that cannot read what was typed. The others take any text.
 ILLEGIBLE: dict[type[forms.Field], str] = {

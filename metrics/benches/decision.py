@@ -12,7 +12,7 @@ from scheduling.engine.types import (
     JobKind,
     JobRequest,
     PodRules,
-    PodSet,
+    PodSetSpec,
     Spread,
     Toleration,
 )
@@ -32,7 +32,7 @@ def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
     fixture.state.release_job(job.id)
 
 
-POD = PodSet("pods", 1, 1, gpu_models=("H800",), cpu_milli=4_000, memory_mib=8_000)
+POD = PodSetSpec("pods", 1, 1, gpu_models=("H800",), cpu_milli=4_000, memory_mib=8_000)
 
 
 # Pods that say something of others, of which there is one on every hundredth node.
@@ -66,7 +66,7 @@ def run() -> dict[str, float]:
     declared = JobRequest("bench", "tenant", 0.0, (POD,), declared_s=7_200.0)
     share = JobRequest("bench", "tenant", 0.0, (replace(POD, gpu_milli=300),))
     service = JobRequest("bench", "tenant", 0.0, (POD,), gang=False, kind=JobKind.INFERENCE)
-    leaf_set = PodSet("pods", 2, 8, gpu_models=("H800",), required_level="leaf")
+    leaf_set = PodSetSpec("pods", 2, 8, gpu_models=("H800",), required_level="leaf")
     leaf = JobRequest("bench", "tenant", 0.0, (leaf_set,))
     cases: dict[str, tuple[JobRequest, str, Callable[[int], Fixture]]] = {
         "growth": (plain, "e-binpack", cluster),

@@ -6,13 +6,13 @@ from metrics.benches.decision import LARGE, SMALL, place_and_release
 from metrics.benches.naive import Fixture, cluster, seconds
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 
 WIDE = 256  # nodes: 2,048 GPUs
 
 
 def gang_of(nodes: int, name: str = "bench") -> JobRequest:
-    pods = PodSet("pods", nodes, 8, gpu_models=("H800",), cpu_milli=32_000, memory_mib=64_000)
+    pods = PodSetSpec("pods", nodes, 8, gpu_models=("H800",), cpu_milli=32_000, memory_mib=64_000)
     return JobRequest(name, "tenant", 0.0, (pods,))
 
 

@@ -8,7 +8,7 @@ from metrics.benches.naive import Fixture, NaiveNode, cluster, give_back, naive_
 from scheduling.engine.cluster.index import index_of
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 
 NODES, LARGE = 1_000, 12_500
 EVENTS, DECISIONS = 100, 20
@@ -25,7 +25,7 @@ def run() -> dict[str, float]:
     deltas = seconds(partial(apply, fixture, events))
     deepcopy = seconds(partial(copy.deepcopy, fixture.naive), repeats=5)
     asked = [
-        JobRequest(f"ask-{i}", "tenant", 0.0, (PodSet("pods", 1, 1 + i % 4, ("H800",)),))
+        JobRequest(f"ask-{i}", "tenant", 0.0, (PodSetSpec("pods", 1, 1 + i % 4, ("H800",)),))
         for i in range(DECISIONS)
     ]
     kant = seconds(partial(incremental_cycle, fixture, events, asked))

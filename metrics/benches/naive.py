@@ -21,7 +21,7 @@ from scheduling.engine.types import (
     Nic,
     Node,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Taint,
 )
 
@@ -55,7 +55,7 @@ class NaiveNode:
     pods: dict[str, PodPlacement] = field(default_factory=dict)
 
 
-def naive_find(nodes: list[NaiveNode], pod_set: PodSet) -> NaiveNode | None:
+def naive_find(nodes: list[NaiveNode], pod_set: PodSetSpec) -> NaiveNode | None:
     """Binpack by scanning every node: filter, score, take the best; ties by name."""
     best: tuple[int, str] | None = None
     found: NaiveNode | None = None
@@ -144,7 +144,9 @@ def _fill(
         gpus = GPUS if full and at == 0 and rng.random() < 0.7 else min(left, rng.choice((1, 2, 4)))
         cpu = (CPU - 2_000) // max(left, 1) * gpus if hungry else 4_000 * gpus
         milli = 600 if shares and gpus == 1 and not full else MILLI
-        pod_set = PodSet("pods", 1, gpus, gpu_milli=milli, cpu_milli=cpu, memory_mib=8_000 * gpus)
+        pod_set = PodSetSpec(
+            "pods", 1, gpus, gpu_milli=milli, cpu_milli=cpu, memory_mib=8_000 * gpus
+        )
         job = JobRequest(f"job-{len(jobs)}", "tenant", 0.0, (pod_set,))
         p = PodPlacement(0, 0, node.name, tuple(range(at, at + gpus)), milli)
         jobs.append(job)

@@ -23,11 +23,11 @@ from scheduling.engine.types import (
     JobRequest,
     Node,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 
 SMALL, LARGE, MIDDLE = 1_000, 12_500, 500
@@ -38,12 +38,12 @@ POLICY = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0, max_pr
 
 
 def gang(nodes: int, name: str) -> JobRequest:
-    pods = PodSet("pods", nodes, GPUS, (MODEL,))
+    pods = PodSetSpec("pods", nodes, GPUS, (MODEL,))
     return JobRequest(name, TENANTS[0], NOW, (pods,), priority=5)
 
 
 def single(name: str, *, preemptible: bool = True) -> JobRequest:
-    pods = PodSet("pods", 1, 1, (MODEL,))
+    pods = PodSetSpec("pods", 1, 1, (MODEL,))
     return JobRequest(name, TENANTS[1], 0.0, (pods,), preemptible=preemptible)
 
 
@@ -75,8 +75,8 @@ def nearly(missing: bool) -> SchedulerState:
     devices = tuple(Device(i) for i in range(GPUS))
     facts: list[d.Delta] = [
         d.TenantsChanged(
-            tuple(Tenant(name) for name in TENANTS),
-            tuple(Quota(name, MODEL, MIDDLE * GPUS * 1_000) for name in TENANTS),
+            tuple(TenantSpec(name) for name in TENANTS),
+            tuple(QuotaSpec(name, MODEL, MIDDLE * GPUS * 1_000) for name in TENANTS),
         )
     ]
     firm = MIDDLE - (9 if missing else 10)
@@ -116,8 +116,8 @@ def in_vain_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
     """Median seconds of a cycle in which one job has ended, another starts in its place, and gangs
     wait for which no choice of victims makes room."""
     devices = tuple(Device(i) for i in range(GPUS))
-    quotas = tuple(Quota(name, MODEL, LARGE * GPUS * 1_000) for name in TENANTS)
-    facts: list[d.Delta] = [d.TenantsChanged(tuple(Tenant(name) for name in TENANTS), quotas)]
+    quotas = tuple(QuotaSpec(name, MODEL, LARGE * GPUS * 1_000) for name in TENANTS)
+    facts: list[d.Delta] = [d.TenantsChanged(tuple(TenantSpec(name) for name in TENANTS), quotas)]
     parts = ((0,), (1, 2, 3), (4, 5, 6, 7))
     for n in range(LARGE):
         leaf = (f"leaf-{n // 8}", f"spine-{n // 80}", f"core-{n // 1600}")
@@ -126,7 +126,7 @@ def in_vain_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
         for i, part in enumerate(parts):
             # Of every other node the job that stays holds nearly all CPU.
             cpu = 100_000 if i == 0 and n % 2 else 8_000
-            pods = PodSet("pods", 1, len(part), (MODEL,), cpu_milli=cpu)
+            pods = PodSetSpec("pods", 1, len(part), (MODEL,), cpu_milli=cpu)
             job = JobRequest(f"run-{n}-{i}", TENANTS[1 + i], 0.0, (pods,), preemptible=i > 0)
             facts.append(
                 d.JobRestored(job, (PodPlacement(0, 0, node.name, part, 1_000),), n / LARGE)
@@ -149,9 +149,9 @@ def hopeless() -> Iterator[JobRequest]:
     """Gangs of whole nodes, of one leaf, and of more CPU than is left beside who stays."""
     for i in range(IN_VAIN):
         pods = (
-            PodSet("pods", 16 + i, GPUS, (MODEL,)),
-            PodSet("pods", 9 + i, 3, (MODEL,), required_level="leaf", max_per_node=1),
-            PodSet("pods", LARGE // 2 + 1 + i, 4, (MODEL,), cpu_milli=60_000),
+            PodSetSpec("pods", 16 + i, GPUS, (MODEL,)),
+            PodSetSpec("pods", 9 + i, 3, (MODEL,), required_level="leaf", max_per_node=1),
+            PodSetSpec("pods", LARGE // 2 + 1 + i, 4, (MODEL,), cpu_milli=60_000),
         )[i % 3]
         yield JobRequest(f"hopeless-{i}", TENANTS[0], NOW, (pods,), priority=5)
 

@@ -13,7 +13,7 @@ from metrics.benches.naive import cluster
 from metrics.benches.queue_stage import NOW, TENANTS, fillers, loaded, waiting
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.deltas import QueuesChanged
-from scheduling.engine.types import Queue
+from scheduling.engine.types import QueueSpec
 
 NODES, JOBS, REPEATS = 1_000, 10_000, 9
 
@@ -23,7 +23,7 @@ def run() -> dict[str, float]:
     mine, other = TENANTS[:2]
     jobs = [replace(job, tenant=mine, queue="night") for job in waiting(JOBS)]
     state = loaded(cluster(NODES), jobs=[*fillers()[:5_000], *jobs])
-    queues = [Queue(tenant, name) for tenant in (mine, other) for name in ("default", "night")]
+    queues = [QueueSpec(tenant, name) for tenant in (mine, other) for name in ("default", "night")]
     now = NOW + 1
     run_cycle(state, [QueuesChanged(tuple(queues))], now)
     spent: dict[str, list[float]] = {"hold": [], "release": [], "without_jobs": []}

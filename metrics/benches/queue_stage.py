@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from metrics.benches.naive import Fixture
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import JobRequest, PodSet, Policy, Quota, Tenant
+from scheduling.engine.types import JobRequest, PodSetSpec, Policy, QuotaSpec, TenantSpec
 
 TENANTS = tuple(f"tenant-{i}" for i in range(8))
 MODEL = "H800"
@@ -40,9 +40,9 @@ def fillers() -> list[JobRequest]:
     ]
 
 
-def gang_of(gpus: int) -> PodSet:
+def gang_of(gpus: int) -> PodSetSpec:
     pods, each = (1, gpus) if gpus < 8 else (gpus // 8, 8)
-    return PodSet("pods", pods, each, (MODEL,), cpu_milli=4_000 * each, memory_mib=8_000 * each)
+    return PodSetSpec("pods", pods, each, (MODEL,), cpu_milli=4_000 * each, memory_mib=8_000 * each)
 
 
 def loaded(
@@ -59,8 +59,8 @@ def loaded(
     facts: list[d.Delta] = [d.NodeChanged(node.facts) for node in fixture.naive]
     facts.append(
         d.TenantsChanged(
-            tuple(Tenant(name) for name in names),
-            tuple(Quota(name, MODEL, all_gpus) for name in names),
+            tuple(TenantSpec(name) for name in names),
+            tuple(QuotaSpec(name, MODEL, all_gpus) for name in names),
         )
     )
     for job in fixture.jobs:

@@ -24,7 +24,7 @@ from metrics.replays.services import create_replay
 from metrics.simulate import results as simulation
 from metrics.simulate.inputs import fleet_of
 from scheduling.engine.decisions import Started
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.states import JobEventKind
 from scheduling.engine.types import JobRequest, Node, PodPlacement
 from scheduling.models import (

@@ -16,7 +16,7 @@ from metrics.benches.naive import NaiveDevice, NaiveNode, give_back, naive_find,
 from metrics.simulate import results as simulation
 from metrics.simulate.inputs import fleet_of
 from scheduling import compiled
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import MILLI, JobRequest, Node, PodPlacement
 from scheduling.simulator import workload
 from scheduling.simulator.loop import Simulation

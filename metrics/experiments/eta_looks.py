@@ -20,7 +20,7 @@ from scheduling.engine.deltas import (
     PolicyChanged,
     TenantsChanged,
 )
-from scheduling.engine.types import Quota, Tenant
+from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.bands import WIDEST_S, Band, Draws, bands_of
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
@@ -58,8 +58,8 @@ class LookPlan:
     seed: int
     used: float
     by_size: Mapping[int, Likely] = field(hash=False)
-    tenants: tuple[Tenant, ...] = ()
-    quotas: tuple[Quota, ...] = ()
+    tenants: tuple[TenantSpec, ...] = ()
+    quotas: tuple[QuotaSpec, ...] = ()
 
 
 class TrueTimes(RunTimes):

@@ -14,7 +14,7 @@ from numpy.random import PCG64, Generator
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.simulate.inputs import fleet_of
-from scheduling.engine.types import JobRequest, PodSet, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import JobRequest, PodSetSpec, PreemptionKind, QuotaSpec, TenantSpec
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.workload import HOUR
@@ -57,7 +57,7 @@ def demand(task: Task, gpu_model: str) -> Iterator[Arrival]:
     )
     found += [(middle, LENDER)] * (GPUS // 2 // JOB_GPUS)
     found += [(at, LENDER) for at in _times(rng, rate / 3, end) if at > middle]
-    pods = (PodSet("main", 1, JOB_GPUS, (gpu_model,)),)
+    pods = (PodSetSpec("main", 1, JOB_GPUS, (gpu_model,)),)
     for number, (at, tenant) in enumerate(sorted(found)):
         length = max(10 * MIN_RUNTIME_S, float(rng.exponential(MEAN_S)))
         yield Arrival(JobRequest(f"j{number:05}", tenant, at, pods), length)
@@ -78,8 +78,8 @@ def lending(task: Task) -> Figures:
         nodes,
         demand(task, model),
         simulation_type=_Returned,
-        tenants=(Tenant(BORROWER), Tenant(LENDER)),
-        quotas=tuple(Quota(name, model, 1000 * GPUS // 2) for name in (BORROWER, LENDER)),
+        tenants=(TenantSpec(BORROWER), TenantSpec(LENDER)),
+        quotas=tuple(QuotaSpec(name, model, 1000 * GPUS // 2) for name in (BORROWER, LENDER)),
     )
 
 

@@ -28,17 +28,17 @@ from metrics.experiments.study import Progress, Runner, Study, StudyError, parse
 from metrics.simulate.inputs import fleet_of, lines_of
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.deltas import Delta, JobEnded, JobSubmitted, NodeChanged, TenantsChanged
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import (
     MILLI,
     CpuJobs,
     JobKind,
     JobRequest,
     Node,
-    PodSet,
+    PodSetSpec,
     Policy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.traces.openb import Pod, machines, pods
@@ -144,8 +144,8 @@ def inflate(task: FgdTask) -> list[float]:
     state = SchedulerState(policy=policy)
     enough = 2 * int(ASKED[-1] * capacity)
     models = sorted({node.gpu_model for node in nodes})
-    quotas = tuple(Quota(TENANT, model, enough) for model in models)
-    news: list[Delta] = [TenantsChanged((Tenant(TENANT),), quotas), *map(NodeChanged, nodes)]
+    quotas = tuple(QuotaSpec(TENANT, model, enough) for model in models)
+    news: list[Delta] = [TenantsChanged((TenantSpec(TENANT),), quotas), *map(NodeChanged, nodes)]
     asked = allocated = 0
     read: list[float] = []
     for number, pod in enumerate(_arrivals(listed, capacity, task.seed)):
@@ -163,7 +163,7 @@ def inflate(task: FgdTask) -> list[float]:
 
 def _job(pod: Pod, number: int) -> JobRequest:
     """A pod of the list as a job of one pod."""
-    only = PodSet(
+    only = PodSetSpec(
         "pod",
         1,
         pod.gpus,

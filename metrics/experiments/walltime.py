@@ -19,13 +19,13 @@ from typing import Any
 from django.conf import settings
 from numpy.random import PCG64, Generator
 
-from metrics.experiments import easy
+from metrics.experiments.bounds import easy
 from metrics.experiments.comparison import Bar, Comparison, at_most, ratio_of
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.experiments.study import StudyError
 from metrics.simulate.inputs import lines_of
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.types import Quota, Tenant
+from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator import traces
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import MAX_SIZE, engine_nodes, sized
@@ -85,8 +85,8 @@ def recorded(task: Task) -> Figures:
         nodes,
         arrivals,
         simulation_type=_Reserved,
-        tenants=tuple(Tenant(n) for n in names),
-        quotas=tuple(Quota(n, MODEL, 1000 * gpus) for n in names),
+        tenants=tuple(TenantSpec(n) for n in names),
+        quotas=tuple(QuotaSpec(n, MODEL, 1000 * gpus) for n in names),
     )
     return _told(found, gpus)
 

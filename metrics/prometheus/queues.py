@@ -7,7 +7,7 @@ from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from metrics.definitions import MILLI
-from scheduling.queries.queue_stages import STAGES, counted
+from scheduling.queries.queues.stages import STAGES, counted
 from tenants.models import Queue, QueueState
 
 OF_QUEUE = ["tenant", "queue"]

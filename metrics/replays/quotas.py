@@ -10,11 +10,10 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from scheduling.engine.types import Quota, Sharing
+from scheduling.engine.types import QuotaSpec, Sharing
 from tenants import facts
 from tenants.errors import FieldError
-from tenants.models import AuditRecord, GpuType, Tenant
-from tenants.models import Quota as QuotaRow
+from tenants.models import AuditRecord, GpuType, Quota, Tenant
 from tenants.selectors import parents_by_id
 from tenants.services.quota_sums import excess_of
 from tenants.services.quota_terms import QuotaTerms
@@ -22,7 +21,7 @@ from tenants.services.quotas import excess_sentence
 from tenants.templatetags.ui import gpus
 
 Key = tuple[str, str]  # names of tenant and GPU type
-Quotas = dict[Key, Quota]
+Quotas = dict[Key, QuotaSpec]
 Document = Mapping[str, Any]
 
 # Records of one save of several quotas are no further apart; the scheduler hears of it as one.
@@ -70,7 +69,7 @@ def _sum_faults(changes: Sequence[Document], added: Mapping[str, int]) -> list[F
         by_type.setdefault(one["gpu_type"], {})[one["tenant"]] = index
     found = []
     for gpu_type, entries in by_type.items():
-        rows = QuotaRow.objects.filter(gpu_type__name=gpu_type).order_by()
+        rows = Quota.objects.filter(gpu_type__name=gpu_type).order_by()
         before = dict(rows.values_list("tenant_id", "guaranteed_milli"))
         wanted = {ids[name]: changes[index]["guaranteed"] for name, index in entries.items()}
         installed = facts.scheduling().installed_milli(gpu_type)
@@ -99,7 +98,7 @@ def of_now(changes: Sequence[Document]) -> list[dict[str, Any]]:
     return [document_of(now[key]) for key in keys if key in now]
 
 
-def document_of(quota: Quota) -> dict[str, Any]:
+def document_of(quota: QuotaSpec) -> dict[str, Any]:
     return {
         "tenant": quota.tenant,
         "gpu_type": quota.gpu_model,
@@ -126,7 +125,7 @@ def words(document: Document | None) -> str:
 # --- as they were ---------------------------------------------------------------------------------
 def over_time(
     since: datetime, until: datetime, changes: Sequence[Document] = ()
-) -> Iterator[tuple[datetime, tuple[Quota, ...]]]:
+) -> Iterator[tuple[datetime, tuple[QuotaSpec, ...]]]:
     """All quotas as of `since`, then as of each instant before `until` at which they changed, by
     the audit trail. Those of `changes` stand in place of their own all the time."""
     tenants = set(Tenant.objects.values_list("name", flat=True))
@@ -134,7 +133,7 @@ def over_time(
         (one["tenant"], one["gpu_type"]): _quota(one["tenant"], one["gpu_type"], one)
         for one in changes
     }
-    now, later = stored(), list[tuple[datetime, Key, Quota | None]]()
+    now, later = stored(), list[tuple[datetime, Key, QuotaSpec | None]]()
     records = AuditRecord.objects.filter(action__startswith="quota.", at__gt=since)
     for record in records.order_by("-at", "-id"):
         tenant, _, gpu_type = record.subject.partition(" / ")
@@ -144,7 +143,7 @@ def over_time(
             later.append((record.at, key, _recorded(key, record.after)))
     later.reverse()
 
-    def told() -> tuple[Quota, ...]:
+    def told() -> tuple[QuotaSpec, ...]:
         return tuple(quota for _, quota in sorted({**now, **fixed}.items()))
 
     last, at = told(), since
@@ -171,7 +170,7 @@ def changes_in(since: datetime, until: datetime) -> Counter[Key]:
 
 def stored() -> Quotas:
     """All quotas as they are now."""
-    rows = QuotaRow.objects.order_by().values_list(
+    rows = Quota.objects.order_by().values_list(
         "tenant__name",
         "gpu_type__name",
         "guaranteed_milli",
@@ -180,12 +179,12 @@ def stored() -> Quotas:
         "lend_limit_milli",
     )
     return {
-        (tenant, gpu_type): Quota(tenant, gpu_type, milli, Sharing(mode), borrow, lend)
+        (tenant, gpu_type): QuotaSpec(tenant, gpu_type, milli, Sharing(mode), borrow, lend)
         for tenant, gpu_type, milli, mode, borrow, lend in rows
     }
 
 
-def _recorded(key: Key, document: Document | None) -> Quota | None:
+def _recorded(key: Key, document: Document | None) -> QuotaSpec | None:
     """A quota as the audit trail tells it, in GPUs."""
     if document is None:
         return None
@@ -196,8 +195,8 @@ def _recorded(key: Key, document: Document | None) -> Quota | None:
     return _quota(*key, {**document, **amounts})
 
 
-def _quota(tenant: str, gpu_type: str, document: Document) -> Quota:
-    return Quota(
+def _quota(tenant: str, gpu_type: str, document: Document) -> QuotaSpec:
+    return QuotaSpec(
         tenant,
         gpu_type,
         document["guaranteed"],
@@ -207,7 +206,7 @@ def _quota(tenant: str, gpu_type: str, document: Document) -> Quota:
     )
 
 
-def _set(quotas: Quotas, key: Key, quota: Quota | None) -> None:
+def _set(quotas: Quotas, key: Key, quota: QuotaSpec | None) -> None:
     if quota is None:
         quotas.pop(key, None)
     else:

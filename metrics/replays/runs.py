@@ -14,7 +14,7 @@ from metrics.replays.scenario import NodeShape, changed_nodes
 from metrics.simulate import results as simulation
 from scheduling.engine.deltas import PolicyChanged, TenantsChanged
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import MILLI, Node, Policy, Queue
+from scheduling.engine.types import MILLI, Node, Policy, QueueSpec
 from scheduling.models import Job
 from scheduling.policy.document import to_policy
 from scheduling.queries import history
@@ -110,7 +110,7 @@ class PeriodRun:
         nodes: Sequence[Node],
         policy: Policy,
         tenancies: Sequence[Tenancy],
-        queues: tuple[Queue, ...],
+        queues: tuple[QueueSpec, ...],
         past: Sequence[TimedChange],
         seconds: float,
         tell: Tell,

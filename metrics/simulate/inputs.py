@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from metrics.simulate import results as simulation
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import Policy
 from scheduling.policy import document as policies
 from scheduling.simulator import nodes

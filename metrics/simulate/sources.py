@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from metrics.simulate.inputs import InputError, fleet_of, length_of, lines_of
-from scheduling.engine.types import Node, Policy, Queue, Quota, Tenant
+from scheduling.engine.types import Node, Policy, QueueSpec, QuotaSpec, TenantSpec
 from scheduling.models import Cluster
 from scheduling.queries import history
 from scheduling.queries.selectors import complete_from, what_is_gone
@@ -58,10 +58,10 @@ class Source:
     name: str
     fleet: RunFleet
     arrivals: Iterator[Arrival]
-    tenants: tuple[Tenant, ...]
-    quotas: tuple[Quota, ...]
+    tenants: tuple[TenantSpec, ...]
+    quotas: tuple[QuotaSpec, ...]
     hours: float | None
-    queues: tuple[Queue, ...] = ()
+    queues: tuple[QueueSpec, ...] = ()
     start: float = 0.0
     policy: Policy | None = None
     window: history.Window | None = None
@@ -145,21 +145,21 @@ def traced(
     made = traces.arrivals(jobs, gpu_models=fleet.models, per_node=fleet.per_node)
     # A recorded trace knows no quotas: every tenant may use what is there.
     quotas = tuple(
-        Quota(name, gpu_model, 1000 * gpus)
+        QuotaSpec(name, gpu_model, 1000 * gpus)
         for name in sorted(tenants)
         for gpu_model, gpus in sorted(fleet.gpus.items())
     )
     return Source(
-        str(path), fleet, _until(made, hours), tuple(Tenant(t) for t in sorted(tenants)), quotas,
-        hours, _several(queues), remarks=remarks,
+        str(path), fleet, _until(made, hours), tuple(TenantSpec(t) for t in sorted(tenants)),
+        quotas, hours, _several(queues), remarks=remarks,
     )  # fmt: skip
 
 
-def _several(named: set[tuple[str, str]]) -> tuple[Queue, ...]:
+def _several(named: set[tuple[str, str]]) -> tuple[QueueSpec, ...]:
     """The queues of tenants that have more than one; of equal rank and weight, as a trace says no
     more of them."""
     of_tenant = Counter(tenant for tenant, _ in named)
-    return tuple(Queue(*name) for name in sorted(named) if of_tenant[name[0]] > 1)
+    return tuple(QueueSpec(*name) for name in sorted(named) if of_tenant[name[0]] > 1)
 
 
 def _until(made: Iterator[Arrival], hours: float | None) -> Iterator[Arrival]:

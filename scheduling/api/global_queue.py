@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from scheduling.api.filters import GlobalQueueFilter
 from scheduling.models import Cluster, Job
-from scheduling.queries.global_queue import Place, global_queue, scopes_of, shard_names
+from scheduling.queries.queues.global_queue import Place, global_queue, scopes_of, shard_names
 from scheduling.queries.selectors import cluster_by_name
 from tenants.api.base import ListView
 from tenants.api.fields import Gpus

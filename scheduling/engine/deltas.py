@@ -12,9 +12,9 @@ from scheduling.engine.types import (
     PodPlacement,
     PodRules,
     Policy,
-    Queue,
-    Quota,
-    Tenant,
+    QueueSpec,
+    QuotaSpec,
+    TenantSpec,
 )
 
 
@@ -58,8 +58,8 @@ class TenantsChanged:
     there), counted against its limit.
     """
 
-    tenants: tuple[Tenant, ...]
-    quotas: tuple[Quota, ...]
+    tenants: tuple[TenantSpec, ...]
+    quotas: tuple[QuotaSpec, ...]
     used_elsewhere: tuple[tuple[str, str, float, float], ...] = ()
     jobs_elsewhere: tuple[tuple[str, int], ...] = ()
 
@@ -71,7 +71,7 @@ class QueuesChanged:
     `held_elsewhere`: (tenant, queue, gpu model, milli that they hold there), counted against the
     limits of queues."""
 
-    queues: tuple[Queue, ...]
+    queues: tuple[QueueSpec, ...]
     jobs_elsewhere: tuple[tuple[str, str, int], ...] = ()
     held_elsewhere: tuple[tuple[str, str, str, float], ...] = ()
 

@@ -13,7 +13,7 @@ from scheduling.engine.demand.pools import Pools
 from scheduling.engine.demand.shapes import Key, shape_of
 from scheduling.engine.memo import EXPECTED, IN_VAIN, Memo
 from scheduling.engine.native import mypyc_attr
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.queue.dependencies import DependentJobs
 from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage

@@ -2,7 +2,7 @@
 
 from scheduling.engine.cluster.cluster import ClusterState, Infeasible
 from scheduling.engine.cluster.columns import PodKey
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 
 # Shapes remembered as infeasible; beyond this many they are found out again.
 MAX_SHAPES = 10_000
@@ -18,7 +18,7 @@ class Step:
         self,
         key: PodKey,
         placement: PodPlacement,
-        pod_set: PodSet,
+        pod_set: PodSetSpec,
         evicted: bool,
         version: int,
         gains: int,
@@ -57,7 +57,7 @@ class Statement:
         self._allocated(job.id, p, pod_set, *before)
 
     def _allocated(
-        self, job_id: str, p: PodPlacement, pod_set: PodSet, version: int, gains: int
+        self, job_id: str, p: PodPlacement, pod_set: PodSetSpec, version: int, gains: int
     ) -> None:
         self._steps.append(Step((job_id, p.pod_set, p.ordinal), p, pod_set, False, version, gains))
 

@@ -271,7 +271,7 @@ class PodRules(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
+class PodSetSpec:
     """Equal pods of a job.
 
     `gpu_models`: acceptable models, the preferred first; () accepts any model. Of a pod set
@@ -354,7 +354,7 @@ class JobRequest:
     id: str
     tenant: str
     submitted_at: float
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[PodSetSpec, ...]
     priority: int = 0
     gang: bool = True
     kind: JobKind = JobKind.TRAINING
@@ -443,7 +443,7 @@ def whole_milli(held: float) -> int:
 
 # --- tenants ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class TenantSpec:
     """A node of the tenant tree; what a child uses counts against every ancestor.
 
     `weight`: its share where the policy orders by fairness. `max_running`: most jobs that may
@@ -460,7 +460,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueSpec:
     """A queue of a tenant, for its jobs that name it.
 
     Among the queues of one tenant those of the higher `rank` go first, of equal ones whose jobs
@@ -484,7 +484,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaSpec:
     """Quota of one tenant for one GPU model, in milli-GPU (engine.md, Quota).
 
     `borrow_limit` None = unlimited, `lend_limit` None = all that is idle; both matter only in

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, inspect
 
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.faults import Faults
 from scheduling.job_fields.parts import Field, fields_of, plain
@@ -77,9 +77,9 @@ def document_of(
     }
 
 
-def pod_set_of(columns: Mapping[str, Any]) -> PodSet:
+def pod_set_of(columns: Mapping[str, Any]) -> PodSetSpec:
     """What the engine knows of a pod set."""
-    return PodSet(**{name: read(columns[name]) for name, read in _POD_SET})
+    return PodSetSpec(**{name: read(columns[name]) for name, read in _POD_SET})
 
 
 def wishes_of(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,4 +97,4 @@ def _known(struct: type[Struct], noun: type) -> tuple[tuple[str, Any], ...]:
     return tuple((f.column, f.kind.noun) for f in _stored(struct) if f.column in names)
 
 
-_POD_SET, _JOB_REQUEST = _known(PodSetDocument, PodSet), _known(JobDocument, JobRequest)
+_POD_SET, _JOB_REQUEST = _known(PodSetDocument, PodSetSpec), _known(JobDocument, JobRequest)

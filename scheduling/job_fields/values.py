@@ -16,7 +16,7 @@ from scheduling.engine.cluster.affinity import (
     write_terms,
     wrong_expression,
 )
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import JobKind, NodeExpression, Toleration
 from scheduling.job_fields.faults import (
     DNS,

@@ -145,7 +145,7 @@ class Job(models.Model):
 
 
 class PodSet(models.Model):
-    """Equal pods of a job; see `engine.types.PodSet` for the meaning of each field."""
+    """Equal pods of a job; see `engine.types.PodSetSpec` for the meaning of each field."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="pod_sets")
     index = models.PositiveSmallIntegerField()

@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.shards.division import declaration_problems
 from scheduling.engine.types import JobKind, Policy, PreemptionKind, Shard
 from tenants.errors import FieldError, Path

@@ -18,9 +18,9 @@ from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import ClusterPolicy, Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.policy.document import to_policy
-from scheduling.queries.queue_limits import free_again
+from scheduling.queries.queues.limits import free_again
+from scheduling.queries.queues.waiting_order import JobAhead, place_of
 from scheduling.queries.standstill import standstill
-from scheduling.queries.waiting_order import JobAhead, place_of
 from tenants.models import User
 
 GATES = ("spec", "quota", "order", "capacity", "placement")

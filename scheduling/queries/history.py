@@ -15,7 +15,7 @@ from django.db.models import Max, Min, Q, QuerySet
 
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Node, PodSet, Policy, Taint
+from scheduling.engine.types import Node, PodSetSpec, Policy, Taint
 from scheduling.kube.translate.devices import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import MOVED, PREEMPTED
@@ -282,7 +282,9 @@ def _arrival(
     return arrival if submitted >= 0 else _carried_over(arrival, begun)
 
 
-def _with_all(sets: tuple[PodSet, ...], had: Iterable[tuple[int, int]]) -> tuple[PodSet, ...]:
+def _with_all(
+    sets: tuple[PodSetSpec, ...], had: Iterable[tuple[int, int]]
+) -> tuple[PodSetSpec, ...]:
     """The pod sets with counts that all these pods (pod set, ordinal) are within."""
     counts = [s.count for s in sets]
     for index, ordinal in had:

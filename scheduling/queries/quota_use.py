@@ -79,16 +79,16 @@ def quota_book(
         )  # fmt: skip
     book = QuotaBook()
     book.replace(
-        [types.Tenant(name, parent) for name, parent in parents.items()],
+        [types.TenantSpec(name, parent) for name, parent in parents.items()],
         [terms_of(quota) for quota in quotas.values() if quota is not None],
         [(*key, *amounts) for key, amounts in held.items()],
     )
     return book
 
 
-def terms_of(quota: Quota) -> types.Quota:
+def terms_of(quota: Quota) -> types.QuotaSpec:
     """A row as the engine knows it."""
-    return types.Quota(
+    return types.QuotaSpec(
         quota.tenant.name,
         quota.gpu_type.name,
         quota.guaranteed_milli,

@@ -24,7 +24,7 @@ from scheduling.engine.rehearse import (
 )
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import JobRequest, PodRules, PodSet, PreemptionKind
+from scheduling.engine.types import JobRequest, PodRules, PodSetSpec, PreemptionKind
 from scheduling.engine.verdict import Verdict, counted
 from scheduling.kube.translate.manifests import own_labels
 from scheduling.models import Cluster, Job
@@ -32,7 +32,7 @@ from scheduling.queries import quota_use
 from scheduling.queries.explain import Reserved, Start, explain_job, policy_in_use
 from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
-from scheduling.queries.waiting_order import JobAhead
+from scheduling.queries.queues.waiting_order import JobAhead
 from scheduling.session.memory import load
 from scheduling.session.memory.live import LiveJob
 from tenants.models import GpuType, User
@@ -116,7 +116,7 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
 
 def _kept_away(known: Known, live: LiveJob) -> JobRequest:
     """The request, as pods that are there keep its own away."""
-    request, found = live.request, list[PodSet]()
+    request, found = live.request, list[PodSetSpec]()
     namespace = load.namespaces(known.cluster.namespace).get(request.tenant, "")
     for index, pod_set in enumerate(request.pod_sets):
         own = own_labels(live.id, request.tenant, live.attempt, index, 0)

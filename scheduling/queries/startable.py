@@ -11,7 +11,7 @@ from operator import itemgetter
 from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.rehearse import Rise, rise, standing
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.engine.verdict import NEVER
 from scheduling.models import Cluster, NodeRecord
 from scheduling.queries import quota_use
@@ -165,7 +165,7 @@ class _Looks:
     ) -> Iterator[JobRequest]:
         for size in sizes:
             pods = max(1, size // per_node)
-            pod_set = PodSet("worker", pods, min(size, per_node), (gpu_type,))
+            pod_set = PodSetSpec("worker", pods, min(size, per_node), (gpu_type,))
             yield JobRequest(
                 f"startable {gpu_type} {tenant}",
                 tenant,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from numpy.random import PCG64, Generator
 
 from scheduling.engine.native import copied_by_fields
-from scheduling.engine.types import JobKind, JobRequest, Node, PodSet
+from scheduling.engine.types import JobKind, JobRequest, Node, PodSetSpec
 from scheduling.simulator.model import Arrival
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
@@ -59,7 +59,7 @@ class InferenceService:
     """`weight`: GPU-milli it asks for on average, before all are scaled to the cluster."""
 
     name: str
-    pods: PodSet
+    pods: PodSetSpec
     weight: float
     peak_h: float
     rollout_at: float
@@ -85,7 +85,9 @@ def services_of(
         milli = 1000
         if sharing and gpus == 1 and rng.random() < SHARED_PODS / GPUS_A_REPLICA[0][1]:
             milli = int(rng.choice(SHARES))
-        pods = PodSet("replicas", 1, gpus or 1, (gpu_model,), gpu_milli=milli, max_per_node=most)
+        pods = PodSetSpec(
+            "replicas", 1, gpus or 1, (gpu_model,), gpu_milli=milli, max_per_node=most
+        )
         weight = max(1.0, replicas) * pods.milli_per_pod
         made.append(
             InferenceService(f"service-{number:02}", pods, weight, 0.0, float(rng.random()) * WEEK)

@@ -34,9 +34,9 @@ from scheduling.engine.types import (
     Node,
     PodPlacement,
     Policy,
-    Queue,
-    Quota,
-    Tenant,
+    QueueSpec,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.engine.verdict import Reason
@@ -76,9 +76,9 @@ class Simulation:
         arrivals: Iterable[Arrival],
         *,
         policy: Policy,
-        tenants: tuple[Tenant, ...] = (),
-        quotas: tuple[Quota, ...] = (),
-        queues: tuple[Queue, ...] = (),
+        tenants: tuple[TenantSpec, ...] = (),
+        quotas: tuple[QuotaSpec, ...] = (),
+        queues: tuple[QueueSpec, ...] = (),
         settings: Settings | None = None,
         faults: Iterable[HardwareFault] = (),
         changes: Iterable[TimedChange] = (),

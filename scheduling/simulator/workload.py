@@ -16,7 +16,7 @@ from numpy.random import PCG64, Generator
 
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobKind, JobRequest, PodSet, Quota, Sharing, Tenant
+from scheduling.engine.types import JobKind, JobRequest, PodSetSpec, QuotaSpec, Sharing, TenantSpec
 from scheduling.simulator.model import Arrival
 
 HOUR: Final = 3600.0
@@ -154,16 +154,16 @@ VARIANTS = {
 }
 
 
-def tenants_of(gpus: int, gpu_model: str) -> tuple[tuple[Tenant, ...], tuple[Quota, ...]]:
+def tenants_of(gpus: int, gpu_model: str) -> tuple[tuple[TenantSpec, ...], tuple[QuotaSpec, ...]]:
     """The 15 tenants and their shared quotas of one GPU model, in published proportions; together
     they are the whole fleet: a rest that is nobody's quota could never be borrowed."""
     names = [f"tenant-{i + 1:02}" for i in range(len(TENANT_SHARES))]
     ends = [gpus * 1000 * part // sum(TENANT_SHARES) for part in accumulate(TENANT_SHARES)]
     quotas = tuple(
-        Quota(name, gpu_model, end - begin, Sharing.SHARED)
+        QuotaSpec(name, gpu_model, end - begin, Sharing.SHARED)
         for name, begin, end in zip(names, [0, *ends], ends, strict=False)
     )
-    return tuple(Tenant(n) for n in names), quotas
+    return tuple(TenantSpec(n) for n in names), quotas
 
 
 def jobs_a_day(variant: Variant, gpus: int) -> float:
@@ -334,13 +334,13 @@ def declared_s(duration: float, draw: float) -> float:
     return DECLARED_HOURS[i] * HOUR
 
 
-def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSet, ...]:
+def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSetSpec, ...]:
     """One pod up to a node; whole-node pods beyond, and a smaller last one for an odd rest."""
     if gpus <= per_node:
-        return (PodSet("main", 1, gpus, (model,)),)
+        return (PodSetSpec("main", 1, gpus, (model,)),)
     whole, rest = divmod(gpus, per_node)
-    sets = (PodSet("main", whole, per_node, (model,)),)
-    return (*sets, PodSet("rest", 1, rest, (model,))) if rest else sets
+    sets = (PodSetSpec("main", whole, per_node, (model,)),)
+    return (*sets, PodSetSpec("rest", 1, rest, (model,))) if rest else sets
 
 
 class StreamShares:

@@ -13,10 +13,10 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from tenants import attempts
 from tenants.api.problems import Problem, too_many
 from tenants.models import ApiToken, User
 from tenants.services.tokens import PREFIX, token_of_secret
+from tenants.sign_in import attempts
 
 SCHEME = "Bearer"
 TOKEN = "token"  # the name of API tokens among the security schemes of OpenAPI

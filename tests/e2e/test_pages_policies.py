@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from metrics.pages.policies.forms import GROUPS, LABELS, STRATEGY_TEXTS, PolicyForm, typed
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import Policy, PreemptionKind
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
 from scheduling.policy.document import effective

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobEvent, Placement
-from scheduling.queries.queue_stages import STAGES, queues_now, stage_of
+from scheduling.queries.queues.stages import STAGES, queues_now, stage_of
 from tenants.models import AuditRecord, Queue, Tenant
 
 LIST = "/queues/"

@@ -11,7 +11,7 @@ from scheduling.engine.types import (
     PodPlacement,
     PreemptionKind,
     QueueingPolicy,
-    Tenant,
+    TenantSpec,
 )
 from scheduling.engine.verdict import Reason
 
@@ -28,7 +28,7 @@ class Checks:
     pairs: set[tuple[str, str]]
     promised: set[str]
     disturbed: set[str]
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[TenantSpec, ...]
     known: set[str]
     waits: dict[str, float]
 

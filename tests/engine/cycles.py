@@ -22,15 +22,15 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from tests.engine.cycle_checks import Checks
 from tests.engine.scenario import ASKS, job, node
 from tests.engine.test_quota_book import check_balance
 
-TENANTS = (Tenant("a"), Tenant("b"), Tenant("dept"), Tenant("c", "dept"))
+TENANTS = (TenantSpec("a"), TenantSpec("b"), TenantSpec("dept"), TenantSpec("c", "dept"))
 NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
 LEAVES = {"n0": "l0", "n1": "l0", "n2": "l1", "n3": "l1", "n4": "l1"}
 SORTS = ("", "", "fixed", "preempts=no", "uses_spares=yes", "kind=inference", "kind=inference")
@@ -44,7 +44,7 @@ HARD = (
 QUOTAS = st.fixed_dictionaries(
     {
         (tenant.id, model): st.builds(
-            Quota,
+            QuotaSpec,
             st.just(tenant.id),
             st.just(model),
             st.sampled_from((0, 4000, 8000, 24000)),
@@ -72,7 +72,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.alive: dict[str, JobRequest] = {}
         self.pending: list[d.Delta] = [d.NodeChanged(self.node(name)) for name in NODES]
         self.tenants = TENANTS
-        self.quotas = tuple(Quota(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
+        self.quotas = tuple(QuotaSpec(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
         self.pending.append(d.TenantsChanged(self.tenants, self.quotas))
         self.pending.append(d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)))
         self.leaving: list[Preempted] = []
@@ -231,7 +231,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.pending.append(d.NodeChanged(replace(facts, devices=devices)))
 
     @rule(quotas=QUOTAS, most=st.sampled_from((None, None, 1, 3)))
-    def change_quotas(self, quotas: tuple[Quota, ...], most: int | None = None) -> None:
+    def change_quotas(self, quotas: tuple[QuotaSpec, ...], most: int | None = None) -> None:
         self.tenants = tuple(replace(t, max_running=most) for t in self.tenants)
         self.quotas = quotas
         self.pending.append(d.TenantsChanged(self.tenants, self.quotas))

@@ -3,7 +3,7 @@
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import Device, JobRequest, Nic, Node, PodSet
+from scheduling.engine.types import Device, JobRequest, Nic, Node, PodSetSpec
 
 
 def gpu_node(name, *, gpus=8, model="H800", leaf="", spine="", top="", **facts):
@@ -43,7 +43,7 @@ def nodes_of(found):
 
 
 def pods(count, gpus, **wishes):
-    return PodSet("pods", count, gpus, **wishes)
+    return PodSetSpec("pods", count, gpus, **wishes)
 
 
 def two_spines():

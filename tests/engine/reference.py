@@ -14,7 +14,7 @@ from scheduling.engine.cluster.constraints import admits
 from scheduling.engine.cluster.lifetimes import growth, mean_left
 from scheduling.engine.devices.nics import nics_for
 from scheduling.engine.devices.tables import table_for
-from scheduling.engine.types import BEYOND, MILLI, JobKind, JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import BEYOND, MILLI, JobKind, JobRequest, PodPlacement, PodSetSpec
 from tests.engine.reference_cluster import Cluster, bit_positions, size_of
 
 
@@ -23,7 +23,7 @@ class Attempt:
 
     def __init__(self, cluster, job, index, milli, nodes, how):
         self.c, self.job, self.index, self.milli = cluster, job, index, milli
-        self.s: PodSet = job.pod_sets[index]
+        self.s: PodSetSpec = job.pod_sets[index]
         self.how = how
         self.order = {n.name: i for i, n in enumerate(nodes)}
         self.pool = nodes

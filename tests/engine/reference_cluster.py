@@ -9,7 +9,7 @@ from fractions import Fraction
 from scheduling.engine.cluster.columns import OtherPod
 from scheduling.engine.cluster.facts import sane
 from scheduling.engine.cluster.lifetimes import outlook
-from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, Node, PodPlacement, PodSetSpec
 
 
 def bit_positions(mask):
@@ -29,7 +29,7 @@ class Cluster:
     def __init__(self, levels):
         self.levels = levels
         self.nodes: dict[str, Node] = {}
-        self.pods: dict[tuple, tuple[PodPlacement, PodSet]] = {}
+        self.pods: dict[tuple, tuple[PodPlacement, PodSetSpec]] = {}
         self.others: dict[str, OtherPod] = {}
         self.now = 0.0
         self.times: dict[str, tuple[float, float | None]] = {}

@@ -32,13 +32,13 @@ from scheduling.engine.types import (
     JobKind,
     JobRequest,
     Node,
-    PodSet,
+    PodSetSpec,
     Policy,
-    Queue,
     QueueingPolicy,
-    Quota,
+    QueueSpec,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 
 # Requests of every sort, for tests that mix them.
@@ -91,7 +91,7 @@ def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobR
             () if models == "*" else tuple(models.split("+")[min(i, models.count("+"))].split("|"))
         )
         pod_sets.append(
-            PodSet(
+            PodSetSpec(
                 f"set{i}",
                 int(count),
                 1 if 0 < share < 1 else int(share),
@@ -142,10 +142,10 @@ def play(text: str) -> World:
     world = World()
     now: float | None = None
     expected: list[tuple[str, str]] = []
-    quotas: list[Quota] = []
+    quotas: list[QuotaSpec] = []
     parents: dict[str, str] = {}
     facts: dict[str, dict[str, Any]] = {}
-    queues: dict[str, Queue] = {}
+    queues: dict[str, QueueSpec] = {}
     for line in text.strip().splitlines():
         word, _, rest = line.strip().partition(" ")
         rest = rest.strip()
@@ -159,15 +159,15 @@ def play(text: str) -> World:
             world.pending.append(_tenants(quotas, parents, facts))
         elif word == "tenant":
             name, *words = rest.split()
-            kinds = {f.name: str(f.type) for f in dataclasses.fields(Tenant)}
+            kinds = {f.name: str(f.type) for f in dataclasses.fields(TenantSpec)}
             pairs = [w.split("=") for w in words]
             facts[name] = {key: _value(value, kinds[key]) for key, value in pairs}
             world.pending.append(_tenants(quotas, parents, facts))
         elif word == "queue":
             name, *words = rest.split()
-            kinds = {f.name: str(f.type) for f in dataclasses.fields(Queue)}
+            kinds = {f.name: str(f.type) for f in dataclasses.fields(QueueSpec)}
             pairs = [w.split("=") for w in words]
-            told = queues.setdefault(name, Queue(*name.split("/")))
+            told = queues.setdefault(name, QueueSpec(*name.split("/")))
             queues[name] = dataclasses.replace(told, **{k: _value(v, kinds[k]) for k, v in pairs})
             world.pending.append(d.QueuesChanged(tuple(queues.values())))
         elif word == "policy":
@@ -255,7 +255,7 @@ def _nodes(text: str) -> list[d.Delta]:
     return deltas
 
 
-def _quota(text: str) -> Quota:
+def _quota(text: str) -> QuotaSpec:
     tenant, model, gpus, *words = text.split()
     options: dict[str, Any] = {}
     for word in words:
@@ -264,14 +264,16 @@ def _quota(text: str) -> Quota:
             options["mode"] = Sharing(key)
         else:
             options[f"{key}_limit"] = round(float(value) * 1000)
-    return Quota(tenant, model, round(float(gpus) * 1000), **options)
+    return QuotaSpec(tenant, model, round(float(gpus) * 1000), **options)
 
 
 def _tenants(
-    quotas: list[Quota], parents: dict[str, str], facts: dict[str, dict[str, Any]]
+    quotas: list[QuotaSpec], parents: dict[str, str], facts: dict[str, dict[str, Any]]
 ) -> d.TenantsChanged:
     names = {q.tenant for q in quotas} | set(parents) | set(parents.values())
-    tree = tuple(Tenant(name, parents.get(name), **facts.get(name, {})) for name in sorted(names))
+    tree = tuple(
+        TenantSpec(name, parents.get(name), **facts.get(name, {})) for name in sorted(names)
+    )
     return d.TenantsChanged(tree, tuple(quotas))
 
 

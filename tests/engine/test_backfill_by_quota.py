@@ -9,7 +9,14 @@ import random
 import pytest
 
 from scheduling.engine.decisions import Reservation
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Sharing, Tenant
+from scheduling.engine.types import (
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    QuotaSpec,
+    Sharing,
+    TenantSpec,
+)
 from scheduling.simulator.loop import Simulation
 from tests.engine.scenario import play
 from tests.engine.test_backfill_histories import Watched
@@ -22,7 +29,7 @@ KINDS = [(), (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), tuple(Preemption
 
 
 def own(size: int, mode: Sharing = Sharing.SHARED) -> tuple:
-    return (Tenant("a"),), (Quota("a", "H100", size, mode),)
+    return (TenantSpec("a"),), (QuotaSpec("a", "H100", size, mode),)
 
 
 def isolated(size: int) -> tuple:
@@ -32,26 +39,31 @@ def isolated(size: int) -> tuple:
 def borrowed(size: int) -> tuple:
     """Half of it is a's own, the rest is what another tenant lends."""
     half = size // 2
-    quotas = (Quota("a", "H100", half), Quota("lender", "H100", size - half))
-    return (Tenant("a"), Tenant("lender")), quotas
+    quotas = (QuotaSpec("a", "H100", half), QuotaSpec("lender", "H100", size - half))
+    return (TenantSpec("a"), TenantSpec("lender")), quotas
 
 
 def limited(size: int) -> tuple:
     """As much as is left may be borrowed, no more."""
     quotas = (
-        Quota("a", "H100", 8_000, borrow_limit=size - 8_000),
-        Quota("lender", "H100", AMPLE),
+        QuotaSpec("a", "H100", 8_000, borrow_limit=size - 8_000),
+        QuotaSpec("lender", "H100", AMPLE),
     )
-    return (Tenant("a"), Tenant("lender")), quotas
+    return (TenantSpec("a"), TenantSpec("lender")), quotas
 
 
 def deep(size: int) -> tuple:
     """The quota is that of a tenant three levels above."""
-    tenants = (Tenant("root"), Tenant("org", "root"), Tenant("team", "org"), Tenant("a", "team"))
+    tenants = (
+        TenantSpec("root"),
+        TenantSpec("org", "root"),
+        TenantSpec("team", "org"),
+        TenantSpec("a", "team"),
+    )
     quotas = (
-        Quota("root", "H100", size, Sharing.ISOLATED),
-        Quota("org", "H100", size // 2),
-        Quota("a", "H100", 0),
+        QuotaSpec("root", "H100", size, Sharing.ISOLATED),
+        QuotaSpec("org", "H100", size // 2),
+        QuotaSpec("a", "H100", 0),
     )
     return tenants, quotas
 
@@ -92,8 +104,8 @@ def test_it_starts_as_with_a_larger_quota(tree, gang, kinds) -> None:
 def test_nor_does_a_limit_of_jobs_delay_it(above: bool) -> None:
     """All but one of the jobs that may run end at 240; each that passes is over by then."""
     dept, a = (4, None) if above else (None, 4)
-    tenants = (Tenant("dept", max_running=dept), Tenant("a", "dept", max_running=a))
-    quotas = (Quota("dept", "H100", AMPLE), Quota("a", "H100", AMPLE))
+    tenants = (TenantSpec("dept", max_running=dept), TenantSpec("a", "dept", max_running=a))
+    quotas = (QuotaSpec("dept", "H100", AMPLE), QuotaSpec("a", "H100", AMPLE))
     found = rows(run_of(crowd(), (tenants, quotas)).run())
     assert found["head"][0] == 240.0
     passed = [name for name, (at, *_) in found.items() if name[0] == "s" and at < 240.0]
@@ -119,10 +131,10 @@ def test_without_declared_times_it_waits_for_the_threshold_as_ever(tree) -> None
 
 def test_what_does_not_compete_for_its_quota_or_nodes_is_not_held_back() -> None:
     """Another tenant's jobs that run for ever use all but the nodes that the head will have."""
-    tenants = (Tenant("a"), Tenant("b"))
+    tenants = (TenantSpec("a"), TenantSpec("b"))
     quotas = (
-        Quota("a", "H100", 16_000, Sharing.ISOLATED),
-        Quota("b", "H100", AMPLE, Sharing.ISOLATED),
+        QuotaSpec("a", "H100", 16_000, Sharing.ISOLATED),
+        QuotaSpec("b", "H100", AMPLE, Sharing.ISOLATED),
     )
     arrivals = [
         arrival("r0", 0.0, 100.0, declared_s=100.0),

@@ -13,7 +13,7 @@ from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.order import OrderKey, order_key
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import HardwareFault
 from tests.cases import seeds
@@ -204,11 +204,11 @@ def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> Non
     time from when all before it have started, whoever of the other tenants borrows less."""
     rng = random.Random(seed)
     longest, after = 60.0, 30.0
-    tenants = tuple(Tenant(name) for name in ("a", "b", "owner"))
+    tenants = tuple(TenantSpec(name) for name in ("a", "b", "owner"))
     quotas = (
-        Quota("a", "H100", 0),
-        Quota("b", "H100", 8_000, lend_limit=0),
-        Quota("owner", "H100", NODES * 8_000),
+        QuotaSpec("a", "H100", 0),
+        QuotaSpec("b", "H100", 8_000, lend_limit=0),
+        QuotaSpec("owner", "H100", NODES * 8_000),
     )
     stream = history(rng, 250, every=4, longest=longest, declare=lambda *_: None)
     policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after)

@@ -29,7 +29,7 @@ import json
 from scheduling import compiled
 from metrics.simulate import results as simulation
 from metrics.simulate.inputs import fleet_of
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.simulator import workload
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings

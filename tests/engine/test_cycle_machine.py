@@ -11,7 +11,7 @@ from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
 from scheduling.engine.preemption.rights import Claim
-from scheduling.engine.types import PreemptionKind, Quota, Sharing
+from scheduling.engine.types import PreemptionKind, QuotaSpec, Sharing
 from tests.cases import examples, seeds
 from tests.engine.cycles import HARD, NODES, SORTS, TENANTS, Cycles
 from tests.engine.scenario import ASKS
@@ -107,7 +107,7 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             keys = [(t.id, m) for t in TENANTS for m in ("H100", "L4")]
             world.change_quotas(
                 tuple(
-                    Quota(*key, size, rng.choice(list(Sharing)))
+                    QuotaSpec(*key, size, rng.choice(list(Sharing)))
                     for key, size in zip(keys, sizes, strict=True)
                 ),
                 rng.choice((None, None, None, 3)),

@@ -3,7 +3,7 @@
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleStats
-from scheduling.engine.types import Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
 from tests.engine.scenario import job, node
 
 
@@ -12,7 +12,7 @@ def full() -> SchedulerState:
     state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,)))
     facts = [
         d.NodeChanged(node("n1", 8)),
-        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
         d.JobSubmitted(job("low", "a", "1x8 H100")),
     ]
     done = run_cycle(state, facts, 0.0)

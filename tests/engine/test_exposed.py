@@ -5,7 +5,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.preemption import preempt
-from scheduling.engine.types import Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
 from tests.engine.scenario import job, node
 
 POLICY = Policy(preemption=(PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), min_runtime_s=60.0)
@@ -14,8 +14,8 @@ POLICY = Policy(preemption=(PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), mi
 def full(nodes: int = 4) -> SchedulerState:
     """Nodes of 8 GPUs, each taken at 0, 10, 20 ... by a job that may be preempted."""
     state = SchedulerState(policy=POLICY)
-    tenants = (Tenant("a"), Tenant("b"))
-    quotas = tuple(Quota(t.id, "H100", nodes * 8_000) for t in tenants)
+    tenants = (TenantSpec("a"), TenantSpec("b"))
+    quotas = tuple(QuotaSpec(t.id, "H100", nodes * 8_000) for t in tenants)
     run_cycle(state, [d.TenantsChanged(tenants, quotas)], 0.0)
     for n in range(nodes):
         at = 10.0 * n

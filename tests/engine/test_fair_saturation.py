@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import Policy, QueueingPolicy, Quota, Sharing, Tenant
+from scheduling.engine.types import Policy, QueueingPolicy, QuotaSpec, Sharing, TenantSpec
 from tests.cases import seeds
 from tests.engine.scenario import job, node
 
@@ -18,12 +18,14 @@ MODES = (Sharing.SHARED, Sharing.ISOLATED)
 
 def random_tree(rng):
     """Tenants of depth up to 3 with weights at each level; who has members asks for nothing."""
-    tree = [Tenant(f"t{i}", weight=rng.choice((0.5, 1, 1, 2, 3))) for i in range(rng.randint(2, 4))]
+    tree = [
+        TenantSpec(f"t{i}", weight=rng.choice((0.5, 1, 1, 2, 3))) for i in range(rng.randint(2, 4))
+    ]
     for depth in range(2):
         parents = [t for t in tree if len(t.id) == 2 + depth and rng.random() < 0.5]
         for parent in parents:
             tree += [
-                Tenant(f"{parent.id}{i}", parent.id, rng.choice((0.5, 1, 2, 3)))
+                TenantSpec(f"{parent.id}{i}", parent.id, rng.choice((0.5, 1, 2, 3)))
                 for i in range(rng.randint(1, 3))
             ]
     return tuple(tree)
@@ -54,7 +56,7 @@ def test_after_a_cycle_from_empty_nobody_is_ahead_by_more_than_a_job(seed):
     state = SchedulerState(policy=policy)
     words = ["array=a"] if rng.random() < 0.3 else []
     facts = [
-        d.TenantsChanged(tree, tuple(Quota(t.id, "H100", 10**6, mode) for t in tree)),
+        d.TenantsChanged(tree, tuple(QuotaSpec(t.id, "H100", 10**6, mode) for t in tree)),
         *(d.NodeChanged(node(f"n{i}", 8)) for i in range(nodes)),
         *(
             d.JobSubmitted(job(f"{t.id}-{i:03}", t.id, f"1x{size} H100", *words, at=float(at)))
@@ -77,7 +79,7 @@ def day(tenants, sizes, nodes, policy, mean_s=HOUR, seed=0, hours=48.0, users=No
     waiting; and the part of all GPUs that was in use."""
     rng, state = random.Random(seed), SchedulerState(policy=policy)
     facts = [
-        d.TenantsChanged(tenants, tuple(Quota(t.id, "H100", 10**6) for t in tenants)),
+        d.TenantsChanged(tenants, tuple(QuotaSpec(t.id, "H100", 10**6) for t in tenants)),
         *(d.NodeChanged(node(f"n{i}", 8)) for i in range(nodes)),
     ]
     number, now, ends, running = 0, 0.0, [], {}
@@ -111,14 +113,22 @@ def day(tenants, sizes, nodes, policy, mean_s=HOUR, seed=0, hours=48.0, users=No
     return got, sum(got.values()) / (nodes * 8 * hours / 2)
 
 
-TREE = (Tenant("x", weight=2), Tenant("a", "x", 1), Tenant("b", "x", 3), Tenant("c", weight=1))
+TREE = (
+    TenantSpec("x", weight=2),
+    TenantSpec("a", "x", 1),
+    TenantSpec("b", "x", 3),
+    TenantSpec("c", weight=1),
+)
 
 
 @pytest.mark.parametrize("queueing", QueueingPolicy)
 @pytest.mark.parametrize(
     ("tenants", "parts"),
     [
-        ((Tenant("a", weight=2), Tenant("b"), Tenant("c")), {"a": 0.5, "b": 0.25, "c": 0.25}),
+        (
+            (TenantSpec("a", weight=2), TenantSpec("b"), TenantSpec("c")),
+            {"a": 0.5, "b": 0.25, "c": 0.25},
+        ),
         (TREE, {"a": 1 / 6, "b": 1 / 2, "c": 1 / 3}),
     ],
 )
@@ -133,7 +143,7 @@ def test_over_a_day_shares_come_out_by_weight(tenants, parts, queueing):
 @pytest.mark.parametrize(("weight", "part"), [(1, 1 / 2), (3, 3 / 4), (1 / 3, 1 / 4)])
 def test_a_tenant_of_large_jobs_gets_its_part_beside_one_of_small_ones(weight, part):
     """It got none of 32 GPUs before: each that became free was taken at once."""
-    tenants = (Tenant("large", weight=weight), Tenant("small"))
+    tenants = (TenantSpec("large", weight=weight), TenantSpec("small"))
     got, used = day(tenants, {"small": 1, "large": 8}, 4, Policy(fair_share=True))
     assert got["large"] / sum(got.values()) == pytest.approx(part, abs=0.05)
     assert used > 0.85
@@ -142,5 +152,5 @@ def test_a_tenant_of_large_jobs_gets_its_part_beside_one_of_small_ones(weight, p
 def test_so_does_a_user_inside_a_tenant():
     policy = Policy(fair_share=True, fair_users=True)
     users = {"large": "a", "small": "a"}
-    got, _ = day((Tenant("a"),), {"small": 1, "large": 8}, 4, policy, users=users)
+    got, _ = day((TenantSpec("a"),), {"small": 1, "large": 8}, 4, policy, users=users)
     assert got["large"] / sum(got.values()) == pytest.approx(0.5, abs=0.05)

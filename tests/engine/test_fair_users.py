@@ -10,7 +10,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.queue.fair_share import Shares
-from scheduling.engine.types import Policy, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Policy, QueueingPolicy, QuotaSpec, TenantSpec
 from tests.cases import seeds
 from tests.engine.reference_order import Queue
 from tests.engine.scenario import job, node
@@ -38,8 +38,8 @@ def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
     parents, weights = TREES[seed // 2 % 3]
     policy = Policy(QUEUEING[seed % 2], fair_share=True, usage_half_life_s=half_life)
     naive, state = Queue(CAPACITY, weights, policy, parents), SchedulerState(policy=policy)
-    quotas = tuple(Quota(t, model, 64_000) for t in weights for model in CAPACITY)
-    tree = tuple(Tenant(t, parents.get(t), weight=w) for t, w in weights.items())
+    quotas = tuple(QuotaSpec(t, model, 64_000) for t in weights for model in CAPACITY)
+    tree = tuple(TenantSpec(t, parents.get(t), weight=w) for t, w in weights.items())
     facts: list[d.Delta] = [
         d.TenantsChanged(tree, quotas),
         *(d.NodeChanged(node(model, gpus, model)) for model, gpus in CAPACITY.items()),
@@ -89,7 +89,7 @@ def test_thirty_jobs_of_a_colleague_are_passed_by_the_first_of_another_user() ->
         state,
         [
             d.NodeChanged(node("n0", 8)),
-            d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+            d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
             *map(d.JobSubmitted, many),
         ],
         100.0,
@@ -106,7 +106,7 @@ def test_what_is_held_in_other_scopes_counts_in_all_of_the_cluster() -> None:
     there = d.OtherScopesChanged((("a", "x", "H100", 4000), ("a", "y", "L4", 7000)), (("L4", 8),))
     facts: list[d.Delta] = [
         d.NodeChanged(node("n0", 16)),
-        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
         d.JobSubmitted(asked),
         there,
     ]
@@ -127,7 +127,7 @@ def test_what_was_held_can_be_told_to_another_state(fair_users: bool) -> None:
     states = [SchedulerState(policy=policy), SchedulerState(policy=policy)]
     facts: list[d.Delta] = [
         d.NodeChanged(node("n0", 16)),
-        d.TenantsChanged((Tenant("a"), Tenant("b")), (Quota("a", "H100", 64_000),)),
+        d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), (QuotaSpec("a", "H100", 64_000),)),
     ]
     past = (("a", "", "H100", 8000.0), ("a", "x", "H100", 4000.0), ("b", "x", "H100", 2000.0))
     run_cycle(states[0], [*facts, d.PastUse(past)], 0.0)
@@ -146,7 +146,7 @@ def test_an_account_that_is_deleted_does_not_change_as_whose_its_jobs_count() ->
         state,
         [
             d.NodeChanged(node("n0", 4)),
-            d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+            d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
             d.JobSubmitted(asked),
         ],
         0.0,

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.types import Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
 from tests.engine.scenario import World, job, node, play
 
 SCENARIOS = {
@@ -192,7 +192,8 @@ def test_what_runs_when_the_scheduler_starts_counts() -> None:
     again.pending = [
         d.NodeChanged(node("n0", 8)),
         d.TenantsChanged(
-            (Tenant("a"), Tenant("b")), (Quota("a", "H100", 4000), Quota("b", "H100", 4000))
+            (TenantSpec("a"), TenantSpec("b")),
+            (QuotaSpec("a", "H100", 4000), QuotaSpec("b", "H100", 4000)),
         ),
         d.PolicyChanged(Policy(preemption=(PreemptionKind.RECLAIM,))),
         d.JobRestored(world.jobs["one"], places, 0.0),

@@ -24,11 +24,11 @@ from scheduling.engine.types import (
     JobKind,
     JobRequest,
     Node,
-    PodSet,
+    PodSetSpec,
     Policy,
     QueueingPolicy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 
 NODES, GPUS = 12, 4
@@ -80,7 +80,7 @@ def node(number: int, schedulable: bool = True) -> Node:
 
 def request(rng: random.Random, number: int, now: float) -> JobRequest:
     gpus = rng.choice((1, 1, 2, 3, 4))
-    pod_set = PodSet(
+    pod_set = PodSetSpec(
         "main",
         rng.choice((1, 1, 2, 3, 6)),
         gpus,
@@ -100,10 +100,13 @@ def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None
     rng = random.Random(seed)
     policy = Policy(queueing=QueueingPolicy.BACKFILL, strategies=dict.fromkeys(JobKind, strategy))
     state = SchedulerState(policy=policy)
-    quota = Quota("t", "H100", 1000 * NODES * GPUS)
+    quota = QuotaSpec("t", "H100", 1000 * NODES * GPUS)
     run_cycle(
         state,
-        [TenantsChanged((Tenant("t"),), (quota,)), *(NodeChanged(node(i)) for i in range(NODES))],
+        [
+            TenantsChanged((TenantSpec("t"),), (quota,)),
+            *(NodeChanged(node(i)) for i in range(NODES)),
+        ],
         0.0,
     )
     asked = found = 0
@@ -139,13 +142,13 @@ def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(forecast, "MAX_UNREAD", 20)
     policy = Policy(queueing=QueueingPolicy.BACKFILL)
     state = SchedulerState(policy=policy)
-    quota = Quota("t", "H100", 1000 * NODES * GPUS)
+    quota = QuotaSpec("t", "H100", 1000 * NODES * GPUS)
     nodes = [NodeChanged(node(i)) for i in range(NODES)]
-    run_cycle(state, [TenantsChanged((Tenant("t"),), (quota,)), *nodes], 0.0)
+    run_cycle(state, [TenantsChanged((TenantSpec("t"),), (quota,)), *nodes], 0.0)
 
     def job(name: str, count: int) -> JobRequest:
         return JobRequest(
-            name, "t", 0.0, (PodSet("main", count, GPUS, ("H100",)),), declared_s=60.0
+            name, "t", 0.0, (PodSetSpec("main", count, GPUS, ("H100",)),), declared_s=60.0
         )
 
     run_cycle(state, [JobSubmitted(job("full", NODES - 1)), JobSubmitted(job("head", NODES))], 1.0)

@@ -4,10 +4,10 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import Device, JobRequest, Node, PodSet, Quota, Tenant
+from scheduling.engine.types import Device, JobRequest, Node, PodSetSpec, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
 
-TENANCY = d.TenantsChanged((Tenant("t"),), (Quota("t", "H100", 10**9),))
+TENANCY = d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", "H100", 10**9),))
 NODE = Node(
     "n0",
     "H100",
@@ -20,7 +20,9 @@ NODE = Node(
 
 
 def ask(name: str, **amounts) -> d.JobSubmitted:
-    return d.JobSubmitted(JobRequest(name, "t", 0.0, (PodSet("pods", 1, 1, ("H100",), **amounts),)))
+    return d.JobSubmitted(
+        JobRequest(name, "t", 0.0, (PodSetSpec("pods", 1, 1, ("H100",), **amounts),))
+    )
 
 
 def cycle_beside(*others: d.OtherPodChanged, job: d.JobSubmitted):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine.placement.fragmentation import (
+from scheduling.engine.placement.leftover import leftover_table
+from scheduling.engine.placement.strategies.fragmentation import (
     COVER,
     SCARCE,
     FragmentationGradient,
@@ -15,7 +16,6 @@ from scheduling.engine.placement.fragmentation import (
     Potential,
     TypicalMix,
 )
-from scheduling.engine.placement.leftover import leftover_table
 from tests.cases import examples
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 

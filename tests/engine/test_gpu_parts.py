@@ -6,16 +6,16 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import (
     Device,
     JobKind,
     JobRequest,
     Node,
-    PodSet,
+    PodSetSpec,
     Policy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.engine.verdict import Reason
 
@@ -32,7 +32,7 @@ def node(name, devices, model=SLICE, **facts):
 
 
 def job(name, count=1, gpus=1, models=(SLICE,), **fields):
-    return JobRequest(name, "t", 0.0, (PodSet("pods", count, gpus, models, **fields),))
+    return JobRequest(name, "t", 0.0, (PodSetSpec("pods", count, gpus, models, **fields),))
 
 
 def cycle(state, *news, now=0.0):
@@ -49,7 +49,7 @@ def held(result):
 @pytest.mark.parametrize("devices", [56, 112, 256])
 def test_every_slice_of_a_node_is_given_out_once_and_given_back(strategy, devices):
     state = SchedulerState()
-    tenancy = d.TenantsChanged((Tenant("t"),), (Quota("t", SLICE, 10**9),))
+    tenancy = d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", SLICE, 10**9),))
     policy = d.PolicyChanged(Policy(strategies={JobKind.TRAINING: strategy}))
     nodes = [d.NodeChanged(node(name, devices, gives_shares=False)) for name in ("n0", "n1")]
     every = [(name, device) for name in ("n0", "n1") for device in range(devices)]
@@ -73,7 +73,7 @@ def test_every_slice_of_a_node_is_given_out_once_and_given_back(strategy, device
 
 def test_no_slice_gives_a_share():
     state = SchedulerState()
-    tenancy = d.TenantsChanged((Tenant("t"),), (Quota("t", SLICE, 10**9),))
+    tenancy = d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", SLICE, 10**9),))
     share = d.JobSubmitted(job("share", gpu_milli=500))
     found = cycle(state, tenancy, d.NodeChanged(node("n0", 56, gives_shares=False)), share)
     [verdict] = [waiting.verdict for waiting in found.waiting]
@@ -84,8 +84,8 @@ def test_no_slice_gives_a_share():
 
 def test_whole_gpus_are_not_looked_for_among_slices():
     state = SchedulerState()
-    quotas = (Quota("t", H100, 10**9), Quota("t", SLICE, 10**9))
-    tenancy = d.TenantsChanged((Tenant("t"),), quotas)
+    quotas = (QuotaSpec("t", H100, 10**9), QuotaSpec("t", SLICE, 10**9))
+    tenancy = d.TenantsChanged((TenantSpec("t"),), quotas)
     found = cycle(
         state,
         tenancy,
@@ -98,11 +98,11 @@ def test_whole_gpus_are_not_looked_for_among_slices():
 
 def test_slices_under_a_name_of_their_own_go_to_jobs_that_hold_a_gpu_and_count_for_no_quota():
     state = SchedulerState()
-    tenancy = d.TenantsChanged((Tenant("t"),), (Quota("t", H100, 4000),))
+    tenancy = d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", H100, 4000),))
     mixed = node("n0", 4, H100, extended={BY_NAME: 14})
     cut = node("n1", 0, "", extended={BY_NAME: 28}, gpu_parts=True)
-    trains = PodSet("trains", 1, 2, (H100,), extended={BY_NAME: 1})
-    checks = PodSet("checks", 10, 0, extended={BY_NAME: 2}, cpu_milli=1000)
+    trains = PodSetSpec("trains", 1, 2, (H100,), extended={BY_NAME: 1})
+    checks = PodSetSpec("checks", 10, 0, extended={BY_NAME: 2}, cpu_milli=1000)
     both = JobRequest("both", "t", 0.0, (trains, checks))
     news = (tenancy, d.NodeChanged(mixed), d.NodeChanged(cut))
     found = cycle(state, *news, d.JobSubmitted(both))

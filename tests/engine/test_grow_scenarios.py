@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.engine.cycles import job, node
 from tests.engine.scenario import play
@@ -281,7 +281,7 @@ def test_who_takes_up_a_preemption_that_was_begun_makes_nobody_else_leave():
     state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0))
     gang = job("gang", "a", "4x1 H100", "min=2")
     places = tuple(PodPlacement(0, i, "n0", (i,), 1000) for i in range(4))
-    tenants = d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),))
+    tenants = d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),))
     known = [d.NodeChanged(node("n0", 4)), tenants]
     known.append(d.JobRestored(gang, places, 0.0, leaving=((0, 3),)))
     known.append(d.JobSubmitted(job("high", "a", "1x1 H100", "p9")))

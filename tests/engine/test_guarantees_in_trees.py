@@ -19,9 +19,9 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from tests.cases import seeds
 from tests.engine.scenario import job, node, play
@@ -36,17 +36,17 @@ KINDS = (
 )
 
 
-def some_tree(rng: random.Random) -> list[Tenant]:
+def some_tree(rng: random.Random) -> list[TenantSpec]:
     """One to three roots, one to five levels."""
     depth = rng.randint(1, 5)
-    levels = [[Tenant(f"t{i}") for i in range(rng.randint(1, 3))]]
+    levels = [[TenantSpec(f"t{i}") for i in range(rng.randint(1, 3))]]
     if depth == 1:
-        levels[0].append(Tenant("t9"))
+        levels[0].append(TenantSpec("t9"))
     for level in range(1, depth):
         below = []
         for parent in levels[-1]:
             for i in range(rng.choice((0, 1, 2, 2, 3)) if level > 1 else 2):
-                below.append(Tenant(f"{parent.id}{i}", parent.id))
+                below.append(TenantSpec(f"{parent.id}{i}", parent.id))
         levels.append(below)
     return [tenant for level in levels for tenant in level]
 
@@ -85,7 +85,7 @@ class Tree:
             facts += [d.NodeChanged(node(f"{model}-{i}", 1, model)) for i in range(gpus)]
         limits = (None, None, None, 3 * MILLI, 0)
         quotas = tuple(
-            Quota(
+            QuotaSpec(
                 *(t.id, m, guaranteed(t.id, m) * MILLI),
                 rng.choice((*Sharing, Sharing.SHARED, Sharing.SHARED)),
                 *(rng.choice(limits), rng.choice(limits)),

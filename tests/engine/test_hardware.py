@@ -14,13 +14,13 @@ from scheduling.engine.types import (
     Nic,
     Node,
     PodPlacement,
-    PodSet,
-    Quota,
-    Tenant,
+    PodSetSpec,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.engine.verdict import Reason
 
-TENANCY = d.TenantsChanged((Tenant("t"),), (Quota("t", "H100", 10**9),))
+TENANCY = d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", "H100", 10**9),))
 NODE = Node(
     "n0",
     "H100",
@@ -36,7 +36,7 @@ RAILS = replace(
 
 
 def job(name, gpus=1, count=1, **fields):
-    return JobRequest(name, "t", 0.0, (PodSet("pods", count, gpus, ("H100",), **fields),))
+    return JobRequest(name, "t", 0.0, (PodSetSpec("pods", count, gpus, ("H100",), **fields),))
 
 
 def cycle(state, *news, now=0.0):
@@ -143,7 +143,7 @@ def test_a_selector_that_leaves_only_nodes_without_shares_is_told_so():
 # --- NICs that are a resource ---------------------------------------------------------------------
 def test_a_pod_asks_for_the_resources_of_the_nics_that_it_got():
     place = PodPlacement(0, 0, "n0", (0, 4), 1000, (0, 4, 5))
-    spec = PodSet("pods", 1, 2, nics=3, extended={"rdma/b": 1, "x.io/thing": 1})
+    spec = PodSetSpec("pods", 1, 2, nics=3, extended={"rdma/b": 1, "x.io/thing": 1})
     # What it names itself is in its NICs already.
     assert extended_of(RAILS, place, spec) == {"rdma/a": 1, "rdma/b": 2, "x.io/thing": 1}
     more = replace(spec, extended={"rdma/b": 3})

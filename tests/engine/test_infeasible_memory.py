@@ -26,21 +26,21 @@ from scheduling.engine.types import (
     Nic,
     Node,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
-    Queue,
     QueueingPolicy,
-    Quota,
+    QueueSpec,
+    QuotaSpec,
     Taint,
-    Tenant,
+    TenantSpec,
 )
 
 GPUS = 4
 STRATEGIES = ("binpack", "spread", "e-binpack", "e-spread", "fragmentation")
-AMPLE = tuple(Quota("t", m, 10**9) for m in ("H100", "L4"))
-ROW = PodSet("pods", 2, GPUS, ("H100",), required_level="leaf")
-ONE = PodSet("pods", 1, GPUS, ("H100",))
+AMPLE = tuple(QuotaSpec("t", m, 10**9) for m in ("H100", "L4"))
+ROW = PodSetSpec("pods", 2, GPUS, ("H100",), required_level="leaf")
+ONE = PodSetSpec("pods", 1, GPUS, ("H100",))
 
 
 def machine(name: str, **facts) -> Node:
@@ -57,7 +57,7 @@ def machine(name: str, **facts) -> Node:
     return Node(name, **(known | facts))
 
 
-def ask(name: str, *pod_sets: PodSet, **facts) -> JobRequest:
+def ask(name: str, *pod_sets: PodSetSpec, **facts) -> JobRequest:
     return JobRequest(name, "t", 0.0, pod_sets, **facts)
 
 
@@ -65,8 +65,8 @@ def on(node: str, devices: int = GPUS, ordinal: int = 0) -> PodPlacement:
     return PodPlacement(0, ordinal, node, tuple(range(devices)), 1000)
 
 
-BUSY = ask("busy", PodSet("pods", 1, GPUS, ("H100",)))
-WEB = ask("web", PodSet("pods", 2, GPUS // 2, ("H100",)), gang=False)
+BUSY = ask("busy", PodSetSpec("pods", 1, GPUS, ("H100",)))
+WEB = ask("web", PodSetSpec("pods", 2, GPUS // 2, ("H100",)), gang=False)
 AHEAD = ask("ahead", replace(ROW, required_level=""), priority=9)
 FAIR = Policy(QueueingPolicy.STRICT_FIFO, fair_share=True)
 OTHER = replace(AHEAD, tenant="u", submitted_at=-1.0, priority=0)
@@ -86,7 +86,7 @@ def behind_another_tenant(policy: Policy) -> list[d.Delta]:
     full = d.JobRestored(BUSY, (on("n1"),), 0.0)
     return [
         *(*node_is(), d.NodeChanged(machine("n1")), full, d.JobSubmitted(OTHER)),
-        *(d.PolicyChanged(policy), d.TenantsChanged((Tenant("t"), Tenant("u")), quotas)),
+        *(d.PolicyChanged(policy), d.TenantsChanged((TenantSpec("t"), TenantSpec("u")), quotas)),
     ]
 
 
@@ -104,7 +104,7 @@ CURES = {
     "a GPU gets well": (node_is(devices=SICK), ONE, node_is()),
     "GPUs with more memory": (
         node_is(devices=SMALL),
-        PodSet("pods", 1, 1, ("H100",), gpu_memory_mib=60_000),
+        PodSetSpec("pods", 1, 1, ("H100",), gpu_memory_mib=60_000),
         node_is(),
     ),
     "a NIC gets well": (
@@ -188,7 +188,7 @@ CURES = {
             d.NodeChanged(machine("n1")),
             d.JobRestored(BUSY, (on("n1"),), 0.0),
             d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)),
-            d.QueuesChanged((Queue("t", DEFAULT_QUEUE), Queue("t", "other"))),
+            d.QueuesChanged((QueueSpec("t", DEFAULT_QUEUE), QueueSpec("t", "other"))),
             d.JobSubmitted(replace(OTHER, tenant="t", queue="other")),
         ],
         ONE,
@@ -206,9 +206,9 @@ CURES = {
         [d.JobChanged(replace(AHEAD, pod_sets=(replace(ROW, required_level="", count=9),)))],
     ),
     "a quota comes": (
-        [*node_is(), d.TenantsChanged((Tenant("t"),), (Quota("t", "H100", 1_000),))],
+        [*node_is(), d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", "H100", 1_000),))],
         ONE,
-        [d.TenantsChanged((Tenant("t"),), AMPLE)],
+        [d.TenantsChanged((TenantSpec("t"),), AMPLE)],
     ),
 }
 
@@ -218,7 +218,7 @@ def test_what_makes_room_is_noticed_at_once(name: str) -> None:
     """With another job of the shape, and one that came before and one that comes with the cure."""
     before, pod_set, cure = CURES[name]
     state = SchedulerState()
-    tenants = d.TenantsChanged((Tenant("t"),), AMPLE)
+    tenants = d.TenantsChanged((TenantSpec("t"),), AMPLE)
     waiting = [d.JobSubmitted(ask(f"j{i}", pod_set)) for i in range(2)]
     run_cycle(state, [tenants, *before, *waiting], 1.0)
     for now in (2.0, 3.0):
@@ -253,7 +253,7 @@ PERMISSIONS = {
         [d.JobSubmitted(BUSY)],
     ),
     "its queue is released": (
-        [d.QueuesChanged((Queue("t", DEFAULT_QUEUE, held=True),))],
+        [d.QueuesChanged((QueueSpec("t", DEFAULT_QUEUE, held=True),))],
         [d.QueuesChanged(())],
     ),
     "a job that was fixed may be preempted": (
@@ -267,7 +267,7 @@ PERMISSIONS = {
 def test_what_allows_a_preemption_is_noticed_at_once(name: str) -> None:
     forbidden, allowed = PERMISSIONS[name]
     state = SchedulerState(policy=PREEMPTS)
-    tenants = d.TenantsChanged((Tenant("t"),), AMPLE)
+    tenants = d.TenantsChanged((TenantSpec("t"),), AMPLE)
     urgent = d.JobSubmitted(ask("urgent", ONE, priority=9))
     run_cycle(state, [tenants, *node_is(), RUNS, *forbidden, urgent], 1.0)
     for now in (2.0, 3.0):
@@ -307,7 +307,7 @@ def random_node(rng: random.Random, name: str) -> Node:
 
 def random_job(rng: random.Random, name: str) -> JobRequest:
     gpus = rng.choice((1, 1, 2, 4))
-    pod_set = PodSet(
+    pod_set = PodSetSpec(
         "pods",
         rng.choice((1, 1, 2, 3)),
         gpus,
@@ -376,7 +376,7 @@ def test_nobody_waits_who_could_be_placed_without_memory() -> None:
 
 def _history(rng: random.Random, cured: Counter[type]) -> int:
     state = SchedulerState()
-    run_cycle(state, [d.TenantsChanged((Tenant("t"),), AMPLE)], 0.0)
+    run_cycle(state, [d.TenantsChanged((TenantSpec("t"),), AMPLE)], 0.0)
     looked = 0
     for step in range(250):
         delta = random_delta(rng, state, step)

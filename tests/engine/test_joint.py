@@ -12,7 +12,14 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobRequest, PodSet, Policy, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import (
+    JobRequest,
+    PodSetSpec,
+    Policy,
+    QueueingPolicy,
+    QuotaSpec,
+    TenantSpec,
+)
 from tests.engine.fleet import cluster_of, gpu_node
 from tests.engine.scenario import play
 
@@ -34,7 +41,7 @@ def some_nodes(rng: random.Random, models: tuple[str, ...]):
         )
 
 
-def a_set(rng: random.Random, name: str, models: tuple[str, ...]) -> PodSet:
+def a_set(rng: random.Random, name: str, models: tuple[str, ...]) -> PodSetSpec:
     count = rng.randint(1, 5)
     wish = {}
     if rng.random() < 0.3:
@@ -44,7 +51,7 @@ def a_set(rng: random.Random, name: str, models: tuple[str, ...]) -> PodSet:
             wish["slice_size"] = rng.choice(sizes)
     if not wish.get("slice_size") and rng.random() < 0.2:
         wish["min_count"] = rng.randint(1, count)
-    return PodSet(
+    return PodSetSpec(
         name,
         count,
         rng.choice((0, 1, 1, 2, 3, 4)),
@@ -132,7 +139,7 @@ def _lay(nodes, job, chosen, groups) -> bool:
     return place(0, start)
 
 
-def _grouped(s: PodSet, counts: dict[str, int]) -> bool:
+def _grouped(s: PodSetSpec, counts: dict[str, int]) -> bool:
     if not s.required_level:
         return True
     if s.slice_size:
@@ -206,9 +213,9 @@ def test_who_never_fits_is_told_so_and_the_others_are_not():
             continue
         fits = fits_by_brute_force(nodes, job, LEVELS)
         state = SchedulerState(policy=Policy(QueueingPolicy.STRICT_FIFO))
-        quotas = tuple(Quota("t", m, 1_000_000) for m in ("A", "B"))
-        deltas = [d.NodeChanged(n) for n in nodes] + [d.TenantsChanged((Tenant("t"),), quotas)]
-        small = PodSet("small", 1, 1, cpu_milli=1_000)
+        quotas = tuple(QuotaSpec("t", m, 1_000_000) for m in ("A", "B"))
+        deltas = [d.NodeChanged(n) for n in nodes] + [d.TenantsChanged((TenantSpec("t"),), quotas)]
+        small = PodSetSpec("small", 1, 1, cpu_milli=1_000)
         behind = JobRequest("behind", "t", 1.0, (small,))
         result = run_cycle(state, [*deltas, d.JobSubmitted(job), d.JobSubmitted(behind)], 1.0)
         started = {s.job_id for s in result.started}
@@ -253,7 +260,7 @@ def test_shares_of_several_sizes_fill_the_devices(sizes):
     """As many pods as one GPU holds of a mixture, on each of 6 GPUs."""
     counts = [6 * max(n for n in range(4) if n * size <= 1000 // len(sizes)) for size in sizes]
     sets = tuple(
-        PodSet(f"s{at}", max(count, 1), 1, ("A",), gpu_milli=size)
+        PodSetSpec(f"s{at}", max(count, 1), 1, ("A",), gpu_milli=size)
         for at, (size, count) in enumerate(zip(sizes, counts, strict=True))
     )
     state = cluster_of(*(gpu_node(f"n{i}", gpus=2, model="A") for i in range(3)))
@@ -264,7 +271,7 @@ def test_shares_of_several_sizes_fill_the_devices(sizes):
 def test_a_share_by_memory_is_placed_on_gpus_of_unlike_memory():
     nodes = [gpu_node("n0", gpus=1, model="A"), gpu_node("n1", gpus=1, model="A")]
     nodes[1] = replace(nodes[1], devices=(replace(nodes[1].devices[0], memory_mib=40_000),))
-    pods = PodSet("pods", 3, 1, ("A",), gpu_memory_mib=40_000)
+    pods = PodSetSpec("pods", 3, 1, ("A",), gpu_memory_mib=40_000)
     found = place_job(
         Statement(cluster_of(*nodes)), JobRequest("x", "t", 0.0, (pods,)), strategy="e-binpack"
     )
@@ -275,8 +282,8 @@ def test_more_of_an_elastic_gang_stays_where_its_least_is():
     """Of a set that has to be in one leaf, also where the sets compete for room."""
     nodes = [gpu_node(f"n{i}", model="A", leaf=f"l{i // 2}") for i in range(4)]
     sets = (
-        PodSet("one", 6, 4, ("A",), min_count=2, required_level="leaf"),
-        PodSet("two", 6, 4, ("A",), min_count=2, required_level="leaf"),
+        PodSetSpec("one", 6, 4, ("A",), min_count=2, required_level="leaf"),
+        PodSetSpec("two", 6, 4, ("A",), min_count=2, required_level="leaf"),
     )
     found = place_job(
         Statement(cluster_of(*nodes)), JobRequest("x", "t", 0.0, sets), strategy="e-binpack"
@@ -290,6 +297,6 @@ def test_more_of_an_elastic_gang_stays_where_its_least_is():
 def test_more_sets_than_tables_can_hold_are_given_up_and_cost_nothing(sets: int) -> None:
     """Tables of so many sets would have more cells than there is memory, or numbers for."""
     state = cluster_of(*(gpu_node(f"n{i}") for i in range(4)))
-    pod_sets = tuple(PodSet(f"s{i}", 3, 3) for i in range(sets))
+    pod_sets = tuple(PodSetSpec(f"s{i}", 3, 3) for i in range(sets))
     found = place_job(Statement(state), JobRequest("x", "t", 0.0, pod_sets), strategy="e-binpack")
     assert isinstance(found, PlacementFailure)

@@ -10,11 +10,19 @@ from scheduling.engine.deltas import (
     PolicyChanged,
     TenantsChanged,
 )
-from scheduling.engine.types import CpuJobs, JobKind, JobRequest, PodSet, Policy, Quota, Tenant
+from scheduling.engine.types import (
+    CpuJobs,
+    JobKind,
+    JobRequest,
+    PodSetSpec,
+    Policy,
+    QuotaSpec,
+    TenantSpec,
+)
 from tests.engine.fleet import gpu_node, pods
 
 QUOTAS = TenantsChanged(
-    (Tenant("tenant"),), tuple(Quota("tenant", model, 1_000_000) for model in ("A", "B"))
+    (TenantSpec("tenant"),), tuple(QuotaSpec("tenant", model, 1_000_000) for model in ("A", "B"))
 )
 
 
@@ -74,7 +82,7 @@ def test_what_packs_keeps_the_order_of_preference_but_any_model_is_judged_togeth
 def test_quota_and_taints_go_before_what_fits_best(strategy):
     world = World(strategy, *two_models())
     ask(world)
-    world.cycle(TenantsChanged((Tenant("tenant"),), (Quota("tenant", "A", 8000),)))
+    world.cycle(TenantsChanged((TenantSpec("tenant"),), (QuotaSpec("tenant", "A", 8000),)))
     assert world.submit("x", pods(1, 1, cpu_milli=1000))[0][0] == "a"
 
 
@@ -99,7 +107,7 @@ def test_a_gang_of_small_pods_still_shares_its_nodes_where_shares_are_in_use():
 
 
 # --- pods without GPUs ----------------------------------------------------------------------------
-CPU = PodSet("cpu", 2, 0, cpu_milli=8000)
+CPU = PodSetSpec("cpu", 2, 0, cpu_milli=8000)
 
 
 @pytest.mark.parametrize("strategy", ["fragmentation", "e-binpack", "binpack", "spread"])
@@ -128,4 +136,4 @@ def test_a_pod_without_gpus_goes_where_the_gpus_are_gone():
     nodes = [gpu_node(f"n{i}", gpus=2, model="A", cpu_milli=32_000) for i in range(2)]
     world = World("fragmentation", *nodes, allowed=CpuJobs.FREELY)
     (full,) = world.submit("gpu", pods(1, 2, cpu_milli=8000))
-    assert world.submit("cpu", PodSet("cpu", 1, 0, cpu_milli=16_000)) == (full,)
+    assert world.submit("cpu", PodSetSpec("cpu", 1, 0, cpu_milli=16_000)) == (full,)

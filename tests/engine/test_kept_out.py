@@ -10,9 +10,9 @@ from scheduling.engine.types import (
     NodeExpression,
     Policy,
     QueueingPolicy,
-    Quota,
+    QuotaSpec,
     Taint,
-    Tenant,
+    TenantSpec,
     Toleration,
 )
 from scheduling.engine.verdict import Reason
@@ -35,12 +35,12 @@ NODES = (
 def verdict(asks, *words, queueing=QueueingPolicy.STRICT_FIFO, nodes=NODES, **wishes):
     """What a job of these pods is told on an idle cluster; `wishes`: fields of its pod sets."""
     state = SchedulerState(policy=Policy(queueing))
-    quotas = tuple(Quota("a", model, 64_000) for model in ("H100", "L4"))
+    quotas = tuple(QuotaSpec("a", model, 64_000) for model in ("H100", "L4"))
     come = [
         d.NodeChanged(node(name, gpus, model, labels=labels, taints=taints))
         for name, model, gpus, labels, taints in nodes
     ]
-    run_cycle(state, [d.TenantsChanged((Tenant("a"),), quotas), *come], 0.0)
+    run_cycle(state, [d.TenantsChanged((TenantSpec("a"),), quotas), *come], 0.0)
     asked = job("new", "a", asks, *words, at=1.0)
     sets = tuple(replace(s, **wishes) for s in asked.pod_sets)
     run_cycle(state, [d.JobSubmitted(replace(asked, pod_sets=sets))], 1.0)

@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.running.leaving import LeavingPods
-from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet
+from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSetSpec
 
 LEFT = ("old", 0, 0)
 
@@ -19,12 +19,12 @@ def awaited(old, old_place, new, new_place, **facts):
     """What a job placed at `new_place` awaits while a pod of `old_place` leaves it."""
     cluster, leaving = ClusterState(), LeavingPods()
     cluster.upsert_node(node(**facts))
-    before = JobRequest("old", "a", 0.0, (PodSet("main", 1, **old),))
+    before = JobRequest("old", "a", 0.0, (PodSetSpec("main", 1, **old),))
     cluster.book(before, PodPlacement(0, 0, "n0", *old_place))
     booking = cluster.booking(LEFT)
     leaving.add(LEFT, booking)
     cluster.release(*LEFT)
-    job = JobRequest("new", "a", 1.0, (PodSet("main", 1, **new),))
+    job = JobRequest("new", "a", 1.0, (PodSetSpec("main", 1, **new),))
     place = PodPlacement(0, 0, "n0", *new_place)
     cluster.book(job, place)
     found = leaving.in_the_way(cluster, job, [place])

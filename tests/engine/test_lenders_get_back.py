@@ -15,16 +15,16 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from tests.cases import seeds
 from tests.engine.scenario import job, node
 
 MODELS = ("H100", "L4")
 TENANTS = tuple(
-    Tenant(name, parent)
+    TenantSpec(name, parent)
     for name, parent in (("a", None), ("b", None), ("dept", None), ("c", "dept"), ("d", "dept"))
 )
 ASKS = ("1x1 H100", "2x1 H100", "4x1 H100", "3x1 L4", "2x1 H100|L4", "2x1+1x1 H100+L4", "6x1 *")
@@ -33,7 +33,7 @@ ASKS = ("1x1 H100", "2x1 H100", "4x1 H100", "3x1 L4", "2x1 H100|L4", "2x1+1x1 H1
 class Lenders:
     """A cluster that is just what its tenants, parents first, are guaranteed together."""
 
-    def __init__(self, rng: random.Random, tenants: tuple[Tenant, ...] = TENANTS) -> None:
+    def __init__(self, rng: random.Random, tenants: tuple[TenantSpec, ...] = TENANTS) -> None:
         self.rng = rng
         self.state = SchedulerState()
         self.now = 0.0
@@ -51,7 +51,7 @@ class Lenders:
             gpus = sum(self.guaranteed[t.id, model] for t in tenants if t.parent is None)
             facts += [d.NodeChanged(node(f"{model}-{i}", 1, model)) for i in range(gpus)]
         quotas = tuple(
-            Quota(
+            QuotaSpec(
                 *key,
                 gpus * MILLI,
                 rng.choice((*Sharing, Sharing.SHARED)),
@@ -120,16 +120,16 @@ class Lenders:
         self.cycle([d.JobEnded(name) for name in waiting])
 
 
-def tree(rng: random.Random, depth: int) -> tuple[Tenant, ...]:
+def tree(rng: random.Random, depth: int) -> tuple[TenantSpec, ...]:
     """Tenants of so many levels, parents first; one branch at least reaches the last."""
-    tenants = [Tenant("t0", None)]
+    tenants = [TenantSpec("t0", None)]
     level = ["t0"]
     for _ in range(1, depth):
         above = [rng.choice(level) for _ in range(rng.randrange(1, 4))]
         level = [f"t{len(tenants) + i}" for i in range(len(above))]
-        tenants += [Tenant(name, parent) for name, parent in zip(level, above, strict=True)]
+        tenants += [TenantSpec(name, parent) for name, parent in zip(level, above, strict=True)]
     if rng.random() < 0.5:
-        tenants.append(Tenant("other", None))
+        tenants.append(TenantSpec("other", None))
     return tuple(tenants)
 
 
@@ -150,11 +150,11 @@ def test_so_it_is_at_any_depth(seed: int, depth: int) -> None:
 @pytest.mark.parametrize("mode", ["shared", "isolated"])
 def test_a_sibling_far_below_gives_back_and_is_named_until_then(above: int, mode: str) -> None:
     """16 GPUs; batch holds all of them, rec is guaranteed half."""
-    chain = [Tenant(f"above-{i}", f"above-{i - 1}" if i else None) for i in range(above)]
+    chain = [TenantSpec(f"above-{i}", f"above-{i - 1}" if i else None) for i in range(above)]
     parent = chain[-1].id if chain else None
-    tenants = (*chain, Tenant("rec", parent), Tenant("batch", parent))
-    quotas = [Quota(t.id, "H100", 16 * MILLI, Sharing(mode)) for t in chain]
-    quotas += [Quota(name, "H100", 8 * MILLI, Sharing.SHARED) for name in ("rec", "batch")]
+    tenants = (*chain, TenantSpec("rec", parent), TenantSpec("batch", parent))
+    quotas = [QuotaSpec(t.id, "H100", 16 * MILLI, Sharing(mode)) for t in chain]
+    quotas += [QuotaSpec(name, "H100", 8 * MILLI, Sharing.SHARED) for name in ("rec", "batch")]
     state = SchedulerState()
     patient = Policy(preemption=(), min_runtime_s=0)
     facts = [d.NodeChanged(node(f"n{i}", 8, "H100")) for i in range(2)]

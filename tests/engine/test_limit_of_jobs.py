@@ -11,8 +11,8 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from tests.cases import seeds
 from tests.engine.scenario import job, node, play
@@ -162,7 +162,7 @@ def test_at_a_limit_nobody_waits_for_a_lower_priority(seed: int) -> None:
     rng = random.Random(seed)
     limits = {name: rng.choice((None, 1, 2, 3)) for name in TENANTS}
     parents = {"dept": None, "a": "dept", "b": "dept", "c": None}
-    tenants = tuple(Tenant(n, parents[n], max_running=limits[n]) for n in TENANTS)
+    tenants = tuple(TenantSpec(n, parents[n], max_running=limits[n]) for n in TENANTS)
     policy = Policy(
         rng.choice(tuple(QueueingPolicy)),
         preemption=rng.choice(((PreemptionKind.PRIORITY,), tuple(PreemptionKind))),
@@ -171,7 +171,7 @@ def test_at_a_limit_nobody_waits_for_a_lower_priority(seed: int) -> None:
     )
     state = SchedulerState()
     nodes = [d.NodeChanged(node(f"n{i}", 8)) for i in range(16)]
-    quotas = tuple(Quota(n, "H100", (600 if n == "dept" else 200) * MILLI) for n in TENANTS)
+    quotas = tuple(QuotaSpec(n, "H100", (600 if n == "dept" else 200) * MILLI) for n in TENANTS)
     deltas: list[d.Delta] = [*nodes, d.TenantsChanged(tenants, quotas), d.PolicyChanged(policy)]
     alive: list[str] = []
     below = {"dept": {"dept", "a", "b"}, "a": {"a"}, "b": {"b"}, "c": {"c"}}

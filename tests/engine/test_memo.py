@@ -7,7 +7,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.memo import Finding, Found, Memo, Question
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from tests.engine.scenario import job, node
 
 
@@ -104,8 +104,8 @@ def test_a_wrong_answer_is_told_with_both() -> None:
 def full(policy: Policy, memo: Memo) -> SchedulerState:
     """A node that one job fills, and another job of its tenant that waits and has been told so."""
     state = SchedulerState(policy=policy, memo=memo, refresh_s=math.inf)
-    quota = Quota("a", "H100", 64_000)
-    facts = [d.NodeChanged(node("n1", 8)), d.TenantsChanged((Tenant("a"),), (quota,))]
+    quota = QuotaSpec("a", "H100", 64_000)
+    facts = [d.NodeChanged(node("n1", 8)), d.TenantsChanged((TenantSpec("a"),), (quota,))]
     low = d.JobSubmitted(job("low", "a", "1x8 H100"))
     waits = d.JobSubmitted(job("waits", "a", "1x8 H100", "p1", at=1.0))
     run_cycle(state, [*facts, low], 0.0)

@@ -9,8 +9,8 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings, TimedChange
@@ -192,8 +192,8 @@ def test_who_is_protected_longer_than_the_policy_says_passes_no_overdue_head(
 ) -> None:
     """It could not be preempted when the head, which waits for two nodes of which one is free until
     1000, needs its place."""
-    tenants = (Tenant("a"), Tenant("b", min_runtime_s=least))
-    quotas = tuple(Quota(tenant.id, "H100", 64_000) for tenant in tenants)
+    tenants = (TenantSpec("a"), TenantSpec("b", min_runtime_s=least))
+    quotas = tuple(QuotaSpec(tenant.id, "H100", 64_000) for tenant in tenants)
     policy = Policy(
         QueueingPolicy.BACKFILL,
         backfill_after_s=10,
@@ -232,8 +232,8 @@ def test_a_job_that_a_change_lets_pass_starts_at_once() -> None:
 
 def test_a_change_on_the_timeline_of_a_simulation() -> None:
     """It takes effect at its instant, on who runs."""
-    tenants = (Tenant("a", min_runtime_s=800.0), Tenant("b", "a"))
-    quotas = (Quota("a", "H100", 64_000),)
+    tenants = (TenantSpec("a", min_runtime_s=800.0), TenantSpec("b", "a"))
+    quotas = (QuotaSpec("a", "H100", 64_000),)
     policy = Policy(preemption=(PreemptionKind.PRIORITY,))
     stream = [
         arrival("low", 0.0, 5000.0, gpus=8, tenant="b"),
@@ -246,7 +246,7 @@ def test_a_change_on_the_timeline_of_a_simulation() -> None:
         )
         return rows(run.run())["high"][0]
 
-    less = (Tenant("a", min_runtime_s=800.0), Tenant("b", "a", min_runtime_s=0.0))
+    less = (TenantSpec("a", min_runtime_s=800.0), TenantSpec("b", "a", min_runtime_s=0.0))
     assert start_of_high([]) == 800.0
     assert start_of_high([TimedChange(200.0, d.TenantsChanged(less, quotas))]) == 200.0
 
@@ -263,9 +263,12 @@ RUNS = {  # what runs, when which of its pods run, and when it may be preempted
 def told_of_runs(kind: PreemptionKind) -> SchedulerState:
     """A node that somebody's `low` is to fill, and a tenant that may take it back."""
     policy = Policy(preemption=(kind,), min_runtime_s=60, gang_timeout_s=300, max_preemptions=1)
-    quotas = (Quota("a", "H100", 0), Quota("b", "H100", 8_000))
+    quotas = (QuotaSpec("a", "H100", 0), QuotaSpec("b", "H100", 8_000))
     state = SchedulerState(policy=policy, told_of_runs=True)
-    facts = [d.TenantsChanged((Tenant("a"), Tenant("b")), quotas), d.NodeChanged(node("n0", 8))]
+    facts = [
+        d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), quotas),
+        d.NodeChanged(node("n0", 8)),
+    ]
     run_cycle(state, facts, 0.0)
     return state
 
@@ -329,12 +332,12 @@ def test_a_simulated_job_is_protected_since_it_runs() -> None:
         arrival("low", 0.0, 5000.0, gpus=8),
         arrival("high", 10.0, 100.0, gpus=8, priority=5),
     ]
-    quotas = (Quota("a", "H100", 64_000),)
+    quotas = (QuotaSpec("a", "H100", 64_000),)
     run = Simulation(
         machines(1),
         stream,
         policy=policy,
-        tenants=(Tenant("a"),),
+        tenants=(TenantSpec("a"),),
         quotas=quotas,
         settings=Settings(bind_delay_s=100.0),
     )

@@ -10,7 +10,7 @@ import pytest
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import Device, JobKind, Node, PodPlacement, PodSet, Taint
+from scheduling.engine.types import Device, JobKind, Node, PodPlacement, PodSetSpec, Taint
 from scheduling.engine.verdict import Reason
 from tests.engine.fleet import (
     cluster_of,
@@ -374,7 +374,7 @@ def story():
     )
     for i in range(120):
         how = ("binpack", "e-binpack", "spread", "e-spread", "native", "fragmentation")[i % 6]
-        pod_set = PodSet(
+        pod_set = PodSetSpec(
             "pods",
             1 + i % 4,
             1 + i % 3 if i % 2 else 1,

@@ -8,8 +8,8 @@ from scheduling.engine.cluster.cluster import REGISTRY, ClusterState
 from scheduling.engine.cluster.columns import COLUMNS, OtherPod
 from scheduling.engine.cluster.index import index_of
 from scheduling.engine.placement import PlacementFailure, explain, place_job
-from scheduling.engine.placement.gradient import ClusterGradient
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
+from scheduling.engine.placement.strategies.gradient import ClusterGradient
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
@@ -19,7 +19,7 @@ from scheduling.engine.types import (
     Nic,
     Node,
     NodeExpression,
-    PodSet,
+    PodSetSpec,
     Taint,
     Toleration,
 )
@@ -85,7 +85,7 @@ def pod_sets(draw):
     required = draw(st.sampled_from(LEVEL_NAMES))
     slices = required and draw(st.booleans())
     slice_size = draw(st.sampled_from([n for n in (1, 2, 3) if count % n == 0])) if slices else 0
-    return PodSet(
+    return PodSetSpec(
         "pods",
         count,
         gpus,

@@ -23,13 +23,13 @@ from scheduling.engine.types import (
     NodeExpression,
     NodeWish,
     PodRules,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
+    QuotaSpec,
     Spread,
-    Tenant,
+    TenantSpec,
 )
 from tests.cases import seeds
 from tests.engine.scenario import node
@@ -49,7 +49,7 @@ def cluster(zones, gpus=4):
 
 
 def asks(name, rules, count=1, gpus=1, strategy="e-binpack", **more):
-    pod_set = PodSet("s", count, gpus, ("H100",), rules=rules, **more)
+    pod_set = PodSetSpec("s", count, gpus, ("H100",), rules=rules, **more)
     return JobRequest(name, "t", 0.0, (pod_set,), strategy=strategy)
 
 
@@ -179,7 +179,7 @@ def test_gangs_keep_the_rules_and_leave_nothing_behind(seed):
     pods = []
     for number in range(12):
         sets = tuple(
-            PodSet(f"s{i}", rng.randint(1, 3), 1, ("H100",), rules=any_rules(rng))
+            PodSetSpec(f"s{i}", rng.randint(1, 3), 1, ("H100",), rules=any_rules(rng))
             for i in range(rng.randint(1, 2))
         )
         job = JobRequest(f"g{number}", "t", 0.0, sets)
@@ -319,14 +319,17 @@ def test_cycles_remember_nothing_wrong_and_know_who_is_where(seed):
     policy = Policy(queueing=rng.choice(list(QueueingPolicy)), preemption=kinds)
     state = SchedulerState(memo=Memo(check_share=1.0))
     nodes = [node(f"n{n}", 4, labels={HOST: f"n{n}", ZONE: "xyz"[n % 3]}) for n in range(6)]
-    quotas = tuple(Quota(tenant, "H100", 12_000) for tenant in "ab")
-    changes = [d.PolicyChanged(policy), d.TenantsChanged((Tenant("a"), Tenant("b")), quotas)]
+    quotas = tuple(QuotaSpec(tenant, "H100", 12_000) for tenant in "ab")
+    changes = [
+        d.PolicyChanged(policy),
+        d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), quotas),
+    ]
     run_cycle(state, [*changes, *map(d.NodeChanged, nodes)], 0.0)
     for step in range(1, 25):
         changes = [d.JobEnded(job_id) for job_id in state.running if rng.random() < 0.15]
         for number in range(rng.randint(0, 3)):
             rules = any_rules(rng) if rng.random() < 0.7 else None
-            pods = PodSet("s", rng.randint(1, 3), rng.choice((1, 2, 4)), ("H100",), rules=rules)
+            pods = PodSetSpec("s", rng.randint(1, 3), rng.choice((1, 2, 4)), ("H100",), rules=rules)
             more = {"priority": rng.choice((0, 0, 5)), "gang": rng.random() < 0.7}
             job = JobRequest(f"{step}-{number}", rng.choice("ab"), step * 10.0, (pods,), **more)
             changes.append(d.JobSubmitted(job))

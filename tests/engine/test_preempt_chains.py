@@ -12,9 +12,9 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from tests.cases import NIGHTLY
 from tests.engine.scenario import job, node, play
@@ -26,11 +26,11 @@ PRIORITY, RECLAIM, BACKFILL = (
 )
 KINDS = ((PRIORITY,), (RECLAIM,), (PRIORITY, RECLAIM), (PRIORITY, RECLAIM, BACKFILL))
 TENANTS = (
-    Tenant("a"),
-    Tenant("b"),
-    Tenant("dept"),
-    Tenant("c", "dept"),
-    Tenant("d", "dept"),
+    TenantSpec("a"),
+    TenantSpec("b"),
+    TenantSpec("dept"),
+    TenantSpec("c", "dept"),
+    TenantSpec("d", "dept"),
 )
 SMALL = ("1x1 H100", "1x2 H100", "1x4 H100", "2x2 H100", "1x1 L4", "1x2 L4", "1x1 H100|L4")
 LARGE = ("1x8 H100", "2x8 H100", "4x2 H100", "3x8 H100", "2x4+1x2 H100", "1x4 L4", "2x4 H100|L4")
@@ -48,7 +48,7 @@ class Crowd:
         self.evictions = 0
         self.chained = 0
         facts: list[d.Delta] = []
-        quotas: list[Quota] = []
+        quotas: list[QuotaSpec] = []
         for model, nodes, gpus in (("H100", rng.choice((4, 6, 8)), 8), ("L4", 3, 4)):
             facts += [
                 d.NodeChanged(
@@ -59,7 +59,7 @@ class Crowd:
             parts = sorted(rng.randrange(nodes * gpus + 1) for _ in range(3))
             own = [b - a for a, b in zip((0, *parts), (*parts, nodes * gpus), strict=True)]
             quotas += [
-                Quota(tenant, model, amount * MILLI, self.mode(), self.limit(), self.limit())
+                QuotaSpec(tenant, model, amount * MILLI, self.mode(), self.limit(), self.limit())
                 for tenant, amount in zip(
                     ("a", "b", "c", "d", "dept"), (*own, own[2] + own[3]), strict=True
                 )

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, QuotaSpec, TenantSpec
 from scheduling.simulator.loop import Simulation
 from tests.engine.scenario import job, node, play
 from tests.simulator.runs import arrival, machines, rows
@@ -289,7 +289,7 @@ def test_only_who_could_preempt_somebody_is_told_from_when_on(
     state = SchedulerState(policy=Policy(preemption=kinds, preempt_after_s=1.5))
     facts = [
         d.NodeChanged(node("n0", 8)),
-        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
         d.JobSubmitted(job("low", "a", "1x8 H100")),
     ]
     run_cycle(state, facts, 100.0)
@@ -313,7 +313,7 @@ def test_a_scheduler_that_begins_anew_counts_from_the_submission_or_the_end_of_t
     low, high = job("low", "a", "1x8 H100"), job("high", "a", "1x8 H100", "p9", at=submitted_at)
     facts = [
         d.NodeChanged(node("n0", 8)),
-        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
     ]
     run_cycle(state, [*facts, d.JobSubmitted(low)], 0.0)
     found = run_cycle(state, [d.JobSubmitted(high, not_before)], 1000.0)
@@ -333,7 +333,7 @@ def test_what_was_released_before_the_scheduler_began_counts_from_there() -> Non
     places = (PodPlacement(0, 0, "n0", tuple(range(8)), 1000),)
     facts = [
         d.NodeChanged(node("n0", 8)),
-        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
         d.JobRestored(job("low", "a", "1x8 H100"), places, 0.0),
         d.JobSubmitted(job("high", "a", "1x8 H100", "p9")),
         d.JobHistory("high", back_at=990.0),
@@ -354,7 +354,7 @@ def test_in_a_simulation_nothing_but_time_lets_it_preempt(after_s: float, starts
         arrival("low", 0.0, 500.0, gpus=8, tenant="a"),
         arrival("high", 100.0, 50.0, gpus=8, priority=5, tenant="a"),
     ]
-    tenants, quotas = (Tenant("a"),), (Quota("a", "H100", 64_000),)
+    tenants, quotas = (TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)
     run = Simulation(machines(1), stream, policy=policy, tenants=tenants, quotas=quotas)
     outcome = run.run()
     assert rows(outcome)["high"][0] == starts_at

@@ -12,11 +12,11 @@ from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.types import (
     JobRequest,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from tests.engine.scenario import node
 
@@ -36,7 +36,7 @@ def random_cluster(
         if rng.random() < 0.4 and len(order) > 1:
             size = min(len(order), rng.choice((2, 2, 3, 4)))
             mine = [order.pop() for _ in range(size)]
-            pods = (PodSet("pods", size, GPUS, ("H100",)),)
+            pods = (PodSetSpec("pods", size, GPUS, ("H100",)),)
             places = [
                 PodPlacement(0, i, f"n{n}", tuple(range(GPUS)), 1000) for i, n in enumerate(mine)
             ]
@@ -45,7 +45,7 @@ def random_cluster(
         n, at = order.pop(), 0
         while at < GPUS:
             gpus = rng.choice([g for g in (1, 2, 4, 8) if at + g <= GPUS])
-            pods = (PodSet("pods", 1, gpus, ("H100",)),)
+            pods = (PodSetSpec("pods", 1, gpus, ("H100",)),)
             running.append((pods, [PodPlacement(0, 0, f"n{n}", tuple(range(at, at + gpus)), 1000)]))
             at += gpus
     return [
@@ -86,9 +86,9 @@ def test_victims_cost_hardly_more_than_the_least_possible() -> None:
         policy = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0)
         state = SchedulerState(policy=policy)
         facts: list[d.Delta] = [d.NodeChanged(node(f"n{i}", GPUS)) for i in range(nodes)]
-        facts.append(d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 10**9),)))
+        facts.append(d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 10**9),)))
         facts += [d.JobRestored(job, tuple(places), at) for job, places, at in running]
-        asked = PodSet("pods", pods, gpus, ("H100",))
+        asked = PodSetSpec("pods", pods, gpus, ("H100",))
         facts.append(d.JobSubmitted(JobRequest("by", "a", NOW, (asked,), priority=5)))
         result = run_cycle(state, facts, NOW)
         cost = sum(victim.cost_gpu_s for victim in result.preempted)
@@ -215,12 +215,12 @@ def test_victims_of_any_shape_cost_hardly_more(
             d.NodeChanged(node(f"n{i}", GPUS, topology=(f"l{i // LEAF}", f"s{i // SPINE}", "core")))
             for i in range(nodes)
         ]
-        facts.append(d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 10**9),)))
+        facts.append(d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 10**9),)))
         if elastic:
             running = [(_elastic(job), places, at) for job, places, at in running]
         facts += [d.JobRestored(job, tuple(places), at) for job, places, at in running]
         asked = tuple(
-            PodSet(f"s{i}", count, gpus, ("H100",), slice_size=size, required_level=level)
+            PodSetSpec(f"s{i}", count, gpus, ("H100",), slice_size=size, required_level=level)
             for i, (count, gpus, size) in enumerate(sets)
         )
         by = JobRequest("by", "a", NOW, asked, priority=5, required_level=within)

@@ -14,18 +14,18 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from tests.cases import seeds
 from tests.engine.scenario import job, node
 
 TENANTS = (
-    Tenant("a", max_running=4),
-    Tenant("b", weight=2.0),
-    Tenant("dept"),
-    Tenant("c", "dept"),
-    Tenant("d", "dept", max_running=6),
+    TenantSpec("a", max_running=4),
+    TenantSpec("b", weight=2.0),
+    TenantSpec("dept"),
+    TenantSpec("c", "dept"),
+    TenantSpec("d", "dept", max_running=6),
 )
 ASKS = ("1x1 H100", "1x2 H100", "1x4 H100", "2x2 H100", "1x8 H100", "4x2 H100", "1x0.5 H100")
 WORDS = ((), (), ("pods",), ("min=1",), ("pods", "kind=inference"), ("required_level=leaf",))
@@ -50,7 +50,7 @@ class World:
         amounts = (*own, own[2] + own[3])
         self.tenancy = d.TenantsChanged(
             TENANTS,
-            tuple(Quota(t, "H100", n * MILLI) for t, n in zip(names, amounts, strict=True)),
+            tuple(QuotaSpec(t, "H100", n * MILLI) for t, n in zip(names, amounts, strict=True)),
         )
         self.policy = self.any_policy()
         self.state = SchedulerState()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from scheduling.engine import deltas as d
-from scheduling.engine.types import Queue
+from scheduling.engine.types import QueueSpec
 from tests.cases import examples, seeds
 from tests.engine.cycles import HARD, SORTS, Cycles
 from tests.engine.scenario import ASKS
@@ -24,7 +24,7 @@ class QueueCycles(Cycles):
 
     def __init__(self) -> None:
         super().__init__(leaves=False)
-        self.queues: tuple[Queue, ...] = ()
+        self.queues: tuple[QueueSpec, ...] = ()
 
     @rule(seed=st.integers(0, 10**6))
     def change_queues(self, seed: int) -> None:
@@ -32,7 +32,7 @@ class QueueCycles(Cycles):
         rng = random.Random(seed)
         names = [(t, n) for t in "ab" for n in NAMES if rng.random() < 0.8] * (rng.random() < 0.9)
         self.queues = tuple(
-            Queue(
+            QueueSpec(
                 tenant,
                 name,
                 weight=rng.choice((0.5, 1.0, 4.0)),

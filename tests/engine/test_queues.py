@@ -13,10 +13,10 @@ from scheduling.engine.types import (
     MILLI,
     Policy,
     PreemptionKind,
-    Queue,
     QueueingPolicy,
-    Quota,
-    Tenant,
+    QueueSpec,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.engine.verdict import Reason
 from tests.cases import seeds
@@ -359,7 +359,7 @@ def random_queues(rng, *, held=0.2, limits=True):
     most = (None, None, 1, 4) if limits else (None,)
     gpus = ({}, {}, {"H100": 8000}) if limits else ({},)
     return tuple(
-        Queue(
+        QueueSpec(
             tenant,
             name,
             weight=rng.choice((0.5, 1.0, 3.0)),
@@ -395,8 +395,8 @@ def random_job(rng, number, now):
 
 
 NODES = [node(f"n{i}", 8) for i in range(3)] + [node("l0", 4, "L4")]
-QUOTAS = tuple(Quota(t, m, 16 * MILLI) for t in "ab" for m in ("H100", "L4"))
-FACTS = [d.TenantsChanged((Tenant("a"), Tenant("b")), QUOTAS), *map(d.NodeChanged, NODES)]
+QUOTAS = tuple(QuotaSpec(t, m, 16 * MILLI) for t in "ab" for m in ("H100", "L4"))
+FACTS = [d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), QUOTAS), *map(d.NodeChanged, NODES)]
 
 
 def told(result):
@@ -592,9 +592,12 @@ def _off(policy, nodes, queues, others, *, seed, declared=False):
     begin, end = 12 * hour, 36 * hour
     facts = [
         d.TenantsChanged(
-            (Tenant("a"), Tenant("b")), tuple(Quota(t, m, 10**6) for t in "ab" for m in nodes)
+            (TenantSpec("a"), TenantSpec("b")),
+            tuple(QuotaSpec(t, m, 10**6) for t in "ab" for m in nodes),
         ),
-        d.QueuesChanged(tuple(Queue("a", name, weight=w) for name, (w, _, _) in queues.items())),
+        d.QueuesChanged(
+            tuple(QueueSpec("a", name, weight=w) for name, (w, _, _) in queues.items())
+        ),
         *(d.NodeChanged(node(f"{m}{i}", 8, m)) for m, many in nodes.items() for i in range(many)),
     ]
     of = {name: ("a", name, sizes, models) for name, (_, sizes, models) in queues.items()}
@@ -631,7 +634,7 @@ def test_a_queue_that_waited_for_room_is_owed_no_more_than_some_parts():
     """However long it could not start, it shuts nobody out for longer than that; and nothing is
     owed to who has no jobs that wait."""
     queues = Queues()
-    queues.replace(d.QueuesChanged((Queue("a"), Queue("a", "x"))))
+    queues.replace(d.QueuesChanged((QueueSpec("a"), QueueSpec("a", "x"))))
     runs = job("runs", "a", "1x10 H100")
     queues.change(runs, "H100", 10 * MILLI)
     both = {("a", "default"): 1, ("a", "x"): 1}

@@ -10,22 +10,28 @@ from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.reasons.quota import quota_verdict
-from scheduling.engine.types import Quota, Sharing, Tenant
+from scheduling.engine.types import QuotaSpec, Sharing, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.cases import examples
 
 MODEL = "H100"
-FLAT = tuple(Tenant(name) for name in "abcd")
-TREE = (Tenant("a"), Tenant("b", "a"), Tenant("c", "a"), Tenant("d", "c"), Tenant("e"))
+FLAT = tuple(TenantSpec(name) for name in "abcd")
+TREE = (
+    TenantSpec("a"),
+    TenantSpec("b", "a"),
+    TenantSpec("c", "a"),
+    TenantSpec("d", "c"),
+    TenantSpec("e"),
+)
 
 
-def quotas_of(names: str) -> st.SearchStrategy[tuple[Quota, ...]]:
+def quotas_of(names: str) -> st.SearchStrategy[tuple[QuotaSpec, ...]]:
     """Quotas of all but at most one of the tenants, small enough that each limit is met."""
     limit = st.none() | st.integers(0, 4)
     rows = st.tuples(
         *(
             st.builds(
-                Quota,
+                QuotaSpec,
                 st.just(name),
                 st.just(MODEL),
                 st.integers(0, 10),
@@ -121,7 +127,7 @@ REFUSALS = (Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED)
 
 
 def why_not_by_rules(
-    rows: dict[str, Quota], used: dict[str, int], tenant: str, asked: int
+    rows: dict[str, QuotaSpec], used: dict[str, int], tenant: str, asked: int
 ) -> Reason | None:
     """engine.md, Quota, for tenants without a tree, as directly as it is written there; None where
     it is allowed."""
@@ -310,9 +316,9 @@ def over_of(what: Account | Cohort) -> int:
 
 def test_quota_below_use_makes_the_rest_borrowed_from_nobody() -> None:
     book = QuotaBook()
-    book.replace(FLAT, (Quota("a", MODEL, 8),))
+    book.replace(FLAT, (QuotaSpec("a", MODEL, 8),))
     book.book("j", "a", MODEL, 8, 5.0)
-    book.replace(FLAT, (Quota("a", MODEL, 3), Quota("b", MODEL, 1)))
+    book.replace(FLAT, (QuotaSpec("a", MODEL, 3), QuotaSpec("b", MODEL, 1)))
     assert [(x.borrower, x.lender, x.milli, x.job_id, x.since) for x in ledger(book)] == [
         ("a", "b", 1, "j", 5.0),
         ("a", "", 4, "j", 5.0),
@@ -321,11 +327,11 @@ def test_quota_below_use_makes_the_rest_borrowed_from_nobody() -> None:
 
 def test_what_is_used_in_other_clusters_counts() -> None:
     book = QuotaBook()
-    book.replace(FLAT, (Quota("a", MODEL, 8, Sharing.ISOLATED),), (("a", MODEL, 6, 5),))
+    book.replace(FLAT, (QuotaSpec("a", MODEL, 8, Sharing.ISOLATED),), (("a", MODEL, 6, 5),))
     refusal = book.refusal("a", MODEL, 3)
     assert refusal is not None
     assert (refusal.reason, refusal.allowed) == (Reason.WAITING_FOR_QUOTA, 2)
-    book.replace(FLAT, (Quota("a", MODEL, 8), Quota("b", MODEL, 8)), (("a", MODEL, 6, 5),))
+    book.replace(FLAT, (QuotaSpec("a", MODEL, 8), QuotaSpec("b", MODEL, 8)), (("a", MODEL, 6, 5),))
     book.reclaim(True)
     assert book.refusal("a", MODEL, 3, non_preemptible=True) is None
     refusal = book.refusal("a", MODEL, 4, non_preemptible=True)
@@ -335,7 +341,7 @@ def test_what_is_used_in_other_clusters_counts() -> None:
 
 def test_a_refusal_says_how_much_of_it_could_be_had() -> None:
     book = QuotaBook()
-    book.replace(FLAT, (Quota("a", MODEL, 49_384), Quota("b", MODEL, 8_000)))
+    book.replace(FLAT, (QuotaSpec("a", MODEL, 49_384), QuotaSpec("b", MODEL, 8_000)))
     book.book("j", "b", MODEL, 8_000, 0.0)
     refusal = book.refusal("a", MODEL, 64_000)
     assert refusal is not None
@@ -353,6 +359,9 @@ def test_a_refusal_says_how_much_of_it_could_be_had() -> None:
 
 def test_a_tree_that_bites_its_tail_ends() -> None:
     book = QuotaBook()
-    book.replace((Tenant("a", "b"), Tenant("b", "a")), (Quota("a", MODEL, 8), Quota("b", MODEL, 4)))
+    book.replace(
+        (TenantSpec("a", "b"), TenantSpec("b", "a")),
+        (QuotaSpec("a", MODEL, 8), QuotaSpec("b", MODEL, 4)),
+    )
     assert {account.tenant for account in book.chain("a", MODEL)} == {"a", "b"}
     assert book.refusal("a", MODEL, 1) is None

@@ -17,14 +17,14 @@ from scheduling.engine.types import (
     JobRequest,
     Policy,
     PreemptionKind,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from tests.cases import examples
 from tests.engine.test_shares_by_memory import ASKS, gpus, share
 
-TREE = (Tenant("root"), Tenant("a", "root"), Tenant("b", "root"), Tenant("c", "a"))
+TREE = (TenantSpec("root"), TenantSpec("a", "root"), TenantSpec("b", "root"), TenantSpec("c", "a"))
 MEMORIES = (24_576, 46_068, 8_192, 81_559)
 
 
@@ -76,7 +76,7 @@ def test_an_account_has_used_the_thousandths_in_the_exact_sum(memories, sizes, s
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
     nodes = [gpus(name, memory, 30) for name, memory in memory_of.items()]
     guaranteed = {tenant.id: size for tenant, size in zip(TREE, sizes, strict=True)}
-    quotas = tuple(Quota(t, "A", size, Sharing.ISOLATED) for t, size in guaranteed.items())
+    quotas = tuple(QuotaSpec(t, "A", size, Sharing.ISOLATED) for t, size in guaranteed.items())
     state = opened(quotas, *nodes)
     now, known = 0.0, []
     for number, step in enumerate(steps):
@@ -132,7 +132,7 @@ def test_an_account_has_used_the_thousandths_in_the_exact_sum(memories, sizes, s
 )
 @pytest.mark.parametrize("separate", [True, False])
 def test_pods_on_gpus_of_their_own_add_up_too(memory, asked, pods, used, separate):
-    quotas = (Quota("root", "A", 10 * MILLI), Quota("b", "A", 10 * MILLI))
+    quotas = (QuotaSpec("root", "A", 10 * MILLI), QuotaSpec("b", "A", 10 * MILLI))
     state = opened(quotas, *(gpus(f"n{at}", memory) for at in range(pods)))
     job = JobRequest(
         "j", "b", 0.0, (share(asked, count=pods),), strategy="spread" if separate else ""
@@ -154,7 +154,7 @@ def test_who_preempts_frees_what_it_needs_and_no_more(memories, low, ask, count)
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
     nodes = [gpus(name, memory, 2) for name, memory in memory_of.items()]
     policy = Policy(preemption=(PreemptionKind.PRIORITY,))
-    quotas = (Quota("root", "A", 99 * MILLI), Quota("b", "A", 99 * MILLI))
+    quotas = (QuotaSpec("root", "A", 99 * MILLI), QuotaSpec("b", "A", 99 * MILLI))
     state = opened(quotas, *nodes, policy=policy)
     jobs = [JobRequest(f"low{i}", "b", float(i), (asked,)) for i, asked in enumerate(low)]
     run_cycle(state, [d.JobSubmitted(job) for job in jobs], 50.0)
@@ -187,7 +187,7 @@ def test_a_gang_of_shares_starts_iff_the_devices_hold_it_exactly(memories, steps
     """Whatever the sums over a pool of unlike GPUs say. A number ends the job that came so many
     before."""
     memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
-    quotas = (Quota("root", "A", 99 * MILLI), Quota("b", "A", 99 * MILLI))
+    quotas = (QuotaSpec("root", "A", 99 * MILLI), QuotaSpec("b", "A", 99 * MILLI))
     state = opened(quotas, *(gpus(name, memory, 2) for name, memory in memory_of.items()))
     left = {(name, at): Fraction(MILLI) for name in memory_of for at in (0, 1)}
     for number, step in enumerate(steps):
@@ -216,7 +216,7 @@ def test_a_gang_of_shares_starts_iff_the_devices_hold_it_exactly(memories, steps
 
 
 def test_a_borrower_owes_all_that_it_borrowed():
-    quotas = (Quota("root", "A", 2_000), Quota("a", "A", 1_000), Quota("b", "A", 1_000))
+    quotas = (QuotaSpec("root", "A", 2_000), QuotaSpec("a", "A", 1_000), QuotaSpec("b", "A", 1_000))
     state = opened(quotas, gpus("n0", 24_576, 2))
     jobs = [JobRequest(f"j{i}", "b", float(i), (share(8_192),)) for i in range(6)]
     run_cycle(state, [d.JobSubmitted(job) for job in jobs], 10.0)
@@ -231,7 +231,7 @@ def test_a_borrower_owes_all_that_it_borrowed():
 @pytest.mark.parametrize("asked", [(share(), 3), (share(16_384), 2), (share(8_192), 1)])
 def test_a_lender_gets_its_guarantee_back_from_shares_by_memory(asked):
     pod_set, gone = asked
-    quotas = (Quota("root", "A", 1_000), Quota("a", "A", 1_000), Quota("b", "A", 0))
+    quotas = (QuotaSpec("root", "A", 1_000), QuotaSpec("a", "A", 1_000), QuotaSpec("b", "A", 0))
     policy = Policy(preemption=(PreemptionKind.RECLAIM,))
     state = opened(quotas, gpus("n0", 24_576), policy=policy)
     jobs = [JobRequest(f"j{i}", "b", float(i), (share(8_192),)) for i in range(3)]

@@ -14,12 +14,12 @@ from scheduling.engine.preemption import trial as planning
 from scheduling.engine.types import (
     JobRequest,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from tests.engine.scenario import job, node
 
@@ -49,8 +49,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
 def cluster(nodes: int = 4, **facts) -> SchedulerState:
     """Nodes of 4 GPUs in leaves of two; tenants a and b may use all of them."""
     state = SchedulerState(policy=POLICY)
-    quotas = tuple(Quota(t, "H100", nodes * GPUS * 1000) for t in "ab")
-    known: list[d.Delta] = [d.TenantsChanged((Tenant("a"), Tenant("b")), quotas)]
+    quotas = tuple(QuotaSpec(t, "H100", nodes * GPUS * 1000) for t in "ab")
+    known: list[d.Delta] = [d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), quotas)]
     for n in range(nodes):
         known.append(d.NodeChanged(node(f"n{n}", GPUS, topology=(f"l{n // 2}",), **facts)))
     run_cycle(state, known, 0.0)
@@ -140,8 +140,11 @@ def test_no_plan_is_made_that_cannot_succeed(what: str, plans: Plans) -> None:
 
 def test_quota_that_refuses_whoever_goes_needs_no_plan(plans: Plans) -> None:
     state = cluster()
-    own = tuple(Quota(t, "H100", 8_000, Sharing.ISOLATED) for t in "ab")
-    facts = [d.TenantsChanged((Tenant("a"), Tenant("b")), own), runs("other", on(0, 0, 1, 2, 3))]
+    own = tuple(QuotaSpec(t, "H100", 8_000, Sharing.ISOLATED) for t in "ab")
+    facts = [
+        d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), own),
+        runs("other", on(0, 0, 1, 2, 3)),
+    ]
     for n, name, *words in ((1, "low"), (2, "equal", "p5")):
         asked = job(name, "b", "1x4 H100", *words)
         facts.append(d.JobRestored(asked, (on(n, 0, 1, 2, 3),), 0.0))
@@ -180,9 +183,9 @@ def crowd(rng: random.Random) -> list[d.Delta]:
     that have too little quota for them."""
     modes = list(Sharing)
     quotas = tuple(
-        Quota(t, "H100", rng.choice((6_000, 12_000, 24_000)), rng.choice(modes)) for t in "ab"
+        QuotaSpec(t, "H100", rng.choice((6_000, 12_000, 24_000)), rng.choice(modes)) for t in "ab"
     )
-    facts: list[d.Delta] = [d.TenantsChanged((Tenant("a"), Tenant("b")), quotas)]
+    facts: list[d.Delta] = [d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), quotas)]
     for n in range(6):
         left = list(range(GPUS))
         while left and rng.random() < 0.95:
@@ -190,7 +193,7 @@ def crowd(rng: random.Random) -> list[d.Delta]:
             size = 1 if share < 1000 else rng.randint(1, min(3, len(left)))
             devices, left = left[:size], left[size:]
             for part in range(1000 // share):
-                pods = PodSet(
+                pods = PodSetSpec(
                     "pods",
                     1,
                     size,

@@ -7,7 +7,7 @@ from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
 from scheduling.engine.rehearse import Places, Rehearsal, _copied, rehearse, rise
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.engine.cycles import NODES, SORTS, Cycles
 from tests.engine.scenario import ASKS, job, node
@@ -172,9 +172,9 @@ def fleet(*running: tuple[str, str], policy: Policy | None = None, **quota: int)
         for i, model in enumerate(models)
     ]
     amounts = {"H100": 16_000, "A100": 8_000} | quota
-    quotas = [Quota("a", model, milli) for model, milli in amounts.items()]
-    quotas += [Quota("b", model, 16_000) for model in ("H100", "A100")]
-    tenants = d.TenantsChanged((Tenant("a"), Tenant("b")), tuple(quotas))
+    quotas = [QuotaSpec("a", model, milli) for model, milli in amounts.items()]
+    quotas += [QuotaSpec("b", model, 16_000) for model in ("H100", "A100")]
+    tenants = d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), tuple(quotas))
     jobs = [d.JobSubmitted(job(name, "b", *words.split(";"))) for name, words in running]
     run_cycle(state, [*nodes, tenants, *jobs], 0.0)
     return state

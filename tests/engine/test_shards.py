@@ -22,13 +22,13 @@ from scheduling.engine.shards.division import (
     scopes_of,
 )
 from scheduling.engine.shards.lending import WideOutlook
-from scheduling.engine.types import CpuJobs, PodPlacement, PodSet, Quota, Shard, Tenant
+from scheduling.engine.types import CpuJobs, PodPlacement, PodSetSpec, QuotaSpec, Shard, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.cases import examples, seeds
 from tests.engine.fleet import cluster_of, gpu_node, job_of, place, pods
 
 SHARDS = (Shard("north", ("H800",), ("s0",)), Shard("l40", ("L40",)), Shard("rest"))
-TENANCY = TenantsChanged((Tenant("tenant"),), (Quota("tenant", "H800", 1_000_000),))
+TENANCY = TenantsChanged((TenantSpec("tenant"),), (QuotaSpec("tenant", "H800", 1_000_000),))
 MISTAKES = {
     "the name of the scope above": ((Shard(WIDE),), (0, "name")),
     "one name twice": ((Shard("a", ("H800",)), Shard("a")), (1, "name")),
@@ -216,7 +216,7 @@ def test_what_the_wide_scope_runs_is_not_asked_for_again():
 
 
 def test_for_a_gang_that_would_grow_no_nodes_are_asked_for_and_none_emptied():
-    elastic = job_of("e", PodSet("pods", 4, 8, min_count=1))
+    elastic = job_of("e", PodSetSpec("pods", 4, 8, min_count=1))
     place_of = PodPlacement(0, 0, "n0", tuple(range(8)), 1000)
     known = [TENANCY, JobRestored(elastic, (place_of,), 0.0)]
     small = JobSubmitted(job_of("s", pods(1, 8)))
@@ -317,8 +317,8 @@ def test_a_job_too_large_for_every_shard_goes_wide():
 
 
 def test_jobs_of_other_scopes_count_against_the_limit_of_a_tenant():
-    tenants = (Tenant("company", max_running=3), Tenant("tenant", "company"))
-    quotas = (Quota("tenant", "H800", 1_000_000),)
+    tenants = (TenantSpec("company", max_running=3), TenantSpec("tenant", "company"))
+    quotas = (QuotaSpec("tenant", "H800", 1_000_000),)
     job = JobSubmitted(job_of("j", pods(1, 8)))
     for elsewhere, reason in ((2, None), (3, Reason.WAITING_FOR_QUOTA)):
         tenancy = TenantsChanged(tenants, quotas, (), (("tenant", elsewhere),))

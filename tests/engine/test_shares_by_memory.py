@@ -12,7 +12,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.empty import pods_when_empty
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.preemption.reprieve import can_return
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
@@ -20,11 +20,11 @@ from scheduling.engine.types import (
     JobKind,
     JobRequest,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.engine.verdict import Reason
 from tests.cases import examples
@@ -39,7 +39,7 @@ def gpus(name, memory, count=1, model="A"):
 
 
 def share(memory=0, milli=MILLI, count=1, **fields):
-    return PodSet("main", count, 1, ("A",), milli, memory, **fields)
+    return PodSetSpec("main", count, 1, ("A",), milli, memory, **fields)
 
 
 def put(state, name, pod_set, strategy="", gang=True):
@@ -110,10 +110,10 @@ def test_pod_sets_of_unlike_shares_fill_unlike_devices_together():
     """8,192 + 16,384 of 24,576 and 15,356 + 30,712 of 46,068, by brute force the only way."""
     state = cluster_of(gpus("n0", 24_576), gpus("n1", 46_068))
     sets = (
-        PodSet("a", 1, 1, ("A",), gpu_memory_mib=30_712),
-        PodSet("b", 1, 1, ("A",), gpu_memory_mib=15_356),
-        PodSet("c", 1, 1, ("A",), gpu_memory_mib=16_384),
-        PodSet("d", 1, 1, ("A",), gpu_memory_mib=8_192),
+        PodSetSpec("a", 1, 1, ("A",), gpu_memory_mib=30_712),
+        PodSetSpec("b", 1, 1, ("A",), gpu_memory_mib=15_356),
+        PodSetSpec("c", 1, 1, ("A",), gpu_memory_mib=16_384),
+        PodSetSpec("d", 1, 1, ("A",), gpu_memory_mib=8_192),
     )
     found = place_job(Statement(state), JobRequest("x", "t", 0.0, sets), strategy="spread")
     assert not isinstance(found, PlacementFailure)
@@ -180,7 +180,7 @@ def cycles(quota, *nodes, preemption=()):
     state = SchedulerState()
     policy = Policy(preemption=preemption)
     deltas = [
-        d.TenantsChanged((Tenant("a"),), (Quota("a", "A", quota),)),
+        d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "A", quota),)),
         d.PolicyChanged(policy),
         *map(d.NodeChanged, nodes),
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.rehearse import rehearse
 from scheduling.engine.types import JobKind, Policy, Taint
 from scheduling.engine.verdict import Reason

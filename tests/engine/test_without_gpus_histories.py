@@ -9,7 +9,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.memo import Memo
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from tests.cases import seeds
 from tests.engine.scenario import ASKS, job, node
 
@@ -35,8 +35,8 @@ class History:
         self.alone = {"g": SchedulerState(), "c": SchedulerState()}
         self.anew = SchedulerState(memo=Memo.off())
         self.pending: list[d.Delta] = [d.NodeChanged(each) for each in NODES + BARE]
-        quotas = [Quota(t, m, 8_000) for t, m in product("ab", ("H100", "L4"))]
-        self.pending.append(d.TenantsChanged((Tenant("a"), Tenant("b")), tuple(quotas)))
+        quotas = [QuotaSpec(t, m, 8_000) for t, m in product("ab", ("H100", "L4"))]
+        self.pending.append(d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), tuple(quotas)))
         policy = Policy(queueing, backfill_after_s=40, preemption=kinds, min_runtime_s=5)
         fair = self.rng.random() < 0.5
         if fair:  # by what tenants hold of GPUs their other jobs are ordered, too

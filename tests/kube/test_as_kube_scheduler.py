@@ -17,7 +17,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.pod_rules import Around, kept_from
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.kube.door.storage import (
     SELECTED_NODE,
     capacity_facts,
@@ -341,7 +341,7 @@ class Kant:
         for need in self.needs(facts):
             for terms in need.affinity:
                 away = both(away, terms)
-        pod_set = PodSet(
+        pod_set = PodSetSpec(
             "s",
             1,
             0,

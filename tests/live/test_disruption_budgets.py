@@ -6,7 +6,7 @@ from scheduling.engine.deltas import DisruptionBudget
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 from scheduling.kube.seam import BudgetFacts, Requirement
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import PlacementState as P
@@ -78,7 +78,7 @@ def test_of_a_service_as_many_pods_are_preempted_as_its_budget_allows(world):
 # --- without a cluster --------------------------------------------------------------------------
 def job(name, pods, *, gang=True, app="web", **fields):
     """A running job of so many pods."""
-    request = JobRequest(name, "team", 0.0, (PodSet("set", pods, 1),), gang=gang, **fields)
+    request = JobRequest(name, "team", 0.0, (PodSetSpec("set", pods, 1),), gang=gang, **fields)
     made = LiveJob(request, name, (), S.RUNNING, 1, 1, labels={"app": app}, namespace="kant-jobs")
     for i in range(pods):
         made.add(LivePod(PodPlacement(0, i, "n", (i,), 1000), 1, f"{name}-{i}", "H100", P.RUNNING))

@@ -7,7 +7,7 @@ from scheduling.engine.deltas import PodEnded, PodRequeued
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 from scheduling.kube.seam import DeletePod
 from scheduling.kube.translate.manifests import pod_name
 from scheduling.models import Job, JobEvent, Placement
@@ -286,7 +286,7 @@ def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
 
 
 def test_what_a_gang_got_later_has_as_long_to_start_as_what_it_began_with():
-    request = JobRequest("gang", "team", 0.0, (PodSet("set", 4, 1, min_count=2),))
+    request = JobRequest("gang", "team", 0.0, (PodSetSpec("set", 4, 1, min_count=2),))
     job = LiveJob(request, "gang", (), S.ADMITTED, 1, 1, admitted_at=100.0)
     began = ((P.RUNNING, 100.0), (P.RUNNING, 100.0), (P.BOUND, 100.0), (P.BOUND, 650.0))
     for i, (state, at) in enumerate(began):
@@ -303,7 +303,7 @@ def test_what_a_gang_got_later_has_as_long_to_start_as_what_it_began_with():
 
 def elastic_gang(*pods, state=S.RUNNING, slice_size=0):
     """Of a gang of min_count 2: its pods (state, seconds when placed, whether it came later)."""
-    pod_set = PodSet("set", 6, 1, min_count=2, slice_size=slice_size)
+    pod_set = PodSetSpec("set", 6, 1, min_count=2, slice_size=slice_size)
     job = LiveJob(JobRequest("gang", "team", 0.0, (pod_set,)), "gang", (), state, 1, 1)
     job.admitted_at, job.bound = 100.0, state == S.RUNNING
     for i, (reached, at, later) in enumerate(pods):

@@ -8,8 +8,7 @@ from scheduling.engine.deltas import JobRequeued, PodRequeued
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.engine.types import JobRequest, PodPlacement
-from scheduling.engine.types import PodSet as EnginePodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import POD_FAILED
 from scheduling.models.jobs import PlacementState as P
@@ -220,7 +219,7 @@ def test_an_elastic_gang_restarts_alone_what_it_can_do_without(world):
 # --- without a cluster ----------------------------------------------------------------------------
 def live(pods, *, gang=False, max_restarts=100, **pod_set):
     life = Lifecycle()
-    pod_sets = (EnginePodSet("set", pods, 1, **pod_set),)
+    pod_sets = (PodSetSpec("set", pods, 1, **pod_set),)
     request = JobRequest("job", "team", 0.0, pod_sets, gang=gang)
     job = LiveJob(request, "job", (), S.RUNNING, 1, 1, max_restarts=max_restarts, bound=True)
     life.jobs[job.id] = job

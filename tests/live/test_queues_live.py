@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
-from scheduling.queries.queue_stages import queues_now
+from scheduling.queries.queues.stages import queues_now
 from scheduling.session import changes
 from tenants.models import Queue
 from tests.live.test_job_changes import Rest, state

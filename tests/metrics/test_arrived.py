@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from metrics.experiments import arrived
-from metrics.experiments.paper_backfill import tasks
+from metrics.experiments.bounds import arrived
+from metrics.experiments.paper.backfill import tasks
 from metrics.experiments.runs import drawn
 from metrics.simulate.inputs import fleet_of
 from scheduling.engine.states import JobState

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from metrics.experiments import paper_inference
-from metrics.experiments.foresight import marks
+from metrics.experiments.bounds.foresight import marks
+from metrics.experiments.paper import inference as paper_inference
 from metrics.experiments.runs import carry_out
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.simulator import inference
 from scheduling.simulator.model import Arrival
 
 
 def replica(name, at, hours, gpus, milli=1000):
-    pods = (PodSet("replicas", 1, gpus, gpu_milli=milli),)
+    pods = (PodSetSpec("replicas", 1, gpus, gpu_milli=milli),)
     return Arrival(JobRequest(name, "t", at * 3600.0, pods, gang=False), hours * 3600.0)
 
 

@@ -17,11 +17,11 @@ from scheduling.engine.types import (
     JobKind,
     JobRequest,
     Node,
-    PodSet,
+    PodSetSpec,
     Policy,
     PreemptionKind,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.models import Cluster, Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
@@ -68,12 +68,12 @@ def arrivals(rng):
         model, shape = rng.choice(list(MODELS)), rng.random()
         gang = rng.random() < 0.6
         if shape < 0.2:
-            pods = PodSet("main", 1, 1, (model,), gpu_milli=rng.choice((1, 125, 333, 500, 667)))
+            pods = PodSetSpec("main", 1, 1, (model,), gpu_milli=rng.choice((1, 125, 333, 500, 667)))
         elif shape < 0.4:
             memory = rng.choice((4_096, 8_192, 10_000))
-            pods = PodSet("main", 1, 1, (model,), gpu_memory_mib=memory)
+            pods = PodSetSpec("main", 1, 1, (model,), gpu_memory_mib=memory)
         else:
-            pods = PodSet("main", rng.choice((1, 2, 3)), rng.choice((1, 3, 8)), (model,))
+            pods = PodSetSpec("main", rng.choice((1, 2, 3)), rng.choice((1, 3, 8)), (model,))
         request = JobRequest(
             f"job-{len(found)}",
             rng.choice(TENANTS),
@@ -95,8 +95,8 @@ def simulated(seed):
         nodes,
         jobs,
         policy=Policy(preemption=(PreemptionKind.PRIORITY,)),
-        tenants=tuple(Tenant(name) for name in TENANTS),
-        quotas=tuple(Quota(t, m, 10**6) for t in TENANTS for m in MODELS),
+        tenants=tuple(TenantSpec(name) for name in TENANTS),
+        quotas=tuple(QuotaSpec(t, m, 10**6) for t in TENANTS for m in MODELS),
         settings=Settings(evict_s=7.125, stop_s=MONTH),
         journal=journal,
     )

@@ -4,10 +4,9 @@ import pytest
 
 from metrics.models import Replay
 from metrics.replays import process, quotas, recorded, services
-from scheduling.engine.types import Quota
+from scheduling.engine.types import QuotaSpec
 from tenants.errors import Invalid
-from tenants.models import AuditRecord, Tenant
-from tenants.models import Quota as QuotaRow
+from tenants.models import AuditRecord, Quota, Tenant
 from tests.metrics import rows
 from tests.metrics.replays import asked
 
@@ -74,7 +73,7 @@ def test_quotas_are_what_they_were_at_each_time(cluster, operator):
 
 def test_who_is_beyond_quota_to_the_end_never_runs(cluster, operator):
     changed(400, document(8, mode="isolated"), document(24, mode="isolated"))
-    QuotaRow.objects.update(guaranteed_milli=24_000, mode="isolated")
+    Quota.objects.update(guaranteed_milli=24_000, mode="isolated")
     found = result(asked(cluster, operator))
     assert found["baseline"]["never_runnable"] == 1
     assert found["baseline"]["jobs"] == 3
@@ -145,8 +144,8 @@ def test_limits_and_modes_are_read_too_and_tenants_that_are_gone_are_not(cluster
     changed(100, document(8, borrow_limit=2.5, lend_limit=0.0), document(64))
     changed(200, document(8), None, "gone / H100", "quota.deleted")
     (_, first), (_, last) = quotas.over_time(rows.at(0), rows.at(1000))
-    assert first == (Quota("vision", "H100", 8000, borrow_limit=2500, lend_limit=0),)
-    assert last == (Quota("vision", "H100", 64_000),)
+    assert first == (QuotaSpec("vision", "H100", 8000, borrow_limit=2500, lend_limit=0),)
+    assert last == (QuotaSpec("vision", "H100", 64_000),)
 
 
 # --- who may ask for what -------------------------------------------------------------------------
@@ -177,7 +176,7 @@ def test_a_fault_names_its_field_and_the_remedy(cluster, operator, given, field,
 
 
 def test_added_nodes_count_for_what_may_be_promised(cluster, operator):
-    QuotaRow.objects.update(guaranteed_milli=32_000)
+    Quota.objects.update(guaranteed_milli=32_000)
     with pytest.raises(Invalid):
         asked(cluster, operator, quotas=[gpus(40)])
     more = [{"gpu_type": "H100", "gpus": 8, "change": 1}]
@@ -189,7 +188,7 @@ def test_what_is_promised_too_much_already_may_be_less(cluster, operator):
 
 
 def test_gpus_go_from_one_tenant_to_another_in_any_order(cluster, operator):
-    QuotaRow.objects.update(guaranteed_milli=32_000)
+    Quota.objects.update(guaranteed_milli=32_000)
     Tenant.objects.create(name="speech")
     given = [gpus(16, "speech"), gpus(16)]
     assert len(asked(cluster, operator, quotas=given).quotas_before) == 1

@@ -12,15 +12,16 @@ from django.core.management import CommandError, call_command
 from scipy import stats
 
 from metrics.benches import incremental
-from metrics.experiments import fairness, faults, paper_inference, runs, walltime
+from metrics.experiments import fairness, faults, runs, walltime
 from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
 from metrics.experiments.intervals import half_width, paired, t_quantile
+from metrics.experiments.paper import inference as paper_inference
 from metrics.experiments.registry import STUDIES
 from metrics.experiments.runs import Task, policy
 from metrics.experiments.study import Study, StudyError
 from metrics.management.commands import experiment
 from metrics.simulate.report import Figure, Report, write_files
-from scheduling.engine.types import JobRequest, PodSet, Quota, Tenant
+from scheduling.engine.types import JobRequest, PodSetSpec, QuotaSpec, TenantSpec
 from scheduling.simulator.model import Arrival, HardwareFault
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import HOUR, Variant
@@ -305,7 +306,7 @@ def after_a_fault(case):
     arrivals = [
         Arrival(
             JobRequest(
-                name, "a", at, (PodSet("main", pods, 8, ("H100",)),), uses_spares=pods == 32
+                name, "a", at, (PodSetSpec("main", pods, 8, ("H100",)),), uses_spares=pods == 32
             ),
             hours * HOUR,
         )
@@ -316,8 +317,8 @@ def after_a_fault(case):
         engine_nodes(sized("34x8")),
         arrivals,
         simulation_type=faults.Restarts,
-        tenants=(Tenant("a"),),
-        quotas=(Quota("a", "H100", 10**9),),
+        tenants=(TenantSpec("a"),),
+        quotas=(QuotaSpec("a", "H100", 10**9),),
         faults=[HardwareFault(HOUR, "node-00000", 15 * HOUR)],
     )
 

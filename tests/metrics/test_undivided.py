@@ -2,7 +2,7 @@
 
 import pytest
 
-from metrics.experiments import undivided
+from metrics.experiments.bounds import undivided
 from metrics.experiments.runs import Task, policy, training
 from scheduling.simulator.workload import VARIANTS
 

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.models import Job, PodSet, SchedulerLease, StandingOrder
-from scheduling.queries.waiting_order import packed
+from scheduling.queries.queues.waiting_order import packed
 from tests.scheduling.test_api_jobs_follow import explained
 
 URL = "/api/v1/clusters/demo/queue"

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 from scheduling.models import Cluster, Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.lease import take_or_renew
@@ -61,7 +61,7 @@ def test_of_jobs_that_take_a_step_together_those_that_somebody_cancelled_do_not(
 
 def placed(job, at):
     """A job that got a place for its pod."""
-    request = JobRequest(str(job.pk), "team", at, (PodSet("worker", count=1, gpus=1),))
+    request = JobRequest(str(job.pk), "team", at, (PodSetSpec("worker", count=1, gpus=1),))
     live = LiveJob(request, job.name, (), S.ADMITTED, job.version, attempt=1, namespace="ns")
     pod = LivePod(PodPlacement(0, 0, "node", (3,), 1000), 1, f"{job.name}-0", "H100")
     live.add(pod)

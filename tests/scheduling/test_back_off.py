@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine.deltas import JobRequeued
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet, Policy
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec, Policy
 from scheduling.models.jobs import PlacementState
 from scheduling.session.memory.live import LiveJob, LivePod
 from scheduling.session.pods.follow import Lifecycle
@@ -17,7 +17,7 @@ WAITS = (5, 10, 20, 40, 80, 160, 300, 300, 300)
 def life():
     found = Lifecycle()
     found.policy = Policy(backoff_base_s=5.0, backoff_cap_s=300.0, max_attempts=len(WAITS) + 1)
-    request = JobRequest("job", "team", 0.0, (PodSet("set", 1, 1),))
+    request = JobRequest("job", "team", 0.0, (PodSetSpec("set", 1, 1),))
     found.jobs["job"] = LiveJob(request, "job", (), JobState.PENDING, 1, 1, max_restarts=100)
     return found
 

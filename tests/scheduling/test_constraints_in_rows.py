@@ -11,7 +11,7 @@ from scheduling.engine.types import (
     NodeExpression,
     NodeWish,
     PodRules,
-    PodSet,
+    PodSetSpec,
 )
 from scheduling.kube.seam import KeepsAway, Requirement, Spaces
 from scheduling.session.memory.constraints import (
@@ -37,7 +37,7 @@ def job(*sets):
 
 
 def test_of_most_jobs_there_is_nothing_to_tell():
-    asked = job(PodSet("a", 1, 1, node_affinity=(TERM,)))
+    asked = job(PodSetSpec("a", 1, 1, node_affinity=(TERM,)))
     assert written(asked, asked) is None
     assert written(asked, job(*asked.pod_sets)) is None
 
@@ -45,11 +45,15 @@ def test_of_most_jobs_there_is_nothing_to_tell():
 @pytest.mark.parametrize("seed", seeds(60))
 def test_all_that_is_told_comes_back(seed):
     rng = random.Random(seed)
-    asked = [PodSet("a", 1, 1), PodSet("b", 2, 1, node_affinity=(TERM,)), PodSet("c", 1, 0)]
+    asked = [
+        PodSetSpec("a", 1, 1),
+        PodSetSpec("b", 2, 1, node_affinity=(TERM,)),
+        PodSetSpec("c", 1, 0),
+    ]
     told = [
-        PodSet("a", 1, 1, rules=any_rules(rng)._replace(evenly=any_rules(rng).spread)),
-        PodSet("b", 2, 1, node_affinity=(TERM[:1], TERM), rules=rng.choice((None, BESIDE))),
-        PodSet("c", 1, 0),
+        PodSetSpec("a", 1, 1, rules=any_rules(rng)._replace(evenly=any_rules(rng).spread)),
+        PodSetSpec("b", 2, 1, node_affinity=(TERM[:1], TERM), rules=rng.choice((None, BESIDE))),
+        PodSetSpec("c", 1, 0),
     ]
     document = written(job(*asked), job(*told))
     assert json.loads(json.dumps(document)) == document

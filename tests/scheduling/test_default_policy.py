@@ -17,8 +17,8 @@ from scheduling.engine.types import (
     Policy,
     PreemptionKind,
     QueueingPolicy,
-    Quota,
-    Tenant,
+    QuotaSpec,
+    TenantSpec,
 )
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policy.document import DEFAULT, effective, to_policy
@@ -38,8 +38,8 @@ def cluster(held=(0,) * 20, lender=0):
     nodes = [gpu_node(f"n{i:02}", leaf=f"l{i // IN_LEAF}") for i in range(len(held))]
     quotas = {"lender": lender, "borrower": len(held) * GPUS - lender}
     tenants = TenantsChanged(
-        tuple(Tenant(name) for name in quotas),
-        tuple(Quota(name, MODEL, 1000 * gpus) for name, gpus in quotas.items()),
+        tuple(TenantSpec(name) for name in quotas),
+        tuple(QuotaSpec(name, MODEL, 1000 * gpus) for name, gpus in quotas.items()),
     )
     there = [
         JobRestored(

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from scheduling.engine.types import JobRequest
-from scheduling.engine.types import PodSet as EnginePodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.nouns import columns_of, pod_set_of, wishes_of
 from scheduling.job_fields.parts import fields_of
@@ -28,7 +27,7 @@ def test_the_engine_is_told_all_that_it_asks_of_a_job():
     wishes = wishes_of(columns_of(job))
     assert wishes.keys() | NOT_ASKED == {f.name for f in dataclasses.fields(JobRequest)}
     assert JobRequest("", "", 0.0, (), **wishes) == JobRequest("", "", 0.0, ())
-    assert pod_set_of(columns_of(pods)) == EnginePodSet("worker", 1, 8)
+    assert pod_set_of(columns_of(pods)) == PodSetSpec("worker", 1, 8)
 
 
 def test_what_is_stored_is_nobody_elses():

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import NO_GPUS, PodSet, Policy, Quota, Taint, Tenant
+from scheduling.engine.types import NO_GPUS, PodSetSpec, Policy, QuotaSpec, Taint, TenantSpec
 from scheduling.session.pods.filters import TOLD, nodes_by_filter
 from tests.engine.scenario import job, node
 
@@ -30,14 +30,14 @@ def cluster():
     ]
     closed = node("n5", 8, "H100", labels={"zone": "mars"})
     come.append(d.NodeChanged(replace(closed, schedulable=False)))
-    quota = Quota("a", "H100", 64_000)
-    run_cycle(state, [d.TenantsChanged((Tenant("a"),), (quota,)), *come], 0.0)
+    quota = QuotaSpec("a", "H100", 64_000)
+    run_cycle(state, [d.TenantsChanged((TenantSpec("a"),), (quota,)), *come], 0.0)
     run_cycle(state, [d.JobSubmitted(job("runs", "a", "1x6 H100", at=1.0))], 1.0)
     return state.cluster
 
 
 def test_each_node_counts_once_where_it_is_filtered_first(cluster):
-    asked = PodSet("w", 1, 8, ("H100",), node_selector={"zone": "mars"})
+    asked = PodSetSpec("w", 1, 8, ("H100",), node_selector={"zone": "mars"})
     text = nodes_by_filter(cluster, asked)
     assert text.startswith("1/7 nodes can take it: 2 no H100, ")
     parts = set(text.partition(": ")[2].split(", "))
@@ -51,17 +51,17 @@ def test_each_node_counts_once_where_it_is_filtered_first(cluster):
 
 
 def test_what_is_beside_the_gpus_counts_too(cluster):
-    asked = PodSet("w", 1, 1, ("H100",), cpu_milli=10**9)
+    asked = PodSetSpec("w", 1, 1, ("H100",), cpu_milli=10**9)
     assert "too little CPU, memory or others" in nodes_by_filter(cluster, asked)
 
 
 def test_pods_without_gpus_may_be_kept_from_nodes_that_have_some(cluster):
-    asked = PodSet("w", 1, 0, (NO_GPUS,))
+    asked = PodSetSpec("w", 1, 0, (NO_GPUS,))
     assert "4 kept for GPUs" in nodes_by_filter(cluster, asked)
 
 
 def test_a_text_names_only_so_many_filters(cluster):
-    asked = PodSet("w", 1, 8, ("H100",), node_selector={"zone": "mars"})
+    asked = PodSetSpec("w", 1, 8, ("H100",), node_selector={"zone": "mars"})
     many = [
         replace(cluster.facts[0], name=f"x{n}", taints=(Taint(f"t{n}", "", "NoSchedule"),))
         for n in range(9)

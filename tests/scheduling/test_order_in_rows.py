@@ -18,12 +18,18 @@ from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import JobRequest, Policy, QueueingPolicy, Quota, Tenant
-from scheduling.engine.types import Queue as QueueNoun
+from scheduling.engine.types import (
+    JobRequest,
+    Policy,
+    QueueingPolicy,
+    QueueSpec,
+    QuotaSpec,
+    TenantSpec,
+)
 from scheduling.engine.verdict import KEPT_NODES
 from scheduling.models import Job, PodSet, SchedulerLease, StandingOrder
-from scheduling.queries.queue_stages import first_of, queues_now
-from scheduling.queries.waiting_order import SHOWN_AHEAD, place_of, standing_in
+from scheduling.queries.queues.stages import first_of, queues_now
+from scheduling.queries.queues.waiting_order import SHOWN_AHEAD, place_of, standing_in
 from scheduling.services.common.lease import Lease
 from scheduling.services.scheduler.standing import EVERY_S, LastWritten
 from scheduling.session.memory import load
@@ -112,7 +118,7 @@ def test_rows_are_ordered_as_the_scheduler_orders(org, fair, seed):
     rng = random.Random(seed)
     jobs = submitted(org, rng)
     tree = tuple(
-        Tenant(name, row.parent.name if row.parent else None, weight=WEIGHTS[name])
+        TenantSpec(name, row.parent.name if row.parent else None, weight=WEIGHTS[name])
         for name, row in org.tenants.items()
     )
     found = (
@@ -165,7 +171,7 @@ def in_queues(org, rng, number):
 def scheduler(rng):
     """A state with random queues, of which some are held, and its policy."""
     queues = [
-        QueueNoun(
+        QueueSpec(
             tenant,
             name,
             weight=rng.choice((0.5, 1.0, 3.0)),
@@ -181,8 +187,8 @@ def scheduler(rng):
     policy = Policy(
         QueueingPolicy.BEST_EFFORT_FIFO, fair_share=fair, fair_users=fair and rng.random() < 0.5
     )
-    tenants = (Tenant("ml"), Tenant("vision", "ml"))
-    quotas = tuple(Quota(name, "H100", 10**6) for name in ("ml", "vision"))
+    tenants = (TenantSpec("ml"), TenantSpec("vision", "ml"))
+    quotas = tuple(QuotaSpec(name, "H100", 10**6) for name in ("ml", "vision"))
     nodes = [node(f"n{number}", 8) for number in range(4)]
     facts = [d.TenantsChanged(tenants, quotas), *map(d.NodeChanged, nodes)]
     facts += [d.PolicyChanged(policy), d.QueuesChanged(tuple(queues))]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet
+from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSetSpec
 from scheduling.session.memory.live import LiveJob, PodContent
 from scheduling.session.pods.pod import create_and_bind, new_pod
 
@@ -20,7 +20,7 @@ NODE = Node(
 
 
 def limits(node, place, **fields):
-    pod_set = PodSet("workers", 1, len(place.devices), **fields)
+    pod_set = PodSetSpec("workers", 1, len(place.devices), **fields)
     request = JobRequest("3f2b8c1e-0000-4000-8000-000000000001", "t", 0.0, (pod_set,))
     content = (PodContent("busybox", (), {}, {}),)
     job = LiveJob(request, "job", content, JobState.ADMITTED, 1, 1)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import LiveJob, LivePod, PodRef
 from scheduling.session.pods.follow import Lifecycle
@@ -17,7 +17,7 @@ NAME = "uid beyond its job"
 @pytest.mark.parametrize("end", [{"phase": "Succeeded"}, {"seen": False}], ids=["over", "gone"])
 def test_what_a_pod_holds_beyond_its_job_counts_until_it_is_gone(end):
     life = Lifecycle()
-    asks = JobRequest("job", "t", 0.0, (PodSet("w", 1, 1, cpu_milli=1000, memory_mib=100),))
+    asks = JobRequest("job", "t", 0.0, (PodSetSpec("w", 1, 1, cpu_milli=1000, memory_mib=100),))
     job = LiveJob(asks, "job", (), JobState.RUNNING, 1, 1, plain={(0, 0): PodRef("p", "uid", {})})
     life.know(job)
     job.add(LivePod(PodPlacement(0, 0, "n", (0,), 1000), 1, "p", "H100", P.RUNNING, uid="uid"))

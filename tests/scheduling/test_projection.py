@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet, Taint
+from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSetSpec, Taint
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import Condition, KubeNode, Meta, NodeStatus
@@ -91,7 +91,7 @@ def test_a_row_tells_what_pods_hold_of_a_node_without_gpus(db):
     assert lease is not None
     node, state = Node("n", cpu_milli=64_000, memory_mib=8192), ClusterState()
     state.upsert_node(node)
-    job = JobRequest("j", "t", 0.0, (PodSet("w", 2, 0, cpu_milli=8000, memory_mib=1024),))
+    job = JobRequest("j", "t", 0.0, (PodSetSpec("w", 2, 0, cpu_milli=8000, memory_mib=1024),))
     for ordinal in range(2):
         state.book(job, PodPlacement(0, ordinal, "n", (), 1000))
     state.upsert_other_pod("o", "n", 0, 500, 256, {})

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import Quota, Sharing, Tenant
+from scheduling.engine.types import QuotaSpec, Sharing, TenantSpec
 from scheduling.queries.quota_use import quota_uses
 from tenants.facts import HIDDEN, QuotaUse
 
 TREE = {"products": None, "search": "products", "ads": "products", "research": None}
 GUARANTEED = {"products": 115, "search": 40, "ads": 40, "research": 60}
 TREE_AND_QUOTAS = (
-    [Tenant(name, parent) for name, parent in TREE.items()],
-    [Quota(name, "A100", 1000 * n, Sharing.SHARED) for name, n in GUARANTEED.items()],
+    [TenantSpec(name, parent) for name, parent in TREE.items()],
+    [QuotaSpec(name, "A100", 1000 * n, Sharing.SHARED) for name, n in GUARANTEED.items()],
 )
 
 

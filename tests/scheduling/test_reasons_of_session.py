@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.seam import PatchCondition, PlainPod
 from scheduling.session.memory.live import TELL_AGAIN_S, LiveJob, PodRef
@@ -19,7 +19,7 @@ HERE, THERE = Reason.BEHIND_IN_QUEUE, Reason.RESERVED_FOR_HEAD
 def life():
     life = Lifecycle()
     job = LiveJob(
-        JobRequest("job", "t", 0.0, (PodSet("w", 1, 1),)), "job", (), JobState.PENDING, 1, 0
+        JobRequest("job", "t", 0.0, (PodSetSpec("w", 1, 1),)), "job", (), JobState.PENDING, 1, 0
     )
     life.jobs[job.id] = job
     return life
@@ -59,7 +59,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_from_being_told(life):
 def waits():
     """A job of one plain pod that waits, as another scope's scheduler made it of the pod."""
     life = Lifecycle()
-    asks = JobRequest("job", "t", 0.0, (PodSet("w", 1, 1),))
+    asks = JobRequest("job", "t", 0.0, (PodSetSpec("w", 1, 1),))
     job = LiveJob(asks, "job", (), JobState.PENDING, 1, 0, plain={(0, 0): PodRef("p", "uid", {})})
     life.know(job)
     return life

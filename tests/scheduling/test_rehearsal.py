@@ -7,8 +7,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.engine.deltas import QueuesChanged
-from scheduling.engine.types import Policy, PreemptionKind
-from scheduling.engine.types import Queue as EngineQueue
+from scheduling.engine.types import Policy, PreemptionKind, QueueSpec
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.quota_use import use_of
@@ -471,9 +470,9 @@ def test_what_queues_are_to_the_engine(fleet):
     runs(fleet, ["n1"], gpus=2)
     told = queues(fleet.cluster.pk)
     assert told.queues == (
-        EngineQueue("vision", "default"),
-        EngineQueue("vision", "night", 2.0, -1, fair_users=True, max_running=3),
-        EngineQueue("law", "default", max_milli={"H100": 8000}),
+        QueueSpec("vision", "default"),
+        QueueSpec("vision", "night", 2.0, -1, fair_users=True, max_running=3),
+        QueueSpec("law", "default", max_milli={"H100": 8000}),
     )
     assert (told.jobs_elsewhere, told.held_elsewhere) == ((), ())
     elsewhere = queues(fleet.cluster.pk + 1)

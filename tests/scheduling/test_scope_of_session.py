@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.deltas import NodeChanged, NodeRemoved, OtherPodChanged, OtherPodRemoved
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSet, Shard
+from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSetSpec, Shard
 from scheduling.kube.seam import DeletePod, EmitEvent, NodeFacts, PodFacts
 from scheduling.kube.translate import manifests
 from scheduling.models.jobs import PlacementState
@@ -101,7 +101,7 @@ def test_rows_are_written_of_what_the_engine_knows_and_where_it_differs():
         cluster.upsert_node(delta.node)
     assert written() == ["a", "b"]
     assert written() == []
-    job = JobRequest("j", "t", 0.0, (PodSet("w", 1, 1, cpu_milli=1),))
+    job = JobRequest("j", "t", 0.0, (PodSetSpec("w", 1, 1, cpu_milli=1),))
     cluster.book(job, PodPlacement(0, 0, "a", (0,), 1000))
     assert (written(), written()) == (["a"], [])
     cluster.release("j", 0, 0)
@@ -233,7 +233,7 @@ def counted(out):
 
 def gang_of_two(*, plain):
     """Both pods are bound, says the scheduler."""
-    asks = JobRequest("j", "t", 0.0, (PodSet("w", 2, 1),))
+    asks = JobRequest("j", "t", 0.0, (PodSetSpec("w", 2, 1),))
     job = LiveJob(asks, "g", CONTENTS, JobState.ADMITTED, 1, 1)
     job.namespace, life = "ns", Lifecycle()
     for i in range(2):

@@ -1,14 +1,14 @@
 """Which Services of jobs a session asks for, and when it asks again."""
 
 from scheduling.engine.states import JobState as S
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.kube.seam import CreateService, DeleteService, ServiceFacts
 from scheduling.session.memory.live import LiveJob, Outbox
 from scheduling.session.pods.services import Services
 
 
 def job(name, state=S.ADMITTED, count=2):
-    request = JobRequest(name, "team", 0.0, (PodSet("worker", count, 8),))
+    request = JobRequest(name, "team", 0.0, (PodSetSpec("worker", count, 8),))
     return LiveJob(request, name, (), state, version=1, attempt=1, namespace="ns")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from scheduling.engine.shards.division import WHOLE, WIDE, WITHOUT_GPUS
 from scheduling.engine.states import JobState as S
-from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSet, Shard
+from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSetSpec, Shard
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
@@ -81,7 +81,7 @@ def scope_of(job):
 
 def intent(node):
     """A job that is given a place on the node."""
-    request = JobRequest(str(uuid.uuid4()), "team", 0.0, (PodSet("worker", 1, 8),))
+    request = JobRequest(str(uuid.uuid4()), "team", 0.0, (PodSetSpec("worker", 1, 8),))
     job = LiveJob(request, "job", (), S.PENDING, 1, 1)
     return job, LivePod(PodPlacement(0, 0, node, (0,), 1000), 1, "pod", "H100")
 

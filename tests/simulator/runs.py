@@ -1,6 +1,14 @@
 """Small fleets and arrivals for tests of the simulator."""
 
-from scheduling.engine.types import Device, JobRequest, Node, PodSet, Policy, Quota, Tenant
+from scheduling.engine.types import (
+    Device,
+    JobRequest,
+    Node,
+    PodSetSpec,
+    Policy,
+    QuotaSpec,
+    TenantSpec,
+)
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival
 
@@ -20,7 +28,7 @@ def machines(nodes=2, gpus=8, leaf_size=2):
 
 
 def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", min_count=None, **more):
-    pod_sets = (PodSet("main", pods, gpus, ("H100",), min_count=min_count),)
+    pod_sets = (PodSetSpec("main", pods, gpus, ("H100",), min_count=min_count),)
     wishes = {
         k: more.pop(k)
         for k in ("priority", "declared_s", "preemptible", "after", "after_ok", "kind", "queue")
@@ -34,8 +42,8 @@ def simulation(arrivals, *, nodes=2, gpus=8, policy=None, quota=10**9, of=Simula
         machines(nodes, gpus),
         arrivals,
         policy=policy or Policy(),
-        tenants=(Tenant("a"), Tenant("b")),
-        quotas=(Quota("a", "H100", quota), Quota("b", "H100", quota)),
+        tenants=(TenantSpec("a"), TenantSpec("b")),
+        quotas=(QuotaSpec("a", "H100", quota), QuotaSpec("b", "H100", quota)),
         **more,
     )
 

@@ -11,8 +11,7 @@ from scheduling.engine.deltas import (
     PolicyChanged,
     TenantsChanged,
 )
-from scheduling.engine.types import Policy, PreemptionKind, Quota
-from scheduling.engine.types import Tenant as EngineTenant
+from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.effects import Holder, JobStop, effects_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
@@ -26,9 +25,9 @@ def tenancy(borrow=0, **gpus):
     """What each tenant is guaranteed, and may borrow."""
     limit = 1000 * borrow
     quotas = tuple(
-        Quota(name, "H100", 1000 * count, borrow_limit=limit) for name, count in gpus.items()
+        QuotaSpec(name, "H100", 1000 * count, borrow_limit=limit) for name, count in gpus.items()
     )
-    return TenantsChanged((EngineTenant("a"), EngineTenant("b")), quotas)
+    return TenantsChanged((TenantSpec("a"), TenantSpec("b")), quotas)
 
 
 def scene(*facts, nodes=2, policy=RECLAIM, **gpus):

@@ -13,8 +13,14 @@ from scheduling.engine.deltas import (
     PolicyChanged,
     TenantsChanged,
 )
-from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, QueueingPolicy, Quota
-from scheduling.engine.types import Tenant as EngineTenant
+from scheduling.engine.types import (
+    PodPlacement,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    QuotaSpec,
+    TenantSpec,
+)
 from scheduling.simulator.forecast import bands as told
 from scheduling.simulator.forecast.bands import Band, bands_of, quantile
 from scheduling.simulator.forecast.calibration import ENOUGH, Calibration, Miss, quantiles
@@ -38,7 +44,7 @@ def on(node, number=0, gpus=8):
 def scene(*facts, nodes=1, policy=None, quota=10**9):
     first = (
         PolicyChanged(policy or Policy()),
-        TenantsChanged((EngineTenant("a"), EngineTenant("b")), (Quota("a", "H100", quota),)),
+        TenantsChanged((TenantSpec("a"), TenantSpec("b")), (QuotaSpec("a", "H100", quota),)),
         *map(NodeChanged, machines(nodes)),
     )
     return scene_of((*first, *facts), NOW)
@@ -177,8 +183,8 @@ def test_with_certain_run_times_it_tells_the_starts_that_come_to_pass(name):
                            range(one.job.pods))  # fmt: skip
             facts.append(JobRestored(one.job, places, begun))
     facts += [JobSubmitted(one.job) for one in jobs if last[one.job.id] > NOW]
-    quotas = (Quota("a", "H100", 10**9), Quota("b", "H100", 10**9))
-    tenants = TenantsChanged((EngineTenant("a"), EngineTenant("b")), quotas)
+    quotas = (QuotaSpec("a", "H100", 10**9), QuotaSpec("b", "H100", 10**9))
+    tenants = TenantsChanged((TenantSpec("a"), TenantSpec("b")), quotas)
     at = scene_of([PolicyChanged(policy), tenants, *map(NodeChanged, machines(2)), *facts], NOW)
     found = bands(at)
     awaited = {name: start for name, start in last.items() if start > NOW}

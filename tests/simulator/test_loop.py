@@ -10,11 +10,11 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import (
     Policy,
     PreemptionKind,
-    Queue,
     QueueingPolicy,
-    Quota,
+    QueueSpec,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from scheduling.simulator.model import HardwareFault, Settings, TimedChange
 from scheduling.simulator.run import TraceError
@@ -175,7 +175,9 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
         changes=[
             TimedChange(
                 50,
-                TenantsChanged((Tenant("a"),), (Quota("a", "H100", 8_000, Sharing.ISOLATED),)),
+                TenantsChanged(
+                    (TenantSpec("a"),), (QuotaSpec("a", "H100", 8_000, Sharing.ISOLATED),)
+                ),
             )
         ],
     )
@@ -190,8 +192,8 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
 )
 def test_who_is_beyond_quota_waits_for_its_last_change(last, ended, state, never):
     def tenancy(at, milli):
-        quota = Quota("a", "H100", milli, Sharing.ISOLATED)
-        return TimedChange(at, TenantsChanged((Tenant("a"),), (quota,)))
+        quota = QuotaSpec("a", "H100", milli, Sharing.ISOLATED)
+        return TimedChange(at, TenantsChanged((TenantSpec("a"),), (quota,)))
 
     changes = [tenancy(0, 4_000), tenancy(40, 5_000), tenancy(50, last)]
     out = simulation([arrival("x", 0, 10)], changes=changes).run()
@@ -396,10 +398,10 @@ def test_what_tenants_used_is_what_was_used_since_the_warm_up():
 
 def test_queues_of_a_tenant_are_known_and_may_change():
     jobs = [arrival("old", 0, 50), arrival("late", 1, 50), arrival("new", 2, 50, queue="urgent")]
-    queues = (Queue("a"), Queue("a", "urgent", rank=1))
+    queues = (QueueSpec("a"), QueueSpec("a", "urgent", rank=1))
     out = simulation(jobs, nodes=1, queues=queues).run()
     assert [rows(out)[name][0] for name in ("old", "new", "late")] == [0, 50, 100]
-    held = TimedChange(10, QueuesChanged((queues[0], Queue("a", "urgent", held=True))))
+    held = TimedChange(10, QueuesChanged((queues[0], QueueSpec("a", "urgent", held=True))))
     again = TimedChange(120, QueuesChanged(queues))
     out = simulation(jobs, nodes=1, queues=queues, changes=[held, again]).run()
     assert [rows(out)[name][0] for name in ("old", "late", "new")] == [0, 50, 120]

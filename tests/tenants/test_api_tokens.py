@@ -10,8 +10,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from kant.celery import app
-from tenants import attempts
 from tenants.models import ApiToken, AuditRecord, IdempotencyKey, User
+from tenants.sign_in import attempts
 
 URL = "/api/v1/tokens"
 

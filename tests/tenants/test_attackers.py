@@ -15,9 +15,9 @@ from metrics.gpu_time import usage
 from metrics.simulate.output import plain_cell
 from scheduling.models import PodSet
 from scheduling.queries.secret_env import looks_secret
-from tenants import attempts
 from tenants.api import docs
 from tenants.models import Membership
+from tenants.sign_in import attempts
 
 LOGIN, JOBS = "/login/", "/api/v1/jobs"
 
@@ -156,7 +156,7 @@ def test_the_document_of_the_api_is_computed_once(db, client, monkeypatch):
 def test_who_uses_no_page_for_long_is_signed_out(org, client, settings, monkeypatch):
     settings.KANT_IDLE_MINUTES = 30
     now = time.time()
-    monkeypatch.setattr("tenants.idle.time.time", lambda: now)
+    monkeypatch.setattr("tenants.sign_in.idle.time.time", lambda: now)
     client.force_login(org.users["eve"])
     assert client.get("/jobs/").status_code == 200
     now += 29 * 60

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from metrics.pages.policies.fields import ShardLines, Span
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import CpuJobs, QueueingPolicy
 from scheduling.policy.document import MAX_COUNT, effective
 from scheduling.policy.settings import Settings, field_of, is_same, settings_of, without_effect

@@ -12,7 +12,7 @@ from metrics.models import Replay
 from metrics.pages.replays.quota_form import PATTERN, QuotaFormRow, QuotaGrid
 from metrics.replays.scenario import MOST_NODES, NodeShape
 from metrics.replays.services import MOST, USUAL
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import JobKind, PreemptionKind, QueueingPolicy
 from scheduling.policy.document import MAX_SECONDS, effective
 from tenants.errors import DomainError, FieldError

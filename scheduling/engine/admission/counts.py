@@ -6,7 +6,7 @@ from scheduling.engine.demand.shapes import narrowed, wish_of
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import Refusal
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.types import MILLI, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 
@@ -54,7 +54,7 @@ def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
     return None
 
 
-def _pods_by_gpus(state: SchedulerState, s: PodSet) -> int:
+def _pods_by_gpus(state: SchedulerState, s: PodSetSpec) -> int:
     """Pods of the set that the wholly free GPUs of each node hold."""
     pool = state.cluster.index.pools.get(s.gpu_models[0])
     if pool is None:
@@ -83,7 +83,7 @@ def only_spares(state: SchedulerState) -> Verdict:
     )
 
 
-def _in_pieces(state: SchedulerState, s: PodSet, pods: int, fit: int) -> Verdict:
+def _in_pieces(state: SchedulerState, s: PodSetSpec, pods: int, fit: int) -> Verdict:
     model = s.gpu_models[0]
     free = state.cluster.free_milli(model)
     return Verdict(

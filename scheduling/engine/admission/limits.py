@@ -12,7 +12,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.queues import Beyond
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import MILLI, JobRequest, Queue
+from scheduling.engine.types import MILLI, JobRequest, QueueSpec
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 _OTHER_QUEUE = ("move the job to another queue", "raise the limit of the queue")
@@ -89,7 +89,7 @@ def _beyond(state: SchedulerState, record: JobRecord) -> Beyond | None:
     return found
 
 
-def _running_of(state: SchedulerState, queue: Queue) -> int:
+def _running_of(state: SchedulerState, queue: QueueSpec) -> int:
     """Jobs of the queue that run or are about to, here and elsewhere."""
     runs = state.queues.runs_elsewhere(queue)
     for records in (state.running, state.promised):

@@ -26,7 +26,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSet
+from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSetSpec
 from scheduling.engine.verdict import Verdict, counted
 
 # Nodes that are named in a reason, and in its evidence.
@@ -154,7 +154,7 @@ def _find(
 
 
 def _pools_of(
-    pod_sets: tuple[PodSet, ...], models: tuple[str, ...], counts: tuple[int, ...], ask: Ask
+    pod_sets: tuple[PodSetSpec, ...], models: tuple[str, ...], counts: tuple[int, ...], ask: Ask
 ) -> frozenset[str]:
     """The pools that these pods compete for; those of pods without GPUs beside others are all."""
     found = {
@@ -214,7 +214,7 @@ def _lacks(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, str]
 
 
 def _lacking_for(
-    world: ClusterState, s: PodSet, model: str, avoided_nodes: dict[str, float]
+    world: ClusterState, s: PodSetSpec, model: str, avoided_nodes: dict[str, float]
 ) -> Iterable[tuple[str, str]]:
     pool = world.index.pools.get(model)
     if pool is None:
@@ -236,7 +236,7 @@ def _lacking_for(
             yield node.name, _why(world, node, s)
 
 
-def _why(world: ClusterState, node: Node, s: PodSet) -> str:
+def _why(world: ClusterState, node: Node, s: PodSetSpec) -> str:
     """Why the node holds fewer pods of the set than it would."""
     if not node.schedulable:
         return node.out_of_service or "out of service"

@@ -31,8 +31,8 @@ from scheduling.engine.demand.shapes import MAX_CHOICES
 from scheduling.engine.memo import NO_START, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure, explain, place_job
-from scheduling.engine.placement.gradient import gain_of
-from scheduling.engine.placement.strategies import STRATEGIES, compares
+from scheduling.engine.placement.strategies.by_name import STRATEGIES, compares
+from scheduling.engine.placement.strategies.gradient import gain_of
 from scheduling.engine.queue.job import JobRecord, Nomination
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import Kept

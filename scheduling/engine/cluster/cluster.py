@@ -30,7 +30,7 @@ from scheduling.engine.types import (
     Node,
     PodPlacement,
     PodRules,
-    PodSet,
+    PodSetSpec,
 )
 
 __all__ = ["ClusterState", "PodKey"]
@@ -190,7 +190,7 @@ class ClusterState(Columns):
         """Note that a pod holds its place; a known pod moves to the new place."""
         self.restore(job.id, p, job.pod_sets[p.pod_set])
 
-    def restore(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
+    def restore(self, job_id: str, p: PodPlacement, pod_set: PodSetSpec) -> None:
         """`book` for a job of which only the pod's own set is at hand."""
         if (p.pod_set, p.ordinal) in self._jobs.get(job_id, ()):
             self.release(job_id, p.pod_set, p.ordinal)
@@ -199,7 +199,7 @@ class ClusterState(Columns):
         if slot is not None and self.facts[slot] is not None:
             self.take(slot, p, pod_set)
 
-    def register(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
+    def register(self, job_id: str, p: PodPlacement, pod_set: PodSetSpec) -> None:
         """Note who holds what; the columns are changed by `take`."""
         held = self._jobs.get(job_id)
         if held is None:
@@ -378,7 +378,7 @@ class ClusterState(Columns):
             self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
             self.typical.clear()
 
-    def asks(self, pod_sets: Iterable[PodSet]) -> None:
+    def asks(self, pod_sets: Iterable[PodSetSpec]) -> None:
         """Count what the pods of a job ask for into what is typical."""
         for s in pod_sets:
             if not s.gpus:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scheduling.engine.cluster.facts import bounded
 from scheduling.engine.cluster.index import CapacityIndex, index_of
-from scheduling.engine.types import MILLI, Nic, Node, PodPlacement, PodRules, PodSet
+from scheduling.engine.types import MILLI, Nic, Node, PodPlacement, PodRules, PodSetSpec
 
 PodKey = tuple[str, int, int]  # (job id, pod set, ordinal)
 
@@ -16,7 +16,7 @@ class Booking(NamedTuple):
     """A pod that holds its place, and the pod set it came from."""
 
     placement: PodPlacement
-    pod_set: PodSet
+    pod_set: PodSetSpec
 
 
 class OtherPod(NamedTuple):
@@ -60,7 +60,7 @@ def advertised(nics: tuple[Nic, ...]) -> tuple[tuple[str, int], ...]:
     return tuple(masks.items())
 
 
-def extended_of(node: Node, p: PodPlacement, spec: PodSet) -> Mapping[str, int]:
+def extended_of(node: Node, p: PodPlacement, spec: PodSetSpec) -> Mapping[str, int]:
     """Extended resources that a pod asks for at its place: its own, and those of the NICs that it
     got for itself; where it names these too, the larger amount is both."""
     if not (spec.nics and p.nics):
@@ -73,7 +73,7 @@ def extended_of(node: Node, p: PodPlacement, spec: PodSet) -> Mapping[str, int]:
     return amounts
 
 
-def beyond_milli(node: Node, p: PodPlacement, spec: PodSet) -> int:
+def beyond_milli(node: Node, p: PodPlacement, spec: PodSetSpec) -> int:
     """What a pod takes of its device beyond `milli` thousandths of it, in units of 1/(1000 x MiB of
     the device); 0 unless it asks for a share by memory that is no whole number of thousandths."""
     memory = node.gpu_memory_mib
@@ -270,7 +270,7 @@ class Columns:
         self.extended[slot] = extended
         self.nic_mask[slot] = nics
 
-    def take(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
+    def take(self, slot: int, p: PodPlacement, spec: PodSetSpec) -> None:
         free_mask = self.free_mask[slot]
         if p.milli == MILLI:
             mask = mask_of(p.devices)
@@ -299,7 +299,7 @@ class Columns:
                 self._keep_remainder(slot, device, remainder)
         self._count(slot, p, spec, 1)
 
-    def give_back(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
+    def give_back(self, slot: int, p: PodPlacement, spec: PodSetSpec) -> None:
         if slot in self.irregular:
             self._derive(slot, self.facts[slot])
             return
@@ -321,7 +321,7 @@ class Columns:
         self._count(slot, p, spec, -1)
 
     def _exactly(
-        self, slot: int, p: PodPlacement, spec: PodSet, left: int, sign: int
+        self, slot: int, p: PodPlacement, spec: PodSetSpec, left: int, sign: int
     ) -> tuple[int, int]:
         """What is left of the device of a share by memory that is taken (+1) or given back (-1):
         whole GPU-milli, `left` of them but for what the pod takes beyond its own, and the
@@ -345,7 +345,7 @@ class Columns:
         else:
             self.remainders.pop(slot, None)
 
-    def _count(self, slot: int, p: PodPlacement, spec: PodSet, sign: int) -> None:
+    def _count(self, slot: int, p: PodPlacement, spec: PodSetSpec, sign: int) -> None:
         """Book (+1) or give back (-1) everything of a pod that is a plain amount."""
         held = p.milli * len(p.devices)
         milli = sign * held

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from scheduling.engine.cluster.affinity import matches
-from scheduling.engine.types import Node, PodSet, Taint, Toleration
+from scheduling.engine.types import Node, PodSetSpec, Taint, Toleration
 
 # PreferNoSchedule is a wish, not a rule.
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -60,18 +60,18 @@ def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in selector.items())
 
 
-def admits(node: Node, pod_set: PodSet) -> bool:
+def admits(node: Node, pod_set: PodSetSpec) -> bool:
     """Whether selector, affinity and taints let pods of this set onto the node, and it gives shares
     if they need them, or has no GPUs if they are to avoid these."""
     return _lets_in(node, node.taints, pod_set)
 
 
-def will_admit(node: Node, pod_set: PodSet) -> bool:
+def will_admit(node: Node, pod_set: PodSetSpec) -> bool:
     """Whether they do, or will when the state of the node that passes has passed."""
     return _lets_in(node, lasting(node.taints), pod_set)
 
 
-def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSet) -> bool:
+def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSetSpec) -> bool:
     return (
         (node.gives_shares or not pod_set.is_share)
         and (node.without_gpus or not pod_set.avoids_gpus)

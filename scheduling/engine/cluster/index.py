@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.cluster.constraints import blocking_taint, selected
 from scheduling.engine.cluster.index_layout import Layout, layouts
-from scheduling.engine.types import MILLI, Node, NodeTerm, PodSet, Toleration
+from scheduling.engine.types import MILLI, Node, NodeTerm, PodSetSpec, Toleration
 
 if TYPE_CHECKING:
     from scheduling.engine.cluster.columns import Columns
@@ -197,7 +197,7 @@ class CapacityIndex:
         for key, mask in pool.constraints.items():
             pool.constraints[key] = mask | bit if _admits(node, key) else mask & ~bit
 
-    def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSet) -> int:
+    def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSetSpec) -> int:
         """Nodes of the pool that the set's selector and affinity mean, whose taints it tolerates,
         and that give shares if it needs them, or have no GPUs if it avoids these."""
         selector = pod_set.node_selector

@@ -4,7 +4,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.demand.shapes import beyond_choices, choices, narrowed
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 
@@ -57,7 +57,7 @@ def _told(job: JobRequest, failed: PlacementFailure) -> Verdict:
     )
 
 
-def _pod(s: PodSet) -> str:
+def _pod(s: PodSetSpec) -> str:
     if not s.gpus:
         return f"{s.name!r} without GPUs"
     size = f"{s.gpu_memory_mib} MiB of a GPU" if s.gpu_memory_mib else None

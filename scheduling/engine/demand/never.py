@@ -9,9 +9,9 @@ from scheduling.engine.demand.pools import Pools
 from scheduling.engine.demand.shapes import beyond_choices, choices, wish_of
 from scheduling.engine.placement.excess import Excess, excess_over
 from scheduling.engine.placement.request import misconfigured
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import BEYOND, MILLI, JobRequest, PodSet
+from scheduling.engine.types import BEYOND, MILLI, JobRequest, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 
@@ -133,7 +133,7 @@ def _least(job: JobRequest) -> tuple[int, ...]:
     return tuple(int(i == first) for i in range(len(job.pod_sets)))
 
 
-def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
+def _pod_too_large(s: PodSetSpec, pools: Pools) -> Verdict | None:
     models = [m for m in s.gpu_models or pools.models() if m in pools.models()]
     if by_gpus := [m for m in models if pools.pods_at_most(s, m)]:
         found = [excess_over(s, pools.most_beside(m)) for m in by_gpus]
@@ -155,7 +155,7 @@ def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
     )
 
 
-def _beyond_nodes(s: PodSet, excess: Excess) -> Verdict:
+def _beyond_nodes(s: PodSetSpec, excess: Excess) -> Verdict:
     return Verdict(
         Reason.EXCEEDS_CAPACITY,
         f"A pod of {s.name!r} needs {excess.asked} {excess.words}; a node has {excess.left}.",

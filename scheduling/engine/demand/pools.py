@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduling.engine.cluster.constraints import lasting
-from scheduling.engine.types import BEYOND, MILLI, NO_GPUS, Node, PodSet
+from scheduling.engine.types import BEYOND, MILLI, NO_GPUS, Node, PodSetSpec
 
 # What a node has for pods beside its GPUs: milli-CPU, MiB of memory, NICs, extended resources.
 _Beside = tuple[int, int, int, tuple[tuple[str, int], ...]]
@@ -108,12 +108,12 @@ class Pools:
             most.update({name: max(n, most.get(name, 0)) for name, n in amounts.items()})
         return most
 
-    def milli_per_pod(self, s: PodSet, model: str) -> int:
+    def milli_per_pod(self, s: PodSetSpec, model: str) -> int:
         """GPU-milli that one pod takes, of a share by memory the whole ones in it on the smallest
         GPU that can hold it; 0 when none can."""
         return self.exactly_per_pod(s, model) // BEYOND
 
-    def exactly_per_pod(self, s: PodSet, model: str) -> int:
+    def exactly_per_pod(self, s: PodSetSpec, model: str) -> int:
         """What quota counts for one pod, in billionths of a GPU-milli, rounded down.
 
         A share by memory counts as on the smallest GPU that can hold it, so that placement never
@@ -126,7 +126,7 @@ class Pools:
             return 0
         return max(s.gpu_memory_mib * MILLI * BEYOND // min(fitting), BEYOND)
 
-    def least_per_pod(self, s: PodSet, model: str) -> int:
+    def least_per_pod(self, s: PodSetSpec, model: str) -> int:
         """GPU-milli that must be free for one pod, of a share by memory the whole ones in it on the
         largest GPU: what `milli_per_pod` says is enough, less may do."""
         if not s.gpu_memory_mib:
@@ -142,7 +142,7 @@ class Pools:
         sizes = self._sizes.get(model, ())
         return len(sizes) > 1 and len({memory for _, memory in sizes}) > 1
 
-    def pods_at_most(self, s: PodSet, model: str) -> int:
+    def pods_at_most(self, s: PodSetSpec, model: str) -> int:
         """Pods of the set that fit the empty pool, by GPU count alone."""
         sizes = self._sizes.get(model, Counter())
         if s.gpu_memory_mib:

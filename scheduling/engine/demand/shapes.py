@@ -11,7 +11,7 @@ from math import prod
 from operator import attrgetter
 
 from scheduling.engine.native import copied_by_fields
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest, PodSetSpec
 
 Key = tuple[object, ...]
 
@@ -109,7 +109,7 @@ def _acceptable(job: JobRequest, known: tuple[str, ...]) -> list[tuple[str, ...]
     ]
 
 
-def pools_of(pod_sets: Iterable[PodSet], known: tuple[str, ...]) -> frozenset[str]:
+def pools_of(pod_sets: Iterable[PodSetSpec], known: tuple[str, ...]) -> frozenset[str]:
     """GPU models whose pools the pod sets compete for, NO_GPUS being that of the nodes without
     GPUs, for which only jobs without GPUs compete."""
     return frozenset(

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.index import PoolIndex
 from scheduling.engine.placement.fit import rest_fits, share_milli
-from scheduling.engine.placement.gradient import best
 from scheduling.engine.placement.joint import MAX_EFFORT, Joint, JointPodSet, Share
 from scheduling.engine.placement.mixtures import Effort
 from scheduling.engine.placement.plan import JobShape
@@ -13,9 +12,10 @@ from scheduling.engine.placement.pod_rules import Around, mask_of_nodes, may_be
 from scheduling.engine.placement.pods import domains_at, fill, group_key
 from scheduling.engine.placement.request import HYPER, level_number
 from scheduling.engine.placement.ruled import fill_by_rules
-from scheduling.engine.placement.strategies import compares
+from scheduling.engine.placement.strategies.by_name import compares
+from scheduling.engine.placement.strategies.gradient import best
 from scheduling.engine.placement.view import PoolView
-from scheduling.engine.types import JobRequest, PodRules, PodSet
+from scheduling.engine.types import JobRequest, PodRules, PodSetSpec
 
 # Groups tried for a job that has to lie in one of them, when its pod sets compete inside.
 MAX_GROUPS_TRIED = 64
@@ -371,7 +371,7 @@ def group_nodes(pool: PoolIndex, within: Within) -> int:
     return 0 if group is None else domains.masks[group]
 
 
-def _hardest_first(s: PodSet) -> tuple[bool, int]:
+def _hardest_first(s: PodSetSpec) -> tuple[bool, int]:
     """Whole GPUs, then shares, the larger first: they leave room for the smaller."""
     return s.is_share, -max(s.gpu_milli, s.gpu_memory_mib)
 

@@ -9,7 +9,7 @@ from scheduling.engine.cluster.index import PoolIndex
 from scheduling.engine.placement.fit import share_milli, share_units
 from scheduling.engine.placement.pods import group_key
 from scheduling.engine.placement.request import level_number
-from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
+from scheduling.engine.types import MILLI, JobRequest, Node, PodSetSpec
 
 
 @dataclass(slots=True)
@@ -34,13 +34,13 @@ class Together:
             self.pods += (has // self.size - before // self.size) * self.size
 
 
-def together(job: JobRequest, pod_set: PodSet) -> Together:
+def together(job: JobRequest, pod_set: PodSetSpec) -> Together:
     """Of the set, before the first node was added."""
     size = pod_set.slice_size
     return Together(bool(level_of(job, pod_set)) and not size, max(size, 1))
 
 
-def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
+def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -> bool:
     """Whether empty nodes would hold what the job needs of the set, a gang's in one pool; looks at
     no more of them than that takes, mostly few."""
     needed = pod_set.least if job.gang else 1
@@ -54,7 +54,7 @@ def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bo
 
 
 def empty_nodes(
-    state: ClusterState, job: JobRequest, pod_set: PodSet, pool: PoolIndex
+    state: ClusterState, job: JobRequest, pod_set: PodSetSpec, pool: PoolIndex
 ) -> Iterator[tuple[int, Node, str | None, int]]:
     """The nodes of a pool that admit the set: number, node, its group where all pods, or those of a
     slice, have to be in one ("" = in none; None = no such wish), and how many pods it would hold
@@ -74,12 +74,12 @@ def empty_nodes(
         yield number, node, None if at is None else group_key(state, slot, at), holds
 
 
-def level_of(job: JobRequest, pod_set: PodSet) -> str:
+def level_of(job: JobRequest, pod_set: PodSetSpec) -> str:
     """The network level of which the pods of the set have to share a group; "" = none."""
     return pod_set.required_level or job.required_level
 
 
-def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
+def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -> bool:
     if level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
         return True
     if pod_set.cpu_milli or pod_set.memory_mib or pod_set.nics or pod_set.extended:
@@ -91,7 +91,7 @@ def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
     )
 
 
-def pods_when_empty(node: Node, pod_set: PodSet) -> int:
+def pods_when_empty(node: Node, pod_set: PodSetSpec) -> int:
     """Pods of this set that the node would hold with nothing else on it, repaired and open."""
     limits = [node.max_pods]
     if pod_set.gpus:

@@ -5,7 +5,7 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from scheduling.engine.types import Node, PodSet
+from scheduling.engine.types import Node, PodSetSpec
 from scheduling.engine.verdict import AMOUNT_WORDS
 
 
@@ -36,7 +36,7 @@ class Excess(NamedTuple):
         return f"ask for at most {self.most} {self.words} per pod"
 
 
-def excess_of(pod_set: PodSet, nodes: Sequence[Node]) -> Excess | None:
+def excess_of(pod_set: PodSetSpec, nodes: Sequence[Node]) -> Excess | None:
     """The first amount beside the GPUs that none of these nodes has for one pod; None when no
     single one is to blame, or the GPUs themselves are too many."""
     if all(len(node.devices) < pod_set.gpus for node in nodes):
@@ -48,7 +48,7 @@ def excess_of(pod_set: PodSet, nodes: Sequence[Node]) -> Excess | None:
     return None
 
 
-def excess_over(pod_set: PodSet, most: Mapping[str, int]) -> Excess | None:
+def excess_over(pod_set: PodSetSpec, most: Mapping[str, int]) -> Excess | None:
     """The first amount beside the GPUs that is more than `most`, what the nodes have at most."""
     for resource, words, asked, _ in _amounts(pod_set):
         if resource != "gpu_memory_mib" and asked > most.get(resource, 0):
@@ -56,7 +56,7 @@ def excess_over(pod_set: PodSet, most: Mapping[str, int]) -> Excess | None:
     return None
 
 
-def _amounts(s: PodSet) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]:
+def _amounts(s: PodSetSpec) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]:
     """What a pod asks for beside whole GPUs, and how to read off what a node has of it."""
     yield "gpu_memory_mib", "MiB of GPU memory", s.gpu_memory_mib, lambda node: node.gpu_memory_mib
     for name, words in AMOUNT_WORDS.items():

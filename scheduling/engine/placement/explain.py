@@ -20,7 +20,7 @@ from scheduling.engine.placement.pod_rules import Around, kept_from, mask_of_nod
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import PoolView
-from scheduling.engine.types import BEYOND, MILLI, PART_OF_GPU, JobRequest, Node, PodSet
+from scheduling.engine.types import BEYOND, MILLI, PART_OF_GPU, JobRequest, Node, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 NOBODY: Mapping[str, float] = {}
@@ -221,7 +221,7 @@ def _beside(verdict: Verdict, avoided_nodes: Mapping[str, float]) -> Verdict:
 
 def _too_large(
     state: ClusterState,
-    pod_set: PodSet,
+    pod_set: PodSetSpec,
     room: _Room,
     level: str,
     asked: str,
@@ -265,14 +265,14 @@ def _too_large(
     return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, (excess.remedy, *others))
 
 
-def _where(pod_set: PodSet) -> str:
+def _where(pod_set: PodSetSpec) -> str:
     """What nodes are meant to have, as people read it."""
     if pod_set.gpus:
         return "node with such GPUs"
     return "node without GPUs" if pod_set.avoids_gpus else "node"
 
 
-def _shares_are_given(state: ClusterState, pod_set: PodSet) -> bool:
+def _shares_are_given(state: ClusterState, pod_set: PodSetSpec) -> bool:
     """Whether any node with the GPUs of the set gives shares of them, if it asks for shares."""
     models = pod_set.gpu_models
     return not pod_set.is_share or any(
@@ -292,7 +292,7 @@ def _room(
     pod_set = job.pod_sets[failure.pod_set]
     room = _Room()
     level = level_of(job, pod_set)
-    bare = PodSet(
+    bare = PodSetSpec(
         pod_set.name,
         pod_set.count,
         pod_set.gpus,
@@ -354,21 +354,21 @@ def _room(
     return room
 
 
-def _less_beside(pod_set: PodSet) -> tuple[str, ...]:
+def _less_beside(pod_set: PodSetSpec) -> tuple[str, ...]:
     """The advice to ask for less of what the pod does ask for beside the GPUs."""
     amounts = {"CPU": pod_set.cpu_milli, "memory": pod_set.memory_mib, "NICs": pod_set.nics}
     asked = [name for name, amount in {**amounts, **pod_set.extended}.items() if amount]
     return (f"ask for less of {', '.join(asked)} per pod",) if asked else ()
 
 
-def _amount(pod_set: PodSet) -> str:
+def _amount(pod_set: PodSetSpec) -> str:
     if pod_set.gpu_memory_mib:
         return f"{pod_set.gpu_memory_mib} MiB of a"
     return f"{pod_set.milli_per_pod / MILLI:g}"
 
 
 def _remedies_of_constraints(
-    state: ClusterState, pod_set: PodSet, level: str, barred: KeptOut | None
+    state: ClusterState, pod_set: PodSetSpec, level: str, barred: KeptOut | None
 ) -> tuple[str, ...]:
     """What would let more nodes in, or more pods onto them."""
     remedies = []

@@ -6,10 +6,10 @@ from functools import lru_cache
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.devices.nics import NicTable, nics_for
 from scheduling.engine.devices.tables import DeviceTable, FirstFree, table_for
-from scheduling.engine.types import BEYOND, MILLI, PodSet
+from scheduling.engine.types import BEYOND, MILLI, PodSetSpec
 
 
-def share_milli(device_memory_mib: int, pod_set: PodSet) -> int:
+def share_milli(device_memory_mib: int, pod_set: PodSetSpec) -> int:
     """GPU-milli that a pod is charged of each device where devices have this memory; 0: too small.
     Of a share by memory it is the whole thousandths in it, at least one, so that the pods of a
     device are never charged more than 1000; whether it fits is decided by `share_units`."""
@@ -20,7 +20,7 @@ def share_milli(device_memory_mib: int, pod_set: PodSet) -> int:
     return max(pod_set.gpu_memory_mib * MILLI // device_memory_mib, 1)
 
 
-def share_beyond(device_memory_mib: int, pod_set: PodSet) -> int:
+def share_beyond(device_memory_mib: int, pod_set: PodSetSpec) -> int:
     """How much more than `share_milli` of a device a pod holds, in billionths of a thousandth,
     rounded up; 0 but for shares by memory."""
     if pod_set.gpu_memory_mib * MILLI <= device_memory_mib:
@@ -29,7 +29,7 @@ def share_beyond(device_memory_mib: int, pod_set: PodSet) -> int:
     return -(-exact // device_memory_mib) - exact // BEYOND // device_memory_mib * BEYOND
 
 
-def share_units(device_memory_mib: int, pod_set: PodSet) -> int:
+def share_units(device_memory_mib: int, pod_set: PodSetSpec) -> int:
     """What a pod takes of each device, exactly, in units of 1/(1000 x MiB of the device); a share
     by memory is at least 1/1000."""
     if not pod_set.gpu_memory_mib:
@@ -53,7 +53,7 @@ def free_on(state: ClusterState, slot: int) -> int:
     return whole * BEYOND + (over * BEYOND // node.gpu_memory_mib if node and over else 0)
 
 
-def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> int:
+def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSetSpec) -> int:
     """Pods with a share by memory that fit on a node's partly used and free devices."""
     node = state.facts[slot]
     assert node is not None
@@ -62,7 +62,7 @@ def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> int:
     return sum(left // each for left, _ in units_left(state, slot)) + state.free[slot] * whole
 
 
-def rest_fits(state: ClusterState, slot: int, pod_set: PodSet, pods: int = 1) -> bool:
+def rest_fits(state: ClusterState, slot: int, pod_set: PodSetSpec, pods: int = 1) -> bool:
     """CPU, memory, pod count, extended resources and NICs of so many pods."""
     if (
         state.cpu[slot] < pod_set.cpu_milli * pods
@@ -75,7 +75,7 @@ def rest_fits(state: ClusterState, slot: int, pod_set: PodSet, pods: int = 1) ->
     return True
 
 
-def amounts_fit(state: ClusterState, slot: int, pods: Sequence[PodSet]) -> bool:
+def amounts_fit(state: ClusterState, slot: int, pods: Sequence[PodSetSpec]) -> bool:
     """CPU, memory, pod count and extended resources of these pods together, one of each set."""
     if (
         state.cpu[slot] < sum(s.cpu_milli for s in pods)
@@ -88,7 +88,7 @@ def amounts_fit(state: ClusterState, slot: int, pods: Sequence[PodSet]) -> bool:
     return all(left.get(n, 0) >= sum(s.extended.get(n, 0) for s in pods) for n in names)
 
 
-def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSet) -> int:
+def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSetSpec) -> int:
     """Pods that the node's extended resources and NICs suffice for."""
     room = 1 << 30
     if pod_set.nics:
@@ -115,7 +115,7 @@ def free_nics(state: ClusterState, slot: int) -> int:
 
 
 def devices_on(
-    state: ClusterState, slot: int, pod_set: PodSet, milli: int
+    state: ClusterState, slot: int, pod_set: PodSetSpec, milli: int
 ) -> tuple[int, ...] | None:
     """Device indices for one pod; None when they are too few. A share goes to the partly used
     device where it leaves least, a whole device is opened only when none fits."""
@@ -134,7 +134,7 @@ def devices_on(
     return bits(mask)
 
 
-def opened_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> list[tuple[int, int]]:
+def opened_by_memory(state: ClusterState, slot: int, pod_set: PodSetSpec) -> list[tuple[int, int]]:
     """Partly used devices with room for a share by memory: units left, and the device."""
     node = state.facts[slot]
     assert node is not None
@@ -143,7 +143,7 @@ def opened_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> list[tu
 
 
 def nics_on(
-    state: ClusterState, slot: int, pod_set: PodSet, devices: tuple[int, ...]
+    state: ClusterState, slot: int, pod_set: PodSetSpec, devices: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     """NIC indices for one pod; None when it asks for more than are left."""
     node = state.facts[slot]

@@ -36,7 +36,7 @@ from scheduling.engine.placement.mixtures import (
 from scheduling.engine.placement.plan import NetworkWish
 from scheduling.engine.placement.request import HYPER
 from scheduling.engine.placement.view import PoolView
-from scheduling.engine.types import MILLI, JobRequest, PodSet
+from scheduling.engine.types import MILLI, JobRequest, PodSetSpec
 
 # Cells of tables that one search may look at (about 0.1 s), cells of one table, and combinations of
 # the pools that pod sets accept.
@@ -55,7 +55,7 @@ class JointPodSet:
     """A pod set by number, how many pods of it, how they lie, and where they may be."""
 
     index: int
-    spec: PodSet
+    spec: PodSetSpec
     pods: int
     wish: NetworkWish
     choices: tuple[Choice, ...]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scheduling.engine.cluster.affinity import matches, said
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import blocking_taint, lasting
-from scheduling.engine.types import Node, PodSet
+from scheduling.engine.types import Node, PodSetSpec
 from scheduling.engine.verdict import counted
 
 # Barriers and values of labels that are told.
@@ -77,7 +77,7 @@ _NO_NODE = {
 }
 
 
-def kept_out(state: ClusterState, pod_set: PodSet) -> KeptOut | None:
+def kept_out(state: ClusterState, pod_set: PodSetSpec) -> KeptOut | None:
     """What keeps the set from nodes that have what GPUs it asks for; None = nothing does."""
     nodes = [node for node in state.facts if node is not None and _is_meant(node, pod_set)]
     counts: Counter[tuple[str, str]] = Counter()
@@ -93,7 +93,7 @@ def kept_out(state: ClusterState, pod_set: PodSet) -> KeptOut | None:
     return KeptOut(len(nodes), barriers, values)
 
 
-def _is_meant(node: Node, pod_set: PodSet) -> bool:
+def _is_meant(node: Node, pod_set: PodSetSpec) -> bool:
     if pod_set.gpus:
         return bool(node.devices) and (
             not pod_set.gpu_models or node.gpu_model in pod_set.gpu_models
@@ -101,7 +101,7 @@ def _is_meant(node: Node, pod_set: PodSet) -> bool:
     return node.without_gpus or not pod_set.avoids_gpus
 
 
-def _barriers(node: Node, pod_set: PodSet) -> list[tuple[str, str]]:
+def _barriers(node: Node, pod_set: PodSetSpec) -> list[tuple[str, str]]:
     found = [
         ("label", f"{key}={value}")
         for key, value in pod_set.node_selector.items()

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.request import level_number, misconfigured
-from scheduling.engine.placement.strategies import STRATEGIES, Strategy
-from scheduling.engine.types import JobKind, JobRequest, PodSet
+from scheduling.engine.placement.strategies.by_name import STRATEGIES, Strategy
+from scheduling.engine.types import JobKind, JobRequest, PodSetSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def prepare(
 
 @lru_cache(maxsize=8192)
 def _prepare(
-    pod_sets: tuple[PodSet, ...],
+    pod_sets: tuple[PodSetSpec, ...],
     strategy: str,
     kind: JobKind,
     gang: bool,
@@ -84,7 +84,7 @@ def _prepare(
     return JobShape("", how, wishes, tuple(want), tuple(least), tuple(order), ruled)
 
 
-def _wish(pod_set: PodSet, levels: tuple[str, ...]) -> NetworkWish:
+def _wish(pod_set: PodSetSpec, levels: tuple[str, ...]) -> NetworkWish:
     required, preferred, balance = (
         level_number(level, levels) if level else None
         for level in (pod_set.required_level, pod_set.preferred_level, pod_set.balance_level)
@@ -92,6 +92,6 @@ def _wish(pod_set: PodSet, levels: tuple[str, ...]) -> NetworkWish:
     return NetworkWish(required, preferred, balance, pod_set.slice_size)
 
 
-def _choice(pod_set: PodSet) -> tuple[bool, int, int]:
+def _choice(pod_set: PodSetSpec) -> tuple[bool, int, int]:
     """How much choice a pod set has, the least first."""
     return not pod_set.required_level, len(pod_set.gpu_models) or 1 << 30, -pod_set.gpus

@@ -16,7 +16,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.company import LabelDomains
 from scheduling.engine.cluster.constraints import blocking_taint, selected
 from scheduling.engine.cluster.index_layout import Ints
-from scheduling.engine.types import HostPort, Near, PodRules, PodSet, Spread
+from scheduling.engine.types import HostPort, Near, PodRules, PodSetSpec, Spread
 
 Nodes = NDArray[np.bool_]  # by slot
 Scores = NDArray[np.float64]
@@ -100,7 +100,7 @@ def score_of(domains: LabelDomains, values: Ints, without: int) -> Scores:
 
 
 # --- rules ----------------------------------------------------------------------------------------
-def kept_from(around: Around, pod_set: PodSet) -> Iterator[tuple[str, Nodes]]:
+def kept_from(around: Around, pod_set: PodSetSpec) -> Iterator[tuple[str, Nodes]]:
     """Each thing that closes nodes to a further pod of the set, in words, and the nodes."""
     rules = pod_set.rules
     if rules is None:
@@ -126,7 +126,7 @@ def kept_from(around: Around, pod_set: PodSet) -> Iterator[tuple[str, Nodes]]:
         yield f"uneven over {spread.key}", ~_even(around, pod_set, spread, rules.spread)
 
 
-def may_be(around: Around, pod_set: PodSet) -> Nodes:
+def may_be(around: Around, pod_set: PodSetSpec) -> Nodes:
     """The nodes on which a further pod of the set may be."""
     closed = np.zeros(around.size, np.bool_)
     for _, nodes in kept_from(around, pod_set):
@@ -185,7 +185,7 @@ def _near(around: Around, rules: PodRules, near: Near) -> Nodes:
     return labelled & beside
 
 
-def _even(around: Around, pod_set: PodSet, spread: Spread, all_of: tuple[Spread, ...]) -> Nodes:
+def _even(around: Around, pod_set: PodSetSpec, spread: Spread, all_of: tuple[Spread, ...]) -> Nodes:
     assert pod_set.rules is not None
     domains = around.domains(spread.key)
     counted = _counted(around, pod_set, spread, tuple(each.key for each in all_of))
@@ -198,7 +198,7 @@ def _even(around: Around, pod_set: PodSet, spread: Spread, all_of: tuple[Spread,
     return where(domains, fits)
 
 
-def _counted(around: Around, pod_set: PodSet, spread: Spread, keys: tuple[str, ...]) -> Nodes:
+def _counted(around: Around, pod_set: PodSetSpec, spread: Spread, keys: tuple[str, ...]) -> Nodes:
     """The nodes over which pods are spread: those with all the labels, and by its policies those
     that the pod may be on."""
     rules = pod_set.rules
@@ -231,7 +231,7 @@ def has_wishes(rules: PodRules) -> bool:
     return bool(rules.evenly or rules.wishes or rules.node_wishes)
 
 
-def liking(around: Around, pod_set: PodSet, among: Nodes) -> Scores:
+def liking(around: Around, pod_set: PodSetSpec, among: Nodes) -> Scores:
     """How well each node is liked; only what is `among` matters."""
     rules = pod_set.rules
     total = np.zeros(around.size)

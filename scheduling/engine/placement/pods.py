@@ -4,8 +4,8 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.index_layout import Domains, Ints
 from scheduling.engine.placement.plan import JobShape, NetworkWish
 from scheduling.engine.placement.request import HYPER
-from scheduling.engine.placement.spread import pick as pick_spread
-from scheduling.engine.placement.strategies import Strategy
+from scheduling.engine.placement.strategies.by_name import Strategy
+from scheduling.engine.placement.strategies.spread import pick as pick_spread
 from scheduling.engine.placement.topology import balanced, fewest, tightest
 from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import JobKind, JobRequest

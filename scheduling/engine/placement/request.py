@@ -1,7 +1,7 @@
 """What is wrong with a request before any node is looked at: one sentence, or nothing."""
 
 from scheduling.engine.cluster.affinity import wrong_expression
-from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.types import MILLI, PodSetSpec
 
 HYPER_NODE = "hyper-node"
 HYPER = -1  # the number of the hyper-nodes beside the numbered levels
@@ -14,7 +14,7 @@ def level_number(name: str, levels: tuple[str, ...]) -> int:
 
 
 def misconfigured(
-    pod_sets: tuple[PodSet, ...],
+    pod_sets: tuple[PodSetSpec, ...],
     job_levels: tuple[str, str],
     strategy: str,
     known: tuple[str, ...],
@@ -41,7 +41,7 @@ def misconfigured(
     return ""
 
 
-def _wrong_amounts(s: PodSet) -> str:
+def _wrong_amounts(s: PodSetSpec) -> str:
     if s.count < 1:
         return f"count is {s.count}; ask for at least one pod"
     if min(s.gpus, s.gpu_memory_mib, s.cpu_milli, s.memory_mib, s.nics) < 0:
@@ -71,7 +71,7 @@ def _wrong_amounts(s: PodSet) -> str:
     return ""
 
 
-def _wrong_levels(s: PodSet, levels: tuple[str, ...]) -> str:
+def _wrong_levels(s: PodSetSpec, levels: tuple[str, ...]) -> str:
     if not (s.required_level or s.preferred_level or s.balance_level or s.slice_size):
         return ""
     if s.slice_size and (s.slice_size < 1 or s.count % s.slice_size):
@@ -87,7 +87,7 @@ def _wrong_levels(s: PodSet, levels: tuple[str, ...]) -> str:
     )
 
 
-def _wrong_affinity(s: PodSet) -> str:
+def _wrong_affinity(s: PodSetSpec) -> str:
     for term in s.node_affinity:
         if not term:
             return "a term of its node affinity has no expression and matches no node; leave it out"

@@ -23,7 +23,7 @@ from scheduling.engine.placement.fit import (
     shares_by_memory,
 )
 from scheduling.engine.placement.request import HYPER
-from scheduling.engine.types import MILLI, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, PodPlacement, PodSetSpec
 
 
 def numbers(mask: int, size: int) -> Ints:
@@ -54,7 +54,7 @@ class PoolView:
         self,
         state: ClusterState,
         pool: PoolIndex,
-        pod_set: PodSet,
+        pod_set: PodSetSpec,
         milli: int,
         mask: int,
         declared_s: float | None = None,

@@ -14,7 +14,7 @@ from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import PoolView, numbers
 from scheduling.engine.running.holdings import Freed
-from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.types import MILLI, PodSetSpec
 
 
 class Emptied:
@@ -54,7 +54,7 @@ class Emptied:
         return found
 
     def _cheapest(
-        self, s: PodSet, count: int, weight: Mapping[str, int], taken: Collection[str]
+        self, s: PodSetSpec, count: int, weight: Mapping[str, int], taken: Collection[str]
     ) -> tuple[list[str], int]:
         """Nodes for pods of the set, and how many of so many pods they do not hold."""
         view = self._view(s)
@@ -85,7 +85,7 @@ class Emptied:
             name for group, mine in chosen.items() if held[group] >= size for name in mine
         ], count
 
-    def _together(self, s: PodSet, count: int) -> tuple[str, int]:
+    def _together(self, s: PodSetSpec, count: int) -> tuple[str, int]:
         """In one group of which level how many pods have to be; "" = anywhere, one by one."""
         if self._job.required_level:
             return self._job.required_level, count
@@ -93,7 +93,7 @@ class Emptied:
             return s.required_level, s.slice_size or count
         return "", 1
 
-    def _view(self, s: PodSet) -> PoolView | None:
+    def _view(self, s: PodSetSpec) -> PoolView | None:
         """The nodes where pods of the set may be; None if there are none."""
         pool = self._cluster.index.pools.get(s.gpu_models[0])
         sizes = () if pool is None else pool.layout.memory_sizes
@@ -102,7 +102,7 @@ class Emptied:
             return None
         return PoolView(self._cluster, pool, s, min(shares), self._nodes(pool, s))
 
-    def _hold(self, s: PodSet, count: int) -> bool:
+    def _hold(self, s: PodSetSpec, count: int) -> bool:
         if not s.gpus:
             return True  # it may be on any node, of any GPU model
         view = self._view(s)
@@ -115,7 +115,7 @@ class Emptied:
         groups = view.in_groups(at, pods, level_number(level, self._cluster.levels))
         return int((groups // size * size).sum()) >= count
 
-    def _nodes(self, pool: PoolIndex, s: PodSet) -> int:
+    def _nodes(self, pool: PoolIndex, s: PodSetSpec) -> int:
         """The nodes where pods of the set may be, be anything free there or not."""
         cluster, usable = self._cluster, 0
         for nodes in pool.bits:

@@ -15,7 +15,7 @@ from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import MILLI, JobRequest, PodSet
+from scheduling.engine.types import MILLI, JobRequest, PodSetSpec
 
 # Nodes, units on one of them, and ways to divide the pods of all pod sets that are looked at.
 MAX_NODES = 64
@@ -37,7 +37,7 @@ class WantedPods:
     """Pods of one set. `milli`: GPU-milli of a pod; `level`: number of the level of which a group
     has to hold all of them, or each slice of `size`, -1 = they may be anywhere."""
 
-    spec: PodSet
+    spec: PodSetSpec
     count: int
     milli: int
     level: int
@@ -301,7 +301,7 @@ def ways(counts: Iterable[int]) -> int:
 
 
 # --- what the search is given -----------------------------------------------------------------
-Sets = Sequence[tuple[PodSet, int]]  # pod sets, and how many pods of each
+Sets = Sequence[tuple[PodSetSpec, int]]  # pod sets, and how many pods of each
 
 
 def spots_of(

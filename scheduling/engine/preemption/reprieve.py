@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.columns import beyond_milli
 from scheduling.engine.placement.fit import amounts_fit, free_nics
-from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSetSpec
 
 
 def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlacement]) -> bool:
@@ -14,7 +14,7 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
     shares: dict[tuple[int, int], int] = {}
     beyond: dict[tuple[int, int], int] = {}
     nics: dict[int, int] = {}
-    pods: dict[int, list[PodSet]] = {}
+    pods: dict[int, list[PodSetSpec]] = {}
     for p in places:
         slot = state.slot_of.get(p.node)
         node = None if slot is None else state.facts[slot]

@@ -28,7 +28,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.running.holdings import HeldPod, Holdings, freed, row_of
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSetSpec
 
 # In percent, what a narrower topology level may cost beside the cheapest choice. Slices name the
 # level that they need: for them none is worth more.
@@ -282,7 +282,7 @@ def _scopes(
     return found
 
 
-def _plain(sets: list[tuple[PodSet, int]]) -> bool:
+def _plain(sets: list[tuple[PodSetSpec, int]]) -> bool:
     """Whether rooms say all that matters of where the pods may be."""
     s = sets[0][0]
     apart = s.slice_size or s.max_per_node or s.max_per_leaf
@@ -306,7 +306,7 @@ def _weight(units: list[EvictionCandidate]) -> int:
     return sum(unit.weight for unit in units)
 
 
-def _levels(state: SchedulerState, job: JobRequest, s: PodSet, count: int) -> tuple[str, ...]:
+def _levels(state: SchedulerState, job: JobRequest, s: PodSetSpec, count: int) -> tuple[str, ...]:
     """Levels worth a look, nearest first: those with a group large enough, then the whole pool."""
     required = job.required_level or ("" if s.slice_size else s.required_level)
     names = (*state.cluster.levels, HYPER_NODE)
@@ -326,7 +326,7 @@ def _holds(state: SchedulerState, model: str, at: int) -> int:
 
 def _scan(
     state: SchedulerState,
-    s: PodSet,
+    s: PodSetSpec,
     pods: int,
     levels: tuple[str, ...],
     units: list[EvictionCandidate],

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from scheduling.engine.deltas import QueuesChanged
 from scheduling.engine.native import mypyc_attr
-from scheduling.engine.types import DEFAULT_QUEUE, MILLI, NOISE, JobRequest, Queue
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, NOISE, JobRequest, QueueSpec
 from scheduling.engine.verdict import Reason, Verdict
 
 QueueName = tuple[str, str]  # tenant, queue of it
@@ -48,9 +48,9 @@ class Queues:
 
     def __init__(self) -> None:
         self.told = QueuesChanged(())
-        self.known: dict[QueueName, Queue] = {}
+        self.known: dict[QueueName, QueueSpec] = {}
         self.held: dict[QueueName, Verdict] = {}
-        self.limited: dict[QueueName, Queue] = {}
+        self.limited: dict[QueueName, QueueSpec] = {}
         self.ordered: frozenset[str] = frozenset()
         self.tenants: frozenset[str] = frozenset()
         self._holds: dict[QueueName, dict[str, float]] = {}  # GPU-milli by model
@@ -164,7 +164,7 @@ class Queues:
         by_user = self._users.setdefault((job.tenant, job.queue, job.user), {})
         by_user[model] = by_user.get(model, 0.0) + milli
 
-    def of(self, job: JobRequest) -> Queue | None:
+    def of(self, job: JobRequest) -> QueueSpec | None:
         """What is told of the queue of a job."""
         return self.known.get((job.tenant, job.queue)) if self.known else None
 
@@ -263,11 +263,11 @@ class Queues:
         return round(_gpus(self._users.get((tenant, queue, user))), DIGITS)
 
     # --- limits ---------------------------------------------------------------------------------
-    def limit_of(self, job: JobRequest) -> Queue | None:
+    def limit_of(self, job: JobRequest) -> QueueSpec | None:
         """The queue of a job, where it has a limit."""
         return self.limited.get((job.tenant, job.queue)) if self.limited else None
 
-    def runs_elsewhere(self, queue: Queue) -> int:
+    def runs_elsewhere(self, queue: QueueSpec) -> int:
         return self._runs_elsewhere.get((queue.tenant, queue.name), 0)
 
     def beyond(self, job: JobRequest, demand: Mapping[str, int]) -> Beyond | None:
@@ -295,7 +295,7 @@ def _gpus(holds: Mapping[str, float] | Mapping[str, int] | None) -> float:
     return milli / MILLI
 
 
-def _held(queue: Queue) -> Verdict:
+def _held(queue: QueueSpec) -> Verdict:
     why = f": {queue.why}" if queue.why else "."
     return Verdict(
         Reason.QUEUE_HELD,

@@ -8,7 +8,7 @@ users of their tenant.
 from collections.abc import Callable, Iterable, Mapping
 
 from scheduling.engine.queue.fair_share import Shares, Usage, User, of_its_own
-from scheduling.engine.types import MILLI, Tenant
+from scheduling.engine.types import MILLI, TenantSpec
 
 # Shares are equal where only the order in which floats were added up or divided tells them apart.
 DIGITS = 12
@@ -41,7 +41,7 @@ class Standings:
     def __init__(
         self,
         usage: Usage,
-        tenants: Mapping[str, Tenant],
+        tenants: Mapping[str, TenantSpec],
         lineage: Lineage,
         capacity: Mapping[str, int],
         half_life_s: float,

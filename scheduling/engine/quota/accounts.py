@@ -8,7 +8,7 @@ its group as one more account, guaranteed what the parent's quota leaves its chi
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scheduling.engine.types import Quota, Sharing
+from scheduling.engine.types import QuotaSpec, Sharing
 
 UNLIMITED = 1 << 62
 
@@ -67,7 +67,7 @@ class Account:
 Accounts = dict[tuple[str, str], Account]  # by tenant and GPU model
 
 
-def open_accounts(quotas: Iterable[Quota], lineage: Callable[[str], Iterator[str]]) -> Accounts:
+def open_accounts(quotas: Iterable[QuotaSpec], lineage: Callable[[str], Iterator[str]]) -> Accounts:
     """The accounts of these quotas in their groups, while nothing is used; `lineage`: a tenant and
     those above it, nearest first."""
     accounts: Accounts = {}

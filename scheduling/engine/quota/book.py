@@ -21,7 +21,7 @@ from typing import NamedTuple
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Cohort, open_accounts
 from scheduling.engine.quota.holds import Hold
-from scheduling.engine.types import BEYOND, NOISE, Quota, Tenant
+from scheduling.engine.types import BEYOND, NOISE, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
 
 # What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
@@ -92,7 +92,7 @@ class QuotaBook:
         self.structure = 0
         self.booked: dict[str, int] = {}
         self.returned: dict[str, int] = {}
-        self.tenants: dict[str, Tenant] = {}
+        self.tenants: dict[str, TenantSpec] = {}
         self.reclaims = False
         self.limits_jobs = False  # whether any tenant may run only so many jobs at once
         self.min_runtimes: dict[str, float] = {}  # by tenant, where it or one above it has one
@@ -105,8 +105,8 @@ class QuotaBook:
     # --- structure ----------------------------------------------------------------------------
     def replace(
         self,
-        tenants: Iterable[Tenant],
-        quotas: Iterable[Quota],
+        tenants: Iterable[TenantSpec],
+        quotas: Iterable[QuotaSpec],
         used_elsewhere: Iterable[tuple[str, str, float, float]] = (),
     ) -> None:
         """Take over a new tenant tree and new quotas; all that is held is booked anew.

@@ -14,7 +14,7 @@ import numpy as np
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, place_job
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.cluster.index_layout import Ints
-from scheduling.engine.types import MILLI, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, PodPlacement, PodSetSpec
 
 _FEW = 16  # rows to begin with
 
@@ -30,7 +30,7 @@ class HeldPod(NamedTuple):
     by_memory: int
 
 
-def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSet) -> HeldPod:
+def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSetSpec) -> HeldPod:
     """The row of a pod at its place."""
     whole = p.milli == MILLI or not p.devices
     return HeldPod(

@@ -24,10 +24,10 @@ from scheduling.queries.explain import (
     start_of,
 )
 from scheduling.queries.job_story import story_of
+from scheduling.queries.queues.waiting_order import place_of
 from scheduling.queries.rehearsal import review_job, reviewed_before
 from scheduling.queries.start_words import record_words, start_words
 from scheduling.queries.starts import hit_rate_of, told_start
-from scheduling.queries.waiting_order import place_of
 from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job

@@ -6,9 +6,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from scheduling.queries.global_queue import global_queue as global_queue_of
-from scheduling.queries.global_queue import scopes_of, shard_names
 from scheduling.queries.names import gpu_type_names
+from scheduling.queries.queues.global_queue import global_queue as global_queue_of
+from scheduling.queries.queues.global_queue import scopes_of, shard_names
 from scheduling.queries.selectors import cluster_by_name
 from scheduling.queries.standstill import standstill
 from tenants.errors import NotFound

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from scheduling.models import Cluster
 from scheduling.pages.tenants.tenants import in_tree_order
-from scheduling.queries.queue_stages import STAGES, QueueNow, queues_now
+from scheduling.queries.queues.stages import STAGES, QueueNow, queues_now
 from tenants.models import DEFAULT_QUEUE, Queue, QueueState, Tenant
 from tenants.names import Names, tenant_names
 from tenants.permissions import Access, access_of, lineage

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from scheduling.pages.queues.overview import limits_of, staged
 from scheduling.pages.queues.settings_form import NewQueueForm, QueueForm
-from scheduling.queries.queue_stages import first_of, queues_now
+from scheduling.queries.queues.stages import first_of, queues_now
 from scheduling.templatetags.queues import ACTS
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord, Queue, QueueState

@@ -15,7 +15,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import in_order
 from scheduling.engine.demand.competing_pod_sets import compete, never_together
 from scheduling.engine.placement import fits_when_empty
-from scheduling.engine.types import CpuJobs, JobKind, JobRequest, PodSet
+from scheduling.engine.types import CpuJobs, JobKind, JobRequest, PodSetSpec
 from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.policy.document import to_policy
@@ -185,7 +185,7 @@ def _exceeds(path: Path, detail: str) -> Invalid:
     return Invalid.fields([FieldError(path, detail)], code=Reason.EXCEEDS_CAPACITY)
 
 
-def _acceptable(s: PodSet, installed: Mapping[str, Pool]) -> dict[str, Pool]:
+def _acceptable(s: PodSetSpec, installed: Mapping[str, Pool]) -> dict[str, Pool]:
     return {m: p for m, p in installed.items() if not s.gpu_models or m in s.gpu_models}
 
 

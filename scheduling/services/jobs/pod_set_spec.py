@@ -38,7 +38,7 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
 
 
 def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
-    """Slices of pods that each stay inside one group (`engine.types.PodSet`)."""
+    """Slices of pods that each stay inside one group (`engine.types.PodSetSpec`)."""
     size = amount(item, "slice_size", 0)
     if size < 1:
         return

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduling.engine.types import JobKind, PodSet
+from scheduling.engine.types import JobKind, PodSetSpec
 from scheduling.job_fields.definition import (
     MAX_POD_SETS,
     ArrayDocument,
@@ -42,7 +42,7 @@ class JobSpec:
     """A valid job document, and its pod sets as the engine knows them."""
 
     job: JobDocument
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[PodSetSpec, ...]
     short_form: bool = False
 
     def path(self, pod_set: int, field: str) -> Path:

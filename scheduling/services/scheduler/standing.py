@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scheduling.engine.cycle import SchedulerState
 from scheduling.models import SchedulerLease, StandingOrder
-from scheduling.queries.waiting_order import ID_BYTES, packed
+from scheduling.queries.queues.waiting_order import ID_BYTES, packed
 from scheduling.services.common.lease import Lease
 
 MOST = 20_000  # jobs; those behind are shown by their own places

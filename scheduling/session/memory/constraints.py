@@ -18,7 +18,7 @@ from scheduling.engine.types import (
     NodeTerm,
     NodeWish,
     PodRules,
-    PodSet,
+    PodSetSpec,
     Spread,
 )
 from scheduling.kube.seam import KeepsAway
@@ -36,7 +36,7 @@ def written(asked: JobRequest, told: JobRequest) -> Document | None:
     return found if any(found) else None
 
 
-def _written(asked: PodSet, told: PodSet) -> dict[str, Any]:
+def _written(asked: PodSetSpec, told: PodSetSpec) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if told.node_affinity != asked.node_affinity:
         found["node_affinity"] = _plain(told.node_affinity)
@@ -62,7 +62,7 @@ def with_constraints(asked: JobRequest, document: Document) -> JobRequest:
     return replace(asked, pod_sets=tuple(map(_told, asked.pod_sets, document)))
 
 
-def _told(pod_set: PodSet, of: Mapping[str, Any]) -> PodSet:
+def _told(pod_set: PodSetSpec, of: Mapping[str, Any]) -> PodSetSpec:
     affinity = _terms(of["node_affinity"]) if "node_affinity" in of else pod_set.node_affinity
     rules = read_rules(of["rules"]) if "rules" in of else pod_set.rules
     return replace(pod_set, node_affinity=affinity, rules=rules)

@@ -15,11 +15,11 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import (
     JobRequest,
     PodPlacement,
-    PodSet,
+    PodSetSpec,
     Policy,
-    Quota,
+    QuotaSpec,
     Sharing,
-    Tenant,
+    TenantSpec,
 )
 from scheduling.job_fields.containers import meant
 from scheduling.job_fields.nouns import pod_set_of, wishes_of
@@ -32,9 +32,9 @@ from scheduling.models import (
     JobEvent,
     JobPod,
     Placement,
+    PodSet,
     unreadable_request,
 )
-from scheduling.models import PodSet as PodSetRow
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.models.shaped import Unreadable
@@ -43,8 +43,7 @@ from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodConten
 from scheduling.session.memory.raw import RawRow, RawRows
 from tenants import selectors
 from tenants.chunks import chunks
-from tenants.models import Quota as QuotaRow
-from tenants.models import Tenant as TenantRow
+from tenants.models import Quota, Tenant
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -64,7 +63,7 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     version, state, why)."""
     good: list[LiveJob] = []
     bad: list[tuple[str, int, JobState, str]] = []
-    tenants = dict(TenantRow.objects.values_list("id", "name"))
+    tenants = dict(Tenant.objects.values_list("id", "name"))
     for chunk in chunks(list(ids)):
         jobs = RawRows(Job.objects.filter(id__in=chunk))
         specs = _Specs(chunk)
@@ -92,7 +91,7 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
 class ReadSpec(NamedTuple):
     """What a pod set asks for, as the engine knows it, and what its pods run."""
 
-    pod_set: PodSet
+    pod_set: PodSetSpec
     content: PodContent
 
 
@@ -101,7 +100,7 @@ class _Specs:
     array do, each of which has variables of its own."""
 
     def __init__(self, job_ids: Sequence[Any]) -> None:
-        rows = PodSetRow.objects.filter(job_id__in=job_ids).order_by("job", "index")
+        rows = PodSet.objects.filter(job_id__in=job_ids).order_by("job", "index")
         self._rows = RawRows(rows)
         self._alike = self._rows.places(without=("id", "job_id", "env"))
         self._env = self._rows.place("env")
@@ -252,7 +251,7 @@ def reserved(cluster_id: int, scope: str) -> list[str]:
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
-def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
+def live_job(job: Job, tenant: str, sets: list[PodSet]) -> LiveJob:
     """The job without pods. Raises ValueError where no valid request can be made of its rows."""
     if not sets:
         raise ValueError("the job has no pod set")
@@ -382,11 +381,11 @@ def reached_by(cluster: Cluster) -> tuple[object, ...]:
 
 def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
     """Tenants and quotas, with what is used outside of the scope; None = of the whole cluster."""
-    rows = TenantRow.objects.select_related("parent").order_by("id")
-    quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
+    rows = Tenant.objects.select_related("parent").order_by("id")
+    quotas = Quota.objects.select_related("tenant", "gpu_type").order_by("id")
     return TenantsChanged(
         tenants=tuple(
-            Tenant(
+            TenantSpec(
                 t.name,
                 t.parent.name if t.parent else None,
                 t.weight,
@@ -396,7 +395,7 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
             for t in rows
         ),
         quotas=tuple(
-            Quota(
+            QuotaSpec(
                 tenant=q.tenant.name,
                 gpu_model=q.gpu_type.name,
                 guaranteed=q.guaranteed_milli,
@@ -439,7 +438,7 @@ def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, 
 
 def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int], ...]:
     """(tenant, jobs that run in other clusters and scopes), where any tenant is limited in them."""
-    if not TenantRow.objects.filter(max_running__isnull=False).exists():
+    if not Tenant.objects.filter(max_running__isnull=False).exists():
         return ()
     own = Q(cluster_id=cluster_id)
     if scope is not None:

@@ -9,12 +9,11 @@ from django.db.models import Count, Q, Sum
 
 from scheduling.engine.deltas import QueueDebts, QueuesChanged
 from scheduling.engine.states import HOLDING
-from scheduling.engine.types import DEFAULT_QUEUE, MILLI, Queue
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, QueueSpec
 from scheduling.models import Job, Placement, SchedulerLease
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from tenants.models import Queue as QueueRow
-from tenants.models import QueueOrder, QueueState
+from tenants.models import Queue, QueueOrder, QueueState
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +21,8 @@ log = logging.getLogger(__name__)
 def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
     """The queues of tenants that have more than a plain one, and what their jobs hold outside of
     the scope, where a limit counts it; None = of the whole cluster."""
-    by_tenant: dict[str, list[QueueRow]] = {}
-    for row in QueueRow.objects.select_related("tenant").order_by("tenant_id", "name"):
+    by_tenant: dict[str, list[Queue]] = {}
+    for row in Queue.objects.select_related("tenant").order_by("tenant_id", "name"):
         by_tenant.setdefault(row.tenant.name, []).append(row)
     found = [
         _queue(tenant, row)
@@ -60,21 +59,21 @@ def debts(cluster_id: int, scope: str) -> QueueDebts | None:
     return found if all(map(math.isfinite, [found.at, *(each[2] for each in owed)])) else None
 
 
-def released(told: QueuesChanged) -> tuple[Queue, ...]:
+def released(told: QueuesChanged) -> tuple[QueueSpec, ...]:
     """The queues as they are for what is simulated: who is held now was not so all the time, nor
     will be, and what happens elsewhere is not known then."""
     return tuple(replace(queue, held=False, why="") for queue in told.queues)
 
 
-def _is_plain(row: QueueRow) -> bool:
+def _is_plain(row: Queue) -> bool:
     """Whether the only queue of a tenant says nothing that matters to its order."""
     held, limited = row.state == QueueState.HELD, row.max_running is not None or row.max_gpus
     return row.name == DEFAULT_QUEUE and not (held or limited or row.order)
 
 
-def _queue(tenant: str, row: QueueRow) -> Queue:
+def _queue(tenant: str, row: Queue) -> QueueSpec:
     held = row.state == QueueState.HELD
-    return Queue(
+    return QueueSpec(
         tenant,
         row.name,
         weight=row.weight,
@@ -88,7 +87,7 @@ def _queue(tenant: str, row: QueueRow) -> Queue:
     )
 
 
-def _why(row: QueueRow) -> str:
+def _why(row: Queue) -> str:
     """Who holds it, since when and what for."""
     by = f"by {row.state_by}" if row.state_by else ""
     since = f"since {row.state_at:%Y-%m-%d %H:%M} UTC" if row.state_at else ""

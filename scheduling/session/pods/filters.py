@@ -12,13 +12,13 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import blocking_taint
 from scheduling.engine.placement.fit import devices_on, rest_fits, share_milli
 from scheduling.engine.placement.pod_rules import Around, Nodes, kept_from
-from scheduling.engine.types import Node, PodSet
+from scheduling.engine.types import Node, PodSetSpec
 
 TOLD = 5  # filters that a text names, those of most nodes first
 HAS_ROOM = ""
 
 
-def nodes_by_filter(state: ClusterState, pod_set: PodSet) -> str:
+def nodes_by_filter(state: ClusterState, pod_set: PodSetSpec) -> str:
     """As in "0/500 nodes can take it: 480 too few free GPUs, 12 out of service, 8 no label a=b"."""
     closed = list(kept_from(Around(state), pod_set))
     found = Counter(
@@ -39,7 +39,7 @@ def _filter(
     state: ClusterState,
     slot: int,
     node: Node,
-    pod_set: PodSet,
+    pod_set: PodSetSpec,
     closed: Sequence[tuple[str, Nodes]],
 ) -> str:
     """What keeps a pod of the set from the node; HAS_ROOM = nothing does."""

@@ -14,7 +14,7 @@ from typing import cast
 from scheduling.engine.deltas import JobEnded, JobRequeued
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import PodSet
+from scheduling.engine.types import PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.kube.seam import (
     Bind,
@@ -66,7 +66,9 @@ class PlainPods(Requeueing):
     def __init__(self) -> None:
         super().__init__()
         self.unbound: dict[str, PodFacts] = {}
-        self.by_filter: Callable[[PodSet], str] = lambda _: ""  # nodes that cannot take such a pod
+        self.by_filter: Callable[[PodSetSpec], str] = lambda _: (
+            ""
+        )  # nodes that cannot take such a pod
         # Nodes that others leave for the pods of a waiting job.
         self.promised: Callable[[str], Mapping[PodKey, str]] = lambda _: {}
         self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
@@ -240,7 +242,7 @@ class PlainPods(Requeueing):
         ]
         again = (t for t in writes.transitions if t.kind is Kind.REQUEUED)
         told += [(t.job_id, f"{t.reason}: {t.message}", True, True) for t in again]
-        counts: dict[PodSet, str] = {}
+        counts: dict[PodSetSpec, str] = {}
         for job_id, text, is_new, is_noted in told:
             job = self.jobs.get(job_id)
             if job is not None and (is_new or not job.told):
@@ -258,7 +260,7 @@ class PlainPods(Requeueing):
             self._set_condition(pod, _shown(text), text, self.promised(job_id).get(key, ""))
 
     def _tell_failed(
-        self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSet, str]
+        self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSetSpec, str]
     ) -> None:
         """The Event that people who know kube-scheduler look for. `counts`: the nodes by filter of
         the pod sets that were told of before in this pass."""

@@ -12,7 +12,7 @@ from typing import cast
 
 from scheduling.engine.cluster.affinity import both, matches, said
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import Node, NodeTerm, PodRules, PodSet
+from scheduling.engine.types import Node, NodeTerm, PodRules, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.seam import CallOutcome, NamespaceFacts, PodFacts, Result, SelectNode
 from scheduling.kube.translate.manifests import own_labels
@@ -348,7 +348,7 @@ def _keys(job: LiveJob) -> list[list[PodKey]]:
     return [[key for key in job.plain if key[0] == index] for index in sets]
 
 
-def _with_rules(sets: Iterable[PodSet], rules: Iterable[PodRules | None]) -> list[PodSet]:
+def _with_rules(sets: Iterable[PodSetSpec], rules: Iterable[PodRules | None]) -> list[PodSetSpec]:
     pairs = zip(sets, rules, strict=True)
     return [s if s.rules == said else replace(s, rules=said) for s, said in pairs]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.states import JobState
-from scheduling.engine.types import DEFAULT_QUEUE, MILLI, JobKind, JobRequest, PodSet
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, JobKind, JobRequest, PodSetSpec
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.traces.table import MOST_HOURS, BadRows, Row, TraceFormatError, each
 
@@ -73,7 +73,7 @@ def jobs_in(
     return each(rows, checked, bad)
 
 
-def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSet, ...]:
+def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSetSpec, ...]:
     """The pods of a recorded job on nodes of `per_node` GPUs; it must ask for GPUs.
 
     `gpu_models` are those of the fleet, the one it has most of first. Raises ValueError for GPUs
@@ -81,8 +81,8 @@ def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple
     """
     accepted = gpu_models[:1] if job.gpu_models is None else job.gpu_models or gpu_models
 
-    def made(name: str, count: int, gpus: int, milli: int = MILLI) -> PodSet:
-        return PodSet(
+    def made(name: str, count: int, gpus: int, milli: int = MILLI) -> PodSetSpec:
+        return PodSetSpec(
             name,
             count,
             gpus,

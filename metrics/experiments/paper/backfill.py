@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from metrics.experiments import arrived
+from metrics.experiments.bounds import arrived
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over, ratio_of
 from metrics.experiments.runs import Task, policy, training
 from scheduling.engine.types import PreemptionKind

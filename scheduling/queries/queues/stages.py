@@ -31,7 +31,7 @@ from scheduling.models import Job, JobEvent, Placement, PodSet, SchedulerLease
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.explain import GATE_OF
-from scheduling.queries.waiting_order import (
+from scheduling.queries.queues.waiting_order import (
     FRONT,
     OUT_OF_ORDER,
     WaitingOrder,

@@ -10,7 +10,7 @@ all GPUs in one machine (undivided.py).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metrics.experiments import undivided
+from metrics.experiments.bounds import undivided
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over, ratio_of
 from metrics.experiments.runs import Task, policy, training
 from scheduling.simulator.workload import VARIANTS

@@ -11,8 +11,8 @@ import math
 from bisect import insort
 from typing import Any
 
+from metrics.experiments.bounds.undivided import Draw, OneMachine, QueuedJob, on_one_machine
 from metrics.experiments.runs import Figures, Task
-from metrics.experiments.undivided import Draw, OneMachine, QueuedJob, on_one_machine
 
 
 def run(task: Task, draw: Draw) -> Figures:

@@ -6,9 +6,9 @@ from functools import cached_property
 from uuid import UUID
 
 from scheduling.models import Cluster, Job, SchedulerLease
-from scheduling.queries.queue_stages import first_by_model
+from scheduling.queries.queues.stages import first_by_model
+from scheduling.queries.queues.waiting_order import WaitingOrder, standing_in
 from scheduling.queries.selectors import accepting
-from scheduling.queries.waiting_order import WaitingOrder, standing_in
 from tenants.models import User
 from tenants.names import Names
 from tenants.permissions import access_of

@@ -1,7 +1,7 @@
 """E-Binpack: replicas of a job together, small jobs together, whole groups kept whole
 (paper 3.3.3, node level and LeafGroup level)."""
 
-from scheduling.engine.placement.gradient import best
+from scheduling.engine.placement.strategies.gradient import best
 from scheduling.engine.placement.view import PoolView
 
 

@@ -11,11 +11,11 @@ ask for a part of a GPU.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metrics.experiments import foresight
+from metrics.experiments.bounds import foresight
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.types import Quota, Tenant
+from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator import inference
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import DAY
@@ -88,9 +88,9 @@ def services(task: Task) -> Figures:
         nodes,
         arrivals,
         simulation_type=_Apart,
-        tenants=tuple(Tenant(n) for n in names),
+        tenants=tuple(TenantSpec(n) for n in names),
         # Services are not limited by quota: the demand never exceeds the cluster.
-        quotas=tuple(Quota(n, model, 1000 * gpus) for n in names),
+        quotas=tuple(QuotaSpec(n, model, 1000 * gpus) for n in names),
     )
     marks = foresight.marks(arrivals, cluster.nodes, hours=task.hours, warm_up_h=task.warm_up_h)
     return {**found, **marks, **{f"made_{key}": value for key, value in made.items()}}

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.placement import binpack, ebinpack, gradient, kube_default, spread
+from scheduling.engine.placement.strategies import binpack, ebinpack, gradient, kube_default, spread
 from scheduling.engine.placement.view import PoolView
-from scheduling.engine.types import PodSet
+from scheduling.engine.types import PodSetSpec
 
 
 class Strategy(NamedTuple):
@@ -37,7 +37,7 @@ STRATEGIES = {
 }
 
 
-def compares(state: ClusterState, how: Strategy, pod_set: PodSet) -> bool:
+def compares(state: ClusterState, how: Strategy, pod_set: PodSetSpec) -> bool:
     """Whether the pools that pods accept are looked at together, not in the order of preference:
     always by fragmentation, by what packs where shares of GPUs are in use and any model will do."""
     if how.judges:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 
+from metrics.experiments.bounds.undivided import on_one_machine
 from metrics.experiments.runs import Figures, Task
-from metrics.experiments.undivided import on_one_machine
 from scheduling.engine.states import JobState
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.observe import Observer

@@ -20,7 +20,7 @@ import numpy as np
 from scheduling.engine.cluster.cluster import Asked, ClusterState
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.fit import share_milli
-from scheduling.engine.placement.fragmentation import (
+from scheduling.engine.placement.strategies.fragmentation import (
     Floats,
     FragmentationGradient,
     Ints,
@@ -30,7 +30,7 @@ from scheduling.engine.placement.fragmentation import (
     TypicalMix,
 )
 from scheduling.engine.placement.view import PoolView, numbers
-from scheduling.engine.types import MILLI, NO_GPUS, PodSet
+from scheduling.engine.types import MILLI, NO_GPUS, PodSetSpec
 
 # Nodes that are passed by because they are not allowed before all are looked at.
 LOOKED_AT: Final = 64
@@ -101,7 +101,7 @@ def pick(view: PoolView, left: int) -> tuple[int, int]:  # noqa: ARG001 - one si
     return best(view)[0], 1
 
 
-def gain_of(state: ClusterState, pod_set: PodSet) -> float:
+def gain_of(state: ClusterState, pod_set: PodSetSpec) -> float:
     """The change of the potential where a pod of a set that names one GPU model does best; minus
     infinity where it fits nowhere."""
     found = -np.inf
@@ -242,7 +242,7 @@ def _by_share(
     found: dict[int, int] = {}
     for i in here:
         sizes = state.index.pools[models[i]].layout.memory_sizes
-        share = share_milli(sizes[0][0], PodSet("", 1, 1, gpu_memory_mib=memory))
+        share = share_milli(sizes[0][0], PodSetSpec("", 1, 1, gpu_memory_mib=memory))
         if share:
             found[share] = found.get(share, 0) | 1 << i
     return found.items()

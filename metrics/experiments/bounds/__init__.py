@@ -1,0 +1,1 @@
+"""What bounds a figure, whatever the scheduler does."""

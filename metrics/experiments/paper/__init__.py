@@ -1,0 +1,1 @@
+"""Studies that repeat the paper's, a module each."""

@@ -1,0 +1,1 @@
+"""The placement strategies, a module each."""

@@ -1,0 +1,1 @@
+"""Guards of signing in and of staying signed in."""
