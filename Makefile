@@ -55,12 +55,12 @@ test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TES
 	$(BIN)/pytest -n 3 --dist worksteal -m "not browser" $(FUZZED)
 	$(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
-	  KANT_TEST_CASES=$${KANT_TEST_CASES:-few} DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
+	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
 	  $(STUDIES:%=--ignore tests/metrics/test_%.py) tests/tenants tests/scheduling tests/metrics; fi
 
 # Without random histories and the fuzz of REST, which take as long as all the rest.
 test-fast: setup-dev ## Test the core and the services without servers, in a few minutes
-	KANT_TEST_CASES=few $(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
+	$(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
 	  $(NATIVE:%=--ignore tests/engine/test_%.py) --ignore tests/tenants/test_openapi.py \
 	  tests/engine tests/simulator tests/tenants tests/scheduling
 

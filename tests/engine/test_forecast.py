@@ -30,6 +30,7 @@ from scheduling.engine.types import (
     QuotaSpec,
     TenantSpec,
 )
+from tests.cases import seeds
 
 NODES, GPUS = 12, 4
 
@@ -95,7 +96,7 @@ def request(rng: random.Random, number: int, now: float) -> JobRequest:
 
 
 @pytest.mark.parametrize("strategy", ["e-binpack", "binpack", "spread", "fragmentation"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None:
     rng = random.Random(seed)
     policy = Policy(queueing=QueueingPolicy.BACKFILL, strategies=dict.fromkeys(JobKind, strategy))

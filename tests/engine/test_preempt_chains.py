@@ -139,13 +139,14 @@ def test_who_is_evicted_evicts_hardly_ever(kinds: tuple[PreemptionKind, ...]) ->
     """Without the rules it is every sixth. What is left are lenders that get their GPUs back from
     whoever has them, and do so at once."""
     evictions = chained = 0
-    for seed in range(100, 340 if NIGHTLY else 130):
+    tried = range(100, 340 if NIGHTLY else 112)
+    for seed in tried:
         crowd = Crowd(seed, kinds)
         crowd.play(60)
         evictions += crowd.evictions
         chained += crowd.chained
     print(f"{evictions} evictions, {chained} of them of jobs that then evicted somebody")
-    assert evictions > 80
+    assert evictions > 2 * len(tried)
     assert chained <= 0.02 * evictions
 
 

@@ -21,6 +21,7 @@ from scheduling.engine.types import (
     Sharing,
     TenantSpec,
 )
+from tests.cases import NIGHTLY, seeds
 from tests.engine.scenario import job, node
 
 KINDS = (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
@@ -237,7 +238,8 @@ def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     monkeypatch.setattr(preempt, "may_succeed_at", asked)
     plans = Plans(monkeypatch)
     succeeded = failed = in_vain = 0
-    for seed in range(400):
+    tried = seeds(400, usual=600)
+    for seed in tried:
         state, waits = crowded(seed)
         deltas: list[d.Delta] = [d.JobSubmitted(waits)]
         promised = -math.inf
@@ -257,15 +259,16 @@ def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
             promised = min(said)
             deltas = []
     print(f"{succeeded} plans, {failed} failed, {in_vain} of them foreseen")
-    assert succeeded > 100
-    assert in_vain > 0.9 * failed > 180
+    assert succeeded > len(tried) / 4
+    assert in_vain > 0.9 * failed > 0.45 * len(tried)
 
 
 def test_where_units_are_too_many_to_try_all_nodes_that_hold_the_job_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, cost = Counter[int](), Counter[int]()
-    for seed in range(400):
+    tried = seeds(400, usual=600)
+    for seed in tried:
         for most in (planning.TRY_ALL_UNITS, 0):
             state, waits = crowded(seed)
             monkeypatch.setattr(planning, "TRY_ALL_UNITS", most)
@@ -275,8 +278,8 @@ def test_where_units_are_too_many_to_try_all_nodes_that_hold_the_job_are_found(
             cost[most] += sum(victim.cost_gpu_s for victim in result.preempted)
     tried_all = found.pop(planning.TRY_ALL_UNITS)
     print(f"{found[0]} of {tried_all}, {cost[0]:.0f} for {cost[planning.TRY_ALL_UNITS]:.0f} GPU-s")
-    assert tried_all > 100
-    assert found[0] >= 0.95 * tried_all
+    assert tried_all > len(tried) / 4
+    assert found[0] >= (0.95 if NIGHTLY else 0.9) * tried_all
     assert cost[0] <= cost[planning.TRY_ALL_UNITS]
 
 

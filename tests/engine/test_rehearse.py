@@ -9,6 +9,7 @@ from scheduling.engine.preemption import preempt
 from scheduling.engine.rehearse import Places, Rehearsal, _copied, rehearse, rise
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
+from tests.cases import seeds
 from tests.engine.cycles import NODES, SORTS, Cycles
 from tests.engine.scenario import ASKS, job, node
 
@@ -48,7 +49,7 @@ def test_the_next_cycle_does_what_the_rehearsal_says(monkeypatch) -> None:
     monkeypatch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
     monkeypatch.setattr(consolidate, "LOOK_S", 5.0)
     seen = dict.fromkeys(("starts", "makes room", "waits", "reserved", "instead"), 0)
-    for seed in (0, 1, 2, 3):
+    for seed in seeds(4, usual=12):
         busy_cluster(random.Random(seed), seed, seen)
     assert all(seen.values()), seen
 

@@ -19,6 +19,7 @@ from scheduling.session.memory import load
 from scheduling.session.memory.past import FADED, past_use
 from scheduling.session.pods.follow import Lifecycle
 from tenants.models import GpuType, Quota, Tenant, User
+from tests.cases import seeds
 from tests.engine.reference_order import Queue, Stay
 from tests.engine.scenario import node
 from tests.plans import plan, query
@@ -154,7 +155,7 @@ class History:
         return tenants, users
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, usual=12))
 def test_a_scheduler_that_starts_orders_as_one_that_never_stopped(seed):
     fleet = Fleet(usage_half_life_s=(300, 3600)[seed % 2])
     history, first = History(fleet, seed), Scheduler(fleet)

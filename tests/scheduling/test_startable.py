@@ -1,6 +1,7 @@
 """What a new job could start with is what a dry run says of such a job."""
 
 import time
+from itertools import product
 
 import pytest
 from django.core.cache import cache
@@ -8,6 +9,7 @@ from django.db.models import F
 
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
 from scheduling.queries import kept, startable
+from tests.cases import NIGHTLY
 from tests.scheduling.test_rehearsal import ask, fleet, runs, waits  # noqa: F401
 
 POLICIES = (
@@ -38,10 +40,13 @@ def would_start(org, gpu_type, gpus, per_node, **fields):
     return said["outlook"] == "starts", said
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: " ".join(map(str, it.values())) or "-")
-@pytest.mark.parametrize("scene", ["idle", "busy", "queue", "head of the line"])
-def test_what_is_told_is_what_a_dry_run_says(fleet, policy, scene):  # noqa: F811
-    ClusterPolicy.objects.create(cluster=fleet.cluster, document=policy)
+CASES = list(product(("idle", "busy", "queue", "head of the line"), range(len(POLICIES))))
+
+
+# By day each scene is seen, and most policies.
+@pytest.mark.parametrize(("scene", "policy"), CASES if NIGHTLY else CASES[::5])
+def test_what_is_told_is_what_a_dry_run_says(fleet, scene, policy):  # noqa: F811
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document=POLICIES[policy])
     if scene != "idle":
         runs(fleet, ["h000"], declared_s=3600)
         runs(fleet, ["h001"], gpus=5, tenant="vision", declared_s=7200)
