@@ -55,7 +55,7 @@ from scheduling.session.bites import Bites
 from scheduling.session.changes import Changes, Reopen
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
-from scheduling.session.memory.live import PodKey, Transition, Writes
+from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
@@ -223,8 +223,9 @@ class Session:
             return None
         return self._decided([], due)
 
-    def decide(self) -> Pass:
-        """Take in everything new, run one engine cycle, and say what is to be written and done."""
+    def decide(self, take_up: Callable[[Sequence[Offer]], None]) -> Pass:
+        """Take in everything new, run one engine cycle, and say what is to be written and done.
+        `take_up` makes jobs of plain pods, which the pass decides about."""
         if self.life.out.writes.transitions:
             # Of the start, or after somebody was faster: what rows say is older than these.
             return self._take_out(time.time())
@@ -252,6 +253,11 @@ class Session:
         self.life.foreign.delete_leftovers(self.leftovers.pods, self.life.out)
         again = self.changes.counted or not self._cycled
         self.services.look_after(self.leftovers.services, self.life.out, again=again)
+        if offers := self.life.out.writes.offers:
+            take_up(offers)
+            self.life.answered(offers)
+            self.changes.taken_up(offers)
+            now = time.time()  # they came meanwhile
         self._divide(now)
         self.changes.look_back(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
@@ -343,8 +349,6 @@ class Session:
         `events`: ids of those that were written about what is known here."""
         self.changes.wrote(events)
         self.gateway.submit([e for e in decided.effects if not is_about(e, stale)])
-        self.life.answered(decided.writes.offers)
-        self.changes.taken_up(decided.writes.offers)
         for job_id in stale:
             self.services.forget(job_id)
             self._undo(job_id, decided.at)

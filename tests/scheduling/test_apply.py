@@ -102,8 +102,9 @@ def test_what_a_pass_writes_takes_as_many_statements_for_many_jobs_as_for_few(db
             assert (row.intended_at, row.state, row.job.failures) == (NOW, "BOUND", after - 1)
     assert counts[0] == counts[1]
     # Beside those that begin and end the transaction: its fence, the jobs, free ids, places and
-    # events; then the fence, the jobs and the places.
-    assert tuple(count - MARKS for count in counts[1]) == (5, 3)
+    # events; then the fence, the jobs and the places. PostgreSQL writes two tables by one.
+    together = connection.vendor == "postgresql"
+    assert tuple(count - MARKS + together for count in counts[1]) == (5, 3)
 
 
 def test_what_is_written_later_is_as_of_then(monkeypatch):
@@ -117,7 +118,7 @@ def test_what_is_written_later_is_as_of_then(monkeypatch):
     pace = SimpleNamespace(spent=lambda *_: None, took=lambda *_: None)
     session = SimpleNamespace(
         decide_due=lambda: None,
-        decide=lambda: parts,
+        decide=lambda _: parts,
         finish=lambda *_: time.sleep(0.002),
         next_at=None,
         pace=pace,

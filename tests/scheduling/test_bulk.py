@@ -8,7 +8,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Cluster, Job, JobEvent, Placement
-from scheduling.services.common.bulk import Rows, insert, new_ids, update
+from scheduling.services.common.bulk import Changed, Rows, insert, new_ids, write_together
 from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -51,10 +51,13 @@ def test_ids_are_free_and_stay_so(job):
     before = Placement.objects.create(**place, ordinal=0)
     rows = Rows(Placement, with_ids=True)
     ids, no_job, events = new_ids((Placement, 3), (Placement, 0), (JobEvent, 2))
-    insert([JobEvent(job=job, at=AT, kind="SUBMITTED", to_state="PENDING")] * 2, events)
+    told = Rows(JobEvent, with_ids=True)
+    for row_id in events:
+        submitted = JobEvent(job=job, at=AT, kind="SUBMITTED", to_state="PENDING")
+        told.add(told.prepare(submitted), id=row_id)
     for ordinal, row_id in enumerate(ids, start=1):
         rows.add(rows.prepare(Placement(**place, ordinal=ordinal)), id=row_id)
-    rows.write()
+    write_together(told, rows)
     after = Placement.objects.create(**place, ordinal=9)
     assert len({before.pk, *ids, after.pk}) == 5
     assert dict(Placement.objects.values_list("ordinal", "id")) == {
@@ -74,16 +77,18 @@ def test_each_row_is_given_its_own_values_by_one_statement(job, django_assert_nu
     Job.objects.filter(pk=jobs[5].pk).update(bound_at=AT)
     later = AT.replace(year=2027)
     with django_assert_num_queries(1):
-        update(Job, ["bound_at"], [(j.pk, later) for j in jobs[:599]], once=["bound_at"])
-        update(Job, ["bound_at"], [])
+        times = [(j.pk, later) for j in jobs[:599]]
+        Changed(Job, ["bound_at"], times, once=["bound_at"]).write()
+        Changed(Job, ["bound_at"], []).write()
     times = dict(Job.objects.values_list("name", "bound_at"))
     assert (times.pop("j5"), times.pop("j599")) == (AT, None)
     assert set(times.values()) == {later}
     apart = [(jobs[1].pk, None, "new"), (jobs[2].pk, AT, None)]
-    update(Job, ["bound_at", "message"], apart, kept=["bound_at", "message"])
-    told = dict(Job.objects.filter(name__in=("j1", "j2")).values_list("bound_at", "message"))
-    assert told == {later: "new", AT: TEXT}
-    update(Job, ["failures", "message"], [(str(j.pk), n, TEXT) for n, j in enumerate(jobs)])
+    Changed(Job, ["bound_at", "message"], apart, kept=["bound_at", "message"]).write()
+    found = dict(Job.objects.filter(name__in=("j1", "j2")).values_list("bound_at", "message"))
+    assert found == {later: "new", AT: TEXT}
+    told = [(str(j.pk), n, TEXT) for n, j in enumerate(jobs)]
+    Changed(Job, ["failures", "message"], told).write()
     assert Job.objects.get(name="j17").failures == 17
     assert Job.objects.filter(message=TEXT).count() == 600
 

@@ -50,7 +50,9 @@ def offered(org, *units, shelf=None):
     now = timezone.now()
     lease = Lease(org.cluster.pk, "me", 1, now)
     with transaction.atomic(), CaptureQueriesContext(connection) as told:
-        insert([event for events in take_up(lease, offers, now, shelf) for event in events])
+        taken = take_up(lease, offers, now, shelf)
+        taken.made.write()
+        insert([*taken.made.events, *taken.followed])
     return offers, [query["sql"] for query in told.captured_queries]
 
 

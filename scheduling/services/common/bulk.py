@@ -3,17 +3,47 @@
 import json
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import AutoField, Model
 from psycopg.types.json import Jsonb
 
+Statement = tuple[str, list[Any]]  # SQL and its parameters
+FEW = 32  # rows that PostgreSQL is told as JSON: each parameter costs more than what it says
 
+
+class Write(Protocol):
+    """Rows of one table that are to be written; its length is how many."""
+
+    def __len__(self) -> int: ...
+
+    def statement(self) -> Statement:
+        """What writes them on PostgreSQL."""
+
+    def write(self) -> None:
+        """Write them. To be called in a transaction."""
+
+
+def write_together(*writes: Write) -> None:
+    """Write all of these: on PostgreSQL by one statement, elsewhere by one for each, in their
+    order. None may change a row that another one writes. To be called in a transaction."""
+    filled = [one for one in writes if len(one)]
+    if connection.vendor != "postgresql" or len(filled) < 2:
+        for one in filled:
+            one.write()
+        return
+    *others, (last, more) = [one.statement() for one in filled]
+    first = ", ".join(f"t{number} AS ({sql})" for number, (sql, _) in enumerate(others))
+    params = [value for _, values in others for value in values]
+    with connection.cursor() as cursor:
+        cursor.execute(f"WITH {first} {last}", [*params, *more])
+
+
+# --- new rows -------------------------------------------------------------------------------------
 class TableSql(NamedTuple):
     """How rows of a table are written, worked out once. `insert`: SQL up to the values.
-    `insert_json`: SQL of one parameter, a list of objects; many parameters cost more than what
-    they say."""
+    `insert_json`: SQL of one parameter, a list of objects."""
 
     fields: list[Any]
     columns: list[str]
@@ -40,9 +70,16 @@ def _sql(model: type[Model], with_ids: bool) -> TableSql:
     )
 
 
+def _array(field: Any) -> str:
+    """SQL for an array of values of a column, on PostgreSQL, as a parameter."""
+    kind = str(field.rel_db_type(connection) if field.primary_key else field.db_type(connection))
+    # A cast to a shorter text would cut it off, where the column refuses it.
+    return f"%s::{'text' if kind.startswith('varchar') else kind}[]"
+
+
 class Rows:
-    """New rows of one table, written by one statement however many they are: by COPY on PostgreSQL,
-    elsewhere by an INSERT that is prepared once.
+    """New rows of one table, written by one statement however many they are: on PostgreSQL from an
+    array for each column in which they differ, elsewhere by an INSERT that is prepared once.
 
     Most rows of many are almost equal. `bulk_create` prepares every column of every row anew; here
     a row is prepared once, and of its copies only what differs.
@@ -62,56 +99,67 @@ class Rows:
         """The columns of an unsaved row, as the database takes them."""
         return [f.get_db_prep_save(getattr(row, f.attname), self._here) for f in self._sql.fields]
 
-    def add(self, prepared: Sequence[Any], **changes: Any) -> None:
-        """A copy of a prepared row with other values, by attribute."""
-        values = list(prepared)
+    def add(self, prepared: Sequence[Any], **changes: Any) -> list[Any]:
+        """Add a copy of a prepared row with other values, by attribute; returns it."""
+        row = list(prepared)
+        self.change(row, **changes)
+        self._rows.append(row)
+        return row
+
+    def change(self, row: list[Any], **changes: Any) -> None:
+        """Give a row that was added other values, by attribute."""
         for name, value in changes.items():
             place = self._sql.places[name]
-            values[place] = self._sql.fields[place].get_db_prep_save(value, self._here)
-        self._rows.append(values)
+            row[place] = self._sql.fields[place].get_db_prep_save(value, self._here)
 
     def write(self) -> None:
         """Insert all that were added. To be called in a transaction."""
-        rows, self._rows = self._rows, []
-        if not rows:
+        if not self._rows:
             return
         with self._here.cursor() as cursor:
             if self._here.vendor == "postgresql":
-                sql = f"COPY {self._sql.into} FROM STDIN"
-                with self._here.wrap_database_errors, cursor.copy(sql) as to:
-                    for row in rows:
-                        to.write_row(row)
+                cursor.execute(*self.statement())
             else:
+                rows, self._rows = self._rows, []
                 cursor.executemany(self._sql.insert, rows)
 
-    def taken_as_json(self) -> tuple[str, str]:
-        """SQL that inserts all that were added, on PostgreSQL, and its parameter."""
-        rows, self._rows = self._rows, []
-        objects = [dict(zip(self._sql.columns, row, strict=True)) for row in rows]
-        return self._sql.insert_json, json.dumps(objects, default=_plain)
-
-
-# More rows than that cost less by COPY, which is a statement for each table.
-FEW = 32
-
-
-def write_together(*tables: Rows) -> None:
-    """Insert all that were added to these tables: few rows by one statement on PostgreSQL, else as
-    `Rows.write`. To be called in a transaction."""
-    filled = [table for table in tables if len(table)]
-    if connection.vendor != "postgresql" or not 0 < sum(map(len, filled)) <= FEW:
-        for table in filled:
-            table.write()
-        return
-    *others, (last, _) = inserts = [table.taken_as_json() for table in filled]
-    first = ", ".join(f"t{number} AS ({sql})" for number, (sql, _) in enumerate(others))
-    with connection.cursor() as cursor:
-        cursor.execute(f"WITH {first} {last}" if first else last, [told for _, told in inserts])
+    def statement(self) -> Statement:
+        """What inserts all that were added, on PostgreSQL."""
+        sql, rows = self._sql, self._rows
+        self._rows = []
+        if len(rows) <= FEW:
+            objects = [dict(zip(sql.columns, row, strict=True)) for row in rows]
+            return sql.insert_json, [json.dumps(objects, default=_plain)]
+        told, alike, names, arrays, apart = [], list[Any](), list[str](), list[str](), list[Any]()
+        for field, values in zip(sql.fields, zip(*rows, strict=True), strict=True):
+            first = values[0]
+            if all(value is first or value == first for value in values):
+                told.append("%s")
+                alike.append(first)
+            else:
+                column = connection.ops.quote_name(str(field.column))
+                told.append(f"new.{column}")
+                names.append(column)
+                arrays.append(_array(field))
+                apart.append(list(values))
+        source = f"generate_series(1, {len(rows)})"
+        if arrays:
+            source = f"unnest({', '.join(arrays)}) AS new({', '.join(names)})"
+        return f"INSERT INTO {sql.into} SELECT {', '.join(told)} FROM {source}", [*alike, *apart]
 
 
 def _plain(value: Any) -> Any:
     """What is no JSON as PostgreSQL reads it in there."""
     return value.obj if isinstance(value, Jsonb) else str(value)
+
+
+def insert(rows: Sequence[Model]) -> None:
+    """Insert unsaved rows of one model; they do not learn their ids."""
+    if rows:
+        new = Rows(type(rows[0]))
+        for row in rows:
+            new.add(new.prepare(row))
+        new.write()
 
 
 def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:
@@ -143,60 +191,66 @@ def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:
     return found
 
 
-def update(
-    model: type[Model],
-    names: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    *,
-    kept: Collection[str] = (),
-    once: Collection[str] = (),
-) -> None:
-    """Give each row values of its own, by one statement: of `rows` each has its key and the values
-    of the columns `names`. None leaves the columns `kept` as they are; the columns `once` are
-    written where they are null only."""
-    if not rows:
-        return
-    meta, quote = model._meta, connection.ops.quote_name
-    known = {field.name: field for field in meta.concrete_fields}
-    fields = [meta.pk, *(known[name] for name in names)]
-    table, key, *columns = (quote(n) for n in (meta.db_table, *(str(f.column) for f in fields)))
-    values = [
-        [None if value is None else field.get_db_prep_save(value, connection) for value in column]
-        for field, column in zip(fields, zip(*rows, strict=True), strict=True)
-    ]
+# --- rows that are there --------------------------------------------------------------------------
+class Changed:
+    """New values for rows of one table, for each row its own: of `rows` each has its key and the
+    values of the columns `names`. None leaves the columns `kept` as they are; the columns `once`
+    are written where they are null only."""
 
-    def sets(new: Sequence[str]) -> str:
+    def __init__(
+        self,
+        model: type[Model],
+        names: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        *,
+        kept: Collection[str] = (),
+        once: Collection[str] = (),
+    ) -> None:
+        self._names, self._rows, self._kept, self._once = names, rows, kept, once
+        meta, quote = model._meta, connection.ops.quote_name
+        known = {field.name: field for field in meta.concrete_fields}
+        self._fields = [meta.pk, *(known[name] for name in names)]
+        all_names = meta.db_table, *(str(field.column) for field in self._fields)
+        self._table, self._key, *self._columns = (quote(name) for name in all_names)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def statement(self) -> Statement:
+        table, key, columns = self._table, self._key, self._columns
+        sets = self._sets([f"new.{column}" for column in columns])
+        arrays = ", ".join(_array(field) for field in self._fields)
+        new = f"unnest({arrays}) AS new({', '.join((key, *columns))})"
+        where = f"{table}.{key} = new.{key}"
+        return f"UPDATE {table} SET {sets} FROM {new} WHERE {where}", self._values()
+
+    def write(self) -> None:
+        if not self._rows:
+            return
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute(*self.statement())
+            else:
+                sets = self._sets(["%s"] * len(self._columns))
+                cursor.executemany(
+                    f"UPDATE {self._table} SET {sets} WHERE {self._key} = %s",
+                    [(*row[1:], row[0]) for row in zip(*self._values(), strict=True)],
+                )
+
+    def _values(self) -> list[list[Any]]:
+        """By column, as the database takes them."""
+        return [
+            [None if v is None else field.get_db_prep_save(v, connection) for v in column]
+            for field, column in zip(self._fields, zip(*self._rows, strict=True), strict=True)
+        ]
+
+    def _sets(self, new: Sequence[str]) -> str:
         told = []
-        for name, column, value in zip(names, columns, new, strict=True):
-            now = f"{table}.{column}"
-            if name in kept:
+        for name, column, value in zip(self._names, self._columns, new, strict=True):
+            now = f"{self._table}.{column}"
+            if name in self._kept:
                 value = f"COALESCE({value}, {now})"
-            elif name in once:
+            elif name in self._once:
                 value = f"COALESCE({now}, {value})"
             told.append(f"{column} = {value}")
         return ", ".join(told)
-
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            types = [meta.pk.rel_db_type(connection), *(f.db_type(connection) for f in fields[1:])]
-            arrays = ", ".join(f"%s::{kind}[]" for kind in types)
-            cursor.execute(
-                f"UPDATE {table} SET {sets([f'new.{column}' for column in columns])} "
-                f"FROM unnest({arrays}) AS new({', '.join((key, *columns))}) "
-                f"WHERE {table}.{key} = new.{key}",
-                values,
-            )
-        else:
-            cursor.executemany(
-                f"UPDATE {table} SET {sets(['%s'] * len(columns))} WHERE {key} = %s",
-                [(*row[1:], row[0]) for row in zip(*values, strict=True)],
-            )
-
-
-def insert(rows: Sequence[Model], ids: Sequence[int] | None = None) -> None:
-    """Insert unsaved rows of one model, with these ids, or else with such as they do not learn."""
-    if rows:
-        new = Rows(type(rows[0]), with_ids=ids is not None)
-        for number, row in enumerate(rows):
-            new.add(new.prepare(row), **({} if ids is None else {"id": ids[number]}))
-        new.write()

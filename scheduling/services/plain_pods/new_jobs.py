@@ -15,7 +15,7 @@ from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG
 from scheduling.kube.workloads.members import gang_of, is_elastic, members
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
-from scheduling.services.common.bulk import Rows
+from scheduling.services.common.bulk import Rows, write_together
 from scheduling.services.jobs.orders import Order, rows_of
 from scheduling.services.plain_pods.books import TOO_MANY_WAITING, Accepted, Books, Shelf
 from scheduling.services.plain_pods.follow import why_held
@@ -74,21 +74,22 @@ def lets_go(job: Job) -> bool:
 
 def make_jobs(
     shelf: Shelf, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
-) -> list[JobEvent]:
-    """Write a job for each unit of pods that may become one, and into the offers that job, or why
-    others may not. Returns the events of the jobs, to be written. The first job is as of `at`.
+) -> "NewRows":
+    """Make a job of each unit of pods that may become one, and tell the offers of that job, or why
+    others may not. Returns the rows of the jobs, to be written. The first job is as of `at`.
 
     `known`: the last job of each pod that had one.
     """
     if not groups:
-        return []
+        return NewRows()
     trial = _Trial(shelf, groups, known, at)
     if shelf.is_read and any(one.refused.cause.reason not in SURE for one in trial.refusals):
         # What refuses them was read before this transaction, and may be mended by now.
         shelf.forget()
         trial = _Trial(shelf, groups, known, at)
     shelf.is_read = True
-    return trial.write()
+    trial.answer()
+    return trial.rows
 
 
 class _Refusal(NamedTuple):
@@ -105,7 +106,7 @@ class _Trial:
     ) -> None:
         self.refusals: list[_Refusal] = []
         self._made: list[tuple[Offer, LiveJob]] = []
-        self._rows = _NewRows()
+        self.rows = NewRows()
         books, begun = Books(shelf), set[Gang]()
         asked = list(_asked(books, groups, known, self.refusals))
         books.hold((first.of_job["tenant"], first.of_job["queue"]) for first in map(_first, asked))
@@ -120,17 +121,16 @@ class _Trial:
                 self.refusals.append(_Refusal(offer, unit, refused))
             else:
                 begun.add(gang)
-                job = self._rows.add(accepted, unit, sets, _id_of(unit, known), at)
+                job = self.rows.add(accepted, unit, sets, _id_of(unit, known), at)
                 self._made.append((offer, job))
                 at += timedelta(microseconds=1)
 
-    def write(self) -> list[JobEvent]:
+    def answer(self) -> None:
         for offer, unit, refused in self.refusals:
             told = {p.uid: refused.own.get(p.uid, refused.cause) for p in unit.pods}
             offer.refused.update(told)
         for offer, job in self._made:
             offer.jobs.append(job)
-        return self._rows.write()
 
 
 def _first(asked: _Candidate) -> Any:
@@ -224,14 +224,27 @@ class _Prepared(NamedTuple):
     asked: list[ReadSpec]
 
 
-class _NewRows:
-    """The rows of new jobs; those of one order are copies of each other."""
+class NewRows:
+    """The rows of new jobs, not written yet; those of one order are copies of each other.
+    `events`: of the jobs, to be written after them."""
 
     def __init__(self) -> None:
         self._jobs, self._sets, self._pods = Rows(Job), Rows(PodSet), Rows(JobPod)
-        self._events: list[JobEvent] = []
+        self.tables = self._jobs, self._sets, self._pods
+        self.events: list[JobEvent] = []
+        self._of_job: dict[str, list[Any]] = {}
         self._of_order: dict[int, _Prepared] = {}
         self._pod = self._pods.prepare(JobPod())
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._of_job
+
+    def write(self) -> None:
+        write_together(*self.tables)
+
+    def change(self, job_id: str, **columns: Any) -> None:
+        """What has become of a job before it is written."""
+        self._jobs.change(self._of_job[job_id], **columns)
 
     def add(
         self, accepted: Accepted, unit: _Unit, sets: PodSets, job_id: uuid.UUID, at: datetime
@@ -250,7 +263,7 @@ class _NewRows:
         own = {"id": job_id, "name": accepted.name, "labels": dict(accepted.labels)}
         times = {"submitted_at": at, "reason_at": at}
         columns = {**own, **of_pods, **times, **why_held(hold, at)}
-        self._jobs.add(prepared.job_row, **columns)
+        self._of_job[str(job_id)] = self._jobs.add(prepared.job_row, **columns)
         plain: dict[PodKey, PodRef] = {}
         for index, part in enumerate(sets):
             self._sets.add(prepared.set_rows[index], job_id=job_id)
@@ -259,16 +272,11 @@ class _NewRows:
                 key = {"job_id": job_id, "pod_set": index, "ordinal": ordinal}
                 self._pods.add(self._pod, **key, **pod._asdict())
                 plain[index, ordinal] = pod
-        self._events.append(_taken_up(unit, first, job_id, at))
+        self.events.append(_taken_up(unit, first, job_id, at))
         row = SimpleNamespace(**{**vars(prepared.job), **columns})
         live = live_of(row, accepted.order.tenant.name, prepared.asked)
         live.plain = plain
         return live
-
-    def write(self) -> list[JobEvent]:
-        for rows in (self._jobs, self._sets, self._pods):
-            rows.write()
-        return self._events
 
     def _prepared(self, order: Order, at: datetime) -> _Prepared:
         if id(order) not in self._of_order:

@@ -1,7 +1,8 @@
 """Jobs for pods that somebody else made (docs/decisions/0015-plain-pods.md, 0026).
 
-Called inside the transaction of a pass, under its lease. The id of the job is the uid of the pod,
-or comes of the uids of its gang: pods never become two jobs, whoever offers them again.
+Called inside the transaction of a pass, under its lease, before the pass decides: a job that is
+placed at once is written once. The id of the job is the uid of the pod, or comes of the uids of its
+gang: pods never become two jobs, whoever offers them again.
 """
 
 import uuid
@@ -10,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from scheduling.engine.shards.division import WHOLE
-from scheduling.engine.states import TERMINAL, WAITING, JobState
+from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
 from scheduling.kube.seam import PodFacts
 from scheduling.models import Job, JobEvent, JobPod
 from scheduling.models.jobs import CANCELLED
@@ -20,25 +21,28 @@ from scheduling.services.common.lease import Lease
 from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
-from scheduling.services.plain_pods.new_jobs import Jobless, lets_go, make_jobs
+from scheduling.services.plain_pods.new_jobs import Jobless, NewRows, lets_go, make_jobs
 from scheduling.session.memory.live import Cause, Offer
 from tenants.chunks import chunks
 
 
 class TakenUp(NamedTuple):
-    """Events of jobs that were made, and of those that follow their pods, to be written."""
+    """What is to be written of the pods that a pass takes up: the jobs that some of them become,
+    and events of those that follow their pods."""
 
-    made: list[JobEvent]
+    made: NewRows
     followed: list[JobEvent]
+
+    def held(self) -> set[str]:
+        """Jobs that their pods put on hold."""
+        return {str(event.job_id) for event in self.followed if event.kind == JobEventKind.HELD}
 
 
 def take_up(
     lease: Lease, offers: Sequence[Offer], now: datetime, shelf: Shelf | None = None
 ) -> TakenUp:
-    """Make a job of each pod, or gang of pods, that has none, or have the job follow its pod; the
-    answers are written into the offers. `shelf`: what was read before."""
-    if not offers:
-        return TakenUp([], [])
+    """Make a job of each pod, or gang of pods, that has none, and have the others follow their
+    pods; the answers are written into the offers. `shelf`: what was read before."""
     known, labels = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
     # Others write the nodes of a divided cluster, too.
     shelf = shelf if shelf is not None and lease.scope == WHOLE else Shelf()
@@ -69,7 +73,7 @@ def take_up(
     # A microsecond apart, so that they stand in the queue in their order.
     made = make_jobs(shelf, groups, known, now + timedelta(microseconds=len(events)))
     # Who leads all of the cluster knows the jobs that it made.
-    if events or (made and lease.scope != WHOLE):
+    if events or (made.events and lease.scope != WHOLE):
         ring_after_commit(cluster.pk)
     return TakenUp(made, events)
 

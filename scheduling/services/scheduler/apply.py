@@ -1,4 +1,5 @@
-"""Write what one pass decided: one short, fenced transaction of guarded, batched updates.
+"""Write what one pass decided: one short, fenced transaction of guarded, batched updates, and of
+all that cannot be in anybody's way together.
 
 A thousand jobs that take the same step are one UPDATE. Its WHERE names the state and version each
 of them must still have; when fewer rows changed, the rows are looked at one by one, and the jobs
@@ -16,12 +17,13 @@ from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.verdict import Verdict
 from scheduling.models import Job, JobConstraints, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.common.bulk import Rows, insert, new_ids, update
+from scheduling.services.common.bulk import Changed, Rows, insert, new_ids, write_together
 from scheduling.services.common.lease import Lease, fence
-from scheduling.services.plain_pods.books import Shelf
-from scheduling.services.plain_pods.take_up import take_up
+from scheduling.services.plain_pods.new_jobs import NewRows
+from scheduling.services.plain_pods.take_up import TakenUp
 from scheduling.services.scheduler.territory import (
     ask_for_nodes,
     check_own,
@@ -64,37 +66,47 @@ class Committed(NamedTuple):
 
 
 def apply_decisions(
-    lease: Lease, writes: Writes, now: datetime, shelf: Shelf | None = None
+    lease: Lease, writes: Writes, now: datetime, taken: TakenUp | None = None
 ) -> Committed:
-    """Write everything or nothing. `shelf`: by what plain pods were judged before. Raises
-    LeaseLost."""
-    with transaction.atomic():
-        fence(lease)
+    """Write everything or nothing. `taken`: what was taken up before it was decided, in a
+    transaction that goes on, and that is fenced. Raises LeaseLost."""
+    with transaction.atomic(savepoint=taken is None):
+        if taken is None:
+            fence(lease)
+            taken = TakenUp(NewRows(), [])
+        fresh = taken.made
         stale: set[str] = set()
         done: list[Transition] = []
         for batch in _rounds(writes.transitions):
-            done += _advance([t for t in batch if t.job_id not in stale], stale, now)
+            done += _advance([t for t in batch if t.job_id not in stale], fresh, stale, now)
         intents = [i for i in writes.intents if i[0].id not in stale]
         if lease.scope != WHOLE:
             check_own(lease, (pod.place.node for _, pod in intents))
         events = [_event(t, now) for t in done]
-        events += _write_reasons(writes, stale, now)
+        events += _write_reasons(writes, taken, stale, now)
+        if writes.staying or writes.reservations or writes.blocked or writes.constraints:
+            fresh.write()  # these look for the jobs that they are about
         _write_staying(writes.staying, now)
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
-        _write_jobs(writes, stale, now)
         _write_constraints(writes.constraints)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
-        # Last of what is told of jobs, so that nothing that was decided before overwrites it.
-        made, followed = take_up(lease, writes.offers, now, shelf)
         # In a divided cluster new jobs are routed first, as news.
-        known = len(events) + (len(made) if lease.scope == WHOLE else 0)
-        events += made + followed
+        known = len(events) + (len(fresh.events) if lease.scope == WHOLE else 0)
+        of_fresh = fresh.events
+        events = [*of_fresh, *events] if lease.scope == WHOLE else [*events, *of_fresh]
+        events += taken.followed
         places, ids = new_ids((Placement, len(intents)), (JobEvent, len(events)))
-        _write_intents(intents, places, now)
-        _write_pods(writes, now)
-        insert(events, ids)
+        write_together(
+            *fresh.tables,
+            _intents(intents, places, now),
+            _pods(writes, now),
+            _jobs(writes, stale, now),
+            _events(events, ids),
+        )
         insert(_write_scopes(lease, writes, now))
+    for (_, pod), row_id in zip(intents, places, strict=True):
+        pod.row, pod.placed_at = row_id, now.timestamp()
     return Committed(stale, ids[:known])
 
 
@@ -112,13 +124,20 @@ def _rounds(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
     return iter(rounds)
 
 
-def _advance(transitions: Iterable[Transition], stale: set[str], now: datetime) -> list[Transition]:
-    """Take these steps; adds to `stale` and returns the steps that were taken."""
+def _advance(
+    transitions: Iterable[Transition], fresh: NewRows, stale: set[str], now: datetime
+) -> list[Transition]:
+    """Take these steps; adds to `stale` and returns the steps that were taken. Of `fresh` jobs the
+    rows are still to be written."""
     groups: dict[tuple[Any, ...], list[Transition]] = defaultdict(list)
+    done: list[Transition] = []
     for t in transitions:
+        if t.job_id in fresh:
+            fresh.change(t.job_id, **_job_values(t, now))
+            done.append(t)
+            continue
         same = (t.kind, t.from_state, t.version, t.reason, t.message, t.columns, t.evidence)
         groups[same].append(t)
-    done: list[Transition] = []
     for group in groups.values():
         first = group[0]
         values = _job_values(first, now)
@@ -185,23 +204,27 @@ def _noted(note: Note, now: datetime) -> JobEvent:
     )
 
 
-def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEvent]:
+def _write_reasons(
+    writes: Writes, taken: TakenUp, stale: set[str], now: datetime
+) -> list[JobEvent]:
     """Reasons of waiting jobs, equal ones together; an event where the reason itself changed."""
     latest = {change.job_id: change for change in writes.reasons if change.job_id not in stale}
     groups: dict[tuple[str, str, str], list[ReasonChange]] = defaultdict(list)
+    placed, held = {job.id for job, _ in writes.intents}, taken.held()
     for change in latest.values():
+        if change.job_id in held:
+            continue  # its pod says why it waits from now on
         verdict = change.verdict
+        if change.job_id in taken.made:
+            if change.job_id not in placed:
+                taken.made.change(change.job_id, **_reason_values(verdict, now))
+            continue
         numbers = repr(sorted(verdict.evidence.items()))
         groups[verdict.reason.value, verdict.summary, numbers].append(change)
     for group in groups.values():
-        verdict = group[0].verdict
+        values = _reason_values(group[0].verdict, now)
         for chunk in chunks([change.job_id for change in group]):
-            Job.objects.filter(id__in=chunk, state__in=list(WAITING)).update(
-                reason=verdict.reason.value,
-                message=verdict.summary,
-                evidence={**verdict.evidence, "remedies": list(verdict.remedies)},
-                reason_at=now,
-            )
+            Job.objects.filter(id__in=chunk, state__in=list(WAITING)).update(**values)
     return [
         JobEvent(
             job_id=change.job_id,
@@ -216,6 +239,15 @@ def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEv
         for change in latest.values()
         if change.is_noted
     ]
+
+
+def _reason_values(verdict: Verdict, now: datetime) -> dict[str, Any]:
+    return {
+        "reason": verdict.reason.value,
+        "message": verdict.summary,
+        "evidence": {**verdict.evidence, "remedies": list(verdict.remedies)},
+        "reason_at": now,
+    }
 
 
 def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
@@ -264,7 +296,7 @@ def _write_blocked(changes: Iterable[Blocked]) -> None:
         Job.objects.filter(id=job.job_id).update(blocked_since=at)
 
 
-def _write_jobs(writes: Writes, stale: set[str], now: datetime) -> None:
+def _jobs(writes: Writes, stale: set[str], now: datetime) -> Changed:
     """How often jobs have failed and were restarted, and when all that they need was bound: from
     then on they count as scheduled (metrics.md)."""
     bound = {i: _time(at, now) for i, at in writes.bound_jobs.items() if i not in stale}
@@ -276,7 +308,14 @@ def _write_jobs(writes: Writes, stale: set[str], now: datetime) -> None:
     columns = {name: new for name, new in told.items() if new}
     jobs = dict.fromkeys(job_id for new in columns.values() for job_id in new)
     rows = [(job_id, *(new.get(job_id) for new in columns.values())) for job_id in jobs]
-    update(Job, [*columns], rows, kept=columns)
+    return Changed(Job, [*columns], rows, kept=columns)
+
+
+def _events(events: Sequence[JobEvent], ids: Sequence[int]) -> Rows:
+    rows = Rows(JobEvent, with_ids=True)
+    for event, row_id in zip(events, ids, strict=True):
+        rows.add(rows.prepare(event), id=row_id)
+    return rows
 
 
 def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]:
@@ -291,9 +330,7 @@ def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]
 
 
 # --- pods -----------------------------------------------------------------------------------------
-def _write_intents(
-    intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int], now: datetime
-) -> None:
+def _intents(intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int], now: datetime) -> Rows:
     rows = Rows(Placement, with_ids=True)
     blank = rows.prepare(Placement(intended_at=now))
     for (job, pod), row_id in zip(intents, ids, strict=True):
@@ -314,12 +351,10 @@ def _write_intents(
             held_beyond=pod.place.beyond,
             nics=list(pod.place.nics),
         )
-    rows.write()
-    for (_, pod), row_id in zip(intents, ids, strict=True):
-        pod.row, pod.placed_at = row_id, now.timestamp()
+    return rows
 
 
-def _write_pods(writes: Writes, now: datetime) -> None:
+def _pods(writes: Writes, now: datetime) -> Changed:
     """What each pod has become, its last state where it took several steps in one pass, and from
     when on it counts as allocated (metrics.md)."""
     merged: dict[int, tuple[PodStep, PodStep]] = {}
@@ -344,7 +379,7 @@ def _write_pods(writes: Writes, now: datetime) -> None:
     once = ("held_from",)
     names = [name for name in POD_COLUMNS if any(name in values for values in rows.values())]
     new = [(row, *(values.get(name) for name in names)) for row, values in rows.items()]
-    update(Placement, names, new, kept={*names}.difference(once), once=once)
+    return Changed(Placement, names, new, kept={*names}.difference(once), once=once)
 
 
 def _time(at: float, now: datetime) -> datetime:

@@ -29,6 +29,7 @@ from scheduling.services.common.lease import (
     hand_over,
     take_or_renew,
 )
+from scheduling.services.plain_pods.take_up import TakenUp
 from scheduling.services.scheduler import projection
 from scheduling.services.scheduler.alarm import Alarm, Key
 from scheduling.services.scheduler.apply import Committed, apply_decisions
@@ -36,6 +37,7 @@ from scheduling.services.scheduler.debts import DebtsWritten
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
 from scheduling.services.scheduler.standing import LastWritten
+from scheduling.services.scheduler.taking import Taking
 from scheduling.services.scheduler.territory import settle, take_nodes
 from scheduling.session.changes import Inactive, Reopen
 from scheduling.session.memory import load
@@ -53,6 +55,7 @@ DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
 LIST_S = 0.5  # so long a first list is waited for; one that takes longer keeps no cluster waiting
 STOP_WITHIN_S = 1.0  # all sessions together
+NOTHING = Committed(set())
 
 
 class Scheduler:
@@ -354,26 +357,32 @@ class Scheduler:
 
     # --- one pass ---------------------------------------------------------------------------------
     def _pass(self, led: Led) -> None:
-        for decide in (led.session.decide_due, led.session.decide):
+        session = led.session
+        for decides in (lambda _: session.decide_due(), session.decide):
             began, changed = time.perf_counter(), False
-            part: Pass | None = decide()
-            at = part.at if part is not None else 0.0
+            self._renew(led)
+            with Taking(led) as taking:
+                part: Pass | None = decides(taking)
+                written = self._write(led, part, part.at, taking.taken) if part else NOTHING
             while part is not None:
-                written = Committed(set())
-                self.keeper.next_step()
-                if part.writes:
-                    self._renew(led)
-                    writes_from = time.perf_counter()
-                    as_of = datetime.fromtimestamp(at, UTC)
-                    shelf = led.shelf.as_of(led.session.settings)
-                    written = apply_decisions(led.lease, part.writes, as_of, shelf)
-                    led.session.pace.spent("write", time.perf_counter() - writes_from)
-                led.session.finish(part, written.stale, written.events)
+                session.finish(part, written.stale, written.events)
                 changed |= bool(part.writes or part.effects)
-                part, at = part.later, time.time()  # what is written later happens later
+                part = part.later
+                if part is not None:
+                    self._renew(led)
+                    written = self._write(led, part, time.time())  # later things happen later
             if changed:
-                led.session.pace.took(time.perf_counter() - began)
-        self.alarm.ring_at((led.lease.cluster_id, led.lease.scope), led.session.next_at)
+                session.pace.took(time.perf_counter() - began)
+        self.alarm.ring_at((led.lease.cluster_id, led.lease.scope), session.next_at)
+
+    def _write(self, led: Led, part: Pass, at: float, taken: TakenUp | None = None) -> Committed:
+        self.keeper.next_step()
+        if not part.writes:
+            return NOTHING
+        began, as_of = time.perf_counter(), datetime.fromtimestamp(at, UTC)
+        written = apply_decisions(led.lease, part.writes, as_of, taken)
+        led.session.pace.spent("write", time.perf_counter() - began)
+        return written
 
     def _project(self, key: Key, led: Led) -> None:
         clock = time.monotonic()

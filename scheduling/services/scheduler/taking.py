@@ -1,0 +1,47 @@
+"""The transaction of a pass that takes up plain pods.
+
+It begins before the pass decides and ends when that is written, so that a pod has its place one
+pass after it was seen, and its job is written once, as it is then.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from django.db import transaction
+from django.utils import timezone
+
+from scheduling.services.common.lease import fence
+from scheduling.services.plain_pods.take_up import TakenUp, take_up
+from scheduling.services.scheduler.keeper import Led
+from scheduling.session.memory.live import Offer
+
+
+class Taking:
+    """Called by a pass that finds pods to take up; without any there is no transaction. `taken`:
+    what is to be written of them, None = there were none."""
+
+    def __init__(self, led: Led) -> None:
+        self.taken: TakenUp | None = None
+        self._led = led
+        self._transaction = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._transaction.__exit__(kind, error, trace)
+
+    def __call__(self, offers: Sequence[Offer]) -> None:
+        """Make jobs of pods, and tell the offers what became of them. Raises LeaseLost."""
+        self._transaction.enter_context(transaction.atomic())
+        led = self._led
+        fence(led.lease)
+        shelf = led.shelf.as_of(led.session.settings)
+        self.taken = take_up(led.lease, offers, timezone.now(), shelf)
