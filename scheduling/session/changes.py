@@ -113,7 +113,7 @@ class Changes:
     def look_back(self, now: float) -> None:
         """Tell the engine what was held before `now` where the policy begins to count it, or counts
         it in another way."""
-        policy = self.life.policy
+        policy = self.life.scope.policy
         half_life_s = half_life_of(policy)
         counted = half_life_s, policy.fair_users
         if counted != self._looked_back and half_life_s:
@@ -146,7 +146,7 @@ class Changes:
         self.refuse(bad)
 
     def _history(self, job: LiveJob) -> Iterable[JobHistory]:
-        return load.histories(self.cluster_id, self.scope, [job], self.life.policy)
+        return load.histories(self.cluster_id, self.scope, [job], self.life.scope.policy)
 
     def refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
         for job_id, version, state, why in bad:
@@ -197,7 +197,7 @@ class Changes:
             known.asked, known.contents, known.held = row.asked, row.contents, row.held
             known.notice_s, known.pod_hold = row.notice_s, row.pod_hold
             known.max_restarts, known.not_before = row.max_restarts, row.not_before
-            self.life.judge(known)
+            self.life.volumes.judge(known)
             self._submit(known)
 
     def _adapt(self, known: LiveJob, row: LiveJob, now: float) -> None:
@@ -210,10 +210,10 @@ class Changes:
             declared_s=asked.declared_s,
             pod_sets=known.asked.pod_sets if known.plain else asked.pod_sets,
         )
-        self.life.judge(known)
+        self.life.volumes.judge(known)
         if known.request != before:
             self.life.out.deltas.append(JobChanged(known.request))
-            self.life.let_surplus_go(known, now)
+            self.life.requeueing.let_surplus_go(known, now)
             self.life.follow(known, now)
 
     def _routed_away(self, job: LiveJob) -> None:
@@ -264,15 +264,15 @@ class Changes:
         else:
             if policy.shards != self._shards:
                 raise Reopen(f"the shards of cluster {self.cluster_id} are declared anew")
-            self.life.policy = policy
+            self.life.scope.policy = policy
             self.life.out.deltas.append(PolicyChanged(policy))
         self._tell_tenancy()
 
     def _tell_tenancy(self) -> None:
         self.tenancy = load.tenancy(self.cluster_id, self.scope)
         # Read after them: whatever tenant the engine knows has one.
-        self.life.namespaces = load.namespaces(self._namespace)
-        self.life.judge_again()
+        self.life.scope.namespaces = load.namespaces(self._namespace)
+        self.life.volumes.judge_again()
         self.life.out.deltas.append(self.tenancy)
         self._tell_queues()
         self._tell_others()
@@ -289,7 +289,7 @@ class Changes:
     def _tell_others(self) -> None:
         """What counts for fair share beside the scope."""
         others = OtherScopesChanged()
-        if self.scope != WHOLE and self.life.policy.fair_share:
+        if self.scope != WHOLE and self.life.scope.policy.fair_share:
             others = divided.others(self.cluster_id, self.scope)
         if others != self.others:
             self.others = others

@@ -130,7 +130,7 @@ class Borrower:
         """Policy, tenants, what others hold and all held, and what the wide scope runs."""
         life = self._changes.life
         known: list[Delta] = [
-            PolicyChanged(life.policy),
+            PolicyChanged(life.scope.policy),
             self._changes.tenancy,
             self._changes.queues,
         ]
@@ -164,7 +164,7 @@ class Borrower:
         if head.blocked_since is None:
             self._note_blocked(head, now)
         since = now if head.blocked_since is None else head.blocked_since
-        return head if now - since >= self._changes.life.policy.backfill_after_s else None
+        return head if now - since >= self._changes.life.scope.policy.backfill_after_s else None
 
     def _tell(self, found: CycleResult, waiting: dict[str, LiveJob], now: float) -> None:
         """The reasons that hold for the whole cluster, where they changed, or what holds a job."""

@@ -28,7 +28,7 @@ def take_up_jobs(changes: Changes) -> None:
             changes.enqueue(job)
         else:
             _take_up(life, job)
-    life.out.deltas += load.histories(cluster_id, scope, rows, life.policy)
+    life.out.deltas += load.histories(cluster_id, scope, rows, life.scope.policy)
 
 
 def finish_what_was_begun(
@@ -63,15 +63,15 @@ def _complete(
 ) -> None:
     if job.state not in HOLDING:
         if job.leaving is None and job.pods:
-            life.resume_leaving(job, now)
+            life.requeueing.resume_leaving(job, now)
         return
     begun = [pod for pod in job.pods.values() if pod.state == P.INTENDED]
-    life.send(job, [(pod, nodes.known(pod.place.node)) for pod in begun])
+    life.volumes.send(job, [(pod, nodes.known(pod.place.node)) for pod in begun])
     for pod in list(job.pods.values()):
         if pod.state not in (P.INTENDED, *OVER) and _named(job, pod) not in alive:
             life.vanished(job, pod, now)
     life.leave.tell_again(job, now)
-    life.let_surplus_go(job, now)
+    life.requeueing.let_surplus_go(job, now)
     life.follow(job, now)
 
 

@@ -64,7 +64,7 @@ class Router:
             ids.update(divided.waiting_in(cluster_id, WHOLE, AT_ONCE))
         if changes.counted:
             ids.update(divided.waiting_in(cluster_id, WIDE, AT_ONCE))
-        if self._storage != (version := changes.life.storage.version):
+        if self._storage != (version := changes.life.volumes.storage.version):
             self._storage = version
             ids.update(divided.waiting_with_volumes(cluster_id, AT_ONCE))
         if not ids and not changes.counted:
@@ -122,18 +122,18 @@ class Router:
     @property
     def _cpu_jobs(self) -> CpuJobs:
         """Where jobs without GPUs may be, by the policy of now."""
-        return self._changes.life.policy.cpu_jobs_on_gpu_nodes
+        return self._changes.life.scope.policy.cpu_jobs_on_gpu_nodes
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
         """Whether volumes that the job mounts are for nodes of other shards."""
-        self._changes.life.constrain(job)
+        self._changes.life.volumes.constrain(job)
         if job.volume_hold is not None or not job.node_note:
             return False
         here = {job.scope: self._empty[job.scope]}
         return self._best(job, here, {}) != job.scope
 
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
-        self._changes.life.constrain(job)
+        self._changes.life.volumes.constrain(job)
         return self._best(job, self._empty, demand)
 
     def _best(
@@ -142,7 +142,7 @@ class Router:
         shards: Mapping[str, ClusterState],
         demand: Mapping[str, Sequence[Demand]],
     ) -> str:
-        strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")
+        strategy = self._changes.life.scope.policy.strategies.get(job.request.kind, "binpack")
         try:
             return route(job.request, shards, demand, strategy, self._cpu_jobs)
         except Exception:

@@ -95,8 +95,8 @@ class Session:
         self.news = threading.Event()
         self.on_news = on_news
         self.life = Lifecycle(self._is_closed)
-        self.life.by_filter = lambda pod_set: nodes_by_filter(self.state.cluster, pod_set)
-        self.life.promised = self._promised
+        self.life.plain.by_filter = lambda pod_set: nodes_by_filter(self.state.cluster, pod_set)
+        self.life.plain.promised = self._promised
         self.budgets = Budgets()
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
@@ -195,7 +195,7 @@ class Session:
         """The last pass left something although it was there."""
         out = self.life.out
         more = self.changes.more or self._claimed or out.writes or out.effects
-        return bool(more or (self.connected and self.life.has_more))
+        return bool(more or (self.connected and self.life.plain.has_more))
 
     @property
     def settings(self) -> tuple[object, ...]:
@@ -205,7 +205,11 @@ class Session:
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left
         the cluster, and no pod holds anything on them any more."""
-        nodes, keepers, others = self.nodes, self.life.keepers, self.life.anti_affinity
+        nodes, keepers, others = (
+            self.nodes,
+            self.life.volumes.keepers,
+            self.life.volumes.anti_affinity,
+        )
         for name in sorted(keepers.changed | others.changed):
             nodes.keepers_seen(name, keepers.rules_on(name), others.rules_on(name))
         keepers.changed.clear()
@@ -243,19 +247,19 @@ class Session:
             self.next_at = None
             return self._take_out(now)
         self._tell_limits()
-        for job in self.life.judged():
+        for job in self.life.volumes.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)
         self._lose_nodes(now)
         takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
-        self.life.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
+        self.life.plain.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         self.life.foreign.delete_leftovers(self.leftovers.pods, self.life.out)
         again = self.changes.counted or not self._cycled
         self.services.look_after(self.leftovers.services, self.life.out, again=again)
         if offers := self.life.out.writes.offers:
             take_up(offers)
-            self.life.answered(offers)
+            self.life.plain.answered(offers)
             self.changes.taken_up(offers)
             now = time.time()  # they came meanwhile
         self._divide(now)
@@ -281,7 +285,7 @@ class Session:
             nodes = {p.node: self.nodes.known(p.node) for p in decision.placements}
             self.life.started(decision, nodes, now)
             self.services.make(self.life.jobs[decision.job_id], self.life.out)
-        self.life.follow_volumes(now)
+        self.life.volumes.follow_volumes(now)
         for limit in result.run_limits:
             self.life.run_limit(limit, now)
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
@@ -356,7 +360,7 @@ class Session:
             self.changes.refresh(stale, decided.at)
 
     def _take_out(self, now: float) -> Pass:
-        self.life.tell_why()
+        self.life.plain.tell_why()
         out = self.life.out
         # Deltas that the decisions themselves caused wait for the next cycle.
         writes, out.writes = out.writes, Writes()
@@ -376,15 +380,15 @@ class Session:
                 case EffectDone(effect=effect, outcome=outcome):
                     self.life.effect_done(effect, outcome, now)
                 case PodSeen(pod=pod):
-                    self.life.says(pod)
+                    self.life.volumes.says(pod)
                     self.life.pod_seen(pod, now)
                 case PodGone(pod=pod):
-                    self.life.is_silent(pod.uid)
+                    self.life.volumes.is_silent(pod.uid)
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
                     self.node_loss.seen(facts, now)
-                    self.life.anti_affinity.node_seen(facts.node)
+                    self.life.volumes.anti_affinity.node_seen(facts.node)
                     if self.router is not None:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
@@ -401,16 +405,16 @@ class Session:
                 case ServiceGone(service=service):
                     self.services.gone(service, self.life.out)
                 case NamespaceSeen(facts=facts):
-                    self.life.namespace_seen(facts)
+                    self.life.volumes.namespace_seen(facts)
                 case NamespaceGone(facts=facts):
-                    self.life.namespace_gone(facts)
+                    self.life.volumes.namespace_gone(facts)
                 case StorageSeen(facts=facts):
-                    self.life.storage.seen(facts)
+                    self.life.volumes.storage.seen(facts)
                 case StorageGone(facts=facts):
-                    self.life.storage.gone(facts)
+                    self.life.volumes.storage.gone(facts)
                 case Connected():
                     if self.trouble:
-                        self.life.sees_since = now
+                        self.life.scope.sees_since = now
                     self.connected, self.trouble = True, ""
                 case Disconnected(reason=reason):
                     self.connected, self.trouble = False, reason
@@ -418,7 +422,7 @@ class Session:
 
     def _tell_limits(self) -> None:
         """Nodes have other limits of volumes than before."""
-        storage = self.life.storage
+        storage = self.life.volumes.storage
         for name in sorted(storage.changed_limits):
             known = storage.limits.get(name)
             self.nodes.limits_seen(name, known.limits if known is not None else {})
@@ -428,7 +432,7 @@ class Session:
         """Let pods go whose node has not answered for long enough, or evicts them."""
         again = self.changes.counted or not self._cycled
         jobs, pods_on = self.life.jobs, self.state.cluster.pods_on
-        found = self.node_loss.lost(jobs, pods_on, self.life.policy, now, again=again)
+        found = self.node_loss.lost(jobs, pods_on, self.life.scope.policy, now, again=again)
         for why, keys in found.items():
             self.life.lost(keys, self._is_dead, now, why)
 

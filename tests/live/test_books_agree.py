@@ -234,7 +234,9 @@ class History:
         decided = sorted(job_id for s in sessions for job_id in s.state.jobs)
         if not sorted(jobs) == known == decided:
             found.append(f"open {sorted(jobs)}, known {known}, {decided}")
-        if any(s.life.leave.jobs or s.life._unanswered or s.life._refused for s in sessions):
+        if any(
+            s.life.leave.jobs or s.life.plain._unanswered or s.life.plain._refused for s in sessions
+        ):
             found.append("something is under way")
         milli = sum(row.held_milli for row in held.values())
         used = {s.state.book.account("team", stage.MODEL).used for s in sessions}

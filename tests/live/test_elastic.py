@@ -324,7 +324,10 @@ def test_what_a_gang_got_while_it_ran_does_not_wait_for_ever_to_start():
     life.overdue(1601.0)
     assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2"]
     late = job.pods[0, 2].leaving
-    assert (late.not_before, late.avoided_nodes) == (1601.0 + life.policy.backoff_base_s, ("n2",))
+    assert (late.not_before, late.avoided_nodes) == (
+        1601.0 + life.scope.policy.backoff_base_s,
+        ("n2",),
+    )
     (note,) = life.out.writes.notes
     assert (note.reason, note.message) == (
         "GangTimeout",
@@ -332,7 +335,7 @@ def test_what_a_gang_got_while_it_ran_does_not_wait_for_ever_to_start():
     )
     assert (job.state, job.failures.number, job.surplus.number) == (S.RUNNING, 0, 1)
     # Nobody can be seen to start while the cluster is not seen.
-    life.sees_since = 1500.0
+    life.scope.sees_since = 1500.0
     life.overdue(1950.0)
     assert job.pods[0, 3].leaving is None
     life.overdue(2101.0)
@@ -405,7 +408,7 @@ def test_what_a_gang_can_do_without_does_not_count_against_it_while_it_comes_up(
     assert (job.failures.number, job.surplus.number) == (1, 2)
     assert life.out.writes.failures == {}
     waits = [d.not_before for d in life.out.deltas if isinstance(d, PodRequeued)]
-    base = life.policy.backoff_base_s
+    base = life.scope.policy.backoff_base_s
     assert waits == [110.0 + base, 110.0 + 2 * base]
     life.vanished(job, job.pods[0, 1], 120.0)
     assert (job.state, job.failures.number) == (S.PENDING, 2)

@@ -245,18 +245,18 @@ def waits(life, kind):
 
 def test_a_pod_that_ran_long_does_not_fail_in_a_row():
     life, job = live(2)
-    base, cap = life.policy.backoff_base_s, life.policy.backoff_cap_s
-    life.crashed(job, job.pods[0, 1], "It failed", 10.0)
+    base, cap = life.scope.policy.backoff_base_s, life.scope.policy.backoff_cap_s
+    life.requeueing.crashed(job, job.pods[0, 1], "It failed", 10.0)
     assert waits(life, PodRequeued) == [10.0 + base]
-    life.crashed(job, add(job, 1, 20.0), "It failed", 30.0)
+    life.requeueing.crashed(job, add(job, 1, 20.0), "It failed", 30.0)
     assert waits(life, PodRequeued) == [30.0 + 2 * base]
-    life.crashed(job, add(job, 1, 50.0), "It failed", 51.0 + cap)
+    life.requeueing.crashed(job, add(job, 1, 50.0), "It failed", 51.0 + cap)
     assert waits(life, PodRequeued) == [51.0 + cap + base]
     # What its other pod did is another matter.
-    life.crashed(job, add(job, 1, 400.0), "It failed", 410.0)
+    life.requeueing.crashed(job, add(job, 1, 400.0), "It failed", 410.0)
     assert waits(life, PodRequeued) == [410.0 + 2 * base]
     add(job, 1, 500.0)
-    life.crashed(job, job.pods[0, 0], "It failed", 100.0)
+    life.requeueing.crashed(job, job.pods[0, 0], "It failed", 100.0)
     assert waits(life, PodRequeued) == [100.0 + base]
 
 
@@ -264,18 +264,18 @@ def test_the_longest_back_off_is_kept_to_however_often_a_pod_fails():
     life, job = live(2, max_restarts=5000)
     for now in range(2000):
         pod = job.pods.get((0, 1)) or add(job, 1, float(now))
-        life.crashed(job, pod, "It failed", float(now))
-    assert waits(life, PodRequeued)[-1] == 1999.0 + life.policy.backoff_cap_s
+        life.requeueing.crashed(job, pod, "It failed", float(now))
+    assert waits(life, PodRequeued)[-1] == 1999.0 + life.scope.policy.backoff_cap_s
 
 
 def test_a_gang_backs_off_whichever_of_its_pods_fails():
     life, job = live(2, gang=True)
     job.front = True
-    base = life.policy.backoff_base_s
+    base = life.scope.policy.backoff_base_s
     for nth, ordinal in enumerate((0, 1, 0)):
         job.state, now = S.RUNNING, 100.0 * nth + 10.0
         pods = [add(job, i, 100.0 * nth) for i in range(2)] if nth else list(job.pods.values())
-        life.crashed(job, pods[ordinal], "It failed", now)
+        life.requeueing.crashed(job, pods[ordinal], "It failed", now)
         assert (job.state, job.reason, job.not_before) == (
             S.PENDING,
             POD_FAILED,
@@ -291,11 +291,11 @@ def test_a_gang_backs_off_whichever_of_its_pods_fails():
 
 def test_the_rest_of_its_slice_goes_with_a_pod_that_failed():
     life, job = live(4, gang=True, min_count=2, slice_size=2)
-    life.crashed(job, job.pods[0, 3], "It failed", 10.0)
+    life.requeueing.crashed(job, job.pods[0, 3], "It failed", 10.0)
     assert job.state == S.RUNNING
     assert [p.key for p in job.pods.values() if p.leaving] == [(0, 2)]
     (note,) = life.out.writes.notes
     assert note.evidence == (("pods", 2), ("restarts", 1), ("max_restarts", 100))
     # Without one of the two that it needs it cannot go on.
-    life.crashed(job, job.pods[0, 0], "It failed", 20.0)
+    life.requeueing.crashed(job, job.pods[0, 0], "It failed", 20.0)
     assert (job.state, job.restarts) == (S.PENDING, 2)

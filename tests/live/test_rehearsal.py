@@ -64,7 +64,9 @@ def test_what_is_said_of_a_job_is_what_becomes_of_it(world):
     said = rehearse(world)
     assert (said["outlook"], said["position"]) == ("starts", 2)
     world.set_policy(queueing="strict-fifo")
-    world.drive(lambda: world.scheduler.led[world.cluster.pk, ""].session.life.policy.queueing)
+    world.drive(
+        lambda: world.scheduler.led[world.cluster.pk, ""].session.life.scope.policy.queueing
+    )
     assert rehearse(world)["reason"] == "BehindInQueue"
 
 

@@ -74,8 +74,8 @@ def test_nodes_are_counted_for_a_few_kinds_of_pods_in_a_pass(world, monkeypatch)
     full(world)
     world.drive(lambda: world.scheduler.led)
     [led] = world.scheduler.led.values()
-    real = led.session.life.by_filter
-    monkeypatch.setattr(led.session.life, "by_filter", lambda s: counted.append(s) or real(s))
+    real = led.session.life.plain.by_filter
+    monkeypatch.setattr(led.session.life.plain, "by_filter", lambda s: counted.append(s) or real(s))
     for n in range(8):
         make(world, f"p-{n}", gpus=1 + n % 4)
     world.drive(lambda: all(failed(world, f"p-{n}") for n in range(8)))

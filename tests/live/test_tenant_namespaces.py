@@ -38,7 +38,7 @@ def move(world, tenant, namespace):
     change_tenant(world.user, tenant, {"namespace": namespace}, source="test")
     [led] = world.scheduler.led.values()
     wanted = namespace or "kant-jobs"
-    world.drive(lambda: led.session.life.namespaces[tenant.name] == wanted)
+    world.drive(lambda: led.session.life.scope.namespaces[tenant.name] == wanted)
 
 
 def fail_a_pod(world, job):

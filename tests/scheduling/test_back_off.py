@@ -16,7 +16,9 @@ WAITS = (5, 10, 20, 40, 80, 160, 300, 300, 300)
 @pytest.fixture
 def life():
     found = Lifecycle()
-    found.policy = Policy(backoff_base_s=5.0, backoff_cap_s=300.0, max_attempts=len(WAITS) + 1)
+    found.scope.policy = Policy(
+        backoff_base_s=5.0, backoff_cap_s=300.0, max_attempts=len(WAITS) + 1
+    )
     request = JobRequest("job", "team", 0.0, (PodSetSpec("set", 1, 1),))
     found.jobs["job"] = LiveJob(request, "job", (), JobState.PENDING, 1, 1, max_restarts=100)
     return found
@@ -56,9 +58,11 @@ def test_so_does_each_program_that_fails_soon(life):
     now = 1000.0
     for wait in WAITS:
         job, pod = placed(life, now)
-        life.crashed(job, pod, "Exit code 1", now + 300)  # as long as the cap: still in a row
+        life.requeueing.crashed(
+            job, pod, "Exit code 1", now + 300
+        )  # as long as the cap: still in a row
         assert told(life) == job.not_before == now + 300 + wait
         now = job.not_before
     job, pod = placed(life, now)
-    life.crashed(job, pod, "Exit code 1", now + 301)
+    life.requeueing.crashed(job, pod, "Exit code 1", now + 301)
     assert told(life) == now + 301 + WAITS[0]

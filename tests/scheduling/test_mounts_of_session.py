@@ -79,12 +79,12 @@ def pod(name="p", claims=("data",), scheduler="another", node="n1"):
 def life(*facts):
     made = Lifecycle(lambda node: False)
     for each in facts:
-        made.storage.seen(each)
+        made.volumes.storage.seen(each)
     return made
 
 
 def rules(made, claims=("data",)):
-    return made.storage.with_mounts(None, "home", claims)
+    return made.volumes.storage.with_mounts(None, "home", claims)
 
 
 def test_names_of_the_claims_of_a_pod():
@@ -137,11 +137,11 @@ def test_pods_of_others_are_told_anew_when_their_mounts_mean_something_else():
         made.foreign.seen(each, made.out)
 
     def told(*facts):
-        made.judged()
+        made.volumes.judged()
         del made.out.deltas[:]
         for each in facts:
-            made.storage.seen(each)
-        made.judged()
+            made.volumes.storage.seen(each)
+        made.volumes.judged()
         return {c.uid: c.rules and (c.rules.sole, c.rules.attached) for c in made.out.deltas}
 
     new, old = (Attached(DISK, "home/data"),), (Attached(DISK, "handle-v"),)
@@ -150,11 +150,11 @@ def test_pods_of_others_are_told_anew_when_their_mounts_mean_something_else():
     bound = (Attached(DISK, "handle-w"),)
     assert told(volume("w"), claim(volume="w")) == {"p": ((), bound), "mine": ((), bound)}
     assert told(claim(volume="w", mode="ReadWriteOncePod"))["p"] == (SOLE, bound)
-    made.storage.gone(limits())
+    made.volumes.storage.gone(limits())
     assert told() == {}
-    assert made.storage.changed_limits == {"n1", "n2"}
-    made.storage.gone(limits("n2"))
-    made.judged()
+    assert made.volumes.storage.changed_limits == {"n1", "n2"}
+    made.volumes.storage.gone(limits("n2"))
+    made.volumes.judged()
     assert {c.uid: c.rules and c.rules.attached for c in made.out.deltas}["q"] is None
     made.foreign.gone("p", made.out)
     made.foreign.gone("mine", made.out)
@@ -171,11 +171,11 @@ def test_a_claim_of_one_pod_is_taken_by_a_pod_of_another_scope():
             made.foreign.seen(each, made.out)
         for uid in gone:
             made.foreign.gone(uid, made.out)
-        made.judged()
+        made.volumes.judged()
         return made.out.deltas
 
     assert told(pod("p"), pod("q", ())) == []
-    made.storage.seen(claim(mode="ReadWriteOncePod"))
+    made.volumes.storage.seen(claim(mode="ReadWriteOncePod"))
     taken = OtherPodChanged("p", "n1", rules=PodRules(sole=SOLE))
     assert told() == [taken]
     assert told(pod("p")) == []
@@ -212,7 +212,7 @@ BY_NODE = NodeExpression("node", "In", ("a", "b"))
 def test_where_a_volume_can_be_made(capacities, terms):
     found = [capacity(name, nodes, capacity=size) for name, nodes, size in capacities]
     other = capacity("other", AT_B, of="slow", capacity="1Ti")
-    need = life(claim(), of_class(), driver(), other, *found).storage.need("home", "data")
+    need = life(claim(), of_class(), driver(), other, *found).volumes.storage.need("home", "data")
     if terms == ():
         text = "Volume claim data is not bound, and storage class fast has 10 GiB on no node."
         assert need.hold.text == text
@@ -222,24 +222,24 @@ def test_where_a_volume_can_be_made(capacities, terms):
 
 def test_the_largest_volume_counts_where_it_is_told():
     few = capacity("a", AT_A, capacity="1Ti", maximumVolumeSize="1Gi")
-    assert life(claim(), of_class(), driver(), few).storage.need("home", "data").hold
+    assert life(claim(), of_class(), driver(), few).volumes.storage.need("home", "data").hold
 
 
 def test_a_driver_that_does_not_tell_where_there_is_room_is_asked_for_volumes_anywhere():
     few = capacity("a", AT_A, capacity="1Gi")
     for facts in ([], [driver(tells=False)]):
-        need = life(claim(), of_class(), few, *facts).storage.need("home", "data")
+        need = life(claim(), of_class(), few, *facts).volumes.storage.need("home", "data")
         assert (need.hold, need.affinity) == (None, ())
 
 
 def test_nothing_is_judged_again_for_room_that_no_claim_waits_for():
     made = life(claim(volume="v"), of_class(), driver())
-    before = made.storage.version
-    made.storage.seen(capacity("a", AT_A, capacity="1Gi"))
-    made.storage.seen(limits(driver="other"))
-    made.storage.seen(limits("n2", driver="other"))
-    assert made.storage.version == before + 1  # the first node of a driver that has a limit
-    made.storage.seen(claim("late"))
-    before = made.storage.version
-    made.storage.gone(capacity("a", AT_A, capacity="1Gi"))
-    assert made.storage.version > before
+    before = made.volumes.storage.version
+    made.volumes.storage.seen(capacity("a", AT_A, capacity="1Gi"))
+    made.volumes.storage.seen(limits(driver="other"))
+    made.volumes.storage.seen(limits("n2", driver="other"))
+    assert made.volumes.storage.version == before + 1  # the first node of a driver that has a limit
+    made.volumes.storage.seen(claim("late"))
+    before = made.volumes.storage.version
+    made.volumes.storage.gone(capacity("a", AT_A, capacity="1Gi"))
+    assert made.volumes.storage.version > before

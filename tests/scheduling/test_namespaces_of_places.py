@@ -73,7 +73,7 @@ def test_the_upgrade_knows_the_pods_of_the_plain_pods_that_are_jobs_already(org,
 @pytest.fixture
 def leftovers(org):
     life = Lifecycle()
-    life.namespaces = {"vision": "vision-jobs", "law": "kant-jobs"}
+    life.scope.namespaces = {"vision": "vision-jobs", "law": "kant-jobs"}
     return Leftovers(org.cluster, WHOLE, (), life)
 
 

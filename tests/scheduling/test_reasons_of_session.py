@@ -76,7 +76,7 @@ def seen(life, *gates):
 
 def waiting(life):
     life.waiting(Waiting("job", Verdict(HERE, "so", {}, ())), 0.0)
-    life.tell_why()
+    life.plain.tell_why()
 
 
 def test_a_pod_that_is_seen_after_its_job_was_told_why_it_waits_is_told(waits):

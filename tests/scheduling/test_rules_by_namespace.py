@@ -40,12 +40,12 @@ def pod(name="p", node="", *, scheduler="kant", namespace="home", **affinity):
 def known(**spaces):
     life = Lifecycle(lambda node: False)
     for name, labels in spaces.items():
-        life.namespace_seen(NamespaceFacts(name, f"uid-{name}", labels))
+        life.volumes.namespace_seen(NamespaceFacts(name, f"uid-{name}", labels))
     return life
 
 
 def kept_from(life):
-    return {name for name in SPACES if life.anti_affinity.affinity(name, {})}
+    return {name for name in SPACES if life.volumes.anti_affinity.affinity(name, {})}
 
 
 @pytest.mark.parametrize(("says", "meant"), TERMS.values(), ids=TERMS)
@@ -56,7 +56,7 @@ def test_which_namespaces_a_term_means(kind, says, meant):
         kind, rule = "podAffinity", {PREFERRED: [{"weight": 1, "podAffinityTerm": term(**says)}]}
     facts = pod(**{kind: rule})
     assert facts.plain.unhonoured == ()
-    life.says(facts)
+    life.volumes.says(facts)
     assert {name for name in SPACES if life.foreign.groups.groups_of(name, {})} == meant
     [(name, _)] = facts.says.groups
     assert name.startswith("pods in ")
@@ -65,28 +65,28 @@ def test_which_namespaces_a_term_means(kind, says, meant):
 @pytest.mark.parametrize(("says", "meant"), TERMS.values(), ids=TERMS)
 def test_which_namespaces_a_pod_of_somebody_else_keeps_away(says, meant):
     life = known(**SPACES)
-    life.anti_affinity.node_seen(node("n", 1, labels={"host": "n"}))
+    life.volumes.anti_affinity.node_seen(node("n", 1, labels={"host": "n"}))
     rule = {REQUIRED: [term(**says)]}
-    life.says(pod(node="n", scheduler="another", podAntiAffinity=rule))
+    life.volumes.says(pod(node="n", scheduler="another", podAntiAffinity=rule))
     assert kept_from(life) == meant
 
 
 def test_labels_of_a_namespace_count_as_they_are_now():
     life = known(home={}, a={"team": "mine"})
-    life.anti_affinity.node_seen(node("n", 1, labels={"host": "n"}))
+    life.volumes.anti_affinity.node_seen(node("n", 1, labels={"host": "n"}))
     rule = {REQUIRED: [term(namespaceSelector=MINE)]}
-    life.says(pod(node="n", scheduler="another", podAntiAffinity=rule))
-    life.says(pod("own", podAffinity=rule))
+    life.volumes.says(pod(node="n", scheduler="another", podAntiAffinity=rule))
+    life.volumes.says(pod("own", podAffinity=rule))
     there = pod("there", node="n", scheduler="another", namespace="a")
     life.foreign.seen(there, life.out)
     told = lambda: [delta.rules for delta in life.out.deltas]  # noqa: E731
     assert [rules.groups for rules in told()] == [("pods in namespaces with team=mine",)]
-    life.judged()
+    life.volumes.judged()
 
     def change(labels):
         del life.out.deltas[:]
-        life.namespace_seen(NamespaceFacts("a", "uid-a", labels))
-        life.judged()
+        life.volumes.namespace_seen(NamespaceFacts("a", "uid-a", labels))
+        life.volumes.judged()
 
     change({"team": "mine"})
     assert (kept_from(life), told()) == ({"a"}, [])
@@ -94,24 +94,24 @@ def test_labels_of_a_namespace_count_as_they_are_now():
     assert (kept_from(life), told()) == (set(), [None])
     change({"team": "mine", "more": "x"})
     assert (kept_from(life), len(told())) == ({"a"}, 1)
-    life.namespace_gone(NamespaceFacts("a", "older", {}))
+    life.volumes.namespace_gone(NamespaceFacts("a", "older", {}))
     assert kept_from(life) == {"a"}
-    life.namespace_gone(NamespaceFacts("a", "uid-a", {}))
+    life.volumes.namespace_gone(NamespaceFacts("a", "uid-a", {}))
     assert kept_from(life) == set()
 
 
 def test_nothing_is_judged_again_for_namespaces_that_no_rule_means_by_labels():
     life = known(home={})
-    life.says(pod("own", podAffinity={REQUIRED: [term(namespaces=["a"])]}))
-    life.judged()
-    before = life.foreign.groups.version, life.anti_affinity.version
-    life.namespace_seen(NamespaceFacts("a", "uid-a", {"team": "mine"}))
-    assert (life.foreign.groups.version, life.anti_affinity.version) == before
+    life.volumes.says(pod("own", podAffinity={REQUIRED: [term(namespaces=["a"])]}))
+    life.volumes.judged()
+    before = life.foreign.groups.version, life.volumes.anti_affinity.version
+    life.volumes.namespace_seen(NamespaceFacts("a", "uid-a", {"team": "mine"}))
+    assert (life.foreign.groups.version, life.volumes.anti_affinity.version) == before
 
 
 def test_a_namespace_that_is_not_known_yet_has_the_label_that_each_has():
     by_name = {"matchLabels": {"kubernetes.io/metadata.name": "new"}}
     life = known()
-    life.says(pod("own", podAffinity={REQUIRED: [term(namespaceSelector=by_name)]}))
+    life.volumes.says(pod("own", podAffinity={REQUIRED: [term(namespaceSelector=by_name)]}))
     assert life.foreign.groups.groups_of("new", {})
     assert not life.foreign.groups.groups_of("other", {})

@@ -55,8 +55,17 @@ from scheduling.session.memory.live import (
     ReasonChange,
 )
 from scheduling.session.pods import pod as kant_pods
-from scheduling.session.pods.plain import EVICTED, POD_DELETED
-from scheduling.session.pods.requeue import COMING, NO_ANSWER, UNPLACED
+from scheduling.session.pods.leave import Leaving
+from scheduling.session.pods.plain import PlainPods
+from scheduling.session.pods.requeue import (
+    COMING,
+    EVICTED,
+    NO_ANSWER,
+    POD_DELETED,
+    UNPLACED,
+    Requeueing,
+)
+from scheduling.session.pods.scope import Scope
 from scheduling.session.pods.steps import Evidence, advance, record_of, release, step, which
 from scheduling.session.pods.volumes import Volumes
 
@@ -65,13 +74,24 @@ log = logging.getLogger(__name__)
 VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
 
 
-class Lifecycle(Volumes):
+class Lifecycle:
     """All jobs of a cluster that wait, hold devices or have pods that do. `is_closed`: whether a
     node takes no new pods."""
 
     def __init__(self, is_closed: Callable[[str], bool] = lambda _: False) -> None:
-        super().__init__()
         self.is_closed = is_closed
+        self.scope = Scope()
+        self.jobs, self.starting, self.out = self.scope.jobs, self.scope.starting, self.scope.out
+        self.leave = Leaving(self.jobs, self.out)
+        self.foreign = self.leave.foreign
+        self.requeueing = Requeueing(self.scope, self.leave)
+        self.plain = PlainPods(self.scope, self.requeueing)
+        self.volumes = Volumes(self.scope, self.requeueing, self.plain)
+
+    def know(self, job: LiveJob) -> None:
+        """A job that this scheduler looks after from now on."""
+        self.plain.know(job)
+        self.volumes.judge(job)
 
     # --- the engine decided ---------------------------------------------------------------------
     def started(self, decision: Started, nodes: Mapping[str, Node], now: float) -> None:
@@ -96,10 +116,10 @@ class Lifecycle(Volumes):
             job.bound = False
             job.noted_at.clear()
             if not job.plain:
-                job.namespace = self.namespaces[job.request.tenant]
+                job.namespace = self.scope.namespaces[job.request.tenant]
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
             self.starting[job.id] = job
-            self.groups.starts(job, self._unbound_of(job))
+            self.plain.groups.starts(job, self.plain.unbound_of(job))
         else:
             if job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
                 job.attempt += 1
@@ -113,7 +133,7 @@ class Lifecycle(Volumes):
             job.add(pod)
             self.out.writes.intents.append((job, pod))
             placed.append((pod, node))
-        self.send(job, placed)
+        self.volumes.send(job, placed)
         job.complete = job.has_all()
 
     def _grew(self, job: LiveJob, more: int) -> None:
@@ -137,7 +157,8 @@ class Lifecycle(Volumes):
         if job is None or job.state not in WAITING:
             self.out.writes.staying += [decision] * (job is not None)
             return
-        verdict = self.verdict_on(job, decision.verdict)
+        verdict = self.volumes.verdict_on(job, decision.verdict)
+        verdict = self.plain.verdict_on(job, verdict)
         # Why it failed is the last thing that its events say while it backs off.
         backs_off = verdict.reason is Reason.BACKING_OFF
         failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)
@@ -170,8 +191,8 @@ class Lifecycle(Volumes):
             avoided_nodes = tuple(sorted({pod.place.node for pod in pods}))
             text = f"Node {', '.join(avoided_nodes)} {why}"
             if not any(map(is_dead, avoided_nodes)):
-                self._tell(self.jobs[job_id], pods, now)
-            self._displaced(self.jobs[job_id], pods, "NodeLost", text, avoided_nodes, now)
+                self.requeueing.tell(self.jobs[job_id], pods, now)
+            self.requeueing.displaced(self.jobs[job_id], pods, "NodeLost", text, avoided_nodes, now)
 
     def preempted(self, decision: Preempted, now: float) -> None:
         """A job, or some of its pods, must make room for another job."""
@@ -181,13 +202,13 @@ class Lifecycle(Volumes):
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
         why = record_of(decision)
         if job.plain:
-            self.makes_room(job, text, why, now)
+            self.plain.makes_room(job, text, why, now)
             return
         if decision.whole:
             job.front = False
             step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
             self.leave.tell(job, job.pods.values(), now)
-            self._leave(job, JobRequeued(job.id, 0.0), Cause(PREEMPTED, text), now)
+            self.requeueing.leaves(job, JobRequeued(job.id, 0.0), Cause(PREEMPTED, text), now)
             return
         pods = [job.pods[key] for key in decision.pods if key in job.pods]
         self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why + which(pods)))
@@ -243,7 +264,7 @@ class Lifecycle(Volumes):
         ends = datetime.fromtimestamp(decision.ends_at, UTC)
         if decision.exceeded:
             text = f"Its run-time limit ended at {ends:%Y-%m-%d %H:%M:%S} UTC"
-            self._end(job, Kind.FAILED, RUN_LIMIT, text, now)
+            self.requeueing.end(job, Kind.FAILED, RUN_LIMIT, text, now)
         else:
             text = f"Its run-time limit ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
             self.out.writes.notes.append(Note(job.id, job.state, "RunLimitNear", text))
@@ -252,10 +273,10 @@ class Lifecycle(Volumes):
     def pod_seen(self, facts: PodFacts, now: float) -> None:
         found = self._find(facts)
         if found is None:
-            self.unplaced_seen(facts, now)
-            self.crashed_before(facts)
+            self.plain.unplaced_seen(facts, now)
+            self.requeueing.crashed_before(facts)
             return
-        self.keep(facts)
+        self.plain.keep(facts)
         job, pod = found
         if pod.uid and pod.uid != facts.uid:
             # A name belongs to one pod at a time: the one that was placed is gone.
@@ -276,22 +297,24 @@ class Lifecycle(Volumes):
             job.saved_at = saved_at
             self.out.deltas.append(Checkpointed(job.id, saved_at))
         if facts.node and facts.node != pod.place.node and job.plain:
-            self.taken(job, pod, facts.node, now)
+            self.plain.taken(job, pod, facts.node, now)
             self.foreign.seen(facts, self.out)
         elif facts.node and facts.node != pod.place.node:
             where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
-            self._displaced(job, [pod], "BoundElsewhere", where, (), now)
-        elif facts.phase == "Running" and facts.deleting and self._is_news(job, pod):
+            self.requeueing.displaced(job, [pod], "BoundElsewhere", where, (), now)
+        elif facts.phase == "Running" and facts.deleting and self.requeueing.is_news(job, pod):
             self._runs(job, pod, now)
             text = (
                 self._evicted(pod, facts)
                 or f"Pod {pod.name} on node {pod.place.node} is being deleted, not by Kant"
             )
-            self._tell(job, [pod], now)
-            self._displaced(job, [pod], _why_deleted(job, facts), text, (pod.place.node,), now)
+            self.requeueing.tell(job, [pod], now)
+            self.requeueing.displaced(
+                job, [pod], _why_deleted(job, facts), text, (pod.place.node,), now
+            )
         elif facts.phase == "Running":
             self._runs(job, pod, now)
-            self._forgive(job, pod)
+            self.requeueing.forgive(job, pod)
         elif facts.phase == "Succeeded":
             advance(self.out, job, pod, P.SUCCEEDED)
         elif facts.phase == "Failed":
@@ -315,12 +338,12 @@ class Lifecycle(Volumes):
             self.out.deltas.append(PodsRunning(job.id, now, (pod.key,)))
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
-        self.forget(facts)
+        self.plain.forget(facts)
         # Whatever it is found to stand for below: it may have been counted before that stood.
         self.foreign.gone(facts.uid, self.out)
         found = self._find(facts)
         if found is None:
-            self.unplaced_gone(facts, now)
+            self.plain.unplaced_gone(facts, now)
             return
         job, pod = found
         if pod.uid and pod.uid != facts.uid:
@@ -344,19 +367,19 @@ class Lifecycle(Volumes):
         that."""
         reason = EVICTED if evicted else "PodLost"
         text = evicted or f"Pod {pod.name} disappeared from node {pod.place.node}"
-        if pod.leaving is None and self._goes_on_without(job, [pod]):
-            self._displaced(job, [pod], reason, text, (), now)
+        if pod.leaving is None and self.requeueing.goes_on_without(job, [pod]):
+            self.requeueing.displaced(job, [pod], reason, text, (), now)
         leaves_alone = pod.leaving is not None
         release(self.out, job, pod)
         if not leaves_alone:
-            self.requeue(job, reason, text, (), now)
+            self.requeueing.requeue(job, reason, text, (), now)
         self.follow(job, now)
 
     def effect_done(self, effect: Effect, outcome: CallOutcome, now: float) -> None:
         if isinstance(effect, PatchCondition) and outcome.result == Result.FAILED:
-            self.not_told(effect.uid)
+            self.plain.not_told(effect.uid)
         if isinstance(effect, SelectNode):
-            self.selected(effect, outcome, now)
+            self.volumes.selected(effect, outcome, now)
         if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
@@ -374,7 +397,7 @@ class Lifecycle(Volumes):
                 log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
             return
         if isinstance(effect, Bind):
-            self.bind_done(job, pod, effect, outcome, now)
+            self.plain.bind_done(job, pod, effect, outcome, now)
             self.follow(job, now)
             return
         pod.uid = pod.uid or outcome.uid
@@ -385,7 +408,7 @@ class Lifecycle(Volumes):
         pod.in_flight = False
         if outcome.result == Result.BOUND:
             advance(self.out, job, pod, P.BOUND)
-            self.tell_scheduled(job, pod)
+            self.plain.tell_scheduled(job, pod)
             self.follow(job, now)
         elif job.leaving is None and pod.leaving is None:
             node = pod.place.node
@@ -395,7 +418,7 @@ class Lifecycle(Volumes):
             reason = "BindingFailed"
             if outcome.result is Result.FAILED:
                 reason, avoided_nodes = NO_ANSWER, ()
-            self._displaced(job, [pod], reason, text, avoided_nodes, now)
+            self.requeueing.displaced(job, [pod], reason, text, avoided_nodes, now)
         if job.leaving is not None:
             self.leave.give_back(job, now)
 
@@ -403,10 +426,10 @@ class Lifecycle(Volumes):
     def overdue(self, now: float) -> None:
         """Send what waited for its volumes; release what did not start in time; repeat deletions
         nobody confirmed."""
-        self.follow_volumes(now)
+        self.volumes.follow_volumes(now)
         for job in list(self.starting.values()):
             if job.request.gang:
-                self.release_late(job, now)
+                self.requeueing.release_late(job, now)
         for job in self.leave.sweep(now):
             self.follow(job, now)
 
@@ -414,7 +437,7 @@ class Lifecycle(Volumes):
         """The database says CANCELLED: give back whatever the job holds."""
         job.state, job.version = JobState.CANCELLED, version
         cause = Cause(CANCELLED, "Its job was cancelled")
-        self._leave(job, JobEnded(job.id, succeeded=False), cause, now)
+        self.requeueing.leaves(job, JobEnded(job.id, succeeded=False), cause, now)
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
@@ -431,15 +454,15 @@ class Lifecycle(Volumes):
                 or f"Pod {pod.name} on node {node} was deleted, not by Kant"
             )
         if not (facts.deleting or kant_pods.was_rejected(facts)):
-            self.crashed(job, pod, text, now)
+            self.requeueing.crashed(job, pod, text, now)
             self.follow(job, now)
-        elif self._goes_on_without(job, [pod]):
-            self._displaced(job, [pod], reason, text, (node,), now)
+        elif self.requeueing.goes_on_without(job, [pod]):
+            self.requeueing.displaced(job, [pod], reason, text, (node,), now)
             advance(self.out, job, pod, P.FAILED, text)
             self.follow(job, now)
         else:
             advance(self.out, job, pod, P.FAILED, text)
-            self.requeue(job, reason, text, (node,), now)
+            self.requeueing.requeue(job, reason, text, (node,), now)
 
     def follow(self, job: LiveJob, now: float) -> None:
         """Lift the job to what its pods have reached together."""
@@ -450,17 +473,19 @@ class Lifecycle(Volumes):
             return
         gang, up = job.request.gang, job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
         whole = gang or job.complete
-        if whole and not job.bound and self._is_there(job, {P.INTENDED}):
+        if whole and not job.bound and self.requeueing.is_there(job, {P.INTENDED}):
             job.bound = True
-            self.groups.placed(job)
+            self.plain.groups.placed(job)
             self.out.writes.bound_jobs[job.id] = self.out.at
             if gang:
                 there = (p for p in job.pods.values() if p.state != P.INTENDED)
                 bound = [HeldFrom(pod, self.out.at) for pod in there]
                 self.out.writes.held.extend(bound)
-        if whole and self._is_done(job):
-            self._end(job, Kind.SUCCEEDED, "", "", now)
-        elif job.state == JobState.ADMITTED and (self._is_there(job, COMING) if gang else up):
+        if whole and self.requeueing.is_done(job):
+            self.requeueing.end(job, Kind.SUCCEEDED, "", "", now)
+        elif job.state == JobState.ADMITTED and (
+            self.requeueing.is_there(job, COMING) if gang else up
+        ):
             step(self.out, job, Kind.RUNNING, failures=0)
             job.failures.number = 0
             self.out.writes.failures.pop(job.id, None)  # what this pass noted before
@@ -469,7 +494,7 @@ class Lifecycle(Volumes):
 
     def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a pod of the API stands for, if a placement of now does."""
-        if (plain := self.placed(facts)) is not None:
+        if (plain := self.plain.placed(facts)) is not None:
             return plain
         who = kant_pods.identity(facts.labels) if facts.owned else None
         job = self.jobs.get(who[0]) if who else None

@@ -59,4 +59,4 @@ class Leftovers:
         }
 
     def _makes_pods_in(self, namespace: str) -> bool:
-        return namespace == self._namespace or namespace in self._life.namespaces.values()
+        return namespace == self._namespace or namespace in self._life.scope.namespaces.values()

@@ -32,12 +32,13 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.groups import Groups
-from scheduling.session.pods.requeue import Requeueing
+from scheduling.session.pods.requeue import POD_DELETED, Requeueing
+from scheduling.session.pods.scope import Scope
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
 
 AT_ONCE = 500  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
-BOUND_ELSEWHERE, POD_DELETED, EVICTED = "BoundElsewhere", "PodDeleted", "PodEvicted"
+BOUND_ELSEWHERE = "BoundElsewhere"
 GANG_CHANGED = "GangChanged"
 # Why a gang ends that waits and loses a pod, or is to be another one: its pods wait on, as others.
 LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED, GANG_CHANGED})
@@ -60,11 +61,15 @@ NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended"})
 Gang = tuple[str, str]  # namespace and name
 
 
-class PlainPods(Requeueing):
+class PlainPods:
     """`unbound` are the plain pods that wait for a place, by uid, those offered last at the end."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, scope: Scope, requeueing: Requeueing) -> None:
+        self.scope = scope
+        self.out = scope.out
+        self.requeueing = requeueing
+        requeueing.before_leaving.append(self._leaves)
+        self.leave = requeueing.leave
         self.unbound: dict[str, PodFacts] = {}
         self.by_filter: Callable[[PodSetSpec], str] = lambda _: (
             ""
@@ -80,11 +85,11 @@ class PlainPods(Requeueing):
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
         self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # why, and nodes, by job
-        self.groups = Groups(self.jobs, self.out)
+        self.groups = Groups(scope.jobs, self.out)
 
     def know(self, job: LiveJob) -> None:
         """A job that this scheduler looks after from now on."""
-        self.jobs[job.id] = job
+        self.scope.jobs[job.id] = job
         self._places.update((ref.uid, (job.id, key)) for key, ref in job.plain.items())
 
     # --- pods without a place ---------------------------------------------------------------------
@@ -109,12 +114,12 @@ class PlainPods(Requeueing):
         before = self.unbound.get(facts.uid)
         self.keep(facts)
         if facts.uid in self.unbound:
-            job = self._job_of(facts.uid)
+            job = self.job_of(facts.uid)
             if job is not None and job.told and (before is None or before.gated):
                 # Another scope's scheduler saw it sooner: its job came before it, or followed it.
                 self._tell_waiting(facts, job.told)
             if job is not None and _waits(job) and (text := _is_another(job, facts)):
-                self._end(job, Kind.CANCELLED, GANG_CHANGED, text, now)
+                self.requeueing.end(job, Kind.CANCELLED, GANG_CHANGED, text, now)
             is_news = job is None or before is None or _says(before) != _says(facts)
             if is_news and facts.uid not in self._deleting:
                 self._new[facts.uid] = None
@@ -125,7 +130,7 @@ class PlainPods(Requeueing):
             self._lost(facts, Kind.FAILED, POD_FAILED, kant_pods.failure_text(facts), now)
         else:
             self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
-        self.foreign.seen(facts, self.out)
+        self.leave.foreign.seen(facts, self.out)
 
     def unplaced_gone(self, facts: PodFacts, now: float) -> None:
         """Such a pod is gone from the API."""
@@ -140,11 +145,13 @@ class PlainPods(Requeueing):
                 self._bind_again(bind, now)
         short: set[Gang] = set()
         if again:
-            self._places = {u: place for u, place in self._places.items() if place[0] in self.jobs}
+            self._places = {
+                u: place for u, place in self._places.items() if place[0] in self.scope.jobs
+            }
             self._end_those_without_pod(now)
             self.groups.forget_others()
             # Refused are pods with a job, too, that name a queue which does not take it.
-            asked = (u for u in self.unbound if self._job_of(u) is None or u in self._told)
+            asked = (u for u in self.unbound if self.job_of(u) is None or u in self._told)
             self._new.update(dict.fromkeys(islice(asked, AT_ONCE)))
             short, self._short = self._short, short
         here = [self.unbound[uid] for uid in self._new if uid in self.unbound]
@@ -193,7 +200,7 @@ class PlainPods(Requeueing):
                 if pod.uid in offer.over:
                     self._delete(pod.uid, pod, offer.over[pod.uid])
                 elif (refusal := offer.refused.get(pod.uid)) is None:
-                    job = self._job_of(pod.uid)
+                    job = self.job_of(pod.uid)
                     if self._told.pop(pod.uid, None) and job is not None and job.told:
                         self._tell_waiting(pod, job.told)  # in place of the refusal
                 elif pod.uid in self.unbound:
@@ -219,14 +226,14 @@ class PlainPods(Requeueing):
     def not_told(self, uid: str) -> None:
         """The API server did not answer when the pod was to be told something: it is told again."""
         self._told.pop(uid, None)
-        if (job := self._job_of(uid)) is not None:
+        if (job := self.job_of(uid)) is not None:
             job.told = ""
 
     # --- jobs that wait ---------------------------------------------------------------------------
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
         """What the engine says of a waiting job; it knows that a job is held, not why."""
         if verdict.reason is Reason.ON_HOLD and job.pod_hold and not job.held:
-            gated = any(pod.gated for pod in self._unbound_of(job))
+            gated = any(pod.gated for pod in self.unbound_of(job))
             helps = "remove the gates" if gated else "change the pod"
             return Verdict(Reason.ON_HOLD, job.pod_hold, {}, (helps,))
         return verdict
@@ -244,10 +251,10 @@ class PlainPods(Requeueing):
         told += [(t.job_id, f"{t.reason}: {t.message}", True, True) for t in again]
         counts: dict[PodSetSpec, str] = {}
         for job_id, text, is_new, is_noted in told:
-            job = self.jobs.get(job_id)
+            job = self.scope.jobs.get(job_id)
             if job is not None and (is_new or not job.told):
                 job.told = text
-                pods = self._unbound_of(job)
+                pods = self.unbound_of(job)
                 self.groups.waits(job, pods, _shown(text), text)
                 for pod in pods:
                     self._tell_waiting(pod, text)
@@ -285,36 +292,41 @@ class PlainPods(Requeueing):
             to = (pod.namespace, pod.name, pod.uid)
             self.out.effects.append(PatchCondition((), *to, reason, text, nominated=node))
 
-    def _job_of(self, uid: str) -> LiveJob | None:
+    def job_of(self, uid: str) -> LiveJob | None:
         """The job that stands for a plain pod, where it is one of this scope."""
-        return self.jobs.get(self._places[uid][0]) if uid in self._places else None
+        return self.scope.jobs.get(self._places[uid][0]) if uid in self._places else None
 
-    def _unbound_of(self, job: LiveJob) -> list[PodFacts]:
+    def stands_for(self, uid: str) -> tuple[LiveJob, PodKey] | None:
+        """The job, where it is one of this scope, and which pod of it a plain pod is."""
+        job = self.job_of(uid)
+        return (job, self._places[uid][1]) if job is not None else None
+
+    def unbound_of(self, job: LiveJob) -> list[PodFacts]:
         """The plain pods of the job that wait for a place."""
         return [self.unbound[ref.uid] for ref in job.plain.values() if ref.uid in self.unbound]
 
     def _lost(self, facts: PodFacts, kind: Kind, reason: str, text: str, now: float) -> None:
         """The pod cannot be bound any more: its job ends, if it waits."""
-        job = self._job_of(facts.uid)
+        job = self.job_of(facts.uid)
         if job is not None and _waits(job):
-            self._end(job, kind, reason, _of_gang(job, text), now)
+            self.requeueing.end(job, kind, reason, _of_gang(job, text), now)
 
     def _end_those_without_pod(self, now: float) -> None:
         """End waiting jobs of which a pod was not there in two looks: one that was deleted before
         this scheduler watched is never reported gone."""
-        waiting = [job for job in self.jobs.values() if _waits(job)]
-        found = [job for job in waiting if len(self._unbound_of(job)) < len(job.plain)]
+        waiting = [job for job in self.scope.jobs.values() if _waits(job)]
+        found = [job for job in waiting if len(self.unbound_of(job)) < len(job.plain)]
         for job in found:
             if job.id in self._missing:
                 gone = (ref.name for ref in job.plain.values() if ref.uid not in self.unbound)
                 text = _of_gang(job, _deleted(next(gone)))
-                self._end(job, Kind.CANCELLED, POD_DELETED, text, now)
+                self.requeueing.end(job, Kind.CANCELLED, POD_DELETED, text, now)
         self._missing = {job.id for job in found}
 
     # --- jobs that hold a place -------------------------------------------------------------------
     def placed(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a plain pod stands for, if it has a place."""
-        job = self._job_of(facts.uid) if facts.owned else None
+        job = self.job_of(facts.uid) if facts.owned else None
         pod = job.pods.get(self._places[facts.uid][1]) if job is not None else None
         if job is None or pod is None or (pod.lost and pod.state is P.RELEASED):
             return None
@@ -336,7 +348,7 @@ class PlainPods(Requeueing):
             self.taken(job, pod, outcome.node, now)
         elif outcome.result in (Result.GONE, Result.DELETING, Result.NEW_INCARNATION):
             release(self.out, job, pod)
-            self.requeue(job, POD_DELETED, _deleted(pod.name), (), now)
+            self.requeueing.requeue(job, POD_DELETED, _deleted(pod.name), (), now)
         elif job.leaving is None:
             text = f"Pod {pod.name} could not be bound to {pod.place.node}: {outcome.message}"
             first, nodes = self._refused.get(job.id, (text, ()))
@@ -344,13 +356,13 @@ class PlainPods(Requeueing):
         if job.id in self._refused and not any(each.in_flight for each in job.pods.values()):
             # Only now is known whether any pod of the gang was bound.
             text, nodes = self._refused.pop(job.id)
-            self.requeue(job, "BindingFailed", text, tuple(sorted(set(nodes))), now)
+            self.requeueing.requeue(job, "BindingFailed", text, tuple(sorted(set(nodes))), now)
         if job.leaving is not None:
             self.leave.give_back(job, now)
 
     def _bind_again(self, bind: Bind, now: float) -> None:
         job_id, attempt, *key = cast(EffectKey, bind.key)
-        job = self.jobs.get(job_id)
+        job = self.scope.jobs.get(job_id)
         pod = job.pods.get((key[0], key[1])) if job is not None else None
         if job is None or pod is None or pod.attempt != attempt or not pod.in_flight:
             return
@@ -364,7 +376,7 @@ class PlainPods(Requeueing):
         """Somebody else bound the pod: it is theirs, and stays."""
         release(self.out, job, pod)
         if job.leaving is None and job.state in HOLDING:
-            self._end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(pod.name, node), now)
+            self.requeueing.end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(pod.name, node), now)
         self.leave.settle(job)
 
     def makes_room(self, job: LiveJob, text: str, why: Evidence, now: float) -> None:
@@ -373,31 +385,16 @@ class PlainPods(Requeueing):
         self.leave.tell(job, pods, now)
         why += which(pods)
         step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures.number)
-        self._leave(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
+        self.requeueing.leaves(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
 
-    def requeue(
-        self, job: LiveJob, reason: str, message: str, avoided_nodes: tuple[str, ...], now: float
-    ) -> None:
-        """A job of plain pods waits again only if certainly none of them was bound."""
-        unbound = all(p.state is P.INTENDED and not p.in_flight for p in job.pods.values())
-        if not job.plain or unbound:
-            super().requeue(job, reason, message, avoided_nodes, now)
-        elif job.leaving is None and job.state in HOLDING:
-            if reason in (EVICTED, "PodLost", POD_DELETED):
-                why = EVICTED if reason == EVICTED else POD_DELETED
-                self._end(job, Kind.CANCELLED, why, message, now)
-            else:
-                self._end(job, Kind.FAILED, reason, message, now)
-
-    def _leave(
-        self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
-    ) -> None:
-        waiting = [] if job.pods else self._unbound_of(job)
+    def _leaves(self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None) -> None:
+        """The job gives its places back. Of one that is over, pods that wait are deleted, or wait
+        on as others."""
         self._refused.pop(job.id, None)
-        super()._leave(job, last_word, cause, now)
-        if not isinstance(last_word, JobEnded):
+        if job.pods or not isinstance(last_word, JobEnded):
             return
         cause = cause or Cause(CANCELLED, "Its job is over")
+        waiting = self.unbound_of(job)
         if job.pod_gang and cause.reason in LOST_ONE:
             self._new.update(dict.fromkeys(pod.uid for pod in waiting))
             return

@@ -1,47 +1,56 @@
 """Jobs and pods that give their places back because something failed, and wait again or end."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodRequeued
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Policy
 from scheduling.engine.verdict import counted
 from scheduling.kube.seam import PodFacts
 from scheduling.models.jobs import POD_FAILED, PREEMPTED, RESIZED
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.memory.live import OVER, Cause, KeptPod, LiveJob, LivePod, Note, Outbox
+from scheduling.session.memory.live import OVER, Cause, KeptPod, LiveJob, LivePod, Note
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.leave import Leaving
+from scheduling.session.pods.scope import Scope
 from scheduling.session.pods.steps import Evidence, advance, step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
 UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
 # The API server took no pod or binding for long: no fault of the job, nor of the node.
 NO_ANSWER = "ApiServerFailed"
+POD_DELETED, EVICTED = "PodDeleted", "PodEvicted"
 # Reasons for which pods that still run are told to save their work before they are deleted.
-TOLD = frozenset({PREEMPTED, "NodeLost", "PodEvicted"})
+TOLD = frozenset({PREEMPTED, "NodeLost", EVICTED})
 COMING = frozenset({P.INTENDED, P.BOUND})  # states of pods that have a place and do not run yet
 
 
 class Requeueing:
-    """What a cluster's jobs do when a placement fails (paper 3.2.4)."""
+    """What a cluster's jobs do when a placement fails (paper 3.2.4). Each of `before_leaving` is
+    told of a job that gives all its places back, and why, while it has them."""
 
-    def __init__(self) -> None:
-        self.namespaces: Mapping[str, str] = {}  # {tenant: where pods of its jobs are made}
-        self.policy = Policy()
-        self.jobs: dict[str, LiveJob] = {}
-        self.starting: dict[str, LiveJob] = {}  # placed, not all of it running yet
-        self.sees_since = 0.0  # when the connection to the cluster came back last
-        self.out = Outbox()
-        self.leave = Leaving(self.jobs, self.out)
-        self.foreign = self.leave.foreign
+    def __init__(self, scope: Scope, leave: Leaving) -> None:
+        self.scope = scope
+        self.out = scope.out
+        self.leave = leave
+        self.before_leaving: list[
+            Callable[[LiveJob, JobEnded | JobRequeued, Cause | None], None]
+        ] = []
 
     def requeue(
         self, job: LiveJob, reason: str, message: str, avoided_nodes: tuple[str, ...], now: float
     ) -> None:
-        """A placement failed: release everything and wait again, or fail after too many tries."""
+        """A placement failed: release everything and wait again, or fail after too many tries.
+
+        A job of plain pods waits again only if certainly none of them was bound."""
         if job.leaving is not None or job.state not in HOLDING:
+            return
+        if job.plain and not _is_unbound(job):
+            if reason in (EVICTED, "PodLost", POD_DELETED):
+                why = EVICTED if reason == EVICTED else POD_DELETED
+                self.end(job, Kind.CANCELLED, why, message, now)
+            else:
+                self.end(job, Kind.FAILED, reason, message, now)
             return
         if reason != NO_ANSWER:
             job.failures.count(job.attempt)
@@ -62,7 +71,7 @@ class Requeueing:
             advance(self.out, job, pod, P.FAILED, message)
             times = counted(job.restarts, "time", "times")
             told = f"{message}. It was restarted {times}" if job.restarts else message
-            self._end(job, Kind.FAILED, POD_FAILED, told, now)
+            self.end(job, Kind.FAILED, POD_FAILED, told, now)
             return
         job.restarts += 1
         self.leave.keep(job, pod.key, KeptPod(pod.attempt, job.namespace, pod.name, pod.uid))
@@ -71,7 +80,7 @@ class Requeueing:
         message = f"{message}. Restart {job.restarts} of {job.max_restarts}"
         cause = Cause(POD_FAILED, message)
         pods = _with_slices(job, [pod])
-        if not self._goes_on_without(job, pods):
+        if not self.goes_on_without(job, pods):
             at = self._crash_backed_off(job, pod, job.pods.values(), now)
             advance(self.out, job, pod, P.FAILED, message)
             job.front = False
@@ -88,7 +97,7 @@ class Requeueing:
         """A pod for which no placement of now stands. If its program failed before a restart, it is
         known from here on, also to a scheduler that did not see it fail."""
         who = kant_pods.identity(facts.labels) if facts.owned else None
-        job = self.jobs.get(who[0]) if who else None
+        job = self.scope.jobs.get(who[0]) if who else None
         if not who or not job or facts.deleting or not kant_pods.has_crashed(facts):
             return
         _, attempt, key = who
@@ -121,9 +130,9 @@ class Requeueing:
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid and not job.keeps(pod):
                 self.leave.delete(job, pod, now)
-        self._leave(job, JobRequeued(job.id, at, avoided_nodes, job.front), cause, now)
+        self.leaves(job, JobRequeued(job.id, at, avoided_nodes, job.front), cause, now)
 
-    def _displaced(
+    def displaced(
         self,
         job: LiveJob,
         pods: list[LivePod],
@@ -135,7 +144,7 @@ class Requeueing:
         """These pods cannot be where they were placed. Where the job can do without them, only they
         are placed again, with the rest of their slices; else all of it is released."""
         pods = _with_slices(job, pods)
-        if not self._goes_on_without(job, pods):
+        if not self.goes_on_without(job, pods):
             self.requeue(job, reason, message, avoided_nodes, now)
             return
         # A gang has all that it needs: it waits longer for the others, and does not end by them.
@@ -154,13 +163,13 @@ class Requeueing:
         ]
         self.leave.pods(job, leaves, Cause(reason, message), now)
 
-    def _tell(self, job: LiveJob, pods: list[LivePod], now: float) -> None:
+    def tell(self, job: LiveJob, pods: list[LivePod], now: float) -> None:
         """Tell those that will have to go with these pods."""
         if job.leaving is None and job.state in HOLDING:
-            alone = self._goes_on_without(job, pods)
+            alone = self.goes_on_without(job, pods)
             self.leave.tell(job, _with_slices(job, pods) if alone else job.pods.values(), now)
 
-    def _is_news(self, job: LiveJob, pod: LivePod) -> bool:
+    def is_news(self, job: LiveJob, pod: LivePod) -> bool:
         """Whether nobody here asked for the pod's deletion, in a job that wants to be told."""
         asked = job.leaving or pod.leaving or pod.delete_sent_at
         return bool(job.notice_s) and not asked and job.state in HOLDING
@@ -177,16 +186,16 @@ class Requeueing:
             leaves = [(p, PodRequeued(job.id, *p.key, 0.0)) for p in pods]
             self.leave.pods(job, leaves, Cause(RESIZED, text), now)
 
-    def _is_there(self, job: LiveJob, away: Set[P]) -> bool:
+    def is_there(self, job: LiveJob, away: Set[P]) -> bool:
         """Whether no pod of the job is in these states; of an elastic gang, none that it needs."""
         few = sum(job.tally[state] for state in away)
         if not few or not job.request.elastic:
             return not few
         if len(job.pods) - few < sum(s.least for s in job.request.pod_sets):
             return False
-        return self._goes_on_without(job, [p for p in job.pods.values() if p.state in away])
+        return self.goes_on_without(job, [p for p in job.pods.values() if p.state in away])
 
-    def _is_done(self, job: LiveJob) -> bool:
+    def is_done(self, job: LiveJob) -> bool:
         """Whether all pods have done their work. What an elastic gang got later and has not run by
         then is not waited for."""
         done = job.tally[P.SUCCEEDED]
@@ -196,9 +205,9 @@ class Requeueing:
             return False
         others = [p for p in job.pods.values() if p.state != P.SUCCEEDED]
         never_ran = all(p.later or p.leaving is not None for p in others)
-        return never_ran and self._goes_on_without(job, others)
+        return never_ran and self.goes_on_without(job, others)
 
-    def _goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
+    def goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
         """Whether others of its pods have a place or have done their work, of a gang its least."""
         if job.leaving is not None or job.state not in HOLDING:
             return False
@@ -211,24 +220,24 @@ class Requeueing:
 
     def _failed_too_often(self, job: LiveJob, reason: str, message: str, now: float) -> bool:
         """End the job at the limit of failures in a row."""
-        number, most = job.failures.number, self.policy.max_attempts
+        number, most = job.failures.number, self.scope.policy.max_attempts
         if reason == NO_ANSWER or number < most:
             return False
         text = f"{message}. Placement {number} of {most} that failed"
-        self._end(job, Kind.FAILED, reason, text, now)
+        self.end(job, Kind.FAILED, reason, text, now)
         return True
 
     def _backed_off(self, number: int, now: float) -> float:
         # More would be no float any more; the cap is reached long before.
-        wait = self.policy.backoff_base_s * 2 ** min(max(0, number - 1), 64)
-        return now + min(wait, self.policy.backoff_cap_s)
+        wait = self.scope.policy.backoff_base_s * 2 ** min(max(0, number - 1), 64)
+        return now + min(wait, self.scope.policy.backoff_cap_s)
 
     def _crash_backed_off(
         self, job: LiveJob, pod: LivePod, restarted: Iterable[LivePod], now: float
     ) -> float:
         """Until when these pods wait. A pod that had held its place for longer than the longest
         back-off does not fail in a row."""
-        in_a_row = now - pod.placed_at <= self.policy.backoff_cap_s
+        in_a_row = now - pod.placed_at <= self.scope.policy.backoff_cap_s
         number = 1 + (job.crashes.get(pod.key, 0) if in_a_row else 0)
         job.crashes.update(dict.fromkeys((p.key for p in restarted), number))
         return self._backed_off(number, now)
@@ -237,10 +246,10 @@ class Requeueing:
         """A gang that did not all start in time gives its places back; of an elastic one only those
         that are late go, if it can do without."""
         if job.state == JobState.RUNNING and not any(job.tally[s] for s in COMING):
-            del self.starting[job.id]
+            del self.scope.starting[job.id]
             return
-        due = now - self.policy.gang_timeout_s
-        if max(job.admitted_at, self.sees_since) >= due:
+        due = now - self.scope.policy.gang_timeout_s
+        if max(job.admitted_at, self.scope.sees_since) >= due:
             return
         coming = (p for p in job.pods.values() if p.state in COMING and p.leaving is None)
         # What an elastic gang got later has its own time.
@@ -250,9 +259,9 @@ class Requeueing:
             waited = now - min(p.placed_at for p in late)
             text = f"Only {running} of {len(job.pods)} pods ran {waited:.0f} s after the placement"
             avoided_nodes = tuple(sorted({p.place.node for p in late}))
-            self._displaced(job, late, "GangTimeout", text, avoided_nodes, now)
+            self.displaced(job, late, "GangTimeout", text, avoided_nodes, now)
 
-    def _forgive(self, job: LiveJob, pod: LivePod) -> None:
+    def forgive(self, job: LiveJob, pod: LivePod) -> None:
         """A pod runs that was placed after the last failure: failures no longer follow in a row.
         Those of a whole gang end when it comes up."""
         failures = job.surplus if job.request.gang else job.failures
@@ -265,22 +274,29 @@ class Requeueing:
         """A job found at start whose pods were being deleted when the last scheduler stopped."""
         if job.state in TERMINAL:
             done = job.state == JobState.SUCCEEDED
-            self._leave(job, JobEnded(job.id, succeeded=done), None, now)
+            self.leaves(job, JobEnded(job.id, succeeded=done), None, now)
         else:
             if job.reason in TOLD:
                 self.leave.tell(job, job.pods.values(), now)
-            self._leave(job, JobRequeued(job.id, job.not_before, front=job.front), None, now)
+            self.leaves(job, JobRequeued(job.id, job.not_before, front=job.front), None, now)
 
-    def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
+    def end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
         step(self.out, job, kind, reason, message, failures=job.failures.number)
         last_word = JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED)
-        self._leave(job, last_word, Cause(reason, message), now)
+        self.leaves(job, last_word, Cause(reason, message), now)
 
-    def _leave(
+    def leaves(
         self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
     ) -> None:
-        self.starting.pop(job.id, None)
+        for told in self.before_leaving:
+            told(job, last_word, cause)
+        self.scope.starting.pop(job.id, None)
         self.leave.job(job, last_word, cause, now)
+
+
+def _is_unbound(job: LiveJob) -> bool:
+    """Whether certainly no pod of the job was bound."""
+    return all(p.state is P.INTENDED and not p.in_flight for p in job.pods.values())
 
 
 def _with_slices(job: LiveJob, pods: list[LivePod]) -> list[LivePod]:

@@ -23,7 +23,8 @@ from scheduling.session.memory.storage import Need, Storage
 from scheduling.session.pods.anti_affinity import AntiAffinity
 from scheduling.session.pods.plain import PlainPods
 from scheduling.session.pods.pod import create_and_bind
-from scheduling.session.pods.requeue import NO_ANSWER
+from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
+from scheduling.session.pods.scope import Scope
 
 NOT_BOUND, ELSEWHERE, SELECTED = "VolumeNotBound", "VolumeElsewhere", "VolumeSelected"
 # Reasons for which only some nodes were looked at: it helps to know that the volume decides which.
@@ -46,11 +47,15 @@ class _Asked:
     seen: bool = False
 
 
-class Volumes(PlainPods):
+class Volumes:
     """Which nodes the jobs of a scope may use because of their volumes and of pods that run."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, scope: Scope, requeueing: Requeueing, plain: PlainPods) -> None:
+        self.scope = scope
+        self.out = scope.out
+        self.requeueing = requeueing
+        self.plain = plain
+        self.foreign = requeueing.leave.foreign
         self.storage: Storage = self.foreign.storage
         self._claims_of_pods: dict[str, tuple[str, ...]] = {}  # of plain pods that mount some
         self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
@@ -62,15 +67,6 @@ class Volumes(PlainPods):
         self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
 
     # --- jobs that wait ---------------------------------------------------------------------------
-    def know(self, job: LiveJob) -> None:
-        super().know(job)
-        self.judge(job)
-
-    def keep(self, facts: PodFacts) -> None:
-        super().keep(facts)
-        if facts.plain is not None and facts.claims:
-            self._to_judge = True
-
     def says(self, facts: PodFacts) -> None:
         """A pod is seen: what it says of others counts."""
         self.keepers.seen(facts)
@@ -78,6 +74,7 @@ class Volumes(PlainPods):
             self.anti_affinity.seen(facts)
         if facts.owned and facts.claims:
             self._claims_of_pods[facts.uid] = facts.claims
+            self._to_judge = self._to_judge or facts.plain is not None
         if self.foreign.groups.seen(facts) and facts.plain is not None:
             self._to_judge = True
 
@@ -95,10 +92,11 @@ class Volumes(PlainPods):
 
     def _is_told_of(self, facts: PodFacts) -> bool:
         """Whether the engine itself keeps others away from the pod, as the rules of its job say."""
-        job = self._job_of(facts.uid)
-        if not facts.keeps_away or job is None or job.state not in HOLDING:
+        found = self.plain.stands_for(facts.uid) if facts.keeps_away else None
+        if found is None or found[0].state not in HOLDING:
             return False
-        rules = job.request.pod_sets[self._places[facts.uid][1][0]].rules
+        job, (pod_set, _) = found
+        rules = job.request.pod_sets[pod_set].rules
         return rules is not None and bool(rules.apart)
 
     def is_silent(self, uid: str) -> None:
@@ -126,10 +124,10 @@ class Volumes(PlainPods):
             self.foreign.groups_change(self.out)
         self._judged, self._to_judge = versions, False
         if repelled:
-            return [job for job in self.jobs.values() if self.judge(job)]
-        known = {id(job) for job in self.jobs.values()} if self._mounting else set()
+            return [job for job in self.scope.jobs.values() if self.judge(job)]
+        known = {id(job) for job in self.scope.jobs.values()} if self._mounting else set()
         self._mounting = {i: job for i, job in self._mounting.items() if id(job) in known}
-        plain = [job for job in self.jobs.values() if job.plain]
+        plain = [job for job in self.scope.jobs.values() if job.plain]
         return [job for job in (*self._mounting.values(), *plain) if self.constrain(job)]
 
     def judge(self, job: LiveJob) -> bool:
@@ -191,8 +189,8 @@ class Volumes(PlainPods):
             )
         if job.node_note and verdict.reason in BY_NODES:
             summary = f"{verdict.summary.rstrip('.')}. {job.node_note}"
-            verdict = replace(verdict, summary=summary)
-        return super().verdict_on(job, verdict)
+            return replace(verdict, summary=summary)
+        return verdict
 
     # --- jobs that were placed --------------------------------------------------------------------
     def send(self, job: LiveJob, placed: Iterable[tuple[LivePod, Node]]) -> None:
@@ -237,16 +235,18 @@ class Volumes(PlainPods):
             for name in mounts[pod.key]:
                 if pod.awaits is None or not _is_for(needs[name], pod.awaits):
                     text = f"The volume of claim {name} is not for node {pod.place.node}"
-                    self._displaced(job, [pod], ELSEWHERE, text, (), now)
+                    self.requeueing.displaced(job, [pod], ELSEWHERE, text, (), now)
                     return
         if len(ready) == len(pods) or not job.request.gang:
             self.send(job, [(pod, pod.awaits) for pod in ready if pod.awaits is not None])
-        late = [p for p in pods if p.awaits and 0 < p.placed_at < now - self.policy.gang_timeout_s]
+        late = [
+            p for p in pods if p.awaits and 0 < p.placed_at < now - self.scope.policy.gang_timeout_s
+        ]
         if late:
             name = next(name for name, need in needs.items() if not need.can_be_mounted)
             waited = now - late[0].placed_at
             text = f"Volume claim {name} was not bound {waited:.0f} s after the placement"
-            self._displaced(job, late, NOT_BOUND, text, (), now)
+            self.requeueing.displaced(job, late, NOT_BOUND, text, (), now)
 
     def _ask(self, job: LiveJob, name: str, need: Need, pods: list[LivePod], now: float) -> bool:
         """Have the volume of a claim made for the node of the first of these pods. False where it
@@ -266,7 +266,7 @@ class Volumes(PlainPods):
         elif mine and asked.seen:
             del self._asked[claim]
             text = f"No volume could be made for claim {name} on node {node}"
-            self._displaced(job, pods, NOT_BOUND, text, (node,), now)
+            self.requeueing.displaced(job, pods, NOT_BOUND, text, (node,), now)
             return False
         return True
 
@@ -284,7 +284,7 @@ class Volumes(PlainPods):
         why = outcome.message or outcome.result
         text = f"Volume claim {name} could not be told its node {effect.node}: {why}"
         if pods and job.leaving is None:
-            self._displaced(job, pods, reason, text, (), now)
+            self.requeueing.displaced(job, pods, reason, text, (), now)
 
     # --- what pods say of each other --------------------------------------------------------------
     def _rules(self, job: LiveJob, claims: list[list[str]]) -> list[PodRules | None]:
@@ -323,7 +323,7 @@ class Volumes(PlainPods):
     def _namespace(self, job: LiveJob) -> str:
         """Where its pods are, or will be."""
         placed = job.plain or job.state in HOLDING
-        return job.namespace if placed else self.namespaces.get(job.request.tenant, "")
+        return job.namespace if placed else self.scope.namespaces.get(job.request.tenant, "")
 
     # --- claims -----------------------------------------------------------------------------------
     def _need(self, job: LiveJob, name: str) -> Need:
