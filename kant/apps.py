@@ -1,3 +1,5 @@
+import gc
+
 from django.apps import AppConfig
 
 
@@ -6,3 +8,5 @@ class KantConfig(AppConfig):
 
     def ready(self) -> None:
         from kant import checks  # noqa: F401  registers the system checks
+
+        gc.freeze()

@@ -1,5 +1,6 @@
 """Settings of every test: a private folder for what Kant writes, quick password hashes."""
 
+import gc
 import os
 
 import pytest
@@ -26,6 +27,11 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("interpreted")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("interpreted")]
+
+
+def pytest_collection_finish(session):
+    """What was collected stays to the end."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
