@@ -65,7 +65,8 @@ def assemble(folder: Path) -> Path:
     for name in context():
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, made / name, ignore=shutil.ignore_patterns("__pycache__"))
+            # With the modules that were compiled here, as the build compiles them anew.
+            shutil.copytree(source, made / name)
         else:
             shutil.copy2(source, made / name)
     env = {**environment(build), "PATH": own_programs()}

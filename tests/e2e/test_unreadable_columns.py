@@ -10,6 +10,7 @@ from scheduling.models import Job, PodSet, unreadable
 from scheduling.models.jobs import TOLD
 from scheduling.models.shaped import ShapedField, Unreadable
 from scheduling.session.memory.load import live_job
+from tests.cases import some
 
 COLUMNS = [
     (model, field.attname)
@@ -54,7 +55,7 @@ def test_a_value_of_another_shape_is_told_and_keeps_nothing_from_being_shown(
     job = Job.objects.filter(tenant__name="vision").first()
     wrong = wrong_for(model, column)
     assert len(wrong) >= 3
-    for value in wrong:
+    for value in some(wrong):
         rows_of(model, job).update(**{column: value})
         for url in ("/jobs/", f"/jobs/{job.pk}/", "/api/v1/jobs", f"/api/v1/jobs/{job.pk}"):
             assert client.get(url).status_code == 200, (value, url)

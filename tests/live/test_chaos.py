@@ -36,7 +36,7 @@ def servers():
 
 @pytest.mark.live
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("rounds", "shards"), [(5, 1), (2, 2)] if NIGHTLY else [(3, 1), (2, 2)])
+@pytest.mark.parametrize(("rounds", "shards"), [(5, 2), (5, 1)] if NIGHTLY else [(5, 2)])
 def test_rounds_lose_and_double_nothing(servers, rounds, shards):
     argv = ["--rounds", str(rounds), "--seed", "2", "--shards", str(shards), "--json"]
     done = chaos(*argv)

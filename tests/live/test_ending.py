@@ -141,7 +141,7 @@ STATES = {
 
 
 def test_a_scheduler_ends_in_every_state_and_gives_its_lease_back(env):
-    for state, patch in cases.some(STATES).items():
+    for state, patch in cases.some(STATES.items()):
         with running(SCHEDULES, env, patch) as (process, lines):
             said(lines, "AT IT" if patch else "leading cluster")
             ends(process, lines)
@@ -166,13 +166,13 @@ def test_without_database_or_redis(env, part, tmp_path):
     scheme = {"DATABASE_URL": "postgres://kant@127.0.0.1:{}/kant"}.get(part, "redis://127.0.0.1:{}")
     beat = ["celery", "-A", "kant", "beat", "-s", str(tmp_path / "beat")]
     worker = ["celery", "-A", "kant", "worker", "-Q", "work", "-c", "1", "-n", "w@test"]
-    with silent() as port:
+    with silent() as port, ExitStack() as stack:
         away = {**env, part: scheme.format(port)}
-        for argv in (SCHEDULES, worker, beat):
-            with running(argv, away) as (process, lines):
-                time.sleep(8.0)
-                assert process.poll() is None, "".join(lines)
-                ends(process, lines)
+        three = [stack.enter_context(running(a, away)) for a in (SCHEDULES, worker, beat)]
+        time.sleep(8.0)
+        for process, lines in three:
+            assert process.poll() is None, "".join(lines)
+            ends(process, lines)
 
 
 def test_a_worker_at_work(env):
@@ -194,18 +194,18 @@ def quietly(ask):
 
 ANSWER = "from scheduling.api import jobs\njobs.JobsView.get = {}"
 REQUESTS = {
-    "at rest": "",
-    "waits": ANSWER.format("hang"),
     "computes": (
         "def spin(*_, **__):\n    print('AT IT', flush=True)\n    while True: pass\n"
         + ANSWER.format("spin")
     ),
+    "waits": ANSWER.format("hang"),
+    "at rest": "",
 }
 
 
 @pytest.mark.parametrize("lifespan", ["on", "off"])
 def test_a_web_process_whatever_a_request_does(env, lifespan):
-    for patch in cases.some(REQUESTS).values():
+    for patch in cases.some(REQUESTS.values()):
         port = free_port()
         argv = ["uvicorn", "kant.asgi:application", "--port", str(port), "--lifespan", lifespan]
         with running(argv, env, patch) as (process, lines):

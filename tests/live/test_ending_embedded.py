@@ -118,7 +118,9 @@ def test_serve(migrated_folder, state):
         assert len(all_end(process, lines)) > 1
 
 
-@pytest.mark.parametrize("deaf", [False, True], ids=["hears", "deaf"])
+@pytest.mark.parametrize(
+    "deaf", cases.some([True, False]), ids=lambda it: "deaf" if it else "hears"
+)
 def test_serve_while_it_compiles(migrated_folder, deaf):
     package = migrated_folder / "stand-in" / "scheduling"
     package.mkdir(parents=True)
@@ -132,7 +134,7 @@ def test_serve_while_it_compiles(migrated_folder, deaf):
         assert len(all_end(process, lines)) == 4  # with the cluster, the compilation, its compiler
 
 
-@pytest.mark.parametrize("meanwhile", ["cluster", "compilation"])
+@pytest.mark.parametrize("meanwhile", cases.some(["cluster", "compilation"]))
 def test_serve_with_a_stopped_child(migrated_folder, meanwhile):
     package = migrated_folder / "stand-in" / "scheduling"
     package.mkdir(parents=True)
@@ -148,22 +150,18 @@ def test_serve_with_a_stopped_child(migrated_folder, meanwhile):
         all_end(process, lines)
 
 
-@pytest.mark.parametrize("begun", [True, False], ids=["at rest", "starts again"])
-def test_serve_while_its_database_hangs(migrated_folder, begun):
+def test_serve_while_its_database_hangs(migrated_folder):
     """As on a disk that answers nothing: another process has the file, and keeps it."""
     with closing(sqlite3.connect(migrated_folder / "kant.sqlite3", timeout=60)) as theirs:
         with serving(migrated_folder) as (process, lines):
             said(lines, AT_REST)
-            if begun:
-                theirs.execute("BEGIN EXCLUSIVE")
-                time.sleep(3.0)
-            all_end(process, lines)
-        if not begun:
             theirs.execute("BEGIN EXCLUSIVE")
-            with serving(migrated_folder) as (process, lines):
-                time.sleep(6.0)
-                assert process.poll() is None, "".join(lines)
-                all_end(process, lines)
+            time.sleep(3.0)
+            all_end(process, lines)
+        with serving(migrated_folder) as (process, lines):
+            time.sleep(6.0)
+            assert process.poll() is None, "".join(lines)
+            all_end(process, lines)
 
 
 # --- the embedded cluster alone -------------------------------------------------------------------

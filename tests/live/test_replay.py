@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,16 +10,19 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from tests.cases import NIGHTLY
 from tests.live.test_serve import ROOT, WITHIN_S, Serving
 from tests.requirements import missing
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+JOBS = 60 if NIGHTLY else 20
 
 
-@pytest.fixture
-def kant(migrated_folder):
-    serving = Serving(migrated_folder)
-    serving.folder = migrated_folder
+@pytest.fixture(scope="module")
+def kant(migrated, tmp_path_factory):
+    folder = shutil.copytree(migrated, tmp_path_factory.mktemp("replay"), dirs_exist_ok=True)
+    serving = Serving(folder)
+    serving.folder = folder
     yield serving
     serving.process.terminate()
     serving.process.wait(WITHIN_S)
@@ -44,12 +48,12 @@ def replay(kant, *arguments):
 
 
 def test_every_job_of_a_real_trace_ends_and_no_device_is_held_twice(kant):
-    done = replay(kant, trace("itp", "cluster02.csv.xz"), "--limit", 60, "--speed", 20000)
+    done = replay(kant, trace("itp", "cluster02.csv.xz"), "--limit", JOBS, "--speed", 20000)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["states"] == {"SUCCEEDED": 60}
+    assert report["states"] == {"SUCCEEDED": JOBS}
     assert report["double_holdings"] == []
-    assert len({job["id"] for job in report["jobs"]}) == 60
+    assert len({job["id"] for job in report["jobs"]}) == JOBS
     everyone = report["metrics"]["jwtd"][-1]
     assert (everyone["size"], everyone["waiting"]) == ("all", 0)
 

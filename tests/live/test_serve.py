@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from scheduling import compiled
+from tests.cases import some
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 WITHIN_S = 180.0  # of what surely comes: only a failure waits so long, however busy the machine is
@@ -110,11 +111,8 @@ def test_a_second_start_on_the_same_folder(migrated_folder):
         first.process.kill()
         first.process.wait(WITHIN_S)
         first.process.stdout.close()
-    Serving(migrated_folder).end(signal.SIGINT)
-
-
-def test_ends_by_the_first_signal_also_when_a_shell_started_it_in_the_background(migrated_folder):
-    deaf = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as its children inherit
+    # As a shell starts it in the background, from where it ends by the first signal too.
+    deaf = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         serving = Serving(migrated_folder)
     finally:
@@ -169,7 +167,7 @@ def followed(serving, job, authorization):
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", some([signal.SIGTERM, signal.SIGINT]))
 def test_logs_that_are_followed_end_with_it(migrated_folder, how):
     said = migrated_folder / "stderr"
     with said.open("w") as stderr:
@@ -194,6 +192,6 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     assert "set KANT_VAR_DIR" in refused(tmp_path / "file" / "var", "--port", "0")
 
 
-def test_a_fleet_that_does_not_exist(tmp_path):
-    line = refused(tmp_path, "--port", "0", "--fleet", "/no/such/fleet.yaml", lines=2)
+def test_a_fleet_that_does_not_exist(migrated_folder):
+    line = refused(migrated_folder, "--port", "0", "--fleet", "/no/such/fleet.yaml", lines=2)
     assert "/no/such/fleet.yaml: cannot be read" in line

@@ -17,6 +17,7 @@ from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import restore
 from scheduling.session.memory import load
 from scheduling.session.session import Session
+from tests import cases
 from tests.live.conftest import WITHIN_S, wait
 
 pytestmark = pytest.mark.live
@@ -105,7 +106,9 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name"), STEPS, ids=[name for _, name in STEPS])
+@pytest.mark.parametrize(
+    ("owner", "name"), cases.some(STEPS), ids=lambda it: getattr(it, "__name__", it)
+)
 def test_each_step_of_a_start_may_take_longer_than_the_lease(
     shared_world, two, monkeypatch, owner, name
 ):
@@ -120,12 +123,14 @@ def test_each_step_of_a_start_may_take_longer_than_the_lease(
 
 @pytest.mark.parametrize(
     ("owner", "name", "following"),
-    [
-        (Session, "listed", (cycle, "settle")),
-        (cycle, "settle", (cycle, "take_nodes")),
-        (cycle, "take_nodes", (cycle, "take_up_pods")),
-        (restore, "take_up_jobs", (restore, "finish_what_was_begun")),
-    ],
+    cases.some(
+        [
+            (Session, "listed", (cycle, "settle")),
+            (cycle, "settle", (cycle, "take_nodes")),
+            (cycle, "take_nodes", (cycle, "take_up_pods")),
+            (restore, "take_up_jobs", (restore, "finish_what_was_begun")),
+        ]
+    ),
 )
 def test_who_loses_the_lease_meanwhile_stops_at_once(
     shared_world, settings, monkeypatch, owner, name, following

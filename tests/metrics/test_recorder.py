@@ -14,6 +14,7 @@ from metrics.pages.operations.views import summary as page_summary
 from metrics.selectors import MetricScope, WaitingNow
 from scheduling.models import Cluster, Job, Placement, PodSet
 from scheduling.models.jobs import RESIZED, PlacementState
+from tests.cases import seeds
 from tests.metrics.rows import at, cluster, job
 from tests.plans import plan, query
 
@@ -293,7 +294,7 @@ def record_with(c, pods, delay):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_what_becomes_known_late_counts_from_when_it_was(seed):
     rng = random.Random(seed)
     pods = spans(rng, 40)
