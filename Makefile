@@ -10,7 +10,7 @@ FLEET ?= demo
 # Each of the many processes of a run would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check manifests bench format
+.PHONY: help python environment-dev setup setup-dev servers run test pass-core pass-pages test-fast test-nightly check manifests bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,23 +40,31 @@ run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=
 
 # The core is tested as Python interprets it, and as machine code with all the rest. These are long,
 # and tried on machine code alone; `test_compiled` shows that it decides the same.
-NATIVE := backfill_histories compiled cycle_machine fair_users forecast preempt_chains queue_machine \
-  rehearse without_gpus_histories
+NATIVE := backfill_histories compiled cycle_machine fair_users forecast preempt_chains preempt_optimum \
+  queue_machine rehearse without_gpus_histories
 # In folders whose other tests are run again on PostgreSQL, these have no database.
 STUDIES := arrived charts definitions easy experiment foresight interrupts simulate simulation_files \
   studies undivided
+# These read what is stored by statements that others try on PostgreSQL too, and compute long.
+COMPUTED := metrics/test_eta metrics/test_replay_quotas metrics/test_replays scheduling/test_api_logs \
+  scheduling/test_job_rules scheduling/test_rehearsal scheduling/test_startable tenants/test_sign_on tenants/test_texts
 # And this is long, and finds more where the database refuses more.
 FUZZED := $(if $(KANT_TEST_POSTGRES),--ignore tests/tenants/test_openapi.py)
-# A third of the time of live tests is waiting: three of them keep two cores at work.
+test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=line pass-core pass-pages
+
+# Two passes go on beside each other: browser tests and live ones wait a third of their time.
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
-test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
+pass-core:
 	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
 	$(BIN)/pytest -n 3 --dist worksteal -m "not browser" $(FUZZED)
+
+pass-pages:
 	$(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
-	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
-	  $(STUDIES:%=--ignore tests/metrics/test_%.py) tests/tenants tests/scheduling tests/metrics; fi
+	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 1 -m "not apiserver and not browser and not live" \
+	  $(STUDIES:%=--ignore tests/metrics/test_%.py) $(COMPUTED:%=--ignore tests/%.py) tests/tenants tests/scheduling tests/metrics; fi
 
 # Without random histories and the fuzz of REST, which take as long as all the rest.
 test-fast: setup-dev ## Test the core and the services without servers, in a few minutes
