@@ -380,6 +380,7 @@ class Bind(Struct, frozen=True, gc=False):
 
 # The reason is the one that Kubernetes defines for it (k8s.io/api/core/v1).
 PREEMPTION = "PreemptionByScheduler", "Kant preempted the pod to make room for another job"
+DRAIN = "PreemptionByScheduler", "Kant drains the node of the pod, as an operator asked"
 
 
 class DeletePod(Struct, frozen=True, gc=False):

@@ -158,3 +158,26 @@ class NodeRecord(models.Model):
     def without_gpus(self) -> bool:
         """Whether jobs without GPUs may run on it."""
         return not self.gpus and "gpu_parts" not in self.facts
+
+
+class NodeOrder(models.Model):
+    """What an operator wants of a node: that Kant places nothing there, and with `drains` that the
+    pods of its jobs leave, by their own ends, and from `evict_at` on without (None = never).
+
+    It ends when it is lifted, and with the node. `pods`: how many held places there when it was
+    given.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="node_orders")
+    node = models.CharField(max_length=253)
+    drains = models.BooleanField(default=False)
+    evict_at = models.DateTimeField(null=True, blank=True)
+    reason = models.CharField(max_length=2000)
+    by = models.CharField(max_length=150)
+    at = models.DateTimeField()
+    pods = models.PositiveIntegerField(default=0)
+    version = models.PositiveBigIntegerField(default=1)
+
+    class Meta:
+        ordering = ["node"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "node"], name="one_order_a_node")]

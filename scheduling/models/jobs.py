@@ -264,10 +264,11 @@ class JobPod(models.Model):
 # Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
 # which a pod goes to another node, of an elastic gang that got more pods, of the pods of a job that
 # was cancelled, of a job whose own program failed, of one that ran for as long as it may, of one
-# to which a person gave another count of pods, and of the pods that leave it then.
+# to which a person gave another count of pods, and of the pods that leave it then, of one whose
+# pods leave a node that is drained.
 PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
 GROWN, CANCELLED, POD_FAILED = "Grown", "Cancelled", "PodFailed"
-RUN_LIMIT, RESIZED = "RunLimitExceeded", "Resized"
+RUN_LIMIT, RESIZED, DRAINED = "RunLimitExceeded", "Resized", "NodeDrained"
 
 
 class JobEvent(models.Model):

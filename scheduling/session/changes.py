@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -26,6 +26,7 @@ from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, Offer, Transition
 from scheduling.session.memory.look import DatabaseLook
 from scheduling.session.memory.news import News
+from scheduling.session.memory.orders import Cordon, cordons
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.pods.follow import Lifecycle
@@ -49,7 +50,7 @@ class Inactive(Exception):
 class Changes:
     """`touched`, in the wide scope: jobs of the cluster that something happened to since it was
     emptied. Of the last read: `came`, of how many jobs it was told, and `looked`, `counted`,
-    whether it did what is done only now and then."""
+    whether it did what is done only now and then. `cordons`: what operators want of nodes."""
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -68,6 +69,7 @@ class Changes:
         self.tenancy = TenantsChanged((), ())
         self.queues = QueuesChanged(())
         self.others = OtherScopesChanged()
+        self.cordons: Mapping[str, Cordon] = {}
         self._looked_back = (0.0, False)  # by which half-life, and whether for users
         self._looked_at = self._counted_at = self._used_at = 0.0
 
@@ -266,6 +268,7 @@ class Changes:
                 raise Reopen(f"the shards of cluster {self.cluster_id} are declared anew")
             self.life.scope.policy = policy
             self.life.out.deltas.append(PolicyChanged(policy))
+        self.cordons = cordons(self.cluster_id)
         self._tell_tenancy()
 
     def _tell_tenancy(self) -> None:

@@ -60,6 +60,7 @@ from scheduling.session.memory.nodes import Nodes
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.pods.budgets import Budgets
+from scheduling.session.pods.drain import drained
 from scheduling.session.pods.filters import nodes_by_filter
 from scheduling.session.pods.follow import Lifecycle
 from scheduling.session.pods.leftovers import Leftovers
@@ -140,6 +141,7 @@ class Session:
         of the scope, as their rows say. `still_leads` is called between the steps, of which each
         may take long, and raises where all this is in vain."""
         self.changes.start()
+        self.nodes.cordoned(self.changes.cordons)
         self._arrived(mine)
         still_leads()
         restore.take_up_jobs(self.changes)
@@ -236,6 +238,7 @@ class Session:
         self.news.clear()
         # Rows first: they are compared with what was committed, not with what this pass changes.
         self.changes.read(time.time())
+        self.nodes.cordoned(self.changes.cordons)
         self._look_for_nodes()
         seen = self.gateway.drain()
         self._bites.took(len(seen) + self.changes.came)
@@ -254,6 +257,7 @@ class Session:
         takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
         self.life.plain.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
+        self._drain(now)
         self.life.foreign.delete_leftovers(self.leftovers.pods, self.life.out)
         again = self.changes.counted or not self._cycled
         self.services.look_after(self.leftovers.services, self.life.out, again=again)
@@ -435,6 +439,12 @@ class Session:
         found = self.node_loss.lost(jobs, pods_on, self.life.scope.policy, now, again=again)
         for why, keys in found.items():
             self.life.lost(keys, self._is_dead, now, why)
+
+    def _drain(self, now: float) -> None:
+        """Let pods leave the nodes that are drained, whose time has come."""
+        cordons, pods_on = self.changes.cordons, self.state.cluster.pods_on
+        for decision in drained(cordons, self.life.jobs, pods_on, now):
+            self.life.drained(decision, self.budgets.allowed(decision.job.id), now)
 
     def _is_dead(self, node: str) -> bool:
         """Whether nothing that runs on the node can hear us."""

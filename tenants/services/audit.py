@@ -8,6 +8,7 @@ ACTIONS = (
     *("cluster.created", "cluster.changed", "cluster.deleted"),
     *("gpu-type.created", "gpu-type.changed", "gpu-type.deleted"),
     *("member.set", "member.removed"),
+    *("node.cordoned", "node.drained", "node.uncordoned"),
     "policy.changed",
     *("queue.created", "queue.changed", "queue.deleted"),
     *("quota.changed", "quota.deleted"),

@@ -10,7 +10,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.columns import OtherPod
 from scheduling.engine.queue.fair_share import Shares
 from scheduling.kube.seam import NodeFacts
-from scheduling.models import Cluster, NodeRecord, SchedulerLease
+from scheduling.models import Cluster, NodeOrder, NodeRecord, SchedulerLease
 from scheduling.services.common.lease import Lease, fence
 from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.constraints import written_keepers, written_rules
@@ -66,6 +66,8 @@ def write_nodes(
         mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
         for name in sorted(gone):
             mine.filter(name=name).delete()
+            # Another node of that name is another node.
+            NodeOrder.objects.filter(cluster_id=lease.cluster_id, node=name).delete()
 
 
 def write_status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> None:

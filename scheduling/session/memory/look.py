@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db import connection
 
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeOrder
 from tenants.models import GpuType, Queue, Quota, Tenant
 
 # What happens to a job that waits without its scheduler.
@@ -29,11 +29,11 @@ class JobNews(NamedTuple):
 class DatabaseLook(NamedTuple):
     """The database as of one instant.
 
-    `settings`: changes whenever a tenant, a queue, a quota, the policy or a rule of the cluster
-    does, or how it is reached, and with the number of GPU types. `alone`: there is no other
-    cluster, whose jobs count against the same quotas. `newest`: the id of the newest event, 0 =
-    there is none; `there`: how many events were asked for, of whatever kind; `news`: the oldest of
-    those that are news.
+    `settings`: changes whenever a tenant, a queue, a quota, the policy, a rule of the cluster or an
+    order about a node does, or how it is reached, and with the number of GPU types. `alone`: there
+    is no other cluster, whose jobs count against the same quotas. `newest`: the id of the newest
+    event, 0 = there is none; `there`: how many events were asked for, of whatever kind; `news`: the
+    oldest of those that are news.
     """
 
     settings: tuple[Any, ...]
@@ -59,7 +59,7 @@ def look(
                 (SELECT COUNT(*) FROM {_table(Cluster)}),
                 (SELECT MAX(id) FROM {_table(JobEvent)}),
                 (SELECT COUNT(*) FROM {_table(JobEvent)} WHERE {new}),
-                {", ".join(f"{of}.n, {of}.v, {of}.m" for of in "tqu")}, g.n, g.m,
+                {", ".join(f"{of}.n, {of}.v, {of}.m" for of in "tquo")}, g.n, g.m,
                 p.version, c.access, c.namespace, c.label_map,
                 c.job_rules, c.namespace_tenants, c.queue_map
             FROM {_table(Cluster)} c
@@ -85,7 +85,7 @@ def look(
     return DatabaseLook(tuple(settings), bool(is_active), clusters == 1, newest or 0, there, news)
 
 
-_COUNTED = (("t", Tenant), ("q", Quota), ("u", Queue))
+_COUNTED = (("t", Tenant), ("q", Quota), ("u", Queue), ("o", NodeOrder))
 
 
 def _counted(model: Any) -> str:

@@ -13,6 +13,7 @@ from scheduling.engine.types import Node, Shard
 from scheduling.kube.seam import KeepsAway, NodeFacts
 from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.live import Outbox
+from scheduling.session.memory.orders import Cordon, with_cordon
 
 Keepers = tuple[KeepsAway, ...]
 
@@ -27,6 +28,8 @@ class Nodes:
 
     def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
         self.facts: dict[str, NodeFacts] = {}
+        self._told: dict[str, NodeFacts] = {}  # as the cluster told them
+        self._cordons: Mapping[str, Cordon] = {}
         self._attach_limits: dict[str, Mapping[str, int]] = {}
         self._keepers: dict[str, tuple[Keepers, Keepers]] = {}
         self.mine: set[str] = set()
@@ -44,7 +47,8 @@ class Nodes:
     # --- the cluster told ---------------------------------------------------------------------
     def seen(self, facts: NodeFacts) -> None:
         name = facts.node.name
-        self.facts[name] = self._with_limits(facts)
+        self._told[name] = facts
+        self.facts[name] = self._counted(facts)
         self.gone.discard(name)
         if name in self.mine:
             self._tell(name)
@@ -56,10 +60,23 @@ class Nodes:
         self._attach_limits.pop(name, None)
         if limits:
             self._attach_limits[name] = limits
-        if name in self.facts:
-            self.facts[name] = self._with_limits(self.facts[name])
+        self._count_again(name)
+
+    def cordoned(self, cordons: Mapping[str, Cordon]) -> None:
+        """These nodes take no new pods by the wish of operators, and no others."""
+        before, self._cordons = self._cordons, cordons
+        for name in sorted(before.keys() | cordons.keys()):
+            if before.get(name) != cordons.get(name):
+                self._count_again(name)
+
+    def _count_again(self, name: str) -> None:
+        if name in self._told:
+            self.facts[name] = self._counted(self._told[name])
             if name in self.mine:
                 self._tell(name)
+
+    def _counted(self, facts: NodeFacts) -> NodeFacts:
+        return with_cordon(self._with_limits(facts), self._cordons.get(facts.node.name))
 
     def keepers_seen(self, name: str, all_of_them: Keepers, others: Keepers) -> None:
         """Pods there, and those of them that are not Kant's, have these rules; only rows tell of
@@ -85,6 +102,7 @@ class Nodes:
     def vanished(self, name: str) -> None:
         """The API has the node no longer. It stays here until no pod holds anything on it."""
         self.facts.pop(name, None)
+        self._told.pop(name, None)
         self.unclaimed.discard(name)
         self.dirty.discard(name)
         self._written.pop(name, None)

@@ -56,6 +56,10 @@ class Budgets:
         self._told = allowed
         return [DisruptionBudget(i, allowed.get(i)) for i in news]
 
+    def allowed(self, job_id: str) -> int | None:
+        """How many pods of the job may go, as was told last; None = no budget protects it."""
+        return self._told.get(job_id)
+
     def _allowed(self, jobs: Mapping[str, LiveJob]) -> dict[str, int]:
         """{protected job: how many of its pods may go}."""
         self._covered = {

@@ -16,6 +16,7 @@ from scheduling.engine.deltas import (
     JobRequeued,
     JobSubmitted,
     PodEnded,
+    PodRequeued,
     PodsRunning,
 )
 from scheduling.engine.states import HOLDING, WAITING, JobState
@@ -36,6 +37,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.models.jobs import (
     CANCELLED,
+    DRAINED,
     GROWN,
     MOVED,
     POD_FAILED,
@@ -55,6 +57,7 @@ from scheduling.session.memory.live import (
     ReasonChange,
 )
 from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.drain import Drained
 from scheduling.session.pods.leave import Leaving
 from scheduling.session.pods.plain import PlainPods
 from scheduling.session.pods.requeue import (
@@ -64,6 +67,7 @@ from scheduling.session.pods.requeue import (
     POD_DELETED,
     UNPLACED,
     Requeueing,
+    with_slices,
 )
 from scheduling.session.pods.scope import Scope
 from scheduling.session.pods.steps import Evidence, advance, record_of, release, step, which
@@ -202,7 +206,7 @@ class Lifecycle:
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
         why = record_of(decision)
         if job.plain:
-            self.plain.makes_room(job, text, why, now)
+            self.plain.makes_room(job, Cause(PREEMPTED, text), why, now)
             return
         if decision.whole:
             job.front = False
@@ -255,6 +259,31 @@ class Lifecycle:
         self.leave.tell(job, [pod], now)
         leaves = [(pod, PodEnded(job.id, *key))]
         self.leave.pods(job, leaves, Cause(MOVED, f"Moved to node {decision.target}"), now)
+
+    def drained(self, decision: Drained, allowed: int | None, now: float) -> None:
+        """Pods leave nodes that are drained, and are placed again elsewhere; where the job cannot
+        do without them, all of it. `allowed`: so many may go now by disruption budgets."""
+        job, cause = decision.job, Cause(DRAINED, decision.text)
+        pods = with_slices(job, decision.pods)
+        if allowed is not None and not job.request.gang:
+            # One after the other; those that leave already count among them.
+            leaving = sum(p.leaving is not None for p in job.pods.values())
+            pods = pods[: max(0, allowed - leaving)]
+        alone = not job.plain and self.requeueing.goes_on_without(job, pods)
+        leave = pods if alone else [pod for pod in job.pods.values() if pod.state not in OVER]
+        if not pods or (allowed is not None and allowed < len(leave)):
+            return
+        record: Evidence = (("nodes", ", ".join(decision.nodes)), ("pods", len(leave)))
+        if job.plain:
+            self.plain.makes_room(job, cause, record, now)
+            return
+        self.leave.tell(job, leave, now)
+        if not alone:
+            job.front = job.state == JobState.RUNNING
+            self.requeueing.wait_again(job, cause, record, now, (), now)
+            return
+        self.out.writes.notes.append(Note(job.id, job.state, *cause, record + which(pods)))
+        self.leave.pods(job, [(p, PodRequeued(job.id, *p.key, now)) for p in pods], cause, now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
         """End a job that ran longer than it may; tell once that the limit comes near."""

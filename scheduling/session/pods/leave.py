@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.verdict import counted
-from scheduling.kube.seam import PREEMPTION, Annotate, DeletePod, EmitEvent, EvictPod
-from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, RESIZED, RUN_LIMIT
+from scheduling.kube.seam import DRAIN, PREEMPTION, Annotate, DeletePod, EmitEvent, EvictPod
+from scheduling.models.jobs import CANCELLED, DRAINED, MOVED, PREEMPTED, RESIZED, RUN_LIMIT
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import (
     OVER,
@@ -37,6 +37,8 @@ ASK_AGAIN_S = 20.0
 EVICT_AGAIN_S = 2.0
 # Reasons for which the engine itself made pods leave that could have stayed.
 OWN_CHOICE = frozenset({PREEMPTED, MOVED})
+# Reasons for which jobs leave that nothing is wrong with: disruption budgets have a say.
+SPARED = frozenset({PREEMPTED, DRAINED})
 
 
 class Leaving:
@@ -157,13 +159,13 @@ class Leaving:
     def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Ask for the pod's deletion; its Kubernetes Events say why."""
         pod.delete_sent_at = now
-        preempted = _is_preempted(job, pod)
+        spared = _is_spared(job, pod)
         of = (job.effect_key(pod), job.namespace, pod.name, pod.uid)
-        if job.protected and preempted:
+        if job.protected and spared:
             self._out.effects.append(EvictPod(*of, tracked=pod.tracked))
         else:
             # Only what Kant did not make has an owner that asks why it went.
-            disrupted = _disruption(job, preempted=preempted) if job.plain else None
+            disrupted = _disruption(job, spared=spared) if job.plain else None
             tracked = pod.tracked and disrupted is not None
             self._out.effects.append(DeletePod(*of, disrupted=disrupted, tracked=tracked))
         if pod.cause is not None and pod.state not in OVER:
@@ -221,7 +223,7 @@ class Leaving:
 
 def _type(cause: Cause) -> str:
     """Of the Event: what somebody decided is Normal, what went wrong a Warning."""
-    decided = cause.reason in (PREEMPTED, MOVED, CANCELLED, RESIZED)
+    decided = cause.reason in (PREEMPTED, MOVED, CANCELLED, RESIZED, DRAINED)
     return "Normal" if decided else "Warning"
 
 
@@ -230,21 +232,22 @@ def _is_evicted(job: LiveJob) -> bool:
     return bool(job.plain) and job.state == JobState.FAILED
 
 
-def _disruption(job: LiveJob, *, preempted: bool) -> tuple[str, str] | None:
+def _disruption(job: LiveJob, *, spared: bool) -> tuple[str, str] | None:
     """Why a plain pod goes that did nothing wrong; None where its job came to its own end."""
-    if preempted:
-        return PREEMPTION
+    if spared:
+        return DRAIN if job.reason == DRAINED else PREEMPTION
     if not job.pod_gang or job.reason in ("", CANCELLED, RUN_LIMIT):
         return None
     return "GangEnded", f"Kant ended all of gang {job.pod_gang} ({job.reason})"
 
 
-def _is_preempted(job: LiveJob, pod: LivePod) -> bool:
-    """Whether it goes by our own choice, not because it ended, failed or was cancelled."""
+def _is_spared(job: LiveJob, pod: LivePod) -> bool:
+    """Whether it goes by our own choice or an operator's, not because it ended, failed or was
+    cancelled."""
     goes = isinstance(job.leaving, JobRequeued) or _is_evicted(job)
-    return (goes and job.reason == PREEMPTED) or _has_to_leave(pod)
+    return (goes and job.reason in SPARED) or _has_to_leave(pod)
 
 
 def _has_to_leave(pod: LivePod) -> bool:
     """Whether it goes alone although nothing is wrong with it."""
-    return isinstance(pod.leaving, PodEnded)
+    return isinstance(pod.leaving, PodEnded) or pod.reason == DRAINED

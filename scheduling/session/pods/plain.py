@@ -27,7 +27,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.kube.workloads import members
 from scheduling.kube.workloads.members import workload_of
-from scheduling.models.jobs import CANCELLED, POD_FAILED, PREEMPTED
+from scheduling.models.jobs import CANCELLED, POD_FAILED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
 from scheduling.session.pods import pod as kant_pods
@@ -379,13 +379,14 @@ class PlainPods:
             self.requeueing.end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(pod.name, node), now)
         self.leave.settle(job)
 
-    def makes_room(self, job: LiveJob, text: str, why: Evidence, now: float) -> None:
-        """Preempted plain pods are evicted, and their job ends with them."""
+    def makes_room(self, job: LiveJob, cause: Cause, why: Evidence, now: float) -> None:
+        """Plain pods that are preempted, or leave a node that is drained, are evicted, and their
+        job ends with them."""
         pods = list(job.pods.values())
         self.leave.tell(job, pods, now)
         why += which(pods)
-        step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures.number)
-        self.requeueing.leaves(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
+        step(self.out, job, Kind.FAILED, *cause, why, failures=job.failures.number)
+        self.requeueing.leaves(job, JobEnded(job.id, succeeded=False), cause, now)
 
     def _leaves(self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None) -> None:
         """The job gives its places back. Of one that is over, pods that wait are deleted, or wait

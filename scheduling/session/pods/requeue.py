@@ -7,7 +7,7 @@ from scheduling.engine.states import HOLDING, TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.verdict import counted
 from scheduling.kube.seam import PodFacts
-from scheduling.models.jobs import POD_FAILED, PREEMPTED, RESIZED
+from scheduling.models.jobs import DRAINED, POD_FAILED, PREEMPTED, RESIZED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import OVER, Cause, KeptPod, LiveJob, LivePod, Note
 from scheduling.session.pods import pod as kant_pods
@@ -21,7 +21,7 @@ UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at"
 NO_ANSWER = "ApiServerFailed"
 POD_DELETED, EVICTED = "PodDeleted", "PodEvicted"
 # Reasons for which pods that still run are told to save their work before they are deleted.
-TOLD = frozenset({PREEMPTED, "NodeLost", EVICTED})
+TOLD = frozenset({PREEMPTED, DRAINED, "NodeLost", EVICTED})
 COMING = frozenset({P.INTENDED, P.BOUND})  # states of pods that have a place and do not run yet
 
 
@@ -58,7 +58,7 @@ class Requeueing:
             return
         job.front = job.state == JobState.RUNNING
         at = self._backed_off(job.failures.number, now)
-        self._wait_again(job, Cause(reason, message), (), at, avoided_nodes, now)
+        self.wait_again(job, Cause(reason, message), (), at, avoided_nodes, now)
 
     def crashed(self, job: LiveJob, pod: LivePod, message: str, now: float) -> None:
         """The pod's own program failed: it is placed again, alone where the job can do without it,
@@ -79,12 +79,12 @@ class Requeueing:
         record: Evidence = (("restarts", job.restarts), ("max_restarts", job.max_restarts))
         message = f"{message}. Restart {job.restarts} of {job.max_restarts}"
         cause = Cause(POD_FAILED, message)
-        pods = _with_slices(job, [pod])
+        pods = with_slices(job, [pod])
         if not self.goes_on_without(job, pods):
             at = self._crash_backed_off(job, pod, job.pods.values(), now)
             advance(self.out, job, pod, P.FAILED, message)
             job.front = False
-            self._wait_again(job, cause, record, at, (), now)
+            self.wait_again(job, cause, record, at, (), now)
             return
         at = self._crash_backed_off(job, pod, pods, now)
         record = (("pods", len(pods)), *record)
@@ -104,7 +104,7 @@ class Requeueing:
         if (facts.namespace, facts.name) == (job.namespace, kant_pods.name_of(job, attempt, *key)):
             self.leave.keep(job, key, KeptPod(attempt, facts.namespace, facts.name, facts.uid))
 
-    def _wait_again(
+    def wait_again(
         self,
         job: LiveJob,
         cause: Cause,
@@ -143,7 +143,7 @@ class Requeueing:
     ) -> None:
         """These pods cannot be where they were placed. Where the job can do without them, only they
         are placed again, with the rest of their slices; else all of it is released."""
-        pods = _with_slices(job, pods)
+        pods = with_slices(job, pods)
         if not self.goes_on_without(job, pods):
             self.requeue(job, reason, message, avoided_nodes, now)
             return
@@ -167,7 +167,7 @@ class Requeueing:
         """Tell those that will have to go with these pods."""
         if job.leaving is None and job.state in HOLDING:
             alone = self.goes_on_without(job, pods)
-            self.leave.tell(job, _with_slices(job, pods) if alone else job.pods.values(), now)
+            self.leave.tell(job, with_slices(job, pods) if alone else job.pods.values(), now)
 
     def is_news(self, job: LiveJob, pod: LivePod) -> bool:
         """Whether nobody here asked for the pod's deletion, in a job that wants to be told."""
@@ -299,7 +299,7 @@ def _is_unbound(job: LiveJob) -> bool:
     return all(p.state is P.INTENDED and not p.in_flight for p in job.pods.values())
 
 
-def _with_slices(job: LiveJob, pods: list[LivePod]) -> list[LivePod]:
+def with_slices(job: LiveJob, pods: list[LivePod]) -> list[LivePod]:
     """The pods, and those that cannot go on without them."""
     keys = job.request.go_together(pod.key for pod in pods)
     others = (p for key, p in job.pods.items() if key in keys and p.state not in OVER)

@@ -1,0 +1,152 @@
+"""Cordon and drain nodes, and take that back. The scheduler of the nodes carries it out."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from scheduling.models import Cluster, NodeOrder, NodeRecord, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.services.common.doorbell import ring_after_commit
+from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
+from tenants.models import User
+from tenants.services import audit
+from tenants.services.queues import Why
+from tenants.services.transactions import unit_of_work
+
+CORDONED, DRAINS, UNCORDONED = "node.cordoned", "node.drained", "node.uncordoned"
+LATEST = timedelta(days=366)
+
+
+def order_node(
+    actor: User,
+    cluster: Cluster,
+    node: str,
+    *,
+    drains: bool,
+    evict_at: datetime | None = None,
+    why: Why,
+    dry_run: bool = False,
+) -> NodeOrder:
+    """Place nothing on a node any more; with `drains` the pods of its jobs leave, from `evict_at`
+    on without waiting for their ends (None = they are waited for). Replaces what was ordered
+    before. Raises NotAllowed, NotFound, Invalid naming each field, Conflict where it is so
+    already."""
+    _operators_only(actor)
+    _refuse([*why.faults(required=True), *_time_faults(drains, evict_at)])
+    _known(cluster, node)
+    with unit_of_work(dry_run):
+        before = _locked(cluster, node)
+        if before is not None and (before.drains, before.evict_at) == (drains, evict_at):
+            raise Conflict(
+                f"Node “{node}” is {_word(before)} already, by {before.by}: {before.reason}"
+            )
+        order = NodeOrder(
+            pk=before.pk if before else None,
+            cluster=cluster,
+            node=node,
+            drains=drains,
+            evict_at=evict_at,
+            reason=why.reason.strip(),
+            by=actor.get_username(),
+            at=timezone.now(),
+            pods=before.pods if before and before.drains else _pods_on(cluster, node),
+            version=before.version + 1 if before else 1,
+        )
+        order.save()
+        _record(actor, DRAINS if drains else CORDONED, cluster, node, before, order, why)
+        ring_after_commit(cluster.pk)
+    return order
+
+
+def lift_order(
+    actor: User, cluster: Cluster, node: str, *, why: Why, dry_run: bool = False
+) -> NodeOrder:
+    """Let jobs come to a node again; a drain ends, and whoever has not been told to go stays.
+    Returns the order that there was. Raises NotAllowed, Invalid without a reason, NotFound,
+    Conflict where there is no order."""
+    _operators_only(actor)
+    _refuse([*why.faults(required=True)])
+    with unit_of_work(dry_run):
+        before = _locked(cluster, node)
+        if before is None:
+            _known(cluster, node)
+            raise Conflict(
+                f"Node “{node}” is neither cordoned nor drained by Kant. What others cordon they "
+                "uncordon, e.g. by kubectl."
+            )
+        NodeOrder.objects.filter(pk=before.pk).delete()
+        _record(actor, UNCORDONED, cluster, node, before, None, why)
+        ring_after_commit(cluster.pk)
+    return before
+
+
+def subject_of_node(cluster: str, node: str) -> str:
+    """How the audit trail names a node."""
+    return f"{cluster} / {node}"
+
+
+def _operators_only(actor: User) -> None:
+    if not actor.is_operator:
+        raise NotAllowed("Only operators cordon and drain nodes.")
+
+
+def _time_faults(drains: bool, evict_at: datetime | None) -> Iterator[FieldError]:
+    if evict_at is not None and not drains:
+        yield FieldError(("evict_at",), "Only a drain has a time. Leave it out, or drain the node.")
+    if evict_at is not None and evict_at > timezone.now() + LATEST:
+        yield FieldError(("evict_at",), "Must be within a year.")
+
+
+def _refuse(faults: list[FieldError]) -> None:
+    if faults:
+        raise Invalid.fields(faults)
+
+
+def _known(cluster: Cluster, node: str) -> None:
+    if not NodeRecord.objects.filter(cluster=cluster, name=node).exists():
+        raise NotFound(f"Cluster “{cluster.name}” has no node “{node}”.")
+
+
+def _locked(cluster: Cluster, node: str) -> NodeOrder | None:
+    return NodeOrder.objects.select_for_update().filter(cluster=cluster, node=node).first()
+
+
+def _pods_on(cluster: Cluster, node: str) -> int:
+    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    live = Placement.objects.filter(node=node, state__in=LIVE_PLACEMENTS)
+    return sum(of == cluster.pk for of in live.values_list("job__cluster_id", flat=True))
+
+
+def _word(order: NodeOrder) -> str:
+    return "being drained" if order.drains else "cordoned"
+
+
+def _record(
+    actor: User,
+    action: str,
+    cluster: Cluster,
+    node: str,
+    before: NodeOrder | None,
+    after: NodeOrder | None,
+    why: Why,
+) -> None:
+    audit.record(
+        actor,
+        action,
+        subject_of_node(cluster.name, node),
+        before=_document(before) if before else None,
+        after=_document(after) if after else None,
+        reason=why.reason.strip(),
+        source=why.source,
+    )
+
+
+def _document(order: NodeOrder) -> dict[str, Any]:
+    return {
+        "drains": order.drains,
+        "evict_at": order.evict_at.isoformat() if order.evict_at else None,
+        "reason": order.reason,
+        "by": order.by,
+    }

@@ -1,0 +1,45 @@
+"""What operators want of nodes, as rows say it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from scheduling.kube.seam import NodeFacts, Sourced
+from scheduling.models import NodeOrder
+
+
+class Cordon(NamedTuple):
+    """Nothing is placed on a node, by the wish of somebody. `drains`: the pods of jobs leave it,
+    from `evict_at` on, in seconds since the epoch, without waiting for their ends (None = they are
+    waited for)."""
+
+    by: str
+    reason: str
+    drains: bool
+    evict_at: float | None
+
+    @property
+    def word(self) -> str:
+        return "draining" if self.drains else "cordoned"
+
+
+def cordons(cluster_id: int) -> Mapping[str, Cordon]:
+    """By node."""
+    rows = NodeOrder.objects.filter(cluster_id=cluster_id)
+    return {
+        row.node: Cordon(
+            row.by, row.reason, row.drains, row.evict_at.timestamp() if row.evict_at else None
+        )
+        for row in rows
+    }
+
+
+def with_cordon(facts: NodeFacts, cordon: Cordon | None) -> NodeFacts:
+    """The facts as they count: a node in service takes no new pods while there is a cordon."""
+    if cordon is None or not facts.node.schedulable:
+        return facts
+    health = Sourced(cordon.word, f"an order of {cordon.by}")
+    node = replace(facts.node, schedulable=False, out_of_service=cordon.word)
+    return msgspec.structs.replace(facts, node=node, facts={**facts.facts, "health": health})

@@ -1,0 +1,52 @@
+"""Pods that leave nodes which are drained, when the time of their drain comes.
+
+Whoever wants to be told before its pods go is told so long before: its time to save its work ends
+with the time of the drain. A gang goes whole, or not yet: a disruption budget that lets only a part
+of it go keeps all of it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from scheduling.engine.states import HOLDING
+from scheduling.session.memory.live import OVER, LiveJob, LivePod
+from scheduling.session.memory.orders import Cordon
+
+Key = tuple[str, int, int]  # a pod: job, pod set, ordinal
+
+
+class Drained(NamedTuple):
+    """Pods of a job that are to leave these nodes, and what is to be said of that."""
+
+    job: LiveJob
+    pods: list[LivePod]
+    nodes: tuple[str, ...]
+    text: str
+
+
+def drained(
+    cordons: Mapping[str, Cordon],
+    jobs: Mapping[str, LiveJob],
+    pods_on: Callable[[str], Iterable[Key]],
+    now: float,
+) -> Iterator[Drained]:
+    """Whose time has come, job by job."""
+    found: dict[str, dict[str, list[LivePod]]] = {}
+    for name, cordon in sorted(cordons.items()):
+        if not cordon.drains or cordon.evict_at is None:
+            continue
+        for job_id, *where in pods_on(name):
+            job = jobs.get(job_id)
+            pod = job.pods.get((where[0], where[1])) if job is not None else None
+            if job is None or pod is None or job.leaving is not None or job.state not in HOLDING:
+                continue
+            if pod.leaving is not None or pod.lost or pod.state in OVER:
+                continue
+            if cordon.evict_at - job.notice_s <= now:
+                found.setdefault(job_id, {}).setdefault(name, []).append(pod)
+    for job_id, by_node in found.items():
+        first = cordons[next(iter(by_node))]
+        where_from = ", ".join(by_node)
+        text = f"{first.by} drains node {where_from}: {first.reason}"
+        pods = [pod for here in by_node.values() for pod in here]
+        yield Drained(jobs[job_id], pods, tuple(by_node), text)
