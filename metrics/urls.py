@@ -1,5 +1,6 @@
 from django.urls import path
 
+from metrics.pages.nodes import orders as node_orders
 from metrics.pages.nodes import views as node_views
 from metrics.pages.operations import views
 from metrics.pages.overview import views as overview
@@ -29,6 +30,13 @@ urlpatterns = [
     path("ops/charts/<slug:name>.json", views.chart, name="chart"),
     path("ops/nodes/", node_views.nodes, name="nodes"),
     path("ops/nodes/<slug:cluster>/<str:name>/", node_views.node, name="node"),
+    path("ops/nodes/<slug:cluster>/<str:name>/drain/", node_orders.node_order, name="node-order"),
+    path(
+        "ops/nodes/<slug:cluster>/<str:name>/drain/preview/",
+        node_orders.node_preview,
+        name="node-preview",
+    ),
+    path("ops/nodes/<slug:cluster>/<str:name>/uncordon/", node_orders.node_lift, name="node-lift"),
     path("policies/<slug:name>/", policy_views.policy, name="policy"),
     path("policies/<slug:name>/draft/", policy_views.policy_draft, name="policy-draft"),
     path("policies/<slug:name>/check/", policy_views.policy_check, name="policy-check"),

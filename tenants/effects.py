@@ -24,7 +24,8 @@ class AffectedJob:
 class StoppingJob:
     """A running job that would lose pods: `pods` of them, all where `whole`, which then waits
     again until `again` (None = later than was looked). `by`: for whom; None = its node is taken.
-    `lost_gpu_s`: GPU-seconds of its work."""
+    `lost_gpu_s`: GPU-seconds of its work, unless it saves it within the `notice_s` seconds that it
+    is told before (0 = it is not)."""
 
     job: AffectedJob
     pods: int
@@ -32,6 +33,7 @@ class StoppingJob:
     by: AffectedJob | None
     lost_gpu_s: float
     again: datetime | None
+    notice_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

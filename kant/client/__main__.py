@@ -29,6 +29,7 @@ from kant.client.account import ClientAccount
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
+from kant.client.previews import nodes
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -204,8 +205,9 @@ def _parser() -> argparse.ArgumentParser:
     _written(reverted)
     clusters = command("clusters", places.clusters, "the clusters, or one and its policy", both)
     clusters.add_argument("cluster", nargs="?", help="its name, to see its policy too")
-    nodes = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
-    nodes.add_argument("cluster", nargs="?", help="its name, if there are several")
+    found = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
+    found.add_argument("cluster", nargs="?", help="its name, if there are several")
+    _node_commands(command, both)
     used = command("usage", usage.usage, "GPU-hours of tenants and users", (*both, "csv"))
     usage.add_flags(used)
     replay = commands.add_parser("replay", help=REPLAYS, description=f"{REPLAYS.capitalize()}.")
@@ -308,6 +310,30 @@ def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
     reverted = command("revert", queues.revert, "take back a change of a queue", both, actions)
     reverted.add_argument("change", metavar="ID", help="of the change, or the beginning of it")
     _written(reverted)
+
+
+def _node_commands(command: Any, both: Sequence[str]) -> None:
+    for verb, text in (
+        ("cordon", "let nothing new come to nodes; what runs there goes on"),
+        ("drain", "let nothing new come to nodes, and let their jobs leave"),
+        ("uncordon", "let jobs come to nodes again; a drain ends"),
+    ):
+        acts = command(verb, nodes.act, text, both)
+        acts.set_defaults(verb=verb)
+        nodes.add_nodes(acts, "the name of a node")
+        if verb == "drain":
+            nodes.add_choice(acts)
+            acts.add_argument(
+                "--deadline", type=nodes.deadline, metavar="WHEN",
+                help="who is not done by then leaves: 0s, 2h or a time; not given: nobody is "
+                "sent away",
+            )  # fmt: skip
+    more = command("capacity", nodes.capacity, "what more or fewer nodes would do to jobs", both)
+    which = more.add_mutually_exclusive_group(required=True).add_argument
+    which("--add", type=int, metavar="N", help="so many more")
+    which("--remove", type=int, metavar="N", help="so many fewer, those that cost least")
+    more.add_argument("-G", "--gpu-type", required=True, help="of this GPU type")
+    more.add_argument("-c", "--cluster", help="its name, if there are several")
 
 
 def _quota_flags(parser: argparse.ArgumentParser) -> None:

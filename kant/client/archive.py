@@ -17,7 +17,10 @@ sys.exit(main())
 def archive() -> bytes:
     """A zip file that Python runs, with a first line that names Python. Equal for equal sources."""
     here, packed = Path(__file__).parent, BytesIO()
-    files = {f"kant/client/{path.name}": path.read_text() for path in sorted(here.glob("*.py"))}
+    files = {
+        f"kant/client/{path.relative_to(here).as_posix()}": path.read_text()
+        for path in sorted(here.rglob("*.py"))
+    }
     with ZipFile(packed, "w") as zipped:
         for name, text in {"__main__.py": _MAIN, "kant/__init__.py": "", **files}.items():
             zipped.writestr(ZipInfo(name), text, ZIP_DEFLATED)

@@ -5,10 +5,11 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from kant.client import effects, output
+from kant.client import output
 from kant.client.api import Api, at_version
 from kant.client.audit import change_of, list_changes, now_or_none, say_change
 from kant.client.errors import usage
+from kant.client.previews import effects
 
 QUOTA = ("guaranteed", "mode", "borrow_limit", "lend_limit")
 NO_LIMIT = "any"
@@ -59,13 +60,23 @@ def nodes(api: Api, args: argparse.Namespace) -> None:
     def row(n: dict[str, Any]) -> tuple[object, ...]:
         gpus = (n["gpus"], n["healthy_gpus"], output.number(n["allocated"]))
         beside = (_held(n, "cpu_milli", 1000), _held(n, "memory_mib", 1024))
-        trouble = ["out of service"] * (not n["schedulable"]) + n["problems"]
+        trouble = state_of(n) + n["problems"]
         return n["name"], n["gpu_type"], *gpus, *beside, n["leaf"], "; ".join(trouble)
 
     cluster = args.cluster or only_cluster(api)
     found = list(api.items(f"clusters/{quote(cluster, safe='')}/nodes"))
     heads = ("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "CPU", "GIB", "LEAF", "STATE")
     output.listed(args.output, found, heads, row, f"{cluster} has no nodes.")
+
+
+def state_of(node: dict[str, Any]) -> list[str]:
+    """What is wanted of a node, and how far that is, in words."""
+    order = node["order"]
+    if order is None:
+        return ["out of service"] * (not node["schedulable"])
+    left = f", {order['pods_left']} of {order['pods']} pods left"
+    kept = f", {order['kept_back']} jobs kept by a disruption budget" * bool(order["kept_back"])
+    return [order["state"] + left * (order["state"] == "draining") + kept]
 
 
 def _held(node: dict[str, Any], resource: str, unit: int) -> str:

@@ -1,4 +1,4 @@
-"""Shapes of clusters, nodes and policies in REST."""
+"""Shapes of clusters and policies in REST."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from scheduling.models import Cluster
 from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
 from scheduling.services.jobs.rules import effective_rules
-from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
+from tenants.api.fields import Boolean, Object, Serializer, Text
 from tenants.api.serializers import ReasonInput
 from tenants.models import User
 
@@ -128,38 +128,6 @@ class ClusterOutput(serializers.Serializer[Cluster]):
         if not viewer.is_operator:
             return None
         return LeaderOutput(leaders_of(cluster, timezone.now()), many=True).data
-
-
-class NodeOutput(serializers.Serializer[Any]):
-    """A node as the scheduler last saw it; `facts` says which label each value came from;
-    those that begin with `other_` are what pods that are not Kant's hold on it.
-
-    The fact `device_choice` is `exact` where pods get the very GPUs that Kant chose, and `count`
-    where the device plugin chooses: which GPU a pod has is a guess there.
-    `cpu_milli` and `memory_mib` are what pods may ask for, `allocated_cpu_milli` and
-    `allocated_memory_mib` what all pods on it ask for.
-    `scope`: the shard that owns it now, `wide` while it is lent, empty in an undivided cluster.
-    """
-
-    name = serializers.CharField()
-    scope = serializers.CharField()
-    gpu_type = serializers.CharField(source="gpu_model")
-    gpus = serializers.IntegerField()
-    healthy_gpus = serializers.IntegerField()
-    allocated = Gpus(source="allocated_milli")
-    cpu_milli = serializers.IntegerField()
-    memory_mib = serializers.IntegerField()
-    allocated_cpu_milli = serializers.IntegerField()
-    allocated_memory_mib = serializers.IntegerField()
-    leaf = serializers.CharField()
-    spine = serializers.CharField()
-    superspine = serializers.CharField()
-    hyper_node = serializers.CharField()
-    zone = serializers.CharField()
-    schedulable = serializers.BooleanField()
-    facts = serializers.DictField()
-    problems = serializers.ListField(child=serializers.CharField())
-    updated_at = serializers.DateTimeField()
 
 
 class PolicyInput(ReasonInput):

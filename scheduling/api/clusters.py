@@ -1,4 +1,4 @@
-"""REST for clusters, their nodes and their policies."""
+"""REST for clusters and their policies."""
 
 import uuid
 from typing import Any
@@ -11,12 +11,10 @@ from scheduling.api.cluster_serializers import (
     ClusterChange,
     ClusterInput,
     ClusterOutput,
-    NodeOutput,
     PolicyInput,
     PolicyOutput,
 )
-from scheduling.api.filters import NodeFilter
-from scheduling.models import Cluster, ClusterPolicy, NodeRecord
+from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policy.document import effective
 from scheduling.queries import selectors
 from scheduling.services.clusters.changes import change_cluster, create_cluster, delete_cluster
@@ -85,36 +83,6 @@ class ClusterView(View):
         cluster = selectors.cluster_by_name(name)
         delete_cluster(self.actor, cluster, source=API, dry_run=self.dry_run)
         return rehearsed("delete", None) if self.dry_run else Response(status=204)
-
-
-class NodesView(ListView):
-    shapes = {
-        "GET": Shape(NodeOutput, many=True),
-    }
-
-    page_order = ("name",)
-    filterset_class = NodeFilter
-    queryset = NodeRecord.objects.none()
-    serializer_class = NodeOutput
-
-    def get_queryset(self) -> QuerySet[NodeRecord]:
-        return selectors.nodes_of(selectors.cluster_by_name(self.kwargs["name"]))
-
-    def get(self, _request: Request, name: str) -> Response:  # noqa: ARG002
-        return self.page(NodeOutput)
-
-
-class NodeView(View):
-    shapes = {
-        "GET": Shape(NodeOutput),
-    }
-
-    def get(self, _request: Request, name: str, node: str) -> Response:
-        cluster = selectors.cluster_by_name(name)
-        found = selectors.nodes_of(cluster).filter(name=node).first()
-        if found is None:
-            raise NotFound(f"Cluster “{name}” has no node “{node}”.")
-        return Response(NodeOutput(found).data)
 
 
 class PolicyView(View):

@@ -1,6 +1,15 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import batch, clusters, global_queue, jobs, logs, organisation, startable
+from scheduling.api import (
+    batch,
+    clusters,
+    global_queue,
+    jobs,
+    logs,
+    nodes,
+    organisation,
+    startable,
+)
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -40,8 +49,21 @@ urlpatterns: list[URLPattern] = [
     path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
-    path("clusters/<str:name>/nodes", clusters.NodesView.as_view(), name="api-nodes"),
-    path("clusters/<str:name>/nodes/<str:node>", clusters.NodeView.as_view(), name="api-node"),
+    path("clusters/<str:name>/nodes", nodes.NodesView.as_view(), name="api-nodes"),
+    path(
+        "clusters/<str:name>/nodes:preview",
+        nodes.NodePreviewView.as_view(),
+        name="api-node-preview",
+    ),
+    path("clusters/<str:name>/nodes/<str:node>", nodes.NodeView.as_view(), name="api-node"),
+    *(
+        path(
+            f"clusters/<str:name>/nodes/<str:node>/{verb}",
+            view.as_view(),
+            name=f"api-node-{verb}",
+        )
+        for verb, view in nodes.NODE_ACTIONS.items()
+    ),
     path(
         "clusters/<str:name>/queue",
         global_queue.GlobalQueueView.as_view(),

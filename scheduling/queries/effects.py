@@ -12,12 +12,13 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
-from scheduling.engine.deltas import Delta, NodeChanged, TenantsChanged
+from scheduling.engine.deltas import Delta, TenantsChanged
 from scheduling.engine.shards.division import WHOLE
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.ended_runs import learn_runs
 from scheduling.queries.known import CannotTell, Known
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
+from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift, effects_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
@@ -41,7 +42,8 @@ MOST_RUNS = 1000  # ended ones that run times are learned of
 SHOWN = 20  # jobs of each list
 LEAST_SHIFT_S = 60.0
 
-Change = Callable[[Sequence[Delta]], Sequence[NodeChanged | TenantsChanged]]
+# What changes, by what the scheduler of a scope is told.
+Change = Callable[[Sequence[Delta]], Sequence[RunChange]]
 
 
 def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
@@ -63,6 +65,11 @@ def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effec
 
     looked = _looked(clusters.order_by("name"), change)
     return _told(viewer, looked, after)
+
+
+def change_effects(viewer: User, clusters: Iterable[Cluster], change: Change) -> Effects:
+    """What a change of these clusters would do, as the viewer may see it."""
+    return _told(viewer, _looked(clusters, change), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +192,13 @@ def _is_sooner(shift: Shift) -> bool:
 def _stopping(jobs: "_Jobs", job: str, stop: JobStop) -> StoppingJob:
     by = jobs.one(stop.by) if stop.by else None
     return StoppingJob(
-        jobs.one(job), stop.pods, stop.whole, by, stop.lost_gpu_s, _instant(stop.again)
+        jobs.one(job),
+        stop.pods,
+        stop.whole,
+        by,
+        stop.lost_gpu_s,
+        _instant(stop.again),
+        jobs.notices.get(job, 0.0),
     )
 
 
@@ -203,6 +216,7 @@ class _Jobs:
     def __init__(self, viewer: User, ids: Sequence[str]) -> None:
         access = access_of(viewer)
         self._told: dict[str, AffectedJob] = {}
+        self.notices: dict[str, float] = {}  # of those that are told before they go, in seconds
         for some in chunks(list(dict.fromkeys(ids))):
             for row in Job.objects.filter(id__in=some).select_related("tenant", "user"):
                 told = AffectedJob(None, None, None, None, row.gpu_milli)
@@ -210,6 +224,8 @@ class _Jobs:
                     user = row.user.username if row.user else ""
                     told = AffectedJob(str(row.pk), row.name, row.tenant.name, user, row.gpu_milli)
                 self._told[str(row.pk)] = told
+                if row.checkpoint_notice_s:
+                    self.notices[str(row.pk)] = row.checkpoint_notice_s
 
     def one(self, job: str) -> AffectedJob:
         """One that was deleted meanwhile is nobody's."""

@@ -7,6 +7,7 @@ delay, lose work when they are preempted or their node fails, and end.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from heapq import heappop
 from typing import Any
 
@@ -18,6 +19,7 @@ from scheduling.engine.deltas import (
     JobRequeued,
     JobSubmitted,
     NodeChanged,
+    NodeRemoved,
     PastUse,
     PodEnded,
     PodRequeued,
@@ -469,6 +471,10 @@ class Simulation:
     def _change(self, delta: Delta) -> None:
         if isinstance(delta, NodeChanged):
             self._node_is(self._outages.changed(delta.node))
+        elif isinstance(delta, NodeRemoved):
+            self._deltas.append(delta)
+            gone = replace(self.nodes[delta.name], schedulable=False)
+            self.observer.node_changed(gone, self.now)
         elif isinstance(
             delta, TenantsChanged | QueuesChanged | QueueDebts | PolicyChanged | PastUse
         ):

@@ -24,7 +24,8 @@ class AffectedJobOutput(serializers.Serializer[Any]):
 
 class StoppingJobOutput(serializers.Serializer[Any]):
     """A running job that would lose `pods` pods, all where `whole`, which then waits until `again`
-    (null = later than was looked); `by`: for whom, null = its node is taken."""
+    (null = later than was looked); `by`: for whom, null = its node is taken. `notice_s`: so long
+    before it is told, and loses nothing if it saves its work by then."""
 
     job = AffectedJobOutput()
     pods = serializers.IntegerField()
@@ -32,6 +33,7 @@ class StoppingJobOutput(serializers.Serializer[Any]):
     by = AffectedJobOutput(allow_null=True)
     lost_gpu_s = serializers.FloatField()
     again = serializers.DateTimeField(allow_null=True)
+    notice_s = serializers.FloatField()
 
 
 class ShiftingJobOutput(serializers.Serializer[Any]):

@@ -27,7 +27,7 @@ def asked(kant, *words) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("ca",), ["cancel"]),
+        (("can",), ["cancel"]),
         (("quota", ""), ["set", "changes", "revert"]),
         (("show", "-o", ""), ["table", "json"]),
         (("show", "-o", "=", "j"), ["json"]),
@@ -81,7 +81,7 @@ def test_who_is_not_signed_in_is_not_disturbed(kant, job, monkeypatch):
     assert asked(kant, "cancel", "gp") == []
     monkeypatch.setenv("KANT_URL", "http://127.0.0.1:1")
     assert asked(kant, "cancel", "gp") == []
-    assert asked(kant, "ca") == ["cancel"]
+    assert asked(kant, "can") == ["cancel"]
 
 
 def test_bash_completes_with_the_file_that_kant_serves(kant, job, tmp_path):

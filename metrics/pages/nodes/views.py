@@ -11,6 +11,7 @@ from metrics import selectors
 from metrics.pages.operations.views import selection
 from scheduling.models import NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.nodes.orders import order_of
 from tenants.names import but
 from tenants.permissions import access_of
 from tenants.web import UnknownFilter, live_or_whole, page_login_required
@@ -105,7 +106,8 @@ def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
 
 @page_login_required
 def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
-    found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
+    rows = NodeRecord.objects.select_related("cluster")
+    found = get_object_or_404(rows, cluster__name=cluster, name=name)
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
     live = Placement.objects.filter(node=name, state__in=LIVE_PLACEMENTS)
     placements = [
@@ -114,9 +116,13 @@ def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
         if placement.job.cluster_id == found.cluster_id
     ]
     access = access_of(request.user)
+    task = order_of(found.cluster_id, name)
+    there = task.jobs if task is not None else []
     context = {
         "nav": "nodes",
         "node": found,
+        "task": task,
+        "seen": {one.job.pk for one in there if access.may_view(one.job.tenant_id)},
         "named": {p.pk for p in placements if access.may_view(p.job.tenant_id)},
         "devices": device_rows(found, placements),
         "beside": pods_beside(placements),

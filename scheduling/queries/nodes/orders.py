@@ -1,15 +1,16 @@
 """What operators want of nodes, and how far it is: who is still there, and what they wait for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from scheduling.engine.states import HOLDING
 from scheduling.models import Cluster, Job, NodeOrder, Placement
 from scheduling.models.jobs import DRAINED, LIVE_PLACEMENTS
+from scheduling.session.memory.orders import ORDER_OF
 from tenants.chunks import chunks
 
 # A scheduler takes so long at most to see that the time of a drain has come.
@@ -63,9 +64,14 @@ class NodeTask:
         return "draining" if self.jobs else "drained"
 
 
+def is_ordered(facts: Mapping[str, Any]) -> bool:
+    """Whether an order alone keeps pods from a node, by the facts of its row."""
+    return str(facts.get("health", {}).get("source", "")).startswith(ORDER_OF)
+
+
 def orders_of(cluster: Cluster) -> list[NodeTask]:
     """Of all nodes of a cluster, by name."""
-    return tasks_of(NodeOrder.objects.filter(cluster=cluster))
+    return tasks_of(NodeOrder.objects.filter(cluster=cluster).order_by("node"))
 
 
 def order_of(cluster_id: int, node: str) -> NodeTask | None:
@@ -73,9 +79,9 @@ def order_of(cluster_id: int, node: str) -> NodeTask | None:
     return found[0] if found else None
 
 
-def tasks_of(orders: QuerySet[NodeOrder]) -> list[NodeTask]:
+def tasks_of(orders: Iterable[NodeOrder]) -> list[NodeTask]:
     """The orders with what is left to do of each; two statements."""
-    tasks = {(row.cluster_id, row.node): NodeTask(row) for row in orders.order_by("node")}
+    tasks = {(row.cluster_id, row.node): NodeTask(row) for row in orders}
     now = timezone.now()
     for place in _placements(sorted({node for _, node in tasks})):
         task = tasks.get((place.job.cluster_id, place.node))

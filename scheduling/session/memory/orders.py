@@ -9,6 +9,8 @@ import msgspec
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.models import NodeOrder
 
+ORDER_OF = "an order of"  # begins the source of what an order makes of a node
+
 
 class Cordon(NamedTuple):
     """Nothing is placed on a node, by the wish of somebody. `drains`: the pods of jobs leave it,
@@ -40,6 +42,6 @@ def with_cordon(facts: NodeFacts, cordon: Cordon | None) -> NodeFacts:
     """The facts as they count: a node in service takes no new pods while there is a cordon."""
     if cordon is None or not facts.node.schedulable:
         return facts
-    health = Sourced(cordon.word, f"an order of {cordon.by}")
+    health = Sourced(cordon.word, f"{ORDER_OF} {cordon.by}")
     node = replace(facts.node, schedulable=False, out_of_service=cordon.word)
     return msgspec.structs.replace(facts, node=node, facts={**facts.facts, "health": health})

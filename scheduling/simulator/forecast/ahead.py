@@ -29,11 +29,12 @@ class RunAhead(Simulation):
         *,
         until: float,
         most_cycles: int,
-        change: Sequence[Delta] = (),
+        change: Sequence[Delta | TimedChange] = (),
     ) -> None:
         """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
         what arrives from the scene's instant on, in order of time. `until`: the last instant.
-        `change`: what changes at the scene's instant."""
+        `change`: what changes at the scene's instant, or at a
+        time of its own."""
         super().__init__(
             scene.nodes,
             coming,
@@ -41,7 +42,10 @@ class RunAhead(Simulation):
             start=scene.now,
             settings=Settings(sample_s=math.inf, stop_s=until),
             levels=scene.levels,
-            changes=[TimedChange(scene.now, delta) for delta in change],
+            changes=[
+                one if isinstance(one, TimedChange) else TimedChange(scene.now, one)
+                for one in change
+            ],
         )
         self.starts: dict[str, float] = {}
         self._awaited = {job.id for job in scene.waiting}

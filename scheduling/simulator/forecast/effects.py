@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.deltas import Delta, NodeChanged, TenantsChanged
+from scheduling.engine.deltas import NodeChanged, NodeRemoved, PolicyChanged, TenantsChanged
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.bands import AHEAD_S, CYCLES, CYCLES_PER_JOB
 from scheduling.simulator.forecast.likeness import traits_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import Scene
+from scheduling.simulator.model import TimedChange
 
 SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
 MIDDLE = 0.5
+# One that is no TimedChange is made at the scene's instant.
+Change = NodeChanged | NodeRemoved | TenantsChanged | PolicyChanged | TimedChange
 
 
 class Holder(NamedTuple):
@@ -57,7 +60,8 @@ class Shift:
 @dataclass(frozen=True, slots=True)
 class RunEffects:
     """`starts`: jobs that start at once, and would not without the change; `delayed`: the other
-    way round. `stops`: by job, within `SOON_S`. `impossible`: why jobs can never start any more;
+    way round. `stops`: by job, within `SOON_S` of
+    the last change. `impossible`: why jobs can never start any more;
     `possible`: jobs that can now. `shifts`: of all who wait. `held_before`, `held_after`: milli-GPU
     after the decisions of `now`. `until`: how far both runs went."""
 
@@ -80,7 +84,7 @@ class Course(RunAhead):
         self,
         scene: Scene,
         lasting: Mapping[str, float],
-        change: Sequence[Delta],
+        change: Sequence[Change],
         *,
         until: float,
         most_cycles: int,
@@ -94,6 +98,7 @@ class Course(RunAhead):
         self._scene = scene
         self._ran = {fact.job.id for fact in scene.running}
         self._enough = enough
+        self.soon = soon_of(scene, change)
         self.stopped_early = False
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
@@ -142,7 +147,7 @@ class Course(RunAhead):
         if self._enough() or self.cycles >= self._most_cycles:
             self.stopped_early = True
             return True
-        return super()._is_over() and self.now > self._scene.now + SOON_S
+        return super()._is_over() and self.now > self.soon
 
     def _holdings(self) -> Counter[Holder]:
         held: Counter[Holder] = Counter()
@@ -155,14 +160,20 @@ class Course(RunAhead):
         return held
 
 
+def soon_of(scene: Scene, change: Sequence[Change]) -> float:
+    """Until when a job that stops is taken to stop by the change, in seconds since the epoch."""
+    made = (one.at for one in change if isinstance(one, TimedChange))
+    return max(scene.now, *made, scene.now) + SOON_S
+
+
 def effects_of(
     scene: Scene,
-    change: Sequence[NodeChanged | TenantsChanged],
+    change: Sequence[Change],
     run_times: RunTimes,
     *,
     enough: Callable[[float], bool] = lambda _: False,
 ) -> RunEffects:
-    """What these changes, made at the scene's instant, do. `enough(part)` says whether that part
+    """What these changes do. `enough(part)` says whether that part
     of the time that there is, in 0..1, is over; what runs ahead then goes no further."""
     lasting = _lasting(scene, run_times)
     cycles = CYCLES + CYCLES_PER_JOB * len(lasting)
@@ -197,7 +208,7 @@ def _compared(scene: Scene, before: Course, after: Course, until: float) -> RunE
         {
             job: stop
             for job, stop in after.stops.items()
-            if stop.at <= now + SOON_S and not _stops_anyway(before.stops.get(job), stop)
+            if stop.at <= after.soon and not _stops_anyway(before.stops.get(job), stop)
         },
         {job: why for job, why in after.never.items() if job not in before.never},
         tuple(job for job in before.never if job not in after.never),

@@ -52,7 +52,8 @@ def _stop(one: Row) -> str:
     why = f"for {by['name'] or 'a job of another tenant'}" if by else "its node is taken"
     again = output.when(one["again"]) if one["again"] else "later than was looked"
     then = f"; runs again {again}" if one["whole"] else ""
-    return f"{what}, {why}; {hours} GPU-hours lost{then}"
+    saves = f" unless it saves them in {output.duration(one['notice_s'])}" * bool(one["notice_s"])
+    return f"{what}, {why}; {hours} GPU-hours lost{saves}{then}"
 
 
 def _way(one: Row) -> str:

@@ -1,0 +1,1 @@
+"""What would be done to jobs, before it is done: of quotas, of nodes."""

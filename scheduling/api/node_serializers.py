@@ -1,0 +1,126 @@
+"""Shapes of nodes in REST: what they are, what is wanted of them, what that would do."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from scheduling.models import NodeRecord
+from scheduling.queries.nodes.effects import MOST_NODES, NodeAct
+from scheduling.queries.nodes.orders import JobThere
+from tenants.api.effects import AffectedJobOutput, EffectsOutput
+from tenants.api.fields import Choice, Integer, List, Moment, Serializer, Text
+from tenants.api.fields import Gpus as GpusField
+from tenants.api.serializers import ReasonInput
+from tenants.effects import AffectedJob
+
+PREVIEWED = tuple(act.value for act in NodeAct)
+
+
+class JobThereOutput(serializers.Serializer[JobThere]):
+    """A job with `pods` on the node, `leaving` of which were told to go. `kept_back`: the time of
+    the drain has come, and a disruption budget keeps them."""
+
+    job = serializers.SerializerMethodField()
+    pods = serializers.IntegerField()
+    leaving = serializers.IntegerField()
+    kept_back = serializers.BooleanField()
+
+    @extend_schema_field(AffectedJobOutput())
+    def get_job(self, there: JobThere) -> Any:
+        row = there.job
+        told = AffectedJob(None, None, None, None, row.gpu_milli)
+        if self.context["access"].may_view(row.tenant_id):
+            user = row.user.username if row.user else ""
+            told = AffectedJob(str(row.pk), row.name, row.tenant.name, user, row.gpu_milli)
+        return AffectedJobOutput(told).data
+
+
+class NodeOrderOutput(serializers.Serializer[Any]):
+    """What an operator wants of a node. `state`: `cordoned`, `draining` while pods of jobs are
+    there, then `drained`. `evict_at`: from when on these leave without waiting for their ends, null
+    = they are waited for. `pods`: how many there were when it was ordered; `kept_back`: jobs that a
+    disruption budget keeps there although the time has come."""
+
+    state = serializers.ChoiceField(["cordoned", "draining", "drained"])
+    evict_at = serializers.DateTimeField(source="order.evict_at", allow_null=True)
+    reason = serializers.CharField(source="order.reason")
+    by = serializers.CharField(source="order.by")
+    at = serializers.DateTimeField(source="order.at")
+    pods = serializers.IntegerField(source="order.pods")
+    pods_left = serializers.IntegerField()
+    leaving = serializers.IntegerField()
+    kept_back = serializers.IntegerField()
+    jobs = JobThereOutput(many=True)
+
+
+class NodeOutput(serializers.Serializer[NodeRecord]):
+    """A node as the scheduler last saw it; `facts` says which label each value came from;
+    those that begin with `other_` are what pods that are not Kant's hold on it.
+
+    The fact `device_choice` is `exact` where pods get the very GPUs that Kant chose, and `count`
+    where the device plugin chooses: which GPU a pod has is a guess there.
+    `cpu_milli` and `memory_mib` are what pods may ask for, `allocated_cpu_milli` and
+    `allocated_memory_mib` what all pods on it ask for.
+    `scope`: the shard that owns it now, `wide` while it is lent, empty in an undivided cluster.
+    `order`: what an operator wants of it, and how far that is; null = nothing.
+    """
+
+    name = serializers.CharField()
+    scope = serializers.CharField()
+    gpu_type = serializers.CharField(source="gpu_model")
+    gpus = serializers.IntegerField()
+    healthy_gpus = serializers.IntegerField()
+    allocated = GpusField(source="allocated_milli")
+    cpu_milli = serializers.IntegerField()
+    memory_mib = serializers.IntegerField()
+    allocated_cpu_milli = serializers.IntegerField()
+    allocated_memory_mib = serializers.IntegerField()
+    leaf = serializers.CharField()
+    spine = serializers.CharField()
+    superspine = serializers.CharField()
+    hyper_node = serializers.CharField()
+    zone = serializers.CharField()
+    schedulable = serializers.BooleanField()
+    facts = serializers.DictField()
+    problems = serializers.ListField(child=serializers.CharField())
+    updated_at = serializers.DateTimeField()
+    order = serializers.SerializerMethodField()
+
+    @extend_schema_field(NodeOrderOutput(allow_null=True))
+    def get_order(self, row: NodeRecord) -> Any:
+        task = self.context["tasks"].get(row.name)
+        return NodeOrderOutput(task, context=self.context).data if task else None
+
+
+class NodeReason(ReasonInput):
+    """Why; kept in the audit trail, and shown with the node."""
+
+    reason = Text(max_length=2000)
+
+
+class DrainInput(NodeReason):
+    """`evict_at`: from when on pods leave without waiting for their ends; null = they are waited
+    for, a time that has passed = at once."""
+
+    evict_at = Moment(required=False, allow_null=True)
+
+
+class NodePreviewInput(Serializer):
+    """What somebody would do to nodes: `cordon`, `drain` (from `evict_at` on, null = ends are
+    waited for), `remove`, `uncordon` those of these names; or, where none are named, to `count`
+    nodes of a GPU type, of which those are taken whose jobs lose least work. `add`: `count` more
+    like those that are there."""
+
+    action = Choice(PREVIEWED)
+    nodes = List(child=Text(max_length=253), required=False, max_length=MOST_NODES)
+    gpu_type = Text(max_length=63, required=False)
+    count = Integer(min_value=1, max_value=MOST_NODES, required=False)
+    evict_at = Moment(required=False, allow_null=True)
+
+
+class NodeEffectsOutput(serializers.Serializer[Any]):
+    """Which nodes it would be, and what it would do to jobs."""
+
+    nodes = serializers.ListField(child=serializers.CharField())
+    effects = EffectsOutput()

@@ -1,0 +1,172 @@
+"""REST for nodes: read, cordoned, drained, and what that would do."""
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api.filters import NodeFilter
+from scheduling.api.node_serializers import (
+    DrainInput,
+    NodeEffectsOutput,
+    NodeOutput,
+    NodePreviewInput,
+    NodeReason,
+)
+from scheduling.models import Cluster, NodeRecord
+from scheduling.queries import selectors
+from scheduling.queries.nodes.effects import NodeAct, NodeEffects, NodesMeant, node_effects
+from scheduling.queries.nodes.orders import NodeTask, order_of, orders_of, tasks_of
+from scheduling.services.clusters.node_orders import lift_order, order_node
+from tenants.api.base import ListView, View, rehearsed
+from tenants.api.effects import DryRunWithEffects, effects_body
+from tenants.api.idempotency import idempotent
+from tenants.api.schema import Shape
+from tenants.errors import Invalid, NotAllowed, NotFound
+from tenants.models import User
+from tenants.permissions import access_of
+from tenants.services.audit import API
+from tenants.services.queues import Why
+
+
+class NodesView(ListView):
+    shapes = {
+        "GET": Shape(NodeOutput, many=True),
+    }
+
+    page_order = ("name",)
+    filterset_class = NodeFilter
+    queryset = NodeRecord.objects.none()
+    serializer_class = NodeOutput
+
+    def get_queryset(self) -> QuerySet[NodeRecord]:
+        return selectors.nodes_of(selectors.cluster_by_name(self.kwargs["name"]))
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        cluster = selectors.cluster_by_name(self.kwargs["name"])
+        tasks = {task.node: task for task in orders_of(cluster)}
+        own = {"tasks": tasks, "access": access_of(self.actor)}
+        return {**super().get_serializer_context(), **own}
+
+    def get(self, _request: Request, name: str) -> Response:  # noqa: ARG002
+        return self.page(NodeOutput)
+
+
+class NodeView(View):
+    shapes = {
+        "GET": Shape(NodeOutput),
+    }
+
+    def get(self, _request: Request, name: str, node: str) -> Response:
+        cluster = selectors.cluster_by_name(name)
+        return Response(_shown(self.actor, cluster, node, order_of(cluster.pk, node)))
+
+
+class NodeActionView(View):
+    """What is done to a node, by operators."""
+
+    shapes: ClassVar[dict[str, Shape]] = {
+        "POST": Shape(NodeOutput, NodeReason, rehearsal=DryRunWithEffects)
+    }
+    act: ClassVar[NodeAct] = NodeAct.CORDON
+
+    @idempotent()
+    def post(self, _request: Request, name: str, node: str) -> Response:
+        given = self.body(DrainInput if self.act is NodeAct.DRAIN else NodeReason)
+        cluster = selectors.cluster_by_name(name)
+        why, evict_at = Why(given["reason"], API), given.get("evict_at")
+        order = None
+        if self.act is NodeAct.UNCORDON:
+            lift_order(self.actor, cluster, node, why=why, dry_run=self.dry_run)
+        else:
+            order = order_node(
+                self.actor,
+                cluster,
+                node,
+                drains=self.act is NodeAct.DRAIN,
+                evict_at=evict_at,
+                why=why,
+                dry_run=self.dry_run,
+            )
+        task = tasks_of([order])[0] if order is not None else None
+        body = _shown(self.actor, cluster, node, task)
+        if self.dry_run:
+            found = node_effects(
+                self.actor, cluster, NodesMeant(self.act, (node,), evict_at=evict_at)
+            )
+            return rehearsed("update", body, effects=effects_body(found.effects))
+        return Response(body)
+
+
+class NodeCordonView(NodeActionView):
+    """Places nothing on the node any more. What runs there goes on; a drain of it ends, but for
+    pods that were told to go."""
+
+
+class NodeDrainView(NodeActionView):
+    """Places nothing on the node any more, and has the pods of its jobs leave: by their own ends,
+    from `evict_at` on without waiting for these. Jobs that want to be told before are, so early
+    that their time to save their work ends then; gangs go whole, disruption budgets hold, and who
+    has to go waits again at the front, without a failure."""
+
+    shapes = {"POST": Shape(NodeOutput, DrainInput, rehearsal=DryRunWithEffects)}
+    act = NodeAct.DRAIN
+
+
+class NodeUncordonView(NodeActionView):
+    """Lets jobs come to the node again. A drain ends; pods that were told to go leave all the
+    same."""
+
+    act = NodeAct.UNCORDON
+
+
+NODE_ACTIONS: dict[str, type[NodeActionView]] = {
+    "cordon": NodeCordonView,
+    "drain": NodeDrainView,
+    "uncordon": NodeUncordonView,
+}
+
+
+class NodePreviewView(View):
+    """What it would do to jobs to take nodes, to give them back, or to have more of them; nothing
+    is changed. For operators."""
+
+    shapes = {"POST": Shape(NodeEffectsOutput, NodePreviewInput)}
+
+    @idempotent()
+    def post(self, _request: Request, name: str) -> Response:
+        given = self.body(NodePreviewInput)
+        if not self.actor.is_operator:
+            raise NotAllowed("Only operators preview what is done to nodes.")
+        found = node_effects(self.actor, selectors.cluster_by_name(name), _wish(given))
+        return Response(_effects(found))
+
+
+def _wish(given: dict[str, Any]) -> NodesMeant:
+    """Raises Invalid naming the field."""
+    act, names, evict_at = NodeAct(given["action"]), given.get("nodes", []), given.get("evict_at")
+    if act is NodeAct.ADD and names:
+        raise Invalid.field("nodes", "Nodes that are added have no names yet. Leave it out.")
+    if not names:
+        for field in ("gpu_type", "count"):
+            if field not in given:
+                raise Invalid.field(field, "Name nodes, or give gpu_type and count.")
+    if evict_at is not None and act is not NodeAct.DRAIN:
+        raise Invalid.field("evict_at", "Only a drain has a time. Leave it out.")
+    if act is NodeAct.UNCORDON and not names:
+        raise Invalid.field("nodes", "Name the nodes that are to take jobs again.")
+    return NodesMeant(act, tuple(names), given.get("gpu_type", ""), given.get("count", 0), evict_at)
+
+
+def _effects(found: NodeEffects) -> dict[str, Any]:
+    return {"nodes": list(found.nodes), "effects": effects_body(found.effects)}
+
+
+def _shown(viewer: User, cluster: Cluster, node: str, task: NodeTask | None) -> dict[str, Any]:
+    """A node and what is wanted of it. Raises NotFound."""
+    found = selectors.nodes_of(cluster).filter(name=node).first()
+    if found is None:
+        raise NotFound(f"Cluster “{cluster.name}” has no node “{node}”.")
+    context = {"tasks": {node: task} if task else {}, "access": access_of(viewer)}
+    return dict(NodeOutput(found, context=context).data)

@@ -1,0 +1,181 @@
+"""What it would do to take nodes away from jobs, to give them back, or to have more of them."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from django.utils import timezone
+
+from scheduling.engine.deltas import Delta, NodeChanged, NodeRemoved, PolicyChanged
+from scheduling.engine.shards.division import home_of
+from scheduling.engine.types import MILLI, Node
+from scheduling.models import Cluster, NodeRecord, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.effects import change_effects
+from scheduling.queries.history import node_of
+from scheduling.queries.nodes.orders import is_ordered
+from scheduling.simulator.forecast.effects import Change
+from scheduling.simulator.model import TimedChange
+from tenants.effects import Effects
+from tenants.errors import FieldError, Invalid
+from tenants.models import User
+
+MOST_NODES = 200  # in one preview
+
+
+class NodeAct(StrEnum):
+    """What is done to nodes: they take no more pods; and their pods leave; they are gone; they take
+    pods again; there are more of them."""
+
+    CORDON = "cordon"
+    DRAIN = "drain"
+    REMOVE = "remove"
+    UNCORDON = "uncordon"
+    ADD = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class NodesMeant:
+    """What somebody would do: to the nodes of these names, or to `count` nodes of a GPU model, of
+    which those are taken that cost least. `evict_at` of a drain: None = ends are waited for."""
+
+    act: NodeAct
+    names: Sequence[str] = ()
+    gpu_model: str = ""
+    count: int = 0
+    evict_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEffects:
+    """What it would do, and to which nodes."""
+
+    nodes: tuple[str, ...]
+    effects: Effects
+
+
+def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffects:
+    """Raises Invalid naming the field where there are no such nodes, or not so many."""
+    rows = NodeRecord.objects.filter(cluster=cluster)
+    if wish.act is NodeAct.ADD:
+        nodes = _more(cluster, wish)
+        names = tuple(node.name for node in nodes)
+        return NodeEffects(names, change_effects(viewer, [cluster], _adding(nodes)))
+    if wish.names:
+        known = set(rows.filter(name__in=wish.names).values_list("name", flat=True))
+        for at, name in enumerate(wish.names):
+            if name not in known:
+                detail = f"Cluster “{cluster.name}” has no node “{name}”."
+                raise Invalid(detail, errors=[FieldError(("nodes", at), detail)])
+        names = tuple(dict.fromkeys(wish.names))
+        if wish.act is NodeAct.UNCORDON:  # what else is wrong with a node stays so
+            facts = rows.filter(name__in=names).values_list("name", "facts")
+            names = tuple(name for name, of in facts if is_ordered(of))
+    else:
+        names = cheapest(cluster, wish.gpu_model, wish.count)
+
+    def change(facts: Sequence[Delta]) -> list[Change]:
+        return list(_changes(facts, frozenset(names), wish.act, wish.evict_at))
+
+    return NodeEffects(names, change_effects(viewer, [cluster], change))
+
+
+def cheapest(cluster: Cluster, gpu_model: str, count: int) -> tuple[str, ...]:
+    """So many nodes in service of a GPU model, whose jobs lose least work when they are taken: one
+    after the other, each beside those that are taken already. Raises Invalid."""
+    here = NodeRecord.objects.filter(cluster=cluster, gpu_model=gpu_model, schedulable=True)
+    held = dict(here.values_list("name", "allocated_milli"))
+    if count > len(held):
+        detail = f"Cluster “{cluster.name}” has {len(held)} nodes of {gpu_model} in service."
+        raise Invalid.field("count", detail)
+    lost, on = _work(cluster)
+    taken: list[str] = []
+    stopped: set[UUID] = set()
+    left = {name: sum(lost[job] for job in on.get(name, ())) for name in held}
+    nodes_of: dict[UUID, list[str]] = {}
+    for name, jobs in on.items():
+        for job in jobs:
+            nodes_of.setdefault(job, []).append(name)
+    while len(taken) < count:
+        name = min(left, key=lambda n: (left[n], held[n], n))
+        del left[name]
+        taken.append(name)
+        for job in on.get(name, set()) - stopped:
+            stopped.add(job)
+            for other in nodes_of[job]:
+                if other in left:
+                    left[other] -= lost[job]
+    return tuple(taken)
+
+
+def _work(cluster: Cluster) -> tuple[dict[UUID, float], dict[str, set[UUID]]]:
+    """GPU-seconds that each job would lose, and the jobs by node."""
+    now = timezone.now()
+    lost: dict[UUID, float] = {}
+    on: dict[str, set[UUID]] = {}
+    places = Placement.objects.filter(job__cluster=cluster, state__in=LIVE_PLACEMENTS).order_by()
+    for job, node, milli, since in places.values_list(
+        "job_id", "node", "held_milli", "job__admitted_at"
+    ):
+        age = (now - since).total_seconds() if since is not None else 0.0
+        lost[job] = lost.get(job, 0.0) + milli / MILLI * max(0.0, age)
+        on.setdefault(node, set()).add(job)
+    return lost, on
+
+
+def _changes(
+    facts: Sequence[Delta], names: Collection[str], act: NodeAct, evict_at: datetime | None
+) -> Iterator[Change]:
+    at = evict_at.timestamp() if evict_at is not None else None
+    for fact in facts:
+        if not isinstance(fact, NodeChanged) or fact.node.name not in names:
+            continue
+        node = fact.node
+        closed = NodeChanged(replace(node, schedulable=False, out_of_service="cordoned"))
+        if act is NodeAct.UNCORDON:
+            yield NodeChanged(replace(node, schedulable=True, out_of_service=""))
+        elif act is NodeAct.REMOVE:
+            yield NodeRemoved(node.name)
+        else:
+            yield closed
+            if act is NodeAct.DRAIN and at is not None:
+                now = timezone.now().timestamp()
+                for step in (NodeRemoved(node.name), closed):  # all leave, and none comes
+                    yield step if at <= now else TimedChange(at, step)
+
+
+# --- more nodes -----------------------------------------------------------------------------------
+def _more(cluster: Cluster, wish: NodesMeant) -> list[Node]:
+    """Nodes like those of the GPU model that are there, in a leaf of their own. Raises Invalid."""
+    like = NodeRecord.objects.filter(cluster=cluster, gpu_model=wish.gpu_model).order_by(
+        "-healthy_gpus", "name"
+    )
+    row = like.first()
+    if row is None:
+        detail = f"Cluster “{cluster.name}” has no node of {wish.gpu_model} to take as an example."
+        raise Invalid.field("gpu_type", detail)
+    whole = node_of(row)
+    example = replace(
+        whole,
+        devices=tuple(replace(d, healthy=True) for d in whole.devices),
+        nics=tuple(replace(n, healthy=True) for n in whole.nics),
+        unnamed_unhealthy=0,
+        schedulable=True,
+        out_of_service="",
+        taints=(),
+        topology=("new leaf", *whole.topology[1:]),
+    )
+    return [replace(example, name=f"new-{n}") for n in range(1, wish.count + 1)]
+
+
+def _adding(nodes: Sequence[Node]) -> Callable[[Sequence[Delta]], list[Change]]:
+    def change(facts: Sequence[Delta]) -> list[Change]:
+        """In the shard that is their home."""
+        (policy,) = (fact.policy for fact in facts if isinstance(fact, PolicyChanged))
+        here = (fact.node for fact in facts if isinstance(fact, NodeChanged))
+        homes = {home_of(node, policy.shards) for node in here}
+        return [NodeChanged(node) for node in nodes if home_of(node, policy.shards) in homes]
+
+    return change

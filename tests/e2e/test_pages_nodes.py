@@ -1,0 +1,67 @@
+"""Operators take nodes out of service on pages: what it would do, how far it is, and back."""
+
+import html
+
+import pytest
+
+from scheduling.models import NodeOrder, NodeRecord, Placement
+from tenants.models import AuditRecord
+
+
+@pytest.fixture
+def held(played):
+    """A place of a job of vision."""
+    return Placement.objects.filter(job__tenant__name="vision", state="RUNNING").first()
+
+
+def told(answer):
+    return html.unescape(answer.content.decode())
+
+
+def test_a_node_is_drained_followed_and_taken_back(as_user, held):
+    client, page = as_user("operator"), f"/ops/nodes/demo/{held.node}/"
+    assert f"{page}drain/" in told(client.get(page))
+    form = {"way": "time", "within": "3600", "reason": "new fans"}
+    preview = client.post(f"{page}drain/preview/", form)
+    assert preview.status_code == 200
+    assert f"What this would do to jobs on {held.node} and others" in told(preview)
+    assert not NodeOrder.objects.exists()
+    done = told(client.post(f"{page}drain/", form, follow=True))
+    assert f"{held.node} is being drained." in done
+    for text in ("Being drained", "new fans", "Stop the drain", held.job.name, "leaves."):
+        assert text in done
+    NodeRecord.objects.filter(name=held.node).update(
+        schedulable=False, facts={"health": {"value": "draining", "source": "an order of operator"}}
+    )
+    assert "Draining" in told(client.get(f"/ops/nodes/?q={held.node}"))
+    # Whoever may not see the job sees that one is left, and cannot act.
+    other = told(as_user("vik").get(page))
+    assert held.job.name not in other
+    assert "a job of another tenant" in other
+    assert "Stop the drain" not in other
+    Placement.objects.filter(node=held.node).update(state="RELEASED")
+    client = as_user("operator")
+    assert "No pod of a job is left here." in told(client.get(page))
+    back = told(client.post(f"{page}uncordon/", {"reason": "they turn"}, follow=True))
+    assert f"{held.node} takes jobs again." in back
+    assert [r.action for r in AuditRecord.objects.filter(action__startswith="node.")][::-1] == [
+        "node.drained",
+        "node.uncordoned",
+    ]
+
+
+def test_what_is_missing_is_said_where_it_is_and_nothing_is_lost(as_user, held):
+    client, page = as_user("operator"), f"/ops/nodes/demo/{held.node}/drain/"
+    answer = client.post(page, {"way": "time", "within": "900", "reason": ""})
+    assert answer.status_code == 422
+    assert "Say why; it is kept in the audit trail." in told(answer)
+    assert 'value="time" checked' in told(answer)
+    assert 'value="900" selected' in told(answer)
+    for wrong, text in (
+        ({"way": "time", "within": "7"}, "Choose one of the times."),
+        ({"way": "burn"}, "Choose what happens to it."),
+    ):
+        for path in (page, f"{page}preview/"):
+            assert text in told(client.post(path, {"reason": "x"} | wrong))
+    assert as_user("erin").get(page).status_code == 404
+    assert not NodeOrder.objects.exists()

@@ -1,0 +1,50 @@
+"""`kant drain`, `cordon`, `uncordon` and `capacity` against a Kant that really answers."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from scheduling.models import Cluster, NodeOrder
+from tests.scheduling.test_rehearsal import runs
+
+
+@pytest.fixture
+def ops(kant):
+    Cluster.objects.update(connected=True, last_cycle_at=timezone.now() + timedelta(hours=1))
+    kant.job = runs(kant.org, ["h000"], declared_s=7200)
+    return kant.sign_in("ops")
+
+
+def test_a_drain_is_previewed_done_listed_and_stopped(ops):
+    code, out, _ = ops("drain", "h000", "--deadline", "0s", "--preview")
+    assert code == 0
+    assert out.splitlines()[1].split()[:2] == ["stops", "runs-h000"]
+    assert not NodeOrder.objects.exists()
+    code, out, told = ops("drain", "h000", "h001", "--deadline", "2h", "--reason", "fans")
+    assert (code, told) == (0, "")
+    states = [line.split()[:3] for line in out.splitlines()[1:]]
+    assert states == [["h000", "draining", "1"], ["h001", "drained", "0"]]
+    left = NodeOrder.objects.get(node="h000").evict_at - timezone.now()
+    assert timedelta(minutes=119) < left <= timedelta(hours=2)
+    out = ops("nodes", "demo")[1]
+    assert "draining, 1 of 1 pods left" in out
+    code, out, _ = ops("uncordon", "h000", "--reason", "done")
+    assert (code, "takes jobs" in out) == (0, True)
+    assert ops("uncordon", "h000", "--reason", "done")[0] == 1
+
+
+def test_nodes_that_cost_least_are_named_and_wrong_words_explained(ops):
+    code, _, told = ops("capacity", "--remove", "3", "-G", "H100", "-c", "demo")
+    assert (code, told.splitlines()[0]) == (0, "Nodes: h001, h002, h003")
+    found = json.loads(ops("drain", "-n", "4", "-G", "H100", "--preview", "-o", "json")[1])
+    assert found["nodes"] == ["h001", "h002", "h003", "h000"]
+    for words, text in (
+        (("drain", "--preview"), "Name nodes, or give --count and --gpu-type."),
+        (("drain", "--reason", "x"), "Name nodes."),
+        (("cordon", "h000"), "Say why, by --reason TEXT"),
+        (("drain", "h000", "--deadline", "soon"), "'soon' is no time"),
+    ):
+        code, _, told = ops(*words)
+        assert (code, text in told) == (2, True), told
