@@ -40,6 +40,7 @@ urlpatterns = [
     path("policies/<slug:name>/", policy_views.policy, name="policy"),
     path("policies/<slug:name>/draft/", policy_views.policy_draft, name="policy-draft"),
     path("policies/<slug:name>/check/", policy_views.policy_check, name="policy-check"),
+    path("policies/<slug:name>/preview/", policy_views.policy_preview, name="policy-preview"),
     path("policies/<slug:name>/replay/", policy_views.policy_replay, name="policy-replay"),
     path("policies/<slug:name>/save/", policy_views.policy_save, name="policy-save"),
     path("policies/<slug:name>/changes/", history.policy_changes, name="policy-changes"),

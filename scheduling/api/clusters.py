@@ -15,12 +15,14 @@ from scheduling.api.cluster_serializers import (
     PolicyOutput,
 )
 from scheduling.models import Cluster, ClusterPolicy
-from scheduling.policy.document import effective
+from scheduling.policy.document import effective, to_policy
 from scheduling.queries import selectors
+from scheduling.queries.effects import policy_effects
 from scheduling.services.clusters.changes import change_cluster, create_cluster, delete_cluster
 from scheduling.services.policies.changes import change_policy, changes_of, policy_of
 from scheduling.services.policies.revert import revert_policy_change
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
+from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 from tenants.api.serializers import ReasonInput
@@ -90,7 +92,7 @@ class PolicyView(View):
 
     shapes = {
         "GET": Shape(PolicyOutput),
-        "PUT": Shape(PolicyOutput, PolicyInput, versioned=True),
+        "PUT": Shape(PolicyOutput, PolicyInput, versioned=True, rehearsal=DryRunWithEffects),
     }
 
     def get(self, _request: Request, name: str) -> Response:
@@ -113,7 +115,8 @@ class PolicyView(View):
             raise error.below("policy") from None
         body = _document(policy)
         if self.dry_run:
-            return rehearsed("update", body)
+            found = policy_effects(self.actor, policy.cluster, to_policy(policy.document))
+            return rehearsed("update", body, effects=effects_body(found))
         return Response(body, headers=etag(policy.version))
 
 

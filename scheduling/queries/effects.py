@@ -12,12 +12,15 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
-from scheduling.engine.deltas import Delta, TenantsChanged
+from scheduling.engine.deltas import Delta, PolicyChanged, TenantsChanged
 from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.types import Policy
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.ended_runs import learn_runs
+from scheduling.queries.explain import policy_in_use
 from scheduling.queries.known import CannotTell, Known
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
+from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift, effects_of
 from scheduling.simulator.forecast.run_times import RunTimes
@@ -70,6 +73,23 @@ def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effec
 def change_effects(viewer: User, clusters: Iterable[Cluster], change: Change) -> Effects:
     """What a change of these clusters would do, as the viewer may see it."""
     return _told(viewer, _looked(clusters, change), {})
+
+
+def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
+    """What it would do from now on if a cluster were scheduled by this policy."""
+    before = policy_in_use(cluster.pk)
+    if before.shards != policy.shards:
+        why = f"{cluster.name}: its shards would be other ones, and each of them begin anew."
+        return Effects(timezone.now(), troubles=[why])
+
+    def change(_: Sequence[Delta]) -> list[RunChange]:
+        changes: list[RunChange] = [PolicyChanged(policy)]
+        half_life_s = half_life_of(policy)
+        if half_life_s and half_life_s != half_life_of(before):
+            changes.append(past_use(cluster.pk, half_life_s, timezone.now()))
+        return changes
+
+    return change_effects(viewer, [cluster], change)
 
 
 @dataclass(frozen=True, slots=True)

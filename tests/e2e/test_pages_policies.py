@@ -324,3 +324,11 @@ def test_what_cannot_be_saved_any_more_comes_back_in_the_form(ops):
     nothing = saved(ops, ops.get(URL))
     assert "Nothing was changed." in plain(nothing)
     assert now() == {}
+
+
+def test_the_change_is_previewed_from_now_on_and_not_saved(ops):
+    check, before = checked(ops, queueing="strict-fifo", **{"preemption.reclaim": "on"}), now()
+    answer = ops.post(f"{URL}preview/", hidden(check) | {"reason": ""})
+    assert "What it would do from now on" in plain(answer)
+    assert "looked ahead until" in plain(answer)
+    assert now() == before

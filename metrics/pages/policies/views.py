@@ -29,6 +29,7 @@ from metrics.replays.scenario import UNSEEN
 from scheduling.models import Cluster, NodeRecord
 from scheduling.policy.document import effective, to_policy
 from scheduling.policy.settings import field_of, settings_of, without_effect
+from scheduling.queries.effects import policy_effects
 from scheduling.queries.wording import Difference, policy_differences
 from scheduling.services.policies.changes import changes_of
 from tenants.errors import DomainError, FieldError, Invalid, NotFound, Stale
@@ -281,6 +282,16 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     known = list(request.session.get(REASONS, {}).items())[-(MOST_REASONS - 1) :]
     request.session[REASONS] = {**dict(known), str(replay.pk): reason.cleaned_data["reason"]}
     return redirect("replay", replay.pk)
+
+
+@of_cluster
+@require_POST
+def policy_preview(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    """What the change that would be saved does to jobs from now on; nothing is changed."""
+    draft, _ = sent_draft(cluster, request.POST).rebased()
+    found = policy_effects(actor_of(request), cluster, to_policy(effective(draft.policy)))
+    context = {"title": "What it would do from now on", "effects": found}
+    return render(request, "parts/effects.html", context)
 
 
 # --- the save -------------------------------------------------------------------------------------

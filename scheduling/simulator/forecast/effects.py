@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.deltas import NodeChanged, NodeRemoved, PolicyChanged, TenantsChanged
+from scheduling.engine.deltas import (
+    NodeChanged,
+    NodeRemoved,
+    PastUse,
+    PolicyChanged,
+    TenantsChanged,
+)
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.bands import AHEAD_S, CYCLES, CYCLES_PER_JOB
@@ -23,7 +29,7 @@ from scheduling.simulator.model import TimedChange
 SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
 MIDDLE = 0.5
 # One that is no TimedChange is made at the scene's instant.
-Change = NodeChanged | NodeRemoved | TenantsChanged | PolicyChanged | TimedChange
+Change = NodeChanged | NodeRemoved | TenantsChanged | PolicyChanged | PastUse | TimedChange
 
 
 class Holder(NamedTuple):
