@@ -12,7 +12,7 @@ from scheduling.models import Cluster
 from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
 from scheduling.services.jobs.rules import effective_rules
-from tenants.api.fields import Boolean, Object, Serializer, Text
+from tenants.api.fields import Boolean, Object, Serializer, StringMap, Text
 from tenants.api.serializers import ReasonInput
 from tenants.models import User
 
@@ -60,6 +60,13 @@ class ClusterChange(Serializer):
         "queue plain pods mean by the labels kueue.x-k8s.io/queue-name and kai.scheduler/queue. "
         "Empty: Kant ignores those labels.",
     )
+    labels = StringMap(
+        max_entries=64,
+        max_length=63,
+        required=False,
+        help_text="What jobs choose clusters by (cluster_selector, preferred_cluster_labels), "
+        "e.g. where data are.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -91,6 +98,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     job_rules = serializers.SerializerMethodField()
     namespace_tenants = serializers.SerializerMethodField()
     queue_map = serializers.SerializerMethodField()
+    labels = serializers.DictField(child=serializers.CharField())
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()

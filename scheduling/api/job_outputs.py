@@ -47,12 +47,34 @@ class StartEstimateOutput(serializers.Serializer[Any]):
     overdue = serializers.BooleanField()
 
 
+class ClusterOutlookOutput(serializers.Serializer[Any]):
+    """What was known of a cluster when one was chosen: whether the job starts there at once, else
+    when it is expected to, null = not known, and why not at once or not at all."""
+
+    cluster = serializers.CharField()
+    starts_now = serializers.BooleanField()
+    expected_start = serializers.DateTimeField(allow_null=True)
+    why = serializers.CharField()
+
+
+class ClusterChoiceOutput(serializers.Serializer[Any]):
+    """Why a job that names no cluster is where it is, as of `at`; `moves`: how often it went to
+    another one while it waited."""
+
+    summary = serializers.CharField()
+    at = serializers.DateTimeField()
+    moves = serializers.IntegerField()
+    clusters = ClusterOutlookOutput(many=True)
+
+
 class JobOutput(serializers.Serializer[Job]):
     """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
     decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
     taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods.
-    `start_estimate`: when it is expected to start, null where it does not wait. Values
+    `start_estimate`: when it is expected to start, null where it does not wait. `any_cluster`: Kant
+    chose its cluster, and may choose another one while it waits; `cluster_choice` says why, null
+    where the job names its cluster. Values
     in `env` that look like secrets are shown to its submitter and to who may submit for its tenant;
     others see “(hidden)”."""
 
@@ -60,6 +82,8 @@ class JobOutput(serializers.Serializer[Job]):
     name = serializers.CharField()
     tenant = serializers.CharField(source="tenant.name")
     cluster = serializers.CharField(source="cluster.name")
+    any_cluster = serializers.BooleanField()
+    cluster_choice = serializers.SerializerMethodField()
     scope = serializers.CharField()
     user = serializers.SerializerMethodField()
     restarts = serializers.IntegerField()
@@ -92,6 +116,10 @@ class JobOutput(serializers.Serializer[Job]):
     def get_start_estimate(self, job: Job) -> dict[str, Any] | None:
         told = told_start(job)
         return None if told is None else dict(StartEstimateOutput(told).data)
+
+    @extend_schema_field(ClusterChoiceOutput(allow_null=True))
+    def get_cluster_choice(self, job: Job) -> dict[str, Any] | None:
+        return None if job.chosen is None else dict(ClusterChoiceOutput(job.chosen).data)
 
     @extend_schema_field(PlainPodOutput(allow_null=True))
     def get_pod(self, job: Job) -> dict[str, str] | None:

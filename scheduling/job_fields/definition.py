@@ -24,6 +24,8 @@ from scheduling.job_fields.values import MAX_VALUES
 MAX_POD_SETS = 32
 MAX_ARRAY = 10_000
 IMAGE = "busybox:stable"
+# Instead of the name of a cluster: whichever starts the job first.
+ANY_CLUSTER = "any"
 WITHIN = "All pods within one group of this network level."
 NEAR = "The same, if possible."
 
@@ -214,7 +216,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
 
 
 class JobDocument(Struct, frozen=True, kw_only=True):
-    """A job. `cluster` "" = the only one there is; `array`: how many such jobs are meant, None =
+    """A job. `cluster` "" = the only one there is, ANY_CLUSTER where there are more; `array`: how many such jobs are meant, None =
     this one. The levels are for all pod sets together."""
 
     name: Annotated[Name, values.SLUGS,
@@ -224,7 +226,26 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Flag("-t --tenant", "",
              "tenant whose quota the job uses (default: yours, if you have one)")]
     cluster: Annotated[Name, Column(""),
-        Flag("-c --cluster", "", "cluster to run on, if there are several")] = ""
+        Meta(description="The cluster to run on; `any`, or left out where there are several: the "
+                         "one on which it starts first, and another one if that changes while it "
+                         "waits."),
+        Flag("-c --cluster", "",
+             "cluster to run on; any: where it starts first (default, if there are several)")] = ""
+    cluster_selector: Annotated[dict[str, Value], Meta(max_length=values.MAX_NODE_LABELS),
+        Meta(description="Labels that its cluster must have, e.g. where its data are."),
+        values.CLUSTER_LABELS,
+        Asked("Clusters with", "Only a cluster with these labels, one a line: LABEL=VALUE",
+              folded=True),
+        Flag("--cluster-selector", "LABEL=VALUE", "only a cluster with this label")
+    ] = {}
+    preferred_cluster_labels: Annotated[dict[str, Value], Meta(max_length=values.MAX_NODE_LABELS),
+        Meta(description="Of clusters on which it starts equally soon, the one with most of these "
+                         "labels."), values.CLUSTER_LABELS,
+        Asked("Rather clusters with", "Of clusters on which it starts equally soon, the one with "
+              "most of these labels, one a line: LABEL=VALUE", folded=True),
+        Flag("--prefer-cluster", "LABEL=VALUE",
+             "rather a cluster with this label, of those on which it starts equally soon")
+    ] = {}
     queue: Annotated[Name, values.SLUGS,
         Meta(description="A queue of the tenant, which may give a priority, a run-time limit and "
                          "preemptible to jobs that say nothing of them."), Change(),

@@ -80,7 +80,7 @@ def _ids(value: Sequence[Any], at: Path, faults: Faults) -> None:
     faults.unless(len(value) <= MAX_DEPENDENCIES, at, f"At most {MAX_DEPENDENCIES} jobs.")
 
 
-def _labels(labels: Mapping[str, str], at: Path, faults: Faults) -> None:
+def check_labels(labels: Mapping[str, str], at: Path, faults: Faults) -> None:
     for key, value in labels.items():
         faults.unless(is_label_key(key), (*at, key), "Not the name of a Kubernetes label.")
         good = not value or bool(LABEL_NAME.fullmatch(value))
@@ -88,7 +88,7 @@ def _labels(labels: Mapping[str, str], at: Path, faults: Faults) -> None:
 
 
 def _own_labels(labels: Mapping[str, str], at: Path, faults: Faults) -> None:
-    _labels(labels, at, faults)
+    check_labels(labels, at, faults)
     _refuse_own_names(labels, at, faults)
 
 
@@ -265,7 +265,8 @@ STRATEGY = Kind(check=_among("", *STRATEGIES))
 JOB_KIND = Kind(check=_among(*JobKind), noun=JobKind, one_of=tuple(kind.value for kind in JobKind))
 JOB_IDS = Kind(check=_ids, stored=lambda ids: [str(one) for one in ids], noun=tuple)
 LABELS = Kind(check=_own_labels, noun=dict)
-NODE_LABELS = Kind(check=_labels, noun=dict)
+NODE_LABELS = Kind(check=check_labels, noun=dict)
+CLUSTER_LABELS = Kind(check=check_labels)
 NODE_AFFINITY = Kind(
     check=_affinity, stored=lambda given: write_terms(read_terms(given)), noun=read_terms
 )

@@ -15,6 +15,7 @@ class Cluster(models.Model):
     all namespaces that are not named, and for all tenants.
     `queue_map`: {name or namespace/name: "tenant/queue" or another name} of queues that plain pods
     name by labels of other schedulers.
+    `labels`: what jobs choose clusters by, e.g. {"data/imagenet": "local"}.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -30,6 +31,9 @@ class Cluster(models.Model):
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     queue_map = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    labels = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     is_active = models.BooleanField(default=True)

@@ -11,6 +11,7 @@ from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
 from scheduling.engine.types import BEYOND, JobKind, Toleration
 from scheduling.models.clusters import Cluster
 from scheduling.models.shaped import (
+    ChosenCluster,
     ExtraContainer,
     Probe,
     SecretKey,
@@ -19,6 +20,7 @@ from scheduling.models.shaped import (
     Term,
     TextMap,
     Texts,
+    Unreadable,
     Volume,
     unreadable,
 )
@@ -72,6 +74,17 @@ class Job(models.Model):
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = ShapedField(shape=TextMap, default=dict, blank=True)
+    # Kant chose its cluster, and may choose another one while it waits (docs/decisions/0073).
+    any_cluster = models.BooleanField(default=False, db_default=False, editable=False)
+    # Labels that its cluster must have, and of which it should have most.
+    cluster_selector = ShapedField(
+        shape=TextMap, default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    preferred_cluster_labels = ShapedField(
+        shape=TextMap, default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    # Why it is there, where Kant chose.
+    cluster_choice = ShapedField(shape=ChosenCluster, null=True, blank=True, editable=False)
     # Of a job that stands for a pod which somebody else made, or for a gang of them, of which this
     # is the first (docs/decisions/0015, 0026). "" = Kant makes its pods.
     pod_namespace = models.CharField(max_length=63, blank=True, editable=False)
@@ -136,12 +149,21 @@ class Job(models.Model):
                 name="jobs_with_a_reason",
             ),
             models.Index(
+                fields=["state"], condition=models.Q(any_cluster=True), name="jobs_of_any_cluster"
+            ),
+            models.Index(
                 fields=["-gpu_milli"], condition=models.Q(gpu_milli__gte=LARGE), name="large_jobs"
             ),
         ]
 
     def __str__(self) -> str:
         return f"{self.tenant_id}/{self.name}"
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """Which cluster was chosen for it, and why; None where it names one."""
+        told: dict[str, Any] | None = self.cluster_choice
+        return None if isinstance(told, Unreadable) else told
 
 
 class PodSet(models.Model):
@@ -230,7 +252,7 @@ class JobConstraints(models.Model):
 
 
 # JSON columns that only say what people are told.
-TOLD = ("evidence", "reserved_nodes")
+TOLD = ("evidence", "reserved_nodes", "cluster_choice")
 
 
 def unreadable_request(job: Job, sets: Iterable[PodSet]) -> str:

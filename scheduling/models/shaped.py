@@ -5,6 +5,7 @@ Kant checks all that it writes; such a value comes from somebody who changed the
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import cache
 from typing import Any, NotRequired, TypedDict
 
@@ -69,6 +70,24 @@ class Probe(TypedDict, total=False):
     period_s: int
     timeout_s: int
     failures: int
+
+
+class OutlookOfCluster(TypedDict):
+    cluster: str
+    starts_now: bool
+    expected_start: datetime | None
+    why: str
+
+
+class ChosenCluster(TypedDict):
+    """Which cluster was chosen for a job and why, as of `at`, after so many `moves`, and what was
+    known of each."""
+
+    cluster: str
+    summary: str
+    at: datetime
+    moves: int
+    clusters: list[OutlookOfCluster]
 
 
 class Unreadable:

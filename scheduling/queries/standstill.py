@@ -1,5 +1,7 @@
 """Whether a scheduler decides on a cluster now, as far as its row tells."""
 
+from datetime import datetime
+
 from django.utils import timezone
 
 from scheduling.models import Cluster
@@ -24,3 +26,13 @@ def standstill(cluster: Cluster) -> str:
     if cluster.status_message:
         return f"The scheduler cannot work on cluster {name}: {cluster.status_message}"
     return f"The scheduler has no connection to cluster {name}."
+
+
+def silence(cluster: Cluster, now: datetime) -> str:
+    """The same of an active cluster in a few words, e.g. “not heard of since 09:30:05 UTC”."""
+    heard = cluster.last_cycle_at
+    if heard is None:
+        return "not heard of yet"
+    if (now - heard).total_seconds() > SILENT_S:
+        return f"not heard of since {heard:%Y-%m-%d %H:%M:%S} UTC"
+    return "" if cluster.connected else "its scheduler cannot reach it"

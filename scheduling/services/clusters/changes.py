@@ -6,6 +6,9 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from scheduling.engine.states import OPEN
+from scheduling.job_fields.definition import ANY_CLUSTER
+from scheduling.job_fields.faults import Faults
+from scheduling.job_fields.values import check_labels
 from scheduling.kube.door import credentials
 from scheduling.kube.door.config import FORMS, own_namespace
 from scheduling.kube.translate.labels import WrongRow, label_table
@@ -20,7 +23,7 @@ from tenants.services.transactions import checked, unit_of_work
 
 FIELDS = (
     *("title", "access", "namespace", "label_map", "job_rules"),
-    *("namespace_tenants", "queue_map", "is_active"),
+    *("namespace_tenants", "queue_map", "labels", "is_active"),
 )
 
 
@@ -101,7 +104,11 @@ def _check(cluster: Cluster) -> None:
         *rule_faults(cluster.job_rules),
         *namespace_rights.faults(cluster.namespace_tenants),
         *queue_map.faults(cluster.queue_map),
+        *_label_faults(cluster.labels),
     ]
+    if cluster.name == ANY_CLUSTER:
+        detail = f"“{ANY_CLUSTER}” stands for whichever cluster starts a job first. Choose another."
+        faults.append(FieldError(("name",), detail))
     if theirs := Tenant.objects.filter(namespace=cluster.namespace).first():
         detail = f"It is the namespace of tenant “{theirs.name}”. Choose another one."
         faults.append(FieldError(("namespace",), detail))
@@ -143,6 +150,15 @@ def _access_faults(access: Any) -> list[FieldError]:
         except credentials.AccessRefused as error:
             faults.append(FieldError(("access", error.field), f"{error}."))
     return faults
+
+
+def _label_faults(labels: Any) -> list[FieldError]:
+    """Labels of a cluster are like those of a node."""
+    if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
+        return [FieldError(("labels",), "Must be an object of texts by label.")]
+    found = Faults()
+    check_labels(labels, ("labels",), found)
+    return found.found
 
 
 def _operators_only(actor: User) -> None:

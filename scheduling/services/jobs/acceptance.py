@@ -4,9 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from django.utils import timezone
+
 from scheduling.engine.types import DEFAULT_QUEUE
+from scheduling.job_fields.definition import ANY_CLUSTER
 from scheduling.job_fields.faults import SLUG
 from scheduling.models import Cluster
+from scheduling.services.cluster_choice.submission import (
+    ClusterChooser,
+    lacks_label,
+    refuse_everywhere,
+)
+from scheduling.services.cluster_choice.told import Choice
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
 from scheduling.services.jobs.orders import (
@@ -65,16 +74,14 @@ class Acceptance:
         name = spec.job.queue
         queue = self._once(("queue", tenant.pk, name), lambda: self._queue(tenant, name))
         spec = fitted(queue, document, spec)
-        cluster = self._cluster(spec.job.cluster)
+        clusters = self._clusters(spec.job.cluster)
         refuse_too_high(self.tree, tenant.pk, spec.job.priority)
-        refuse_what_may_not_be_named(cluster.job_rules, spec)
         refuse_unknown_gpu_types(spec, self._standing.gpu_types)
-        installed = self._once(("installed", cluster.pk), lambda: self._installed(cluster))
-        refuse_what_never_fits(installed, spec)
-        if spec.job.after or spec.job.after_ok:
-            wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
-            refuse_bad_dependencies(self._access, cluster, wanted)
-        return Order(spec, tenant, cluster, queue)
+        if spec.job.cluster != ANY_CLUSTER and len(clusters) == 1:
+            self._refuse_on(clusters[0], spec)
+            return Order(spec, tenant, clusters[0], queue)
+        choice = self._choice(clusters, spec)
+        return Order(spec, tenant, choice.cluster, queue, choice)
 
     def _once(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         """The answer to a question that is asked once; a refusal is raised again."""
@@ -103,21 +110,46 @@ class Acceptance:
     def _queue(self, tenant: Tenant, name: str) -> Queue:
         return entered(self._who, tenant, name, self._standing.queues.get((tenant.pk, name)))
 
-    def _cluster(self, name: str) -> Cluster:
-        """The named cluster, or the only active one."""
+    def _clusters(self, name: str) -> list[Cluster]:
+        """The named cluster, or all active ones."""
         clusters = self._standing.clusters
-        if name in clusters:
-            return clusters[name]
-        names = ", ".join(clusters) or "none"
-        if name:
+        if name and name != ANY_CLUSTER:
+            if name in clusters:
+                return [clusters[name]]
+            names = ", ".join(clusters) or "none"
             raise Invalid.field(
                 "cluster", f"There is no active cluster {name!r}. Active clusters: {names}."
             )
-        if len(clusters) != 1:
-            raise Invalid.field(
-                "cluster", f"Say which cluster to run on. Active clusters: {names}."
-            )
-        return next(iter(clusters.values()))
+        if not clusters:
+            raise Invalid.field("cluster", "There is no active cluster. An operator adds one.")
+        return list(clusters.values())
+
+    def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> None:
+        """Raises Invalid where the job can never run on the cluster."""
+        if lack := lacks_label(cluster, spec.job.cluster_selector):
+            raise Invalid.field("cluster_selector", lack)
+        refuse_what_may_not_be_named(cluster.job_rules, spec)
+        installed = self._once(("installed", cluster.pk), lambda: self._installed(cluster))
+        refuse_what_never_fits(installed, spec)
+        if spec.job.after or spec.job.after_ok:
+            wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
+            refuse_bad_dependencies(self._access, cluster, wanted)
+
+    def _choice(self, clusters: Sequence[Cluster], spec: JobSpec) -> Choice:
+        faults: dict[str, Invalid] = {}
+        for cluster in clusters:
+            try:
+                self._refuse_on(cluster, spec)
+            except Invalid as error:
+                faults[cluster.name] = error
+        if len(faults) == len(clusters):
+            raise refuse_everywhere(faults)
+        refused = {name: fault.detail for name, fault in faults.items()}
+        return self._chooser.choose(spec, refused)
+
+    @cached_property
+    def _chooser(self) -> ClusterChooser:
+        return ClusterChooser(list(self._standing.clusters.values()), timezone.now())
 
     def _installed(self, cluster: Cluster) -> Installed:
         return Installed(cluster, self._standing.pools.get(cluster.pk, {}))

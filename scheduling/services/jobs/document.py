@@ -5,7 +5,7 @@ that `services.orders` makes. Pure: it reads rows and asks nobody.
 from collections.abc import Iterable
 from typing import Any
 
-from scheduling.job_fields.definition import JobDocument, PodSetDocument
+from scheduling.job_fields.definition import ANY_CLUSTER, JobDocument, PodSetDocument
 from scheduling.job_fields.nouns import document_of as differing
 from scheduling.models import Job, PodSet, unreadable_request
 from scheduling.queries.secret_env import shown_env
@@ -45,7 +45,7 @@ def document_of(job: Job, given: Iterable[str] = ()) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": job.name,
         "tenant": job.tenant.name,
-        "cluster": job.cluster.name,
+        "cluster": ANY_CLUSTER if job.any_cluster else job.cluster.name,
         **differing(JobDocument, vars(job), ("name", "max_restarts")),
         **{name: value for name in given if (value := getattr(job, name)) is not None},
     }

@@ -9,6 +9,7 @@ from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.verdict import Reason
 from scheduling.job_fields.nouns import columns_of
 from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.services.cluster_choice.told import Choice, document_of
 from scheduling.services.jobs.spec import JobSpec
 from tenants.errors import Conflict, FieldError, Invalid
 from tenants.models import GpuType, Queue, Tenant, User
@@ -20,12 +21,14 @@ ARRAY_INDEX, ARRAY_COUNT = "KANT_ARRAY_INDEX", "KANT_ARRAY_COUNT"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A document that the cluster, the tenant and its queue accept."""
+    """A document that the cluster, the tenant and its queue accept. `choice`: why this cluster,
+    where the document names none."""
 
     spec: JobSpec
     tenant: Tenant
     cluster: Cluster
     queue: Queue
+    choice: Choice | None = None
 
 
 def refuse_inactive(tenant: Tenant) -> None:
@@ -62,6 +65,9 @@ def rows_of(
     """The job and its pod sets, not yet written; `actor` None = Kant itself, `columns`: more of
     the job's."""
     spec = order.spec
+    if (choice := order.choice) is not None:
+        told = document_of(choice.chosen, choice.outlooks, at)
+        columns |= {"any_cluster": True, "cluster_choice": told}
     job = Job(
         **columns_of(spec.job),
         tenant=order.tenant,
@@ -85,5 +91,6 @@ def submitted(actor: User | None, job: Job) -> JobEvent:
         at=job.submitted_at,
         kind=JobEventKind.SUBMITTED.value,
         to_state=job.state,
+        message=job.chosen["summary"] if job.chosen else "",
         actor=actor.get_username() if actor is not None else "",
     )

@@ -1,0 +1,176 @@
+"""When a job would start on a cluster, by sums that cost little. Pure.
+
+It is judged before a scheduler has seen the job, so it may be wrong: what the engine says of the
+job later moves it (`services.cluster_choice.moves`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.verdict import counted
+
+
+class Room(NamedTuple):
+    """What is free on equal nodes of one network group: `nodes` nodes with `free_gpus` GPUs each
+    that nobody holds, on all of them `milli` GPU-milli, `cpu_milli`. Without GPUs `model` is ""."""
+
+    model: str
+    group: str
+    free_gpus: int
+    nodes: int
+    milli: int
+    cpu_milli: int
+
+
+class Queued(NamedTuple):
+    """What jobs that go first wait to get: GPU-milli of one of `models`, () = of any; of jobs
+    without GPUs milli-CPU."""
+
+    models: tuple[str, ...]
+    amount: int
+
+
+class Ending(NamedTuple):
+    """GPU-milli of a model that running jobs give back at `at`, seconds since the epoch."""
+
+    model: str
+    at: float
+    milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What a cluster has for jobs of one kind now. `queued`: of jobs with GPUs, `cpu_queued`: of
+    those without."""
+
+    rooms: tuple[Room, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    cpu_queued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job asks for. `level`: the network level of groups, "" = none; `within`: whether its
+    pods have to be within one."""
+
+    pod_sets: tuple[PodSet, ...]
+    gang: bool
+    level: str = ""
+    within: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`why` it does not start now, "" = it does. `groups`: see `ClusterOutlook`. `lacks`: {GPU
+    model: GPU-milli that have to come back first}, none where that alone is no start. `room`: what
+    is left of its models, GPU-milli or milli-CPU."""
+
+    why: str
+    groups: int = 0
+    room: float = 0.0
+    lacks: Mapping[str, int] | None = None
+
+    @property
+    def starts_now(self) -> bool:
+        return not self.why
+
+
+def estimate(asked: Asked, supply: Supply, refused: Mapping[str, str]) -> Estimate:
+    """Whether it starts now. `refused`: why quota allows no more of a GPU model now."""
+    if not any(s.gpus for s in asked.pod_sets):
+        return _without_gpus(asked, supply)
+    left = _free(supply)
+    free = dict(left)
+    ahead = Counter[str]()
+    for models, amount in supply.queued:
+        for model in models or free:
+            ahead[model] += amount
+    groups, lacks, whys = 0, Counter[str](), list[str]()
+    for s in _with_gpus(asked):
+        models = [m for m in s.gpu_models or sorted(free, key=lambda m: (-free[m], m)) if m in free]
+        open_models = [m for m in models if m not in refused]
+        if not open_models:
+            return Estimate(next((refused[m] for m in models), "it has none of its GPUs"))
+        need = (s.least if asked.gang else 1) * s.milli_per_pod
+        ways = {m: _fit(asked, s, [r for r in supply.rooms if r.model == m]) for m in open_models}
+        best = next((m for m in open_models if ways[m] and left[m] - ahead[m] >= need), "")
+        if best:
+            groups += ways[best]
+        else:
+            best = max(open_models, key=lambda m: left[m] - ahead[m])
+            lacks[best] += max(need + ahead[best] - left[best], MILLI)
+            whys.append(_why(best, left[best], ahead[best]))
+        left[best] -= need
+    wanted = {m for s in _with_gpus(asked) for m in s.gpu_models or free}
+    room = float(sum(left[m] - ahead[m] for m in wanted & free.keys()))
+    if not asked.level:
+        groups = 0
+    return Estimate("; ".join(dict.fromkeys(whys)), groups, room, dict(lacks) or None)
+
+
+def start_after(lacks: Mapping[str, int] | None, endings: Iterable[Ending]) -> float | None:
+    """When running jobs have given back what is lacking, as they declare; None = nobody knows."""
+    if not lacks:
+        return None
+    missing, at = dict(lacks), 0.0
+    for ending in sorted(endings, key=lambda e: e.at):
+        if missing.get(ending.model, 0) > 0:
+            missing[ending.model] -= ending.milli
+            if missing[ending.model] <= 0:
+                at = max(at, ending.at)
+    return at if all(amount <= 0 for amount in missing.values()) else None
+
+
+def _with_gpus(asked: Asked) -> list[PodSet]:
+    """Those that must start: of a job that is no gang the first is enough."""
+    sets = [s for s in asked.pod_sets if s.gpus]
+    return sets if asked.gang else sets[:1]
+
+
+def _free(supply: Supply) -> dict[str, int]:
+    found = Counter[str]()
+    for room in supply.rooms:
+        if room.model:
+            found[room.model] += room.milli
+    return dict(found)
+
+
+def _fit(asked: Asked, s: PodSet, rooms: Sequence[Room]) -> int:
+    """Over how few groups its pods fit now; 0 = they do not."""
+    need = s.least if asked.gang else 1
+    by_group = Counter[str]()
+    for room in rooms:
+        if s.is_share:
+            # A share given by memory may be small: any room is enough to be judged by the engine.
+            by_group[room.group] += room.milli // (1 if s.gpu_memory_mib else s.milli_per_pod)
+        else:
+            by_group[room.group] += room.nodes * (room.free_gpus // s.gpus)
+    if asked.within:
+        size = s.slice_size or need
+        whole = sum(pods // size for group, pods in by_group.items() if group)
+        return 1 if whole * size >= need else 0
+    found = groups = 0
+    for pods in sorted(by_group.values(), reverse=True):
+        if found >= need:
+            break
+        found, groups = found + pods, groups + 1
+    return groups if found >= need else 0
+
+
+def _why(model: str, free: int, ahead: int) -> str:
+    if ahead > 0:
+        return f"behind {counted(ahead / MILLI, 'GPU', 'GPUs')} of {model} that others wait for"
+    if free <= 0:
+        return f"no {model} GPU is free"
+    return f"{counted(free / MILLI, 'GPU', 'GPUs')} of {model} free, not as the job needs them"
+
+
+def _without_gpus(asked: Asked, supply: Supply) -> Estimate:
+    sets = asked.pod_sets if asked.gang else asked.pod_sets[:1]
+    need = sum((s.least if asked.gang else 1) * s.cpu_milli for s in sets)
+    free = sum(room.cpu_milli for room in supply.rooms) - supply.cpu_queued
+    why = "" if free >= need else f"{max(free, 0) / MILLI:g} CPU cores are free of {need / MILLI:g}"
+    return Estimate(why, 0, float(free - need))

@@ -1,0 +1,104 @@
+"""The cluster of a new job that names none: chosen by sums of rows, so that no request waits for a
+cluster or for the engine."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from scheduling.engine.cluster_choice import ClusterOutlook, choose
+from scheduling.models import Cluster
+from scheduling.queries.cluster_choice.estimate import Asked, estimate, start_after
+from scheduling.queries.cluster_choice.facts import SupplyFacts
+from scheduling.queries.standstill import silence
+from scheduling.services.cluster_choice.told import Choice
+from scheduling.services.jobs.spec import JobSpec
+from tenants.errors import Invalid
+
+
+class ClusterChooser:
+    """Chooses for the jobs of one request, which come one behind the other."""
+
+    def __init__(self, clusters: Sequence[Cluster], now: datetime) -> None:
+        self._clusters, self._now = clusters, now
+        self._facts = SupplyFacts([cluster.pk for cluster in clusters])
+
+    def choose(self, spec: JobSpec, refused: Mapping[str, str]) -> Choice:
+        """`refused`: why it cannot run on clusters at all, by name; of one at least that is not
+        known."""
+        asked = asked_of(spec)
+        now = self._now.timestamp()
+        outlooks = self._outlooks(spec, asked, refused)
+        chosen = choose(outlooks, now)
+        assert chosen is not None  # one is not refused
+        cluster = next(c for c in self._clusters if c.name == chosen.name)
+        times = 1 if spec.job.array is None else spec.job.array.count
+        self._facts.promise(cluster.pk, spec.pod_sets, times)
+        return Choice(cluster, chosen, outlooks)
+
+    def _outlooks(
+        self, spec: JobSpec, asked: Asked, refused: Mapping[str, str]
+    ) -> list[ClusterOutlook]:
+        found, by_quota = {}, None
+        for cluster in self._clusters:
+            if cluster.name in refused or silence(cluster, self._now):
+                continue
+            if by_quota is None:
+                preemptible = spec.job.preemptible
+                by_quota = self._facts.refused(
+                    spec.job.tenant, asked, non_preemptible=not preemptible
+                )
+            supply = self._facts.supply(cluster.pk, asked, spec.job.priority)
+            found[cluster.name] = estimate(asked, supply, by_quota)
+        # When running jobs end is only read where it has to wait for them.
+        waits = not any(each.starts_now for each in found.values())
+        outlooks = []
+        for cluster in self._clusters:
+            each = found.get(cluster.name)
+            start_at = None
+            if each is not None and waits and each.lacks:
+                start_at = start_after(each.lacks, self._facts.endings(cluster.pk))
+            outlooks.append(
+                ClusterOutlook(
+                    cluster.name,
+                    starts_now=each is not None and each.starts_now,
+                    start_at=start_at,
+                    why=each.why if each is not None else "",
+                    silent=silence(cluster, self._now),
+                    refused=refused.get(cluster.name, ""),
+                    groups=each.groups if each is not None else 0,
+                    labels=labels_in_common(cluster.labels, spec.job.preferred_cluster_labels),
+                    room=each.room if each is not None else 0.0,
+                )
+            )
+        return outlooks
+
+
+def asked_of(spec: JobSpec) -> Asked:
+    """The network level of a job stands with it, or with its only pod set."""
+    first = spec.pod_sets[0]
+    required = spec.job.required_level or first.required_level
+    level = required or spec.job.preferred_level or first.preferred_level
+    return Asked(spec.pod_sets, spec.job.gang, level, within=bool(required))
+
+
+def labels_in_common(labels: Mapping[str, str], preferred: Mapping[str, str]) -> int:
+    return sum(labels.get(label) == value for label, value in preferred.items())
+
+
+def lacks_label(cluster: Cluster, selector: Mapping[str, str]) -> str:
+    """Why the cluster is not one that the selector means; "" = it is."""
+    missing = [f"{n}={v}" for n, v in selector.items() if cluster.labels.get(n) != v]
+    return f"Cluster “{cluster.name}” lacks the label {missing[0]}." if missing else ""
+
+
+def refuse_everywhere(faults: Mapping[str, Invalid]) -> Invalid:
+    """One refusal for what each cluster refuses, with the faults of the first by name."""
+    first = next(iter(faults.values()))
+    if len(faults) == 1:
+        return first
+    codes = {fault.code for fault in faults.values()}
+    told = " ".join(f"{name}: {fault.detail}" for name, fault in faults.items())
+    return Invalid(
+        f"No active cluster can run it. {told}",
+        code=first.code if len(codes) == 1 else None,
+        errors=first.errors,
+    )
