@@ -90,6 +90,8 @@ def submit(api: Api, args: argparse.Namespace) -> None:
         told = answer["result"]
         what, where = f"{told['name']} of {told['tenant']}", told["cluster"]
         print(f"Would submit {what} to {where}: {size(told)}.")
+        if choice := told.get("cluster_choice"):
+            print(choice["summary"])
         if "count" in told:
             print("Of its first job:")
         _rehearsal(answer["rehearsal"])
@@ -100,6 +102,8 @@ def submit(api: Api, args: argparse.Namespace) -> None:
     else:
         print(f"Submitted {answer['name']} to {answer['cluster']}: {size(answer)}.")
         print(answer["id"])
+        if choice := answer.get("cluster_choice"):
+            output.note(choice["summary"])
         if "count" in answer:
             output.note(f"Its jobs: kant jobs --array {answer['id']}")
         else:
@@ -221,6 +225,8 @@ def show(api: Api, args: argparse.Namespace) -> None:
     if pod := job.get("pod"):
         of_gang = f", first of gang {pod['gang']}" if pod["gang"] else ""
         fields["pod"] = f"{pod['namespace']}/{pod['name']}{of_gang}"
+    if choice := fields.pop("cluster_choice", None):
+        fields["cluster"] = f"{job['cluster']}: {choice['summary']}"
     if "start_estimate" in fields:  # an array has none of its own
         fields["starts"] = _starts(fields.pop("start_estimate"))
     output.pairs((name, output.value(value)) for name, value in fields.items())

@@ -1,4 +1,4 @@
-"""Which of several clusters a job goes to, and when it moves on (docs/decisions/0073). Pure.
+"""Which of several clusters a job goes to, and when it moves on (docs/decisions/0075). Pure.
 
 Who asks tells of each cluster what is known of it for this job; what is not known is not guessed.
 """
@@ -69,7 +69,9 @@ def choose(outlooks: Sequence[ClusterOutlook], now: float) -> ClusterChosen | No
     return ClusterChosen(best.name, _summary(best, first, able, now))
 
 
-def gains(here: ClusterOutlook, there: ClusterOutlook, stayed_s: float, moves: int, now: float) -> bool:
+def gains(
+    here: ClusterOutlook, there: ClusterOutlook, stayed_s: float, moves: int, now: float
+) -> bool:
     """Whether a job that waits `here` since `stayed_s` seconds is to wait `there` from now on.
     `moves`: how often it has moved before."""
     if there.refused or there.silent:

@@ -101,7 +101,18 @@ class Rise:
     verdict: Verdict | None
 
 
-copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise)
+@dataclass(frozen=True, slots=True)
+class TriedStart:
+    """What the next cycle would do with one more job that preempts nobody: where it would start, or
+    why it would not and when it is expected to, seconds since the epoch, where a place is kept for
+    it or nobody else waits."""
+
+    places: Places | None
+    verdict: Verdict | None
+    start_at: float | None
+
+
+copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise, TriedStart)
 
 
 def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
@@ -164,6 +175,26 @@ def rise(state: SchedulerState, requests: Iterable[JobRequest], now: float) -> R
         started, places = started + 1, found
     run_cycle(state, before, now)
     return Rise(started, places, verdict)
+
+
+def try_start(state: SchedulerState, asked: JobSubmitted, now: float) -> TriedStart:
+    """Submit a job to a state that has decided about all others, and leave it there; `JobEnded`
+    takes it out again. The job must be none of the state's."""
+    job = replace(asked.job, preempts=False)  # so that taken out it leaves the state as it was
+    result = run_cycle(state, [JobSubmitted(job, asked.not_before, asked.held)], now)
+    places, record = _places(state, job, result), state.jobs[job.id]
+    start_at = reserved_start(result, job.id)
+    if places is None and start_at is None and record.eq_class is not None:
+        others = (r for r in state.jobs.values() if r.eq_class is not None and r is not record)
+        if next(others, None) is None:
+            start_at = _room_at(state, record, now)
+    return TriedStart(places, record.verdict, start_at)
+
+
+def reserved_start(result: CycleResult, job_id: str) -> float | None:
+    """When a job is expected to start for which a place is kept; None = none is."""
+    starts = [r.start_at for r in result.reservations if r.job_id == job_id]
+    return starts[0] if starts else None
 
 
 def standing(facts: Iterable[Delta], now: float) -> SchedulerState:

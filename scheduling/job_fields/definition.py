@@ -216,8 +216,8 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
 
 
 class JobDocument(Struct, frozen=True, kw_only=True):
-    """A job. `cluster` "" = the only one there is, ANY_CLUSTER where there are more; `array`: how many such jobs are meant, None =
-    this one. The levels are for all pod sets together."""
+    """A job. `cluster` "" = the only one there is, ANY_CLUSTER where there are more; `array`: how
+    many such jobs are meant, None = this one. The levels are for all pod sets together."""
 
     name: Annotated[Name, values.SLUGS,
         Asked("Name", "Lower-case letters, digits and hyphens"),

@@ -74,7 +74,7 @@ class Job(models.Model):
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = ShapedField(shape=TextMap, default=dict, blank=True)
-    # Kant chose its cluster, and may choose another one while it waits (docs/decisions/0073).
+    # Kant chose its cluster, and may choose another one while it waits (docs/decisions/0075).
     any_cluster = models.BooleanField(default=False, db_default=False, editable=False)
     # Labels that its cluster must have, and of which it should have most.
     cluster_selector = ShapedField(

@@ -104,7 +104,7 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
         job.scope = known.scope_of(live.request)
     except CannotTell as error:
         return _by_quota_alone(live.request, str(error), job.cluster)
-    request = _kept_away(known, live)
+    request = kept_away(known, live)
     # The scheduler of a shard need not know the jobs that it waits for.
     before = (*live.request.after, *live.request.after_ok)
     held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
@@ -114,7 +114,7 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
     return _told(viewer, job, request, rehearse(state, asked, now))
 
 
-def _kept_away(known: Known, live: LiveJob) -> JobRequest:
+def kept_away(known: Known, live: LiveJob) -> JobRequest:
     """The request, as pods that are there keep its own away."""
     request, found = live.request, list[PodSetSpec]()
     namespace = load.namespaces(known.cluster.namespace).get(request.tenant, "")

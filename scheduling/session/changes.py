@@ -94,7 +94,7 @@ class Changes:
 
     def read(self, now: float) -> None:
         """Raises Inactive, Reopen."""
-        found, touched = self._news.read()
+        found, touched = self._news.read(self.life.jobs)
         if not found.is_active:
             raise Inactive(f"cluster {self.cluster_id} is not active")
         self.came = len(touched)
@@ -130,7 +130,7 @@ class Changes:
         rows, bad = load.jobs(sorted(ids))
         for row in rows:
             known = self.life.jobs.get(row.id)
-            if row.scope != self.scope:
+            if (row.cluster, row.scope) != (self.cluster_id, self.scope):
                 if known is not None:
                     self._routed_away(known)
             elif known is None:
@@ -219,7 +219,8 @@ class Changes:
             self.life.follow(known, now)
 
     def _routed_away(self, job: LiveJob) -> None:
-        """It waits in another scope from now on; of its pods none was left when it was routed."""
+        """It waits in another scope or cluster from now on; of its pods none was left when it was
+        sent there."""
         del self.life.jobs[job.id]
         self.life.starting.pop(job.id, None)
         self.life.out.deltas.append(JobEnded(job.id))

@@ -73,7 +73,7 @@ class Router:
         jobs, bad = load.jobs(sorted(ids))
         changes.refuse(bad)
         for job in jobs:
-            if job.state in WAITING:
+            if job.state in WAITING and job.cluster == cluster_id:
                 self._route(job, demand)
         if changes.counted:
             self._even_out(demand)

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -153,6 +154,7 @@ def job_page(
         "start": start,
         "growth": growth_of(found),
         "standstill": standstill_of(found),
+        "chosen_at": datetime.fromisoformat(found.chosen["at"]) if found.chosen else None,
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
         "over": found.state in TERMINAL,

@@ -7,7 +7,12 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.types import MILLI
-from scheduling.job_fields.definition import MAX_POD_SETS, JobDocument, PodSetDocument
+from scheduling.job_fields.definition import (
+    ANY_CLUSTER,
+    MAX_POD_SETS,
+    JobDocument,
+    PodSetDocument,
+)
 from scheduling.job_fields.faults import LEVELS
 from scheduling.pages.asked import asks, document_of, folded
 from scheduling.pages.form_fields import NodeTerms, node_line_at
@@ -21,6 +26,9 @@ from tenants.models import slug_validator
 PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in LEVELS)] + [
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
+ANYWHERE = (ANY_CLUSTER, "Any: where it starts first")
+# Asked for where there are several clusters.
+OF_SEVERAL = ("cluster", "cluster_selector", "preferred_cluster_labels")
 # How a command that people type is run.
 SHELL = ("/bin/sh", "-c")
 
@@ -45,17 +53,22 @@ class JobForm(Fields):
     def __init__(self, *args: Any, tenants: list[str], clusters: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["tenant"].choices = [(name, name) for name in tenants]  # type: ignore[attr-defined]
-        self.fields["cluster"].choices = [(name, name) for name in clusters]  # type: ignore[attr-defined]
+        self.fields["cluster"].choices = [ANYWHERE, *((name, name) for name in clusters)]  # type: ignore[attr-defined]
         if len(clusters) < 2:
-            del self.fields["cluster"]
+            for name in OF_SEVERAL:
+                del self.fields[name]
 
     @property
     def folded(self) -> list[forms.BoundField]:
-        return [self[name] for name in folded(JobDocument)]
+        return [self[name] for name in self._folded]
 
     @property
     def is_unfolded(self) -> bool:
-        return is_used(self, folded(JobDocument))
+        return is_used(self, self._folded)
+
+    @property
+    def _folded(self) -> list[str]:
+        return [name for name in folded(JobDocument) if name in self.fields]
 
     def document(self) -> dict[str, Any]:
         places = {name: self.cleaned_data.get(name) for name in ("tenant", "cluster")}

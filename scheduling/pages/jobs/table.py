@@ -224,7 +224,7 @@ def forms_like(request: HttpRequest, like: Like) -> tuple[JobForm, Any]:
     if not is_offered(job_form, "tenant", tenant):
         text = f"It was submitted to {tenant}, where you may not submit. Choose another tenant."
         job_form.warn("tenant", text)
-    if not like.job.cluster.is_active:
+    if not (like.job.cluster.is_active or like.job.any_cluster):
         text = f"It was submitted to cluster {cluster}, which is not active any more."
         job_form.warn("cluster" if "cluster" in job_form.fields else None, text)
     for form in sets:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.types import MILLI, PodSetSpec
 from scheduling.engine.verdict import counted
 
 
@@ -56,7 +56,7 @@ class Asked:
     """What a job asks for. `level`: the network level of groups, "" = none; `within`: whether its
     pods have to be within one."""
 
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[PodSetSpec, ...]
     gang: bool
     level: str = ""
     within: bool = False
@@ -85,9 +85,9 @@ def estimate(asked: Asked, supply: Supply, refused: Mapping[str, str]) -> Estima
     left = _free(supply)
     free = dict(left)
     ahead = Counter[str]()
-    for models, amount in supply.queued:
-        for model in models or free:
-            ahead[model] += amount
+    for each in supply.queued:
+        for model in each.models or free:
+            ahead[model] += each.amount
     groups, lacks, whys = 0, Counter[str](), list[str]()
     for s in _with_gpus(asked):
         models = [m for m in s.gpu_models or sorted(free, key=lambda m: (-free[m], m)) if m in free]
@@ -124,7 +124,7 @@ def start_after(lacks: Mapping[str, int] | None, endings: Iterable[Ending]) -> f
     return at if all(amount <= 0 for amount in missing.values()) else None
 
 
-def _with_gpus(asked: Asked) -> list[PodSet]:
+def _with_gpus(asked: Asked) -> list[PodSetSpec]:
     """Those that must start: of a job that is no gang the first is enough."""
     sets = [s for s in asked.pod_sets if s.gpus]
     return sets if asked.gang else sets[:1]
@@ -138,7 +138,7 @@ def _free(supply: Supply) -> dict[str, int]:
     return dict(found)
 
 
-def _fit(asked: Asked, s: PodSet, rooms: Sequence[Room]) -> int:
+def _fit(asked: Asked, s: PodSetSpec, rooms: Sequence[Room]) -> int:
     """Over how few groups its pods fit now; 0 = they do not."""
     need = s.least if asked.gang else 1
     by_group = Counter[str]()

@@ -8,16 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count, F, Q, Sum
-from django.db.models.fields.json import KeyTextTransform
+from django.db.models.fields.json import KeyTransform
 
 from scheduling.engine.cluster.constraints import blocking_taint
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import DEFAULT_LEVELS, MILLI, PodSet, Taint, Toleration
+from scheduling.engine.types import DEFAULT_LEVELS, MILLI, PodSetSpec, Taint, Toleration
 from scheduling.engine.verdict import Reason, gpus
-from scheduling.models import NodeRecord, Placement
-from scheduling.models import PodSet as PodSetRow
+from scheduling.models import NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries import quota_use
 from scheduling.queries.cluster_choice.estimate import Asked, Ending, Queued, Room, Supply
@@ -47,7 +46,7 @@ class SupplyFacts:
         self._book: QuotaBook | None = None
         self._promised: dict[int, list[Queued]] = defaultdict(list)
 
-    def promise(self, cluster: int, pod_sets: Collection[PodSet], times: int) -> None:
+    def promise(self, cluster: int, pod_sets: Collection[PodSetSpec], times: int) -> None:
         """Jobs that are not written yet go there: those after them come behind."""
         for s in pod_sets:
             if s.gpus:
@@ -105,7 +104,7 @@ class SupplyFacts:
         return self._endings.get(cluster, [])
 
     # --- rows ---------------------------------------------------------------------------------
-    def _rooms_of(self, cluster: int, asked: Asked, first: PodSet) -> list[Room]:
+    def _rooms_of(self, cluster: int, asked: Asked, first: PodSetSpec) -> list[Room]:
         column = _COLUMN.get(asked.level, "")
         selector = tuple(sorted(first.node_selector.items()))
         key = column, selector
@@ -121,7 +120,7 @@ class SupplyFacts:
         rows = NodeRecord.objects.filter(cluster__in=self._clusters, schedulable=True).order_by()
         for number, (label, value) in enumerate(selector):
             name = f"label_{number}"
-            rows = rows.alias(**{name: KeyTextTransform(label, "labels")}).filter(**{name: value})
+            rows = rows.alias(**{name: KeyTransform(label, "labels")}).filter(**{name: value})
         group = F(column) if column else F("gpu_model")
         return list(
             rows.annotate(network=group)
@@ -155,7 +154,7 @@ class SupplyFacts:
         return self._cpu_queued[priority]
 
     def _waiting(self, priority: int) -> Any:
-        return PodSetRow.objects.filter(
+        return PodSet.objects.filter(
             job__cluster__in=self._clusters,
             job__state__in=list(WAITING),
             job__reason__in=[reason.value for reason in FOR_PLACES],

@@ -10,6 +10,8 @@ from scheduling.queries.cluster_choice.estimate import Asked, estimate, start_af
 from scheduling.queries.cluster_choice.facts import SupplyFacts
 from scheduling.queries.standstill import silence
 from scheduling.services.cluster_choice.told import Choice
+from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
+from scheduling.services.jobs.rules import refuse_what_may_not_be_named
 from scheduling.services.jobs.spec import JobSpec
 from tenants.errors import Invalid
 
@@ -84,10 +86,19 @@ def labels_in_common(labels: Mapping[str, str], preferred: Mapping[str, str]) ->
     return sum(labels.get(label) == value for label, value in preferred.items())
 
 
-def lacks_label(cluster: Cluster, selector: Mapping[str, str]) -> str:
+def _lacks_label(cluster: Cluster, selector: Mapping[str, str]) -> str:
     """Why the cluster is not one that the selector means; "" = it is."""
     missing = [f"{n}={v}" for n, v in selector.items() if cluster.labels.get(n) != v]
     return f"Cluster “{cluster.name}” lacks the label {missing[0]}." if missing else ""
+
+
+def refuse_on(installed: Installed, spec: JobSpec) -> None:
+    """Raises Invalid where a job can never run on a cluster."""
+    cluster = installed.cluster
+    if lack := _lacks_label(cluster, spec.job.cluster_selector):
+        raise Invalid.field("cluster_selector", lack)
+    refuse_what_may_not_be_named(cluster.job_rules, spec)
+    refuse_what_never_fits(installed, spec)
 
 
 def refuse_everywhere(faults: Mapping[str, Invalid]) -> Invalid:

@@ -1,4 +1,5 @@
-"""The process that forecasts: a child of the worker, because runs ahead take a core for seconds."""
+"""The process that forecasts, and moves waiting jobs to other clusters: a child of the worker,
+because runs ahead take a core for seconds."""
 
 import logging
 import os
@@ -7,6 +8,7 @@ import time
 from django.db import Error, connection
 from django.utils import timezone
 
+from scheduling.services.cluster_choice import moves
 from scheduling.services.common.child import NICE, WorkerChild, is_gone
 from scheduling.services.forecasts.forecaster import Forecaster, is_wanted, let_go
 
@@ -19,18 +21,19 @@ _child = WorkerChild("keep_forecasts")
 
 
 def start_if_wanted() -> None:
-    """Start the process where jobs wait and none forecasts for them."""
-    if not _child.lives and is_wanted(timezone.now()):
+    """Start the process where jobs wait and none forecasts for them, or may go elsewhere."""
+    if not _child.lives and (is_wanted(timezone.now()) or moves.is_wanted(timezone.now())):
         _child.start()
 
 
 def keep(parent: int | None) -> None:
     """Forecast until no job waits any more, or the parent is gone."""
     os.nice(NICE)
-    forecaster, wanted_at = Forecaster(), time.monotonic()
+    forecaster, mover, wanted_at = Forecaster(), moves.Mover(), time.monotonic()
     while not is_gone(parent) and time.monotonic() < wanted_at + IDLE_S:
         try:
-            if forecaster.turn():
+            waiting, moving = forecaster.turn(), mover.turn()
+            if waiting or moving:
                 wanted_at = time.monotonic()
         except Error:
             # What was told stays, with its time; the next turn connects anew.

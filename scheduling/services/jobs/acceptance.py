@@ -12,11 +12,11 @@ from scheduling.job_fields.faults import SLUG
 from scheduling.models import Cluster
 from scheduling.services.cluster_choice.submission import (
     ClusterChooser,
-    lacks_label,
     refuse_everywhere,
+    refuse_on,
 )
 from scheduling.services.cluster_choice.told import Choice
-from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
+from scheduling.services.jobs.capacity import Installed
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
 from scheduling.services.jobs.orders import (
     Order,
@@ -24,8 +24,7 @@ from scheduling.services.jobs.orders import (
     refuse_unknown_gpu_types,
 )
 from scheduling.services.jobs.priority_limits import refuse_too_high
-from scheduling.services.jobs.rules import refuse_what_may_not_be_named
-from scheduling.services.jobs.spec import job_spec
+from scheduling.services.jobs.spec import JobSpec, job_spec
 from scheduling.services.jobs.standing import Installation, standing
 from scheduling.services.queues.entry import Submitter, entered, fitted
 from tenants.errors import DomainError, Invalid, NotAllowed
@@ -126,11 +125,7 @@ class Acceptance:
 
     def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> None:
         """Raises Invalid where the job can never run on the cluster."""
-        if lack := lacks_label(cluster, spec.job.cluster_selector):
-            raise Invalid.field("cluster_selector", lack)
-        refuse_what_may_not_be_named(cluster.job_rules, spec)
-        installed = self._once(("installed", cluster.pk), lambda: self._installed(cluster))
-        refuse_what_never_fits(installed, spec)
+        refuse_on(self._once(("installed", cluster.pk), lambda: self._installed(cluster)), spec)
         if spec.job.after or spec.job.after_ok:
             wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
             refuse_bad_dependencies(self._access, cluster, wanted)

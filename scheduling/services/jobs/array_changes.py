@@ -100,8 +100,17 @@ def _may_change(actor: User, array_id: uuid.UUID) -> tuple[Job, Access]:
 
 def lock_array(first: Job) -> QuerySet[Job]:
     """All jobs of the array of `first`, to be locked by reading them."""
-    hold_all(first.cluster_id)
+    for cluster_id in clusters_of(first):
+        hold_all(cluster_id)
     return Job.objects.select_for_update().filter(array_id=first.array_id).order_by("id")
+
+
+def clusters_of(first: Job) -> list[int]:
+    """On which the jobs of the array of `first` are: each may move while it waits."""
+    if not first.any_cluster:
+        return [first.cluster_id]
+    rows = Job.objects.filter(array_id=first.array_id).order_by("cluster_id")
+    return list(rows.values_list("cluster_id", flat=True).distinct())
 
 
 def _lock_waiting(first: Job) -> dict[uuid.UUID, bool]:
@@ -145,7 +154,8 @@ def _change(
 
 def _changed(actor: User, first: Job) -> selectors.JobArray:
     assert first.array_id is not None
-    ring_after_commit(first.cluster_id)
+    for cluster_id in clusters_of(first):
+        ring_after_commit(cluster_id)
     return selectors.array_by_id(actor, first.array_id)
 
 

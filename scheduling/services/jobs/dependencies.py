@@ -15,6 +15,7 @@ from tenants.chunks import chunks
 from tenants.errors import FieldError, Invalid
 from tenants.permissions import Access
 
+SEVERAL = 0  # instead of a cluster: the jobs of the array are on more than one
 SHOWN = 6  # jobs of a cycle that are named
 # A job that ended so will never have succeeded.
 UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
@@ -22,12 +23,13 @@ UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a dependency names: “Job 1f…” or “Array 2c…”, where it is, and the state in which it,
-    or a job of it, ended without success ("" = none)."""
+    """What a dependency names: “Job 1f…” or “Array 2c…”, where it is, the state in which it, or a
+    job of it, ended without success ("" = none), and how many jobs did."""
 
     what: str
     cluster: int
     failed: str
+    lost: int = 0
 
 
 def refuse_bad_dependencies(
@@ -71,8 +73,12 @@ def _arrays(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
         groups = rows.values_list("array_id", "tenant_id", "cluster_id").annotate(lost=lost)
         for array_id, tenant, home, failed in groups:
             if access.may_view(tenant):
-                state = f"without success in {failed} of its jobs" if failed else ""
-                known[str(array_id)] = _Known(f"Array {array_id}", home, state)
+                before = known.get(str(array_id))
+                lost = failed + (before.lost if before else 0)
+                state = f"without success in {lost} of its jobs" if lost else ""
+                spread = before is not None and before.cluster != home
+                at = SEVERAL if spread else home
+                known[str(array_id)] = _Known(f"Array {array_id}", at, state, lost)
     return known
 
 
@@ -80,6 +86,11 @@ def _fault(cluster: Cluster, name: str, job_id: str, known: _Known | None) -> st
     if known is None:
         return (
             f"There is no job or array {job_id} that you may see. GET /api/v1/jobs lists your jobs."
+        )
+    if known.cluster == SEVERAL:
+        return (
+            f"The jobs of {known.what} are on several clusters. Jobs wait for jobs beside them: "
+            "name some of its jobs, or give such arrays a cluster."
         )
     if known.cluster != cluster.pk:
         return f"{known.what} is not on cluster “{cluster.name}”. Jobs wait for jobs beside them."

@@ -14,7 +14,7 @@ from scheduling.queries import selectors
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.acceptance import Acceptance
-from scheduling.services.jobs.array_changes import lock_array
+from scheduling.services.jobs.array_changes import clusters_of, lock_array
 from scheduling.services.jobs.intake import NewJobs, WaitingRoom
 from scheduling.services.jobs.orders import Order, rows_of, submitted
 from tenants.chunks import chunks
@@ -130,7 +130,8 @@ def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> 
             raise Conflict("All jobs of this array are over.")
         _cancel_all(actor, states)
         array = selectors.array_by_id(actor, array_id)
-        ring_after_commit(first.cluster_id)
+        for cluster_id in clusters_of(first):
+            ring_after_commit(cluster_id)
     return array
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.shards.division import WHOLE
@@ -83,13 +84,15 @@ def apply_decisions(
         if lease.scope != WHOLE:
             check_own(lease, (pod.place.node for _, pod in intents))
         events = [_event(t, now) for t in done]
-        events += _write_reasons(writes, taken, stale, now)
+        # A job that waits may have gone to another cluster meanwhile.
+        mine = Job.objects.filter(cluster_id=lease.cluster_id)
+        events += _write_reasons(mine, writes, taken, stale, now)
         if writes.staying or writes.reservations or writes.blocked or writes.constraints:
             fresh.write()  # these look for the jobs that they are about
         _write_staying(writes.staying, now)
-        _write_reservations(writes.reservations)
-        _write_blocked(writes.blocked)
-        _write_constraints(writes.constraints)
+        _write_reservations(mine, writes.reservations)
+        _write_blocked(mine, writes.blocked)
+        _write_constraints(mine, writes.constraints)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # In a divided cluster new jobs are routed first, as news.
         known = len(events) + (len(fresh.events) if lease.scope == WHOLE else 0)
@@ -205,7 +208,7 @@ def _noted(note: Note, now: datetime) -> JobEvent:
 
 
 def _write_reasons(
-    writes: Writes, taken: TakenUp, stale: set[str], now: datetime
+    mine: QuerySet[Job], writes: Writes, taken: TakenUp, stale: set[str], now: datetime
 ) -> list[JobEvent]:
     """Reasons of waiting jobs, equal ones together; an event where the reason itself changed."""
     latest = {change.job_id: change for change in writes.reasons if change.job_id not in stale}
@@ -224,7 +227,7 @@ def _write_reasons(
     for group in groups.values():
         values = _reason_values(group[0].verdict, now)
         for chunk in chunks([change.job_id for change in group]):
-            Job.objects.filter(id__in=chunk, state__in=list(WAITING)).update(**values)
+            mine.filter(id__in=chunk, state__in=list(WAITING)).update(**values)
     return [
         JobEvent(
             job_id=change.job_id,
@@ -263,10 +266,10 @@ def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
         Job.objects.filter(id=told.job_id, state__in=list(HOLDING)).update(growth=growth)
 
 
-def _write_constraints(constraints: Mapping[str, Document | None]) -> None:
+def _write_constraints(mine: QuerySet[Job], constraints: Mapping[str, Document | None]) -> None:
     """What the engine is told of jobs beside what they ask for; None = nothing any more."""
     for chunk in chunks(sorted(constraints)):
-        there = Job.objects.filter(id__in=chunk).values_list("id", flat=True)
+        there = mine.filter(id__in=chunk).values_list("id", flat=True)
         rows = [
             JobConstraints(job_id=job_id, document=document)
             for job_id in there
@@ -280,20 +283,18 @@ def _write_constraints(constraints: Mapping[str, Document | None]) -> None:
         )
 
 
-def _write_reservations(reservations: Iterable[Reservation]) -> None:
+def _write_reservations(mine: QuerySet[Job], reservations: Iterable[Reservation]) -> None:
     """Where and when blocked heads are expected to start, for people to see."""
     for known in reservations:
         at = None if known.start_at is None else datetime.fromtimestamp(known.start_at, UTC)
-        Job.objects.filter(id=known.job_id).update(
-            reserved_start=at, reserved_nodes=list(known.nodes)
-        )
+        mine.filter(id=known.job_id).update(reserved_start=at, reserved_nodes=list(known.nodes))
 
 
-def _write_blocked(changes: Iterable[Blocked]) -> None:
+def _write_blocked(mine: QuerySet[Job], changes: Iterable[Blocked]) -> None:
     """Since when heads are blocked, for the scheduler that comes after this one."""
     for job in changes:
         at = None if job.since is None else datetime.fromtimestamp(job.since, UTC)
-        Job.objects.filter(id=job.job_id).update(blocked_since=at)
+        mine.filter(id=job.job_id).update(blocked_since=at)
 
 
 def _jobs(writes: Writes, stale: set[str], now: datetime) -> Changed:

@@ -169,7 +169,8 @@ class LiveJob:
     nodes the volumes are that its pods mount, and from which pods that run keep it away.
     `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
     are left by both, "" = all. `constraints`: what the database knows of the difference.
-    `noted_at`: when its events last told each reason why it waits, since it waits.
+    `noted_at`: when its events last told each reason why it waits, since it waits. `cluster`: the
+    primary key of the one on which it is, by its row.
     """
 
     request: JobRequest
@@ -184,6 +185,7 @@ class LiveJob:
     max_restarts: int = 0
     crashes: dict[PodKey, int] = field(default_factory=dict)
     kept: dict[PodKey, KeptPod] = field(default_factory=dict)
+    cluster: int = 0
     scope: str = ""
     not_before: float = 0.0
     held: bool = False

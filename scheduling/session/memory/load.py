@@ -276,6 +276,7 @@ def live_of(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
         contents=tuple(one.content for one in asked),
         state=JobState(job.state),
         version=job.version,
+        cluster=job.cluster_id,
         scope=job.scope,
         attempt=job.attempt,
         failures=Failures(job.failures),

@@ -1,7 +1,7 @@
 """Of which jobs something was written since the last look, by people and by other schedulers."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from scheduling.models import JobEvent
@@ -45,9 +45,9 @@ class News:
             elif event > self._read_to and len(self._own) < SPANS:
                 self._own.append((event, event))
 
-    def read(self) -> tuple[DatabaseLook, list[tuple[str, str]]]:
+    def read(self, known: Container[str] = ()) -> tuple[DatabaseLook, list[tuple[str, str]]]:
         """What was found, and (id, scope) of the jobs that were submitted, changed or routed since
-        the last call.
+        the last call. Of jobs of other clusters those that are `known`: they were here before.
 
         At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
         while the last are still being read.
@@ -64,7 +64,7 @@ class News:
             told += self._look_for_gaps(to)
         self._read_to = max(self._read_to, to)
         self._pass_over_own()
-        mine = (one for one in told if one.cluster == self._cluster_id)
+        mine = (one for one in told if one.cluster == self._cluster_id or one.job in known)
         return found, list({one.job: (one.job, one.scope) for one in mine}.values())
 
     def _pass_over_own(self) -> None:

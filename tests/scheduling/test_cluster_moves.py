@@ -1,0 +1,241 @@
+"""A job that waits on one cluster goes to another one where that gains it enough, and only once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from scheduling.engine.states import JobEventKind, JobState
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, StartEstimate
+from scheduling.services.cluster_choice.moves import Mover, is_wanted, may_move, move_waiting
+from scheduling.services.common.lease import take_or_renew
+from scheduling.services.scheduler.apply import apply_decisions
+from scheduling.session.memory import load
+from scheduling.session.memory.live import Transition, Writes
+from scheduling.session.memory.news import News
+from tests.scheduling.two_clusters import fill, submit, two
+
+__all__ = ["two"]  # a fixture
+
+
+@pytest.fixture
+def waits(two):
+    """A job for whichever cluster that waits on demo; others hold all of demo and of far."""
+    holders = fill("demo", 4), fill("far", 2)
+    job = submit(two)["id"]
+    Job.objects.filter(pk=job).update(reason="InsufficientGpus")  # its scheduler has looked at it
+    job = Job.objects.get(pk=job)
+    assert job.cluster.name == "demo"
+    return job, holders
+
+
+def ends(holder):
+    """A running job is over, and its nodes are free."""
+    nodes = holder.placements.values("node")
+    NodeRecord.objects.filter(name__in=nodes).update(free_gpus=8, allocated_milli=0)
+    holder.placements.update(state="SUCCEEDED", ended_at=timezone.now())
+    Job.objects.filter(pk=holder.pk).update(state="SUCCEEDED", ended_at=timezone.now())
+
+
+def later(seconds=60):
+    return timezone.now() + timedelta(seconds=seconds)
+
+
+def where(job):
+    return Job.objects.get(pk=job.pk).cluster.name
+
+
+def test_a_waiting_job_moves_when_another_cluster_frees_up(waits):
+    job, (_, of_far) = waits
+    assert (move_waiting(later()), where(job)) == ([], "demo")  # nothing is free anywhere
+    ends(of_far)
+    assert (move_waiting(later(1)), where(job)) == ([], "demo")  # it came just now
+    [moved] = move_waiting(later())
+    now = Job.objects.get(pk=job.pk)
+    assert (moved.pk, now.cluster.name, now.state) == (job.pk, "far", "PENDING")
+    assert (now.submitted_at, now.version) == (job.submitted_at, job.version + 1)
+    assert now.chosen["summary"].startswith("Runs on far: starts there at once; on demo later")
+    assert now.chosen["moves"] == 1
+    event = JobEvent.objects.filter(job=job).last()
+    assert (event.kind, event.message) == (JobEventKind.ROUTED, now.chosen["summary"])
+    assert event.evidence == {"from_cluster": "demo", "to_cluster": "far"}
+    # There it starts: no reason to go back, whatever frees up.
+    ends(waits[1][0])
+    assert (move_waiting(later(600)), where(job)) == ([], "far")
+
+
+def test_no_two_jobs_are_sent_to_one_place(two):
+    fill("demo", 4)
+    far = fill("far", 2)
+    jobs = [submit(two, replicas=2, priority=at)["id"] for at in (0, 5, 0)]
+    Job.objects.update(cluster=Cluster.objects.get(name="demo"))
+    Job.objects.filter(pk=far.pk).update(cluster=Cluster.objects.get(name="far"))
+    ends(far)
+    [moved] = move_waiting(later())
+    assert str(moved.pk) == jobs[1]  # the one that goes first
+
+
+def test_quota_that_is_used_up_moves_nobody(two, waits):
+    job, (_, of_far) = waits
+    ends(of_far)
+    two.tenants["vision"].quotas.update(guaranteed_milli=0)
+    assert (move_waiting(later()), where(job)) == ([], "demo")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"any_cluster": False},
+        {"held": True},
+        {"attempt": 1},
+        {"state": JobState.ADMITTED},
+        {"after": ["00000000-0000-0000-0000-000000000000"]},
+        {"start_not_before": timezone.now() + timedelta(days=1)},
+        {"cluster_selector": {"data": "here"}},
+    ],
+)
+def test_who_stays(waits, change):
+    job, (_, of_far) = waits
+    ends(of_far)
+    Job.objects.filter(pk=job.pk).update(**change)
+    assert (move_waiting(later()), where(job)) == ([], "demo")
+
+
+def test_a_job_that_others_wait_for_stays_beside_them(two, waits):
+    job, (_, of_far) = waits
+    ends(of_far)
+    submit(two, cluster="demo", after=[str(job.pk)])
+    assert (move_waiting(later()), where(job)) == ([], "demo")
+
+
+def test_jobs_leave_a_cluster_that_is_silent_but_for_those_that_had_places(waits):
+    job, (of_demo, _) = waits
+    since = timezone.now() - timedelta(minutes=5)
+    Cluster.objects.filter(name="demo").update(last_cycle_at=since)
+    [moved] = move_waiting(timezone.now())
+    assert (moved.pk, where(job), where(of_demo)) == (job.pk, "far", "demo")
+    summary = Job.objects.get(pk=job.pk).chosen["summary"]
+    assert f"demo is passed over: not heard of since {since:%Y-%m-%d %H:%M:%S} UTC" in summary
+    # Where nobody decides anywhere it stays.
+    Cluster.objects.filter(name="far").update(connected=False)
+    assert (move_waiting(timezone.now()), where(job)) == ([], "far")
+    # Nor is it sent to a cluster that takes no jobs, but it leaves one.
+    Cluster.objects.filter(name="demo").update(last_cycle_at=later(3600), is_active=False)
+    assert (move_waiting(timezone.now()), where(job)) == ([], "far")
+    Cluster.objects.filter(name="demo").update(is_active=True)
+    Cluster.objects.filter(name="far").update(is_active=False)
+    [moved] = move_waiting(timezone.now())
+    assert where(job) == "demo"
+
+
+def test_a_start_that_is_expected_is_weighed_against_the_estimate(waits):
+    """Nobody waits on far, where a job ends as it declares; on demo the forecast says when."""
+    job, (_, of_far) = waits
+    Job.objects.filter(pk=of_far.pk).update(declared_s=600)
+    at = later(7200)
+    StartEstimate.objects.create(
+        job=job, p10=at, p50=at, p90=at, basis="declared", as_of=timezone.now()
+    )
+    moved = move_waiting(later())
+    told = Job.objects.get(pk=job.pk).chosen["summary"]
+    assert moved, told
+    assert "on demo in 2 h" in told
+    assert not StartEstimate.objects.filter(job=job).exists()
+
+
+def test_a_damaged_job_keeps_nobody_from_moving(two, waits):
+    job, (_, of_far) = waits
+    ends(of_far)
+    bad = submit(two, priority=9)["id"]
+    Job.objects.get(pk=bad).pod_sets.all().delete()
+    [moved] = move_waiting(later())
+    assert moved.pk == job.pk
+
+
+def test_the_mover_rests_and_says_whether_it_is_needed(waits, monkeypatch):
+    job, _ = waits
+    rounds = []
+    monkeypatch.setattr(
+        "scheduling.services.cluster_choice.moves.move_waiting", lambda now: rounds.append(now)
+    )
+    mover = Mover()
+    assert (mover.turn(), mover.turn(), len(rounds)) == (True, True, 1)
+    assert (is_wanted(timezone.now()), is_wanted(later())) == (False, True)
+    Job.objects.filter(pk=job.pk).update(state="CANCELLED")
+    assert (mover.turn(), is_wanted(later()), may_move().exists()) == (False, False, False)
+
+
+# --- against the scheduler that it leaves ---------------------------------------------------------
+def step_of(job):
+    """The write by which the scheduler of its cluster starts it."""
+    kind, state = JobEventKind.ADMITTED, JobState(job.state)
+    step = Transition(str(job.pk), kind, state, JobState.ADMITTED, job.version)
+    return Writes(transitions=[step])
+
+
+def test_whoever_comes_second_changes_nothing(waits):
+    job, (_, of_far) = waits
+    ends(of_far)
+    now = timezone.now()
+    lease = take_or_renew(job.cluster_id, "a", now=now, seconds=60)
+    news = News(job.cluster_id)
+    news.start()
+    there = News(Cluster.objects.get(name="far").pk)
+    there.start()
+    assert move_waiting(later())
+    # The scheduler that it left: too late, and told of it; the other one hears of a new job.
+    assert apply_decisions(lease, step_of(job), now).stale == {str(job.pk)}
+    assert news.read({str(job.pk): job})[1] == [(str(job.pk), "")]
+    assert there.read()[1] == [(str(job.pk), "")]
+    [row], _ = load.jobs([str(job.pk)])
+    assert row.cluster != job.cluster_id
+    # The other way round: it was admitted before.
+    job.refresh_from_db()
+    lease = take_or_renew(job.cluster_id, "b", now=now, seconds=60)
+    assert apply_decisions(lease, step_of(job), now).stale == set()
+    Cluster.objects.filter(name="far").update(last_cycle_at=now - timedelta(hours=1))
+    assert (move_waiting(later()), where(job)) == ([], "far")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="writers to SQLite take turns")
+def test_of_a_scheduler_and_a_move_at_once_one_wins(waits):
+    """Both begin at the same instant, again and again: the job starts here or goes there."""
+    job, (_, of_far) = waits
+    ends(of_far)
+    home = job.cluster
+    for _ in range(10):
+        Job.objects.filter(pk=job.pk).update(
+            cluster=home, state="PENDING", attempt=0, cluster_choice=job.cluster_choice
+        )
+        job.refresh_from_db()
+        started, moved = at_once(job)
+        now = Job.objects.get(pk=job.pk)
+        assert started != moved
+        assert (now.cluster_id == home.pk, now.state == "ADMITTED") == (started, started)
+
+
+def at_once(job):
+    """Whether its scheduler started it, and whether it moved, when both began together."""
+    lease = take_or_renew(job.cluster_id, "a", now=timezone.now(), seconds=60)
+    both = threading.Barrier(2)
+
+    def starts():
+        both.wait()
+        return not apply_decisions(lease, step_of(job), timezone.now()).stale
+
+    def moves():
+        both.wait()
+        return bool(move_waiting(later()))
+
+    def alone(act):
+        try:
+            return act()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        return tuple(threads.map(alone, (starts, moves)))
