@@ -207,7 +207,7 @@ def test_of_a_scheduler_and_a_move_at_once_one_wins(waits):
     job, (_, of_far) = waits
     ends(of_far)
     home = job.cluster
-    for _ in range(10):
+    for _ in range(4):
         Job.objects.filter(pk=job.pk).update(
             cluster=home, state="PENDING", attempt=0, cluster_choice=job.cluster_choice
         )
