@@ -103,6 +103,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
             continue
         terms = blocking.terms(eq_class)
         if terms.later and order.put_off(eq_class):
+            blocking.put_off(eq_class)
             continue
         asked.add(eq_class)
         # 2.3 Dynamic admission, then placement: pool, group, node, devices.

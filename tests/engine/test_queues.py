@@ -283,6 +283,25 @@ SCENARIOS = {
         at 15000
           s5 -> starts on n0
     """,
+    "also where a reservation puts the job of who had too little off": """
+        nodes  H100: 4 4
+        quota  a H100 64 | b H100 64
+        queue  a/default
+        queue  a/small
+        policy backfill, backfill_after_s=99999
+        at 0
+          + s1 a 1x2 H100 queue=small s=99999 -> starts on n0
+          + s2 a 1x3 H100 queue=small s=20000 -> starts on n1
+        at 10
+          + big b 1x4 H100            -> InsufficientGpus
+          + d1 a 1x3 H100             -> FragmentedCapacity
+          + s3 a 1x4 H100 queue=small -> InsufficientGpus
+        at 9000
+          + s4 a 1x1 H100 queue=small s=100 -> BehindInQueue ahead=d1
+          + b1 b 1x1 H100 s=100 -> starts
+        at 15000
+          s4 -> starts
+    """,
     "and the job of who had too little goes first": """
         nodes  H100: 4
         quota  a H100 64

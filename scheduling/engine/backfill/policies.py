@@ -331,6 +331,11 @@ class Blocking:
             self._pools[model] = name
             self._way.add((model, name), record.key)
 
+    def put_off(self, eq_class: EquivalenceClass) -> None:
+        """Others go before the class, but not those that its queue waits for: what starts now may
+        be where it finds room later."""
+        self._close_queues(eq_class, self._state.jobs[eq_class.head])
+
     def _close_queues(self, eq_class: EquivalenceClass, record: JobRecord) -> None:
         """Close pools to the queues of its tenant that had too much while its own had too
         little."""
