@@ -93,6 +93,10 @@ class Queues:
             even = self._even_of(rest) if rest else 0.0
             for name in rest:
                 self._owe(name, even, before.get(name, 0.0) * kept, passed)
+            self._forgive(names)
+            for name in names:
+                if self._owed[name] <= 0.0:
+                    self._waits_since[name] = now
 
     def _even_of(self, names: list[QueueName]) -> float:
         """What each of these would hold for its weight, if all held as much."""
@@ -103,8 +107,17 @@ class Queues:
     def _owe(self, name: QueueName, even: float, before: float, passed: float) -> None:
         self._even[name] = even
         part, held = even * self._weight(name), _gpus(self._holds.get(name))
-        owed, most = before + (part - held) * passed / REPAID_S, MOST_OWED * self._part(name)
-        self._owed[name] = max(-most, min(most, owed))
+        owed = before + (part - held) * passed / REPAID_S
+        self._owed[name] = min(MOST_OWED * self._part(name), owed)
+
+    def _forgive(self, names: list[QueueName]) -> None:
+        """Nobody owes more than others are owed: not what these cannot take."""
+        owed = sum([max(self._owed[name], 0.0) for name in names], 0.0)
+        owing = -sum([min(self._owed[name], 0.0) for name in names], 0.0)
+        if owing > owed:
+            for name in names:
+                if self._owed[name] < 0.0:
+                    self._owed[name] *= owed / owing
 
     def _part(self, name: QueueName) -> float:
         """The GPUs that a queue has a right to, no less than usually: while nodes empty for the job
