@@ -6,7 +6,7 @@ import time
 # News a second (about three for a pod: seen, bound, seen bound), from which on passes are put off,
 # and from which on they are until GOOD news have come, but no longer than MOST_S. Each pass costs a
 # dozen statements, whatever it takes in.
-FROM, FULL = 60.0, 120.0
+FROM, FULL = 60.0, 90.0
 GOOD = 450
 MOST_S = 1.0
 OVER_S = 3.0  # a burst, like the pods of a gang, says little of what comes after it

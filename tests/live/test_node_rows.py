@@ -114,16 +114,16 @@ def unwritten(world, monkeypatch):
     write = projection.write_nodes
 
     def arm(what):
-        def meet(*args):
+        def meet(*args, **columns):
             monkeypatch.setattr(projection, "write_nodes", write)
-            what(*args)
+            what(*args, **columns)
 
         monkeypatch.setattr(projection, "write_nodes", meet)
 
     return arm
 
 
-def the_database_fails(*_):
+def the_database_fails(*_, **__):
     raise OperationalError("server closed the connection unexpectedly")
 
 
@@ -137,8 +137,8 @@ def test_the_database_fails_when_it_is_to_be_written(world, unwritten):
 def test_the_connection_breaks_after_it_was_written(world, unwritten):
     write = projection.write_nodes
 
-    def breaks(*args):
-        write(*args)
+    def breaks(*args, **columns):
+        write(*args, **columns)
         the_database_fails()
 
     job = world.submit(pods=2)
@@ -152,7 +152,7 @@ def test_the_process_is_killed_before_it_is_written(world, monkeypatch):
     world.drive_to(job, S.RUNNING)
     world.drive(lambda: hold_alone(world, job))
     with monkeypatch.context() as patch:
-        patch.setattr(projection, "write_nodes", lambda *_: None)
+        patch.setattr(projection, "write_nodes", lambda *_, **__: None)
         world.cancel(job)
         world.drive(lambda: not held(world) and not world.placements(job, state=P.RUNNING))
         world.restart_scheduler()
@@ -164,10 +164,10 @@ def test_another_scheduler_leads_before_it_is_written(world, unwritten):
     """As after a process that stood still for longer than its lease."""
     other, write = Scheduler("other"), projection.write_nodes
 
-    def too_late(*args):
+    def too_late(*args, **columns):
         SchedulerLease.objects.update(expires_at=None)
         assert take_or_renew(world.cluster.pk, "other", now=cycle.timezone.now(), seconds=60)
-        write(*args)  # raises LeaseLost
+        write(*args, **columns)  # raises LeaseLost
 
     job = world.submit(pods=2)
     world.drive_to(job, S.RUNNING)

@@ -1,9 +1,12 @@
 """A pass costs as many statements to the database for many pods as for few."""
 
+import math
 import time
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from msgspec.structs import replace
@@ -18,10 +21,12 @@ from scheduling.kube.seam import (
     PodSeen,
     Result,
 )
-from scheduling.models import Job, JobEvent, Placement
-from scheduling.services.common.lease import take_or_renew
-from scheduling.services.scheduler.cycle import Scheduler
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
+from scheduling.services.common.lease import LeaseLost, take_or_renew
+from scheduling.services.scheduler import cycle
+from scheduling.services.scheduler.cycle import Scheduler, Written
 from scheduling.services.scheduler.keeper import Led
+from scheduling.session import bites
 from scheduling.session.memory import news
 from scheduling.session.session import Session
 from tenants.models import Quota
@@ -45,15 +50,18 @@ class Door:
     def submit(self, effects):
         self.asked += effects
 
+    def fence(self, until):
+        """However long the test takes, this one leads."""
+
 
 class Live:
     """A session that leads all of a cluster."""
 
-    def __init__(self, org):
+    def __init__(self, org, count=NODES):
         self.lease = take_or_renew(org.cluster.pk, "me", now=timezone.now(), seconds=600)
         self.session = Session(org.cluster, lambda: None)
         self.door = self.session.gateway = Door()
-        nodes = [f"n{number}" for number in range(NODES)]
+        nodes = [f"n{number}" for number in range(count)]
         devices = tuple(Device(index) for index in range(GPUS))
         for name in nodes:
             node = Node(name, gpu_model="H100", devices=devices, cpu_milli=10**6, memory_mib=10**6)
@@ -70,18 +78,30 @@ class Live:
             self.scheduler._pass(self.led)
         return [query["sql"] for query in told.captured_queries]
 
+    def told(self):
+        """The statements that tell of nodes and of the scheduler."""
+        key = self.lease.cluster_id, self.lease.scope
+        written = self.scheduler._written.setdefault(key, Written())
+        written.at, written.order.again_at = 0.0, math.inf
+        with CaptureQueriesContext(connection) as told:
+            self.scheduler._project(key, self.led)
+        return [query["sql"] for query in told.captured_queries]
+
 
 @pytest.fixture
-def live(monkeypatch):
+def org(monkeypatch):
     # The ids before the first event may be those of other tests: nobody waits for them.
     monkeypatch.setattr(news, "LATE_S", 0.0)
     org = organisation.build()
     org.cluster.namespace_tenants = {"*": ["*"]}
     org.cluster.save()
-    gpu_type = org.gpu_types["H100"]
-    Quota.objects.create(
-        tenant=org.tenants["vision"], gpu_type=gpu_type, guaranteed_milli=NODES * GPUS * 1000
-    )
+    of = {"tenant": org.tenants["vision"], "gpu_type": org.gpu_types["H100"]}
+    Quota.objects.create(**of, guaranteed_milli=NODES * GPUS * 1000)
+    return org
+
+
+@pytest.fixture
+def live(org):
     return Live(org)
 
 
@@ -90,14 +110,19 @@ def seen_to_bound(live, first, count):
     pods = {pod.uid: pod for pod in (plain(first + n, gpus=1, extended={}) for n in range(count))}
     live.door.seen = [PodSeen(pod) for pod in pods.values()]
     placed = live.statements()
-    binds = [effect for effect in live.door.asked if isinstance(effect, Bind)]
-    assert {bind.uid for bind in binds} == pods.keys(), set(Job.objects.values_list("message"))
-    live.door.asked.clear()
-    for bind in binds:
-        outcome = CallOutcome(Result.BOUND, bind.uid, bind.node)
-        live.door.seen.append(EffectDone(bind, outcome, time.time()))
-        live.door.seen.append(PodSeen(replace(pods[bind.uid], node=bind.node, phase="Pending")))
+    assert bind(live, pods) == pods.keys(), set(Job.objects.values_list("message"))
     return placed, live.statements()
+
+
+def bind(live, pods):
+    """Bind what is to be bound; returns the uids."""
+    binds = [effect for effect in live.door.asked if isinstance(effect, Bind)]
+    live.door.asked.clear()
+    for one in binds:
+        outcome = CallOutcome(Result.BOUND, one.uid, one.node)
+        live.door.seen.append(EffectDone(one, outcome, time.time()))
+        live.door.seen.append(PodSeen(replace(pods[one.uid], node=one.node, phase="Pending")))
+    return {one.uid for one in binds}
 
 
 def test_pods_cost_passes_not_statements(live):
@@ -106,11 +131,11 @@ def test_pods_cost_passes_not_statements(live):
     assert [len(told) for told in many] == [len(told) for told in few], many
     assert Job.objects.exclude(bound_at=None).count() == 124
     assert Placement.objects.filter(state="BOUND").count() == 124
-    # Each has one that asks, three that begin, fence and end the transaction. Then: who is known,
-    # what is locked, free ids, and a table each that is written, on PostgreSQL all by one.
-    place, confirm = (len(told) - 4 for told in many)
-    writes = (1, 1) if connection.vendor == "postgresql" else (5, 2)
-    assert (place, confirm) == (4 + writes[0], writes[1]), many
+    # Each has one that asks, three that begin, fence and end the transaction. Then: which pods are
+    # known, what is locked, free ids, and a table each that is written; PostgreSQL fences as it
+    # looks for the pods, and all that is written is one.
+    expected = (3, 1) if connection.vendor == "postgresql" else (8, 2)
+    assert tuple(len(told) - 4 for told in many) == expected, many
 
 
 def test_a_job_that_is_placed_at_once_is_written_once(live):
@@ -148,3 +173,53 @@ def test_a_pass_without_news_asks_once(live):
     seen_to_bound(live, 0, 2)
     live.statements()
     assert len(live.statements()) == 1
+
+
+def test_a_steady_load_costs_few_statements_a_pod(org, monkeypatch):
+    """Ninety pods a second, by a clock of the test, once passes have come to wait for them."""
+    rate, begun, seconds, step = 90, 2, 6, 0.05
+    Quota.objects.update(guaranteed_milli=rate * seconds * 1000)
+    live, now = Live(org, rate * seconds // GPUS), 100.0
+    monkeypatch.setattr(bites, "time", SimpleNamespace(monotonic=lambda: now))
+    statements, pods = {}, {}
+    for number in range(1, int(seconds / step) + 1):
+        now += step
+        came = [plain(n, gpus=1, extended={}) for n in range(len(pods), int(rate * number * step))]
+        pods |= {pod.uid: pod for pod in came}
+        live.door.seen += map(PodSeen, came)
+        if live.session.rest() == 0.0:
+            statements[number] = live.statements()
+            bind(live, pods)
+        if number % int(cycle.PROJECT_S * 2 / step) == 0:
+            statements[number] = [*statements.get(number, ()), *live.told()]
+    assert Placement.objects.count() > rate * (seconds - 1.2)
+    later = [sql for number, told in statements.items() if number * step > begun for sql in told]
+    most = 0.1 if connection.vendor == "postgresql" else 0.2
+    assert len(later) <= most * rate * (seconds - begun), later
+
+
+def test_nodes_and_the_scheduler_are_told_of_by_one_statement(live):
+    live.told()  # what the next scheduler is to know is read once
+    seen_to_bound(live, 0, 50)
+    told = live.told()
+    together = connection.vendor == "postgresql"
+    assert len(told) == (1 if together else 5), told
+    row = SchedulerLease.objects.get()
+    assert row.pace["passes"] == live.session.pace.passes
+    assert NodeRecord.objects.exclude(allocated_milli=0).count() == len(
+        {placement.node for placement in Placement.objects.all()}
+    )
+    assert Cluster.objects.get().last_cycle_at is not None
+
+
+def test_who_leads_no_more_tells_nothing(live):
+    seen_to_bound(live, 0, 3)
+    SchedulerLease.objects.update(token=F("token") + 1, pace={})
+    with pytest.raises(LeaseLost):
+        live.told()
+    assert not NodeRecord.objects.exclude(allocated_milli=0).exists()
+    assert Cluster.objects.get().last_cycle_at is None
+    live.door.seen.append(PodSeen(plain(9, gpus=1, extended={})))
+    with pytest.raises(LeaseLost):
+        live.statements()
+    assert (SchedulerLease.objects.get().pace, Job.objects.count()) == ({}, 3)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from scheduling.models import Job, JobEvent, JobPod, NodeRecord, PodSet
 from scheduling.services.common.bulk import insert
-from scheduling.services.common.lease import Lease
+from scheduling.services.common.lease import take_or_renew
 from scheduling.services.plain_pods.books import Books, Shelf
 from scheduling.services.plain_pods.take_up import take_up
 from scheduling.session.memory import load
@@ -48,7 +48,7 @@ def offered(org, *units, shelf=None):
     statements that it took."""
     offers = [Offer(unit if isinstance(unit, tuple) else (unit,)) for unit in units]
     now = timezone.now()
-    lease = Lease(org.cluster.pk, "me", 1, now)
+    lease = take_or_renew(org.cluster.pk, "me", now=now, seconds=60)
     with transaction.atomic(), CaptureQueriesContext(connection) as told:
         taken = take_up(lease, offers, now, shelf)
         taken.made.write()

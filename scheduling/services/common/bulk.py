@@ -18,8 +18,8 @@ class Write(Protocol):
 
     def __len__(self) -> int: ...
 
-    def statement(self) -> Statement:
-        """What writes them on PostgreSQL."""
+    def statement(self, where: str = "") -> Statement:
+        """What writes them on PostgreSQL; `where`: a condition, "" = in any case."""
 
     def write(self) -> None:
         """Write them. To be called in a transaction."""
@@ -34,10 +34,15 @@ def write_together(*writes: Write) -> None:
             one.write()
         return
     *others, (last, more) = [one.statement() for one in filled]
-    first = ", ".join(f"t{number} AS ({sql})" for number, (sql, _) in enumerate(others))
-    params = [value for _, values in others for value in values]
+    parts, params = parts_of(others)
     with connection.cursor() as cursor:
-        cursor.execute(f"WITH {first} {last}", [*params, *more])
+        cursor.execute(f"WITH {parts} {last}", [*params, *more])
+
+
+def parts_of(statements: Sequence[Statement]) -> Statement:
+    """Statements as parts of one that follows them."""
+    parts = ", ".join(f"t{number} AS ({sql})" for number, (sql, _) in enumerate(statements))
+    return parts, [value for _, values in statements for value in values]
 
 
 # --- new rows -------------------------------------------------------------------------------------
@@ -85,9 +90,20 @@ class Rows:
     a row is prepared once, and of its copies only what differs.
     """
 
-    def __init__(self, model: type[Model], *, with_ids: bool = False) -> None:
-        """`with_ids`: the rows bring their ids along (`new_ids`), the table gives them none."""
+    def __init__(
+        self,
+        model: type[Model],
+        *,
+        with_ids: bool = False,
+        over: Sequence[str] = (),
+        changes: Sequence[str] = (),
+    ) -> None:
+        """`with_ids`: the rows bring their ids along (`new_ids`), the table gives them none.
+        `over`: of a row that is there with the same in these columns, `changes` are changed."""
         self._sql = _sql(model, with_ids)
+        self._over = f" ON CONFLICT ({', '.join(over)}) DO UPDATE SET " if over else ""
+        quoted = map(connection.ops.quote_name, changes)
+        self._over += ", ".join(f"{column} = EXCLUDED.{column}" for column in quoted)
         self._rows: list[list[Any]] = []
         # The proxy that Django names `connection` looks it up again for each attribute.
         self._here = connections[DEFAULT_DB_ALIAS]
@@ -121,15 +137,15 @@ class Rows:
                 cursor.execute(*self.statement())
             else:
                 rows, self._rows = self._rows, []
-                cursor.executemany(self._sql.insert, rows)
+                cursor.executemany(self._sql.insert + self._over, rows)
 
-    def statement(self) -> Statement:
+    def statement(self, where: str = "") -> Statement:
         """What inserts all that were added, on PostgreSQL."""
-        sql, rows = self._sql, self._rows
-        self._rows = []
+        sql, rows, self._rows = self._sql, self._rows, []
+        end = (f" WHERE {where}" if where else "") + self._over
         if len(rows) <= FEW:
             objects = [dict(zip(sql.columns, row, strict=True)) for row in rows]
-            return sql.insert_json, [json.dumps(objects, default=_plain)]
+            return sql.insert_json + end, [json.dumps(objects, default=_plain)]
         told, alike, names, arrays, apart = [], list[Any](), list[str](), list[str](), list[Any]()
         for field, values in zip(sql.fields, zip(*rows, strict=True), strict=True):
             first = values[0]
@@ -145,7 +161,8 @@ class Rows:
         source = f"generate_series(1, {len(rows)})"
         if arrays:
             source = f"unnest({', '.join(arrays)}) AS new({', '.join(names)})"
-        return f"INSERT INTO {sql.into} SELECT {', '.join(told)} FROM {source}", [*alike, *apart]
+        select = f"SELECT {', '.join(told)} FROM {source}"
+        return f"INSERT INTO {sql.into} {select}{end}", [*alike, *apart]
 
 
 def _plain(value: Any) -> Any:
@@ -216,13 +233,13 @@ class Changed:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def statement(self) -> Statement:
+    def statement(self, where: str = "") -> Statement:
         table, key, columns = self._table, self._key, self._columns
         sets = self._sets([f"new.{column}" for column in columns])
         arrays = ", ".join(_array(field) for field in self._fields)
         new = f"unnest({arrays}) AS new({', '.join((key, *columns))})"
-        where = f"{table}.{key} = new.{key}"
-        return f"UPDATE {table} SET {sets} FROM {new} WHERE {where}", self._values()
+        same = f"{table}.{key} = new.{key}" + (f" AND {where}" if where else "")
+        return f"UPDATE {table} SET {sets} FROM {new} WHERE {same}", self._values()
 
     def write(self) -> None:
         if not self._rows:

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.db import connection, transaction
 from django.db.models import F, Q
 
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.models import SchedulerLease
+from scheduling.services.common.bulk import Statement, Write, parts_of, write_together
 
 
 class LeaseLost(Exception):
@@ -77,13 +80,53 @@ def renew(lease: Lease, *, now: datetime, seconds: float) -> Lease | None:
     return None if asked_by is None else replace(lease, expires_at=until, asked_by=asked_by)
 
 
-def fence(lease: Lease) -> None:
-    """Call first in every write transaction; raises LeaseLost when the token has moved on."""
+def fence(lease: Lease, **columns: Any) -> None:
+    """Call first in every write transaction; raises LeaseLost when the token has moved on.
+    `columns`: what else is written to its row."""
     row = SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
     )
-    if not row.update(holder=lease.holder):
-        raise LeaseLost(f"{lease.holder} no longer leads {lease}")
+    if not row.update(holder=lease.holder, **columns):
+        raise lost(lease)
+
+
+def lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"{lease.holder} no longer leads {lease}")
+
+
+def write_fenced(lease: Lease, *writes: Write, **columns: Any) -> None:
+    """Write all of these, and `columns` of the row of the lease, as a transaction of their own; on
+    PostgreSQL one statement is enough of one. Raises LeaseLost."""
+    if connection.vendor != "postgresql":
+        with transaction.atomic():
+            fence(lease, **columns)
+            write_together(*writes)
+        return
+    where = "EXISTS (SELECT FROM t0)"
+    told = [fence_sql(lease, **columns), *(one.statement(where) for one in writes if len(one))]
+    parts, params = parts_of(told)
+    with connection.cursor() as cursor:
+        cursor.execute(f"WITH {parts} SELECT COUNT(*) FROM t0", params)
+        [count] = cursor.fetchone()
+    if not count:
+        raise lost(lease)
+
+
+def fence_sql(lease: Lease, **columns: Any) -> Statement:
+    """`fence` as a part of a statement; it returns a row unless the token has moved on."""
+    meta, quote = SchedulerLease._meta, connection.ops.quote_name
+    known = {field.name: field for field in meta.concrete_fields}
+    fields = [known[name] for name in columns]
+    sets = ", ".join(f"{quote(str(field.column))} = %s" for field in fields) or "holder = holder"
+    values = [
+        field.get_db_prep_save(value, connection)
+        for field, value in zip(fields, columns.values(), strict=True)
+    ]
+    sql = (
+        f"UPDATE {quote(meta.db_table)} SET {sets} WHERE cluster_id = %s AND scope = %s "
+        "AND token = %s AND holder = %s RETURNING 1"
+    )
+    return sql, [*values, lease.cluster_id, lease.scope, lease.token, lease.holder]
 
 
 def hold_all(cluster_id: int) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import msgspec
+from django.db import connection
 
 from scheduling.job_fields.definition import JobDocument
 from scheduling.job_fields.faults import Faults
@@ -35,6 +36,7 @@ from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import PodSets, Refused, document_of, refusal_of
 from scheduling.services.queues import entry
+from tenants import rows
 from tenants.errors import DomainError
 from tenants.models import Queue, Tenant
 from tenants.tree import Tree
@@ -125,14 +127,9 @@ class Books:
         queues = {(self._tree.id_of(tenant), queue) for tenant, queue in named}
         mine = {tenant_id for tenant_id, _ in queues if tenant_id is not None}
         above = {b.id for each in mine for b in self._tree.above(each) if b.max_waiting is not None}
-        # In the order in which submissions take them.
-        tenants = Tenant.objects.select_for_update(no_key=True).filter(id__in=mine | above)
-        self._tenants = {tenant.pk: tenant for tenant in tenants.order_by("id")}
-        rows = Queue.objects.select_for_update().filter(
-            tenant__in=mine, name__in={name for _, name in queues}
-        )
-        for queue in rows.order_by("id"):
-            self._queues[queue.tenant_id, queue.name] = queue
+        tenants, held = _locked(sorted(mine | above), sorted(mine), sorted({n for _, n in queues}))
+        self._tenants = {tenant.pk: tenant for tenant in tenants}
+        self._queues = {(queue.tenant_id, queue.name): queue for queue in held}
         self._count_waiting()
 
     def _count_waiting(self) -> None:
@@ -234,6 +231,35 @@ class Books:
             return entry.queue_to_enter(None, tenant, name)  # raises, unless it is to be made
         entry.refuse_entry(None, tenant, queue)
         return queue
+
+
+def _locked(
+    tenants: Sequence[int], owners: Sequence[int], names: Sequence[str]
+) -> tuple[list[Tenant], list[Queue]]:
+    """These tenants, and the queues of these names that `owners` have, locked until the transaction
+    ends, in the order in which submissions lock them."""
+    quote = connection.ops.quote_name
+    tenant, queue = (quote(model._meta.db_table) for model in (Tenant, Queue))
+    locks = connection.features.has_select_for_update
+    no_key, key = (" FOR NO KEY UPDATE", " FOR UPDATE") if locks else ("", "")
+    found = rows.ask(
+        f"""
+        WITH t AS (
+            SELECT * FROM {tenant} WHERE id IN ({rows.marks(tenants)}) ORDER BY id{no_key}
+        ), q AS (
+            SELECT * FROM {queue} WHERE tenant_id IN ({rows.marks(owners)})
+                AND name IN ({rows.marks(names)}) ORDER BY id{key}
+        )
+        SELECT {rows.listed(rows.as_json(Tenant, "t"), "t")},
+            {rows.listed(rows.as_json(Queue, "q"), "q")}
+        """,
+        [*tenants, *owners, *names],
+    )
+    assert found is not None  # it selects lists
+    of_tenants, of_queues = (one or [] for one in found)
+    return [rows.row(Tenant, told) for told in of_tenants], [
+        rows.row(Queue, told) for told in of_queues
+    ]
 
 
 def _apart(pod: PodFacts) -> str:

@@ -5,10 +5,13 @@ placed at once is written once. The id of the job is the uid of the pod, or come
 gang: pods never become two jobs, whoever offers them again.
 """
 
+import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from django.db import connection
 
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
@@ -17,7 +20,7 @@ from scheduling.models import Job, JobEvent, JobPod
 from scheduling.models.jobs import CANCELLED
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
-from scheduling.services.common.lease import Lease
+from scheduling.services.common.lease import Lease, fence, fence_sql, lost
 from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
@@ -42,8 +45,9 @@ def take_up(
     lease: Lease, offers: Sequence[Offer], now: datetime, shelf: Shelf | None = None
 ) -> TakenUp:
     """Make a job of each pod, or gang of pods, that has none, and have the others follow their
-    pods; the answers are written into the offers. `shelf`: what was read before."""
-    known, labels = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
+    pods; the answers are written into the offers. `shelf`: what was read before. From here on the
+    transaction is fenced; raises LeaseLost."""
+    known, labels = _jobs_of(lease, [pod.uid for offer in offers for pod in offer.pods])
     # Others write the nodes of a divided cluster, too.
     shelf = shelf if shelf is not None and lease.scope == WHOLE else Shelf()
     cluster = shelf.of(lease.cluster_id)
@@ -78,20 +82,42 @@ def take_up(
     return TakenUp(made, events)
 
 
-def _jobs_of(uids: Sequence[str]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
+def _jobs_of(lease: Lease, uids: Sequence[str]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
     """By uid the last job of each of these pods that has, or had, one, and the labels by which it
     knows the pod."""
     last: dict[str, uuid.UUID] = {}
     labels: dict[str, dict[str, str]] = {}
-    for some in chunks(uids):
-        rows = JobPod.objects.filter(uid__in=some).order_by("pk")
-        for uid, job_id, known in rows.values_list("uid", "job_id", "labels"):
-            last[str(uid)], labels[str(uid)] = job_id, known
+    for uid, job_id, known in _known_pods(lease, uids):
+        last[str(uid)], labels[str(uid)] = job_id, known
     jobs: dict[uuid.UUID, Job] = {}
     for ids in chunks(sorted(set(last.values()))):
         locked = Job.objects.select_for_update().filter(id__in=ids)
         jobs.update((job.pk, job) for job in locked.prefetch_related("pod_sets"))
     return {uid: jobs[job_id] for uid, job_id in last.items()}, labels
+
+
+def _known_pods(lease: Lease, uids: Sequence[str]) -> Iterable[tuple[Any, uuid.UUID, Any]]:
+    """Fence the transaction, on PostgreSQL by the same statement; (uid, job, labels) of those of
+    the pods that have, or had, a job, the last one last."""
+    columns = "uid", "job_id", "labels"
+    if connection.vendor != "postgresql":
+        fence(lease)
+        for some in chunks(uids):
+            rows = JobPod.objects.filter(uid__in=some).order_by("pk")
+            yield from rows.values_list(*columns)
+        return
+    fenced, params = fence_sql(lease)
+    told = ", ".join(f"p.{name}" for name in columns)
+    pods = f"{connection.ops.quote_name(JobPod._meta.db_table)} p ON p.uid = ANY(%s::uuid[])"
+    with connection.cursor() as cursor:
+        sql = f"WITH fenced AS ({fenced}) SELECT {told} FROM fenced LEFT JOIN {pods} ORDER BY p.id"
+        cursor.execute(sql, [*params, list(uids)])
+        found = cursor.fetchall()
+    if not found:
+        raise lost(lease)
+    for uid, job_id, known in found:
+        if uid is not None:
+            yield uid, job_id, json.loads(known) if isinstance(known, str) else known
 
 
 def _end_of(job: Job) -> Cause:

@@ -394,17 +394,16 @@ class Scheduler:
         if session.nodes.dirty or session.nodes.gone:
             led.shelf.forget()
         changed, gone = session.take_changed_nodes()
-        now = timezone.now()
-        if changed or gone:
-            projection.write_nodes(led.lease, session.state.cluster, changed, gone, now)
-        projection.write_status(
+        now, shares, pace = timezone.now(), session.state.shares(), session.pace
+        status = projection.status(
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
-        shares, pace = session.state.shares(), session.pace
-        told = shares, pace.passes, self.own_clock
+        told, columns = (shares, pace.passes, self.own_clock), {}
         if told != written.told:
-            projection.write_leader(led.lease, shares, pace, own_clock=self.own_clock)
-            written.told = told
+            columns = projection.leader(shares, pace, own_clock=self.own_clock)
+        nodes = session.state.cluster
+        projection.write_nodes(led.lease, nodes, changed, gone, now, status, **columns)
+        written.told = told
         written.order.tell(led.lease, session.state, pace.passes)
         written.debts.tell(led.lease, session.state)
 

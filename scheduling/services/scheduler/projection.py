@@ -10,8 +10,9 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.columns import OtherPod
 from scheduling.engine.queue.fair_share import Shares
 from scheduling.kube.seam import NodeFacts
-from scheduling.models import Cluster, NodeOrder, NodeRecord, SchedulerLease
-from scheduling.services.common.lease import Lease, fence
+from scheduling.models import Cluster, NodeOrder, NodeRecord
+from scheduling.services.common.bulk import Changed, Rows, Write
+from scheduling.services.common.lease import Lease, fence, write_fenced
 from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.constraints import written_keepers, written_rules
 from scheduling.session.pace import Pace
@@ -51,45 +52,51 @@ def write_nodes(
     changed: list[NodeFacts],
     gone: set[str],
     now: datetime,
+    *also: Write,
+    **columns: Any,
 ) -> None:
-    """Insert or update the rows of changed nodes, drop those of nodes that are gone."""
-    rows = [record(lease, facts, now, held_on(state, facts.node.name)) for facts in changed]
-    with transaction.atomic():
-        fence(lease)
-        NodeRecord.objects.bulk_create(
-            rows,
-            batch_size=BATCH,
-            update_conflicts=True,
-            unique_fields=["cluster", "name"],
-            update_fields=COLUMNS,
-        )
-        mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
-        for name in sorted(gone):
-            mine.filter(name=name).delete()
-            # Another node of that name is another node.
-            NodeOrder.objects.filter(cluster_id=lease.cluster_id, node=name).delete()
+    """Insert or update the rows of changed nodes, drop those of nodes that are gone. `also` and
+    `columns`: what else is written with the first of them (`write_fenced`)."""
+    for first in range(0, max(len(changed), 1), BATCH):
+        rows = Rows(NodeRecord, over=("cluster_id", "name"), changes=COLUMNS)
+        for facts in changed[first : first + BATCH]:
+            row = record(lease, facts, now, held_on(state, facts.node.name))
+            rows.add(rows.prepare(row))
+        write_fenced(lease, rows, *also, **columns)
+        also, columns = (), {}
+    if gone:
+        with transaction.atomic():
+            fence(lease)
+            mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
+            for name in sorted(gone):
+                mine.filter(name=name).delete()
+                # Another node of that name is another node.
+                NodeOrder.objects.filter(cluster_id=lease.cluster_id, node=name).delete()
 
 
 def write_status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> None:
     """What the scheduler says of itself; shown, never decided upon."""
-    Cluster.objects.filter(id=cluster_id).update(
-        connected=connected, status_message=message, last_cycle_at=now
-    )
+    status(cluster_id, connected=connected, message=message, now=now).write()
 
 
-def write_leader(lease: Lease, shares: Shares, pace: Pace, *, own_clock: bool = False) -> None:
-    """By which shares of its tenants and users the scheduler of a scope orders its queue, and how
-    it fares; `own_clock`: ticks of beat stay away. Shown, never decided upon."""
+def status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> Changed:
+    """What `write_status` writes."""
+    names = ("connected", "status_message", "last_cycle_at")
+    return Changed(Cluster, names, [(cluster_id, connected, message, now)])
+
+
+def leader(shares: Shares, pace: Pace, *, own_clock: bool = False) -> dict[str, Any]:
+    """Columns of the lease: by which shares of its tenants and users the scheduler of a scope
+    orders its queue, and how it fares; `own_clock`: ticks of beat stay away. Shown, never decided
+    upon."""
     users: dict[str, dict[str, float]] = {}
     for (tenant, user), share in (shares.users or {}).items():
         users.setdefault(tenant, {})[user] = share
-    SchedulerLease.objects.filter(
-        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
-    ).update(
-        shares=dict(shares.tenants),
-        user_shares=users,
-        pace={**pace.document(), "own_clock": own_clock},
-    )
+    return {
+        "shares": dict(shares.tenants),
+        "user_shares": users,
+        "pace": {**pace.document(), "own_clock": own_clock},
+    }
 
 
 def record(

@@ -12,7 +12,6 @@ from typing import Self
 from django.db import transaction
 from django.utils import timezone
 
-from scheduling.services.common.lease import fence
 from scheduling.services.plain_pods.take_up import TakenUp, take_up
 from scheduling.services.scheduler.keeper import Led
 from scheduling.session.memory.live import Offer
@@ -42,6 +41,5 @@ class Taking:
         """Make jobs of pods, and tell the offers what became of them. Raises LeaseLost."""
         self._transaction.enter_context(transaction.atomic())
         led = self._led
-        fence(led.lease)
         shelf = led.shelf.as_of(led.session.settings)
         self.taken = take_up(led.lease, offers, timezone.now(), shelf)
