@@ -1,0 +1,42 @@
+"""`manage.py bench pages`: what a page costs with 200,000 jobs on 12,500 nodes.
+
+DATABASE_URL names an empty PostgreSQL database, which is filled once and asked again by every later
+run; without it a SQLite database is made and thrown away. Measured is each answer by itself: CPU
+seconds of this process, statements, blocks that PostgreSQL read, and bytes; and what it costs to
+ask again when nothing has changed.
+"""
+
+import tempfile
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.db import connection
+
+from metrics.benches import stage
+from metrics.benches.pages.ask import QUESTIONS, measured
+from metrics.benches.pages.fill import Size, filled
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--scale", type=float, default=1.0, help="rows, as a part of the whole")
+    parser.add_argument("--only", choices=QUESTIONS, help="one of the questions")
+
+
+def run(scale: float = 1.0, only: str | None = None) -> dict[str, Any]:
+    """{question: its figures}; see `ask.Figures`."""
+    if scale <= 0:
+        raise RuntimeError(f"--scale {scale:g}: give a number above 0, e.g. 0.01")
+    names = [only] if only else list(QUESTIONS)
+    size = Size().times(scale)
+    if connection.vendor == "postgresql":
+        call_command("migrate", verbosity=0, interactive=False)
+        filled(size)
+        return {name: measured(name) for name in names}
+    with (
+        tempfile.TemporaryDirectory(prefix="kant-bench-") as folder,
+        stage.own_database(Path(folder)),
+    ):
+        filled(size)
+        return {name: measured(name) for name in names}

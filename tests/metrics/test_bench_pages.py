@@ -1,0 +1,37 @@
+"""`bench pages` asks its questions, of a small database here, which keep to their statements."""
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from metrics.benches.pages.ask import QUESTIONS, measured
+from metrics.benches.pages.fill import Foreign, Size, filled
+from tenants import conditional
+from tenants.models import Tenant
+
+pytestmark = pytest.mark.django_db
+
+
+def test_every_question_is_answered_by_few_statements(monkeypatch):
+    monkeypatch.setattr(conditional, "WORDS_LAST_S", 10**9)
+    filled(Size().times(0.0005))
+    found = {name: measured(name) for name in QUESTIONS}
+    for told in found.values():
+        for one in told.values():
+            assert one["status"] in (0, 200, 304)
+            assert one["statements"] > 0
+            assert (one["bytes"] > 0) == (one["status"] == 200)
+    for page in ("operations", "overview", "gang"):
+        assert found[page]["unchanged"]["status"] == 304
+        assert found[page]["unchanged"]["statements"] <= 8
+    assert found["overview"]["again"]["statements"] <= 12
+
+
+def test_a_database_of_others_is_left_alone():
+    Tenant.objects.create(name="theirs")
+    with pytest.raises(Foreign, match="create an empty one"):
+        filled(Size())
+
+
+def test_a_scale_has_to_be_above_nothing():
+    with pytest.raises(CommandError, match="--scale 0: give a number above 0"):
+        call_command("bench", "pages", "--scale", "0")
