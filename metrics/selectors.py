@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-from django.db.models import CharField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
+from django.db.models import CharField, Count, F, Max, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
@@ -112,6 +112,11 @@ def latest_samples(cluster: Cluster) -> dict[str, MetricSample]:
     if last is None:
         return {}
     return {s.gpu_model: s for s in MetricSample.objects.filter(cluster=cluster, at=last.at)}
+
+
+def newest_samples() -> int | None:
+    """Changes whenever something is sampled: the largest id of a sample."""
+    return MetricSample.objects.aggregate(newest=Max("id"))["newest"]
 
 
 def samples(scope: MetricScope, *, most: int = 600) -> list[MetricSample]:

@@ -60,3 +60,32 @@ def kept_before(key: str, of: type[Answer]) -> Answer | None:
     with suppress(*REDIS_ERRORS):
         told = cache.get(key)
     return told.answer if told is not None and isinstance(told.answer, of) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked(Generic[Answer]):
+    answer: Answer
+    mark: object
+
+
+def kept_while(key: str, mark: object, ask: Callable[[], Answer]) -> Answer:
+    """The answer under this key, for all who ask, as long as the mark is equal to the one that it
+    was found with. Who asks while another one works it out gets the answer before, if there is
+    one. Without Redis everybody asks anew."""
+    asking = f"{key}:asking"
+    try:
+        told: _Marked[Answer] | None = cache.get(key)
+        if told is not None and told.mark == mark:
+            return told.answer
+        if not cache.add(asking, True, ASK_WITHIN_S) and told is not None:
+            return told.answer
+    except REDIS_ERRORS:
+        return ask()
+    try:
+        answer = ask()
+        with suppress(*REDIS_ERRORS):
+            cache.set(key, _Marked(answer, mark), FORGET_S)
+    finally:
+        with suppress(*REDIS_ERRORS):
+            cache.delete(asking)
+    return answer

@@ -56,14 +56,18 @@ QuotaKey = tuple[str, str]  # tenant, GPU model
 def quota_book(
     instead: Mapping[QuotaKey, Quota | None] | None = None,
     more: Mapping[tuple[str, str, bool], int] | None = None,
+    *,
+    parents: Mapping[str, str | None] | None = None,
 ) -> QuotaBook:
     """The book as the scheduler keeps it, but for which job holds what, from the placements that
     hold GPUs now. As if `instead` were stored of what is (None = no quota), and `more` milli-GPU
-    were held by (tenant, GPU model, whether by jobs that cannot be preempted)."""
+    were held by (tenant, GPU model, whether by jobs that cannot be preempted). `parents`: of all
+    tenants, by name, where they were read before."""
     stored = Quota.objects.select_related("tenant", "gpu_type")
     quotas: dict[QuotaKey, Quota | None] = {(q.tenant.name, q.gpu_type.name): q for q in stored}
     quotas |= instead or {}
-    parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
+    if parents is None:
+        parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
     non_preemptible = Sum(HELD, filter=Q(job__preemptible=False), default=0.0)
     rows = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)

@@ -22,16 +22,21 @@ from scheduling.queries.secret_env import hide_from
 from scheduling.session.pace import Pace, from_document
 from tenants.errors import NotFound
 from tenants.models import Tenant, User
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.selectors import id_begins, subtree_ids
 
 
 def visible_jobs(user: Any) -> QuerySet[Job]:
     """Jobs of the tenants the user holds a role in or above; all for operators."""
+    return jobs_seen_with(access_of(user))
+
+
+def jobs_seen_with(access: Access) -> QuerySet[Job]:
+    """Likewise, of who has these rights."""
     rows = Job.objects.select_related("tenant", "cluster", "user", "estimate").prefetch_related(
         "pod_sets"
     )
-    tenants = access_of(user).visible_tenants()
+    tenants = access.visible_tenants()
     return rows if tenants is None else rows.filter(tenant__in=tenants)
 
 
@@ -68,9 +73,10 @@ def held_until(job: Job, end: datetime) -> timedelta:
     return held
 
 
-def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:
-    """One job; raises NotFound also when the user may not see it."""
-    job = visible_jobs(user).filter(id=job_id).first()
+def job_by_id(user: User, job_id: uuid.UUID | str, access: Access | None = None) -> Job:
+    """One job; raises NotFound also when the user may not see it. `access`: the rights of the user,
+    where they were read before."""
+    job = jobs_seen_with(access or access_of(user)).filter(id=job_id).first()
     if job is None:
         raise NotFound(
             f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours."

@@ -1,6 +1,5 @@
 """The dashboard of the operators and its charts."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.utils import timezone
 
 from metrics import definitions, selectors
@@ -23,11 +23,14 @@ from metrics.samples.held import by_gpu_model, uses_at
 from metrics.selectors import MetricScope
 from scheduling.models import Cluster, ClusterPolicy, Forecasting
 from scheduling.policy.document import effective
+from scheduling.queries.kept import kept_while
+from scheduling.queries.marks import marks
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import Leader, complete_from, leaders_of
 from scheduling.queries.starts import hit_rates
 from scheduling.queries.wording import policy_words
 from scheduling.services.policies.changes import policy_of
+from tenants.conditional import tagged, words_of_now
 from tenants.names import but
 from tenants.outage import redis_trouble
 from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
@@ -194,9 +197,25 @@ def shown_policies(led: Led) -> list[ShownPolicy]:
 
 @operator_required
 def operations(request: HttpRequest) -> HttpResponse:
+    """Its live part is drawn once for all who look at the same."""
     chosen = known_selection(request)
+    template = live_or_whole(request, "metrics/operations/operations.html")
+    if not request.htmx:  # type: ignore[attr-defined]
+        return render(request, template, shown(chosen))
+    of = chosen.scope.cluster.pk if chosen.scope.cluster else "all"
+    seen = marks(), selectors.newest_samples(), redis_trouble(), words_of_now()
+    text = kept_while(
+        f"operations:{of}:{chosen.window}:{chosen.scope.gpu_model}",
+        seen,
+        lambda: render_to_string(template, shown(chosen), request),
+    )
+    return tagged(request, text, lambda: HttpResponse(text))
+
+
+def shown(chosen: Selection) -> dict[str, Any]:
+    """What the page shows."""
     led = led_clusters(chosen)
-    context = {
+    return {
         "nav": "operations",
         "chosen": chosen,
         "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
@@ -211,7 +230,6 @@ def operations(request: HttpRequest) -> HttpResponse:
         "policies": partial(shown_policies, led),
         **summary(chosen),
     }
-    return render(request, live_or_whole(request, "metrics/operations/operations.html"), context)
 
 
 def _leaf_map(scope: MetricScope) -> Figure:
@@ -294,13 +312,4 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
 def figure_answer(request: HttpRequest, figure: Figure) -> HttpResponse:
     """A figure as JSON, or 304 where the reader has this very figure."""
     body = json.dumps(figure, separators=(",", ":"))
-    etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
-    if request.headers.get("If-None-Match") == etag:
-        return HttpResponse(
-            status=304, headers={"ETag": etag, "Cache-Control": "private, no-cache"}
-        )
-    return HttpResponse(
-        body,
-        content_type="application/json",
-        headers={"ETag": etag, "Cache-Control": "private, no-cache"},
-    )
+    return tagged(request, body, lambda: HttpResponse(body, content_type="application/json"))

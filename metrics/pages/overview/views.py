@@ -1,6 +1,8 @@
 """The first page of engineers and tenant admins: my jobs, my quota, what can start now."""
 
-from django.db.models import Exists, OuterRef, QuerySet, Sum
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
@@ -10,11 +12,13 @@ from scheduling.engine.types import whole_milli
 from scheduling.models import Job, Placement
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.queries.quota_use import quota_uses
-from scheduling.queries.selectors import visible_jobs
+from scheduling.queries.marks import marks
+from scheduling.queries.quota_use import quota_book, quota_uses
+from scheduling.queries.selectors import jobs_seen_with
 from scheduling.queries.startable import startable, told_before
+from tenants.conditional import conditional
 from tenants.facts import QuotaUse
-from tenants.models import GpuType, Tenant
+from tenants.models import Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_tenants
 from tenants.web import actor_of, live_or_whole, page_login_required
@@ -40,33 +44,49 @@ def overview(request: HttpRequest) -> HttpResponse:
     user = actor_of(request)
     if user.is_operator:
         return redirect("operations")
-    access = access_of(user)
-    tenants = list(visible_tenants(user))
-    administers = any(access.may_administer(t.pk) for t in tenants)
-    jobs = visible_jobs(user) if administers else visible_jobs(user).filter(user=user)
-    names = {t.name for t in tenants}
-    uses: dict[str, list[QuotaUse]] = {}
-    for use in quota_uses():
-        if use.tenant in names and (use.guaranteed or use.used):
-            uses.setdefault(use.tenant, []).append(use)
+    # All of them: rights and the book of quotas follow the whole tree.
+    tree = list(Tenant.objects.all())
+    access = access_of(user, {t.pk: t.parent_id for t in tree})
+    tenants = [t for t in tree if access.may_view(t.pk)]
     mine = [t.name for t in submittable(access, tenants)]
     told = told_before(user, mine) if mine else None
-    context = {
-        "nav": "overview",
+
+    def answer() -> HttpResponse:
+        own = _own(access, tree)
+        if told is not None:
+            own["gpu_types"] = ()
+        context = {"nav": "overview", "tenants": tenants, "mine": mine, "told": told, **own}
+        return render(request, live_or_whole(request, "metrics/overview/overview.html"), context)
+
+    return conditional(request, access, (marks(), told), answer)
+
+
+def _own(access: Access, tree: list[Tenant]) -> dict[str, Any]:
+    """Jobs and quotas of who has these rights in a tree of tenants."""
+    visible = access.visible_tenants() or frozenset()
+    administers = any(access.may_administer(t) for t in visible)
+    jobs = jobs_seen_with(access)
+    if not administers:
+        jobs = jobs.filter(user=access.user_id)
+    names = {t.pk: t.name for t in tree}
+    parents = {t.name: None if t.parent_id is None else names[t.parent_id] for t in tree}
+    found = quota_uses(quota_book(parents=parents))
+    seen = {names[t] for t in visible}
+    uses: dict[str, list[QuotaUse]] = {}
+    for use in found:
+        if use.tenant in seen and (use.guaranteed or use.used):
+            uses.setdefault(use.tenant, []).append(use)
+    states = {"waiting": WAITING, "active": HOLDING, "ended": TERMINAL}
+    counts = {name: Count("id", filter=Q(state__in=list(of))) for name, of in states.items()}
+    return {
         "administers": administers,
-        "tenants": tenants,
         "jobs": jobs.order_by("-submitted_at", "-id")[:JOBS_SHOWN],
-        "waiting": jobs.filter(state__in=list(WAITING)).count(),
-        "active": jobs.filter(state__in=list(HOLDING)).count(),
-        "ended": jobs.filter(state__in=list(TERMINAL)).count(),
+        **jobs.order_by().aggregate(**counts),
         "held_milli": held_by(jobs),
         "uses": sorted(uses.items()),
-        "mine": mine,
-        "told": told,
-        # Until the first answer is there.
-        "gpu_types": GpuType.objects.values_list("name", flat=True) if told is None else (),
+        # Until it is known what could start.
+        "gpu_types": sorted({use.gpu_model for use in found}),
     }
-    return render(request, live_or_whole(request, "metrics/overview/overview.html"), context)
 
 
 @require_GET

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from django.contrib import messages
+from django.db.models import Count, Max
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -25,6 +26,7 @@ from scheduling.queries.explain import (
     start_of,
 )
 from scheduling.queries.job_story import story_of
+from scheduling.queries.marks import marks
 from scheduling.queries.queues.waiting_order import place_of
 from scheduling.queries.rehearsal import review_job, reviewed_before
 from scheduling.queries.start_words import record_words, start_words
@@ -33,9 +35,10 @@ from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.submit import cancel_array, cancel_job
+from tenants.conditional import conditional
 from tenants.errors import DomainError, NotFound
 from tenants.models import User
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.web import actor_of, page_login_required
 
 PODS_SHOWN = 200
@@ -52,9 +55,9 @@ TONES = {
 }
 
 
-def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
+def job_or_404(request: HttpRequest, job_id: uuid.UUID, access: Access | None = None) -> Job:
     try:
-        return selectors.job_by_id(actor_of(request), job_id)
+        return selectors.job_by_id(actor_of(request), job_id, access)
     except NotFound:
         raise Http404(
             "There is no such job, or it belongs to a tenant you cannot see."
@@ -66,8 +69,23 @@ def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
 @require_GET
 @page_login_required
 def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    found = job_or_404(request, job_id)
-    return job_page(request, found, ChangeForm(found))
+    user = actor_of(request)
+    access = access_of(user)
+    found = job_or_404(request, job_id, access)
+    seen = _marks_of(found), reviewed_before(user, found)
+    return conditional(request, access, seen, lambda: job_page(request, found, ChangeForm(found)))
+
+
+def _marks_of(found: Job) -> object:
+    """What tells that something has changed on its page. Only of one that waits others matter."""
+    columns = [getattr(found, field.attname) for field in Job._meta.concrete_fields]
+    pods = selectors.placements_of(found).order_by().values_list("state")
+    told = pods.annotate(
+        Count("pk"), *map(Max, ("bound_at", "running_at", "held_from", "ended_at"))
+    ).order_by("state")
+    newest = selectors.events_of(found).order_by("-id").values_list("id", flat=True).first()
+    others = (marks(), told_start(found)) if found.state in WAITING else ()
+    return columns, list(told), newest, others
 
 
 @require_GET
