@@ -1,0 +1,242 @@
+"""Which devices of one node claims get, all of them or none. Pure.
+
+An exhaustive search, as kube-scheduler's (dynamic-resource-allocation/structured of 1.36): claims
+one after the other, of each its requests, of each device by device in the order in which they are
+offered. Of devices that are alike for all requests and constraints one is tried. By
+`distinctAttribute` all are distinct; kube-scheduler remembers only the last of each request.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from fractions import Fraction
+from typing import NamedTuple
+
+from scheduling.engine.cluster.constraints import blocking_taint
+from scheduling.engine.types import NodeExpression, NodeTerm, Taint
+from scheduling.kube.dra.facts import (
+    ClaimAsks,
+    Constraint,
+    DeviceAsk,
+    DeviceFacts,
+    DeviceId,
+    GivenDevice,
+)
+
+MOST = 32  # devices of one claim, by its validation
+STEPS = 20_000  # after so many the search is given up
+
+Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
+Fits = Callable[[DeviceAsk, DeviceId], bool]
+
+
+class OfferedDevice(NamedTuple):
+    """A device that a node may use. `local`: only that node; else those that match one of `nodes`,
+    () = all."""
+
+    id: DeviceId
+    facts: DeviceFacts
+    local: bool = True
+    nodes: tuple[NodeTerm, ...] = ()
+
+
+class NodeDevices(NamedTuple):
+    """What a node may use: devices of whole pools, in order, and pools that are being updated.
+    `counters`: how much is left of each."""
+
+    devices: Sequence[OfferedDevice]
+    updating: tuple[str, ...] = ()
+    counters: Mapping[Counter, Fraction] = {}
+
+
+class TooComplex(Exception):
+    """The search was given up."""
+
+
+def allocate(
+    claims: Sequence[ClaimAsks], offers: NodeDevices, taken: Set[DeviceId], fits: Fits
+) -> list[tuple[GivenDevice, ...]] | None:
+    """The devices of each claim; None = there are not enough. `taken`: what other claims have;
+    `fits`: whether a device is of the class of a request and satisfies its expressions. Raises
+    TooComplex, and what `fits` raises."""
+    search = _DeviceSearch(claims, offers, taken, fits)
+    return search.found if search.claim(0) else None
+
+
+def tolerated(facts: DeviceFacts, ask: DeviceAsk) -> bool:
+    """Whether its taints let the request have the device."""
+    taints = (Taint(taint.key, taint.value, taint.effect) for taint in facts.taints)
+    return blocking_taint(taints, ask.tolerations) is None
+
+
+class _DeviceSearch:
+    """Where the search stands."""
+
+    def __init__(
+        self, claims: Sequence[ClaimAsks], offers: NodeDevices, taken: Set[DeviceId], fits: Fits
+    ) -> None:
+        self.found: list[tuple[GivenDevice, ...]] = []
+        self._claims, self._offers, self._fits = claims, offers, fits
+        self._taken = taken
+        self._allocating: dict[DeviceId, set[int]] = {}  # the claims that get it
+        self._counters = dict(offers.counters)
+        self._attributes = {c.attribute for claim in claims for c in claim.constraints}
+        self._asks = [ask for claim in claims for of in claim.requests for ask in of]
+        self._kinds: dict[DeviceId, object] = {}
+        self._steps = 0
+        self._mine: list[tuple[GivenDevice, OfferedDevice]] = []  # of the claim in work
+
+    def claim(self, index: int) -> bool:
+        if index == len(self._claims):
+            return True
+        before, self._mine = self._mine, []
+        if self._request(index, 0):
+            return True
+        self._mine = before
+        return False
+
+    def _request(self, claim: int, index: int) -> bool:
+        asks = self._claims[claim]
+        if index == len(asks.requests):
+            mine = self._mine
+            self.found.append(tuple(given for given, _ in mine))
+            if self.claim(claim + 1):
+                return True
+            self.found.pop()
+            self._mine = mine
+            return False
+        return any(self._ask(claim, index, ask) for ask in asks.requests[index])
+
+    def _ask(self, claim: int, index: int, ask: DeviceAsk) -> bool:
+        if ask.amount is not None:
+            return self._some(claim, index, ask, ask.amount, 0)
+        if self._offers.updating:
+            return False
+        wanted = [o for o in self._offers.devices if self._fits(ask, o.id)]
+        if not wanted or len(self._mine) + len(wanted) > MOST:
+            return False
+        added = 0
+        for offer in wanted:
+            if not self._add(claim, ask, offer):
+                break
+            added += 1
+        if added == len(wanted) and self._request(claim, index + 1):
+            return True
+        for offer in reversed(wanted[:added]):
+            self._remove(claim, offer)
+        return False
+
+    def _some(self, claim: int, index: int, ask: DeviceAsk, left: int, start: int) -> bool:
+        """Find `left` devices more of the request, of those from `start` on."""
+        if not left:
+            return self._request(claim, index + 1)
+        if len(self._mine) + left > MOST:
+            return False
+        tried: set[object] = set()
+        for at in range(start, len(self._offers.devices)):
+            offer = self._offers.devices[at]
+            if not self._is_free(claim, ask, offer) or not self._fits(ask, offer.id):
+                continue
+            kind = self._kind(offer), offer.id in self._allocating
+            if kind in tried:
+                continue
+            tried.add(kind)
+            self._steps += 1
+            if self._steps > STEPS:
+                raise TooComplex
+            if self._add(claim, ask, offer):
+                if self._some(claim, index, ask, left - 1, at + 1):
+                    return True
+                self._remove(claim, offer)
+        return False
+
+    def _kind(self, offer: OfferedDevice) -> object:
+        """The same for devices that are alike for all that is asked."""
+        known = self._kinds.get(offer.id)
+        if known is None:
+            facts = offer.facts
+            known = self._kinds[offer.id] = (
+                tuple(self._fits(ask, offer.id) for ask in self._asks),
+                tuple(_typed(facts.attributes.get(a)) for a in sorted(self._attributes)),
+                tuple(tolerated(facts, ask) for ask in self._asks),
+                (offer.id.driver, offer.id.pool) if facts.consumes else (),
+                facts.consumes,
+                offer.id in self._taken,
+                (offer.local, offer.nodes),
+            )
+        return known
+
+    def _is_free(self, claim: int, ask: DeviceAsk, offer: OfferedDevice) -> bool:
+        allocating = self._allocating.get(offer.id, ())
+        if ask.admin:
+            return claim not in allocating
+        return offer.id not in self._taken and not allocating
+
+    def _add(self, claim: int, ask: DeviceAsk, offer: OfferedDevice) -> bool:
+        """Take the device for the request, if nothing forbids it."""
+        if not self._is_free(claim, ask, offer) or not tolerated(offer.facts, ask):
+            return False
+        given = GivenDevice(ask.name, offer.id, ask.admin)
+        constraints = self._claims[claim].constraints
+        if not all(self._holds(c, given, offer) for c in constraints):
+            return False
+        if not self._consume(offer, 1):
+            return False
+        self._mine.append((given, offer))
+        self._allocating.setdefault(offer.id, set()).add(claim)
+        return True
+
+    def _remove(self, claim: int, offer: OfferedDevice) -> None:
+        self._mine.pop()
+        self._allocating[offer.id].discard(claim)
+        if not self._allocating[offer.id]:
+            del self._allocating[offer.id]
+        self._consume(offer, -1)
+
+    def _consume(self, offer: OfferedDevice, sign: int) -> bool:
+        """Take of the counters what the device needs, or give it back; whether there is so much."""
+        of = offer.id.driver, offer.id.pool
+        for each in offer.facts.consumes:
+            counter = (*of, each.counter_set, each.counter)
+            self._counters[counter] = self._counters.get(counter, Fraction(0)) - sign * each.amount
+        used = ((*of, each.counter_set, each.counter) for each in offer.facts.consumes)
+        if sign > 0 and any(self._counters[counter] < 0 for counter in used):
+            self._consume(offer, -1)
+            return False
+        return True
+
+    def _holds(self, constraint: Constraint, given: GivenDevice, offer: OfferedDevice) -> bool:
+        if not _is_about(constraint, given.request):
+            return True
+        value = offer.facts.attributes.get(constraint.attribute)
+        if value is None:
+            return False
+        others = (
+            _typed(o.facts.attributes.get(constraint.attribute))
+            for g, o in self._mine
+            if _is_about(constraint, g.request)
+        )
+        same = (other == _typed(value) for other in others)
+        return not any(same) if constraint.distinct else all(same)
+
+
+def _is_about(constraint: Constraint, request: str) -> bool:
+    named = constraint.requests
+    return not named or request in named or request.partition("/")[0] in named
+
+
+def _typed(value: object) -> tuple[str, object]:
+    """True is not 1."""
+    return type(value).__name__, value
+
+
+def nodes_of(given: Iterable[GivenDevice], offers: NodeDevices) -> tuple[NodeTerm, ...] | None:
+    """Where these devices can be used together: nodes that match the terms, () = everywhere; None =
+    only on the node itself."""
+    by_id = {offer.id: offer for offer in offers.devices}
+    term: dict[NodeExpression, None] = {}
+    for each in given:
+        offer = by_id[each.device]
+        if offer.local:
+            return None
+        # The API server takes slices with one term only.
+        term.update(dict.fromkeys(offer.nodes[0] if offer.nodes else ()))
+    return (tuple(term),) if term else ()

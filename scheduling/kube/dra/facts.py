@@ -1,0 +1,164 @@
+"""Devices and claims for them, as plain values (resource.k8s.io/v1).
+
+Names of attributes and capacities are whole, as `gpu.nvidia.com/productName`: those that a driver
+publishes without a domain are in its own.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from scheduling.engine.types import NodeTerm, Toleration
+
+MODEL, KIND, WHOLE_GPU = "productName", "type", "gpu"
+
+
+class Version(NamedTuple):
+    """An attribute that is a semantic version."""
+
+    text: str
+
+
+Attribute = str | bool | int | Version
+
+
+class DeviceTaint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+
+
+class Consumed(NamedTuple):
+    """So much of a counter that devices of a pool share."""
+
+    counter_set: str
+    counter: str
+    amount: Fraction
+
+
+class DeviceFacts(Struct, frozen=True, gc=False):
+    """A device of a slice. `consumes`: of counters of its pool. `node`, `nodes`, `everywhere`:
+    where it is, if its slice leaves that to each device. `unusable`: why Kant never allocates it,
+    "" = it does."""
+
+    name: str
+    attributes: Mapping[str, Attribute] = {}
+    capacity: Mapping[str, Fraction] = {}
+    taints: tuple[DeviceTaint, ...] = ()
+    consumes: tuple[Consumed, ...] = ()
+    node: str = ""
+    nodes: tuple[NodeTerm, ...] = ()
+    everywhere: bool = False
+    unusable: str = ""
+
+
+class SliceFacts(Struct, frozen=True, gc=False):
+    """A ResourceSlice: `devices` of one `pool` of a `driver`, of which `slices` make up a
+    `generation`. They are on `node`, or on those that match one of `nodes`, or `everywhere`, or
+    each device says it (`by_device`). `counters`: what devices of the pool share."""
+
+    name: str
+    uid: str
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    devices: tuple[DeviceFacts, ...] = ()
+    counters: tuple[Consumed, ...] = ()
+    node: str = ""
+    nodes: tuple[NodeTerm, ...] = ()
+    everywhere: bool = False
+    by_device: bool = False
+
+
+class ClassFacts(Struct, frozen=True, gc=False):
+    """A DeviceClass: expressions that its devices satisfy, and configuration that goes along, as it
+    is written."""
+
+    name: str
+    uid: str
+    selectors: tuple[str, ...] = ()
+    config: bytes = b"[]"
+
+
+class DeviceAsk(NamedTuple):
+    """What a request asks for, or one of its alternatives (`name` is then request/alternative):
+    `amount` devices, None = all, of a class, that satisfy the expressions. `admin`: also devices
+    that others have. `problem`: why Kant cannot answer it, "" = it can."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    amount: int | None = 1
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    problem: str = ""
+
+
+class Constraint(NamedTuple):
+    """The devices of these requests, () = of all, have the same value of an attribute, or, if
+    `distinct`, each another."""
+
+    requests: tuple[str, ...]
+    attribute: str
+    distinct: bool = False
+
+
+class DeviceId(NamedTuple):
+    driver: str
+    pool: str
+    device: str
+
+
+class GivenDevice(NamedTuple):
+    """A device that a claim has, by which request. `admin`: others may have it, too."""
+
+    request: str
+    device: DeviceId
+    admin: bool = False
+
+
+class ClaimAsks(NamedTuple):
+    """What a claim asks for: of each request the alternatives, mostly one."""
+
+    requests: tuple[tuple[DeviceAsk, ...], ...]
+    constraints: tuple[Constraint, ...] = ()
+
+
+class DeviceClaimFacts(Struct, frozen=True, gc=False):
+    """A ResourceClaim. `given`: its devices, and `nodes`: where they can be used, () = everywhere;
+    None = it is not allocated. `reserved_for`: uids of the pods that use it."""
+
+    namespace: str
+    name: str
+    uid: str
+    asks: ClaimAsks
+    given: tuple[GivenDevice, ...] | None = None
+    nodes: tuple[NodeTerm, ...] = ()
+    reserved_for: tuple[str, ...] = ()
+    deleting: bool = False
+    problem: str = ""
+
+
+DeviceObject = SliceFacts | ClassFacts | DeviceClaimFacts
+
+
+class PodClaim(NamedTuple):
+    """A claim that a pod names: `name` within the pod, and that of the ResourceClaim; None = it is
+    not made yet of its `template`, "" = the pod needs none."""
+
+    name: str
+    claim: str | None
+    template: str = ""
+
+
+def model_of(driver: str, device: DeviceFacts) -> str:
+    """The GPU model of a device, as GFD's label `nvidia.com/gpu.product` has it; "" = it is no
+    whole GPU. A device is a GPU where it has a product name, and its type, if any, is `gpu`."""
+    product = device.attributes.get(f"{driver}/{MODEL}")
+    kind = device.attributes.get(f"{driver}/{KIND}", WHOLE_GPU)
+    if not isinstance(product, str) or kind != WHOLE_GPU:
+        return ""
+    return "-".join(product.split())

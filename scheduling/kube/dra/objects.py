@@ -1,0 +1,166 @@
+"""Objects of resource.k8s.io/v1, reduced to what allocation needs, decoded by msgspec."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.kube.translate.node_selectors import NodeSelector
+from scheduling.kube.translate.objects import Meta
+
+
+class RawAttribute(Struct, gc=False):
+    """One of these is set."""
+
+    string: str | None = None
+    int: int | None = None
+    bool: bool | None = None
+    version: str | None = None
+
+
+class RawCapacity(Struct, gc=False):
+    value: str | int | float = 0
+
+
+class RawTaint(Struct, gc=False):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class RawCounters(Struct, gc=False, rename="camel"):
+    """A set of counters: what a device takes of it, or what there is."""
+
+    counter_set: str = ""
+    name: str = ""
+    counters: dict[str, RawCapacity] = {}
+
+
+class RawDevice(Struct, gc=False, rename="camel"):
+    name: str
+    attributes: dict[str, RawAttribute] = {}
+    capacity: dict[str, RawCapacity] = {}
+    taints: list[RawTaint] = []
+    consumes_counters: list[RawCounters] = []
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    binding_conditions: list[str] = []
+    allow_multiple_allocations: bool = False
+
+
+class SlicePool(Struct, gc=False, rename="camel"):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class SliceSpec(Struct, gc=False, rename="camel"):
+    driver: str = ""
+    pool: SlicePool = msgspec.field(default_factory=SlicePool)
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: list[RawDevice] = []
+    shared_counters: list[RawCounters] = []
+
+
+class KubeResourceSlice(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: SliceSpec = msgspec.field(default_factory=SliceSpec)
+
+
+class Cel(Struct, gc=False):
+    expression: str = ""
+
+
+class RawSelector(Struct, gc=False):
+    cel: Cel | None = None
+
+
+class ClassSpec(Struct, gc=False, rename="camel"):
+    selectors: list[RawSelector] = []
+    config: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class KubeDeviceClass(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: ClassSpec = msgspec.field(default_factory=ClassSpec)
+
+
+class RawToleration(Struct, gc=False, rename="camel"):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class RawAsk(Struct, gc=False, rename="camel"):
+    """An ExactDeviceRequest, or a DeviceSubRequest."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: list[RawSelector] = []
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool = False
+    tolerations: list[RawToleration] = []
+    capacity: msgspec.Raw | None = None
+
+
+class RawRequest(Struct, gc=False, rename="camel"):
+    name: str = ""
+    exactly: RawAsk | None = None
+    first_available: list[RawAsk] = []
+
+
+class RawConstraint(Struct, gc=False, rename="camel"):
+    requests: list[str] = []
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
+class RawDevices(Struct, gc=False):
+    requests: list[RawRequest] = []
+    constraints: list[RawConstraint] = []
+    config: list[Any] = []
+
+
+class DeviceClaimSpec(Struct, gc=False):
+    devices: RawDevices = msgspec.field(default_factory=RawDevices)
+
+
+class RawResult(Struct, gc=False, rename="camel"):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool = False
+
+
+class Results(Struct, gc=False):
+    results: list[RawResult] = []
+
+
+class Allocation(Struct, gc=False, rename="camel"):
+    devices: Results = msgspec.field(default_factory=Results)
+    node_selector: NodeSelector | None = None
+
+
+class ClaimConsumer(Struct, gc=False, rename="camel"):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+    api_group: str = ""
+
+
+class DeviceClaimStatus(Struct, gc=False, rename="camel"):
+    allocation: Allocation | None = None
+    reserved_for: list[ClaimConsumer] = []
+
+
+class KubeResourceClaim(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: DeviceClaimSpec = msgspec.field(default_factory=DeviceClaimSpec)
+    status: DeviceClaimStatus = msgspec.field(default_factory=DeviceClaimStatus)

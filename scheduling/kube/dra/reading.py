@@ -1,0 +1,186 @@
+"""From objects of resource.k8s.io/v1 to facts. Never raises: what cannot be answered is a
+`problem`."""
+
+from collections.abc import Iterable
+
+from scheduling.engine.types import NodeTerm, Toleration
+from scheduling.kube.dra.facts import (
+    KIND,
+    MODEL,
+    Attribute,
+    ClaimAsks,
+    ClassFacts,
+    Constraint,
+    Consumed,
+    DeviceAsk,
+    DeviceClaimFacts,
+    DeviceFacts,
+    DeviceId,
+    DeviceTaint,
+    GivenDevice,
+    SliceFacts,
+    Version,
+    model_of,
+)
+from scheduling.kube.dra.objects import (
+    KubeDeviceClass,
+    KubeResourceClaim,
+    KubeResourceSlice,
+    RawAsk,
+    RawAttribute,
+    RawCounters,
+    RawDevice,
+    RawRequest,
+    RawSelector,
+)
+from scheduling.kube.translate.node_selectors import node_terms
+from scheduling.kube.translate.quantities import parse
+
+ALL, EXACT_COUNT = "All", "ExactCount"
+
+
+def slice_facts(raw: KubeResourceSlice) -> SliceFacts:
+    spec, pool = raw.spec, raw.spec.pool
+    return SliceFacts(
+        name=raw.metadata.name,
+        uid=raw.metadata.uid,
+        driver=spec.driver,
+        pool=pool.name,
+        generation=pool.generation,
+        slices=pool.resource_slice_count,
+        devices=tuple(_device(spec.driver, each) for each in spec.devices),
+        counters=_counters(spec.shared_counters),
+        node=spec.node_name,
+        nodes=node_terms(spec.node_selector),
+        everywhere=spec.all_nodes,
+        by_device=spec.per_device_node_selection,
+    )
+
+
+def _device(driver: str, raw: RawDevice) -> DeviceFacts:
+    unusable = ""
+    if raw.binding_conditions:
+        unusable = "it has binding conditions, for which Kant does not wait"
+    elif raw.allow_multiple_allocations:
+        unusable = "several claims may have it, which Kant does not allocate"
+    facts = DeviceFacts(
+        name=raw.name,
+        attributes={
+            _whole(name, driver): value
+            for name, each in raw.attributes.items()
+            if (value := _attribute(each)) is not None
+        },
+        capacity={_whole(name, driver): parse(c.value) for name, c in raw.capacity.items()},
+        taints=tuple(DeviceTaint(t.key, t.value, t.effect) for t in raw.taints),
+        consumes=_counters(raw.consumes_counters),
+        node=raw.node_name,
+        nodes=node_terms(raw.node_selector),
+        everywhere=raw.all_nodes,
+        unusable=unusable,
+    )
+    if not unusable and f"{driver}/{MODEL}" in facts.attributes and not model_of(driver, facts):
+        kind = facts.attributes.get(f"{driver}/{KIND}")
+        facts = _replaced(facts, f"it is a part of a GPU ({kind}), for which there is no quota")
+    return facts
+
+
+def _replaced(facts: DeviceFacts, unusable: str) -> DeviceFacts:
+    return DeviceFacts(
+        *(facts.name, facts.attributes, facts.capacity, facts.taints, facts.consumes),
+        *(facts.node, facts.nodes, facts.everywhere, unusable),
+    )
+
+
+def _attribute(raw: RawAttribute) -> Attribute | None:
+    if raw.version is not None:
+        return Version(raw.version)
+    return next((v for v in (raw.string, raw.bool, raw.int) if v is not None), None)
+
+
+def _whole(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _counters(raw: Iterable[RawCounters]) -> tuple[Consumed, ...]:
+    """A shared set has a name, one of a device says which it takes of."""
+    return tuple(
+        Consumed(each.counter_set or each.name, name, parse(amount.value))
+        for each in raw
+        for name, amount in each.counters.items()
+    )
+
+
+def class_facts(raw: KubeDeviceClass) -> ClassFacts:
+    of = raw.spec
+    meta = raw.metadata
+    config = bytes(of.config)
+    return ClassFacts(meta.name, meta.uid, _expressions(of.selectors), config or b"[]")
+
+
+def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
+    meta, devices, status = raw.metadata, raw.spec.devices, raw.status
+    given: tuple[GivenDevice, ...] | None = None
+    nodes: tuple[NodeTerm, ...] = ()
+    if status.allocation is not None:
+        given = tuple(
+            GivenDevice(r.request, DeviceId(r.driver, r.pool, r.device), r.admin_access)
+            for r in status.allocation.devices.results
+        )
+        nodes = node_terms(status.allocation.node_selector)
+    asks = ClaimAsks(
+        tuple(map(_alternatives, devices.requests)),
+        tuple(
+            Constraint(
+                tuple(c.requests),
+                c.match_attribute or c.distinct_attribute,
+                distinct=bool(c.distinct_attribute),
+            )
+            for c in devices.constraints
+        ),
+    )
+    unknown = [c for c in asks.constraints if not c.attribute]
+    return DeviceClaimFacts(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        asks=asks,
+        given=given,
+        nodes=nodes,
+        reserved_for=tuple(c.uid for c in status.reserved_for),
+        deleting=bool(meta.deletion_timestamp),
+        problem="a constraint is of a kind that Kant does not know" if unknown else "",
+    )
+
+
+def _alternatives(raw: RawRequest) -> tuple[DeviceAsk, ...]:
+    if raw.exactly is not None:
+        return (_ask(raw.name, raw.exactly),)
+    if not raw.first_available:
+        problem = "it is neither exactly nor firstAvailable, and Kant knows no other kind"
+        return (DeviceAsk(raw.name, "", problem=problem),)
+    return tuple(_ask(f"{raw.name}/{each.name}", each) for each in raw.first_available)
+
+
+def _ask(name: str, raw: RawAsk) -> DeviceAsk:
+    problem = ""
+    if raw.capacity is not None and bytes(raw.capacity) not in (b"", b"null", b"{}"):
+        problem = "capacity: Kant allocates whole devices; leave it out"
+    elif raw.allocation_mode not in (ALL, EXACT_COUNT):
+        problem = f"allocationMode: Kant does not know {raw.allocation_mode}"
+    elif any(each.cel is None for each in raw.selectors):
+        problem = "selectors: Kant knows only those by CEL"
+    return DeviceAsk(
+        name=name,
+        device_class=raw.device_class_name,
+        selectors=_expressions(raw.selectors),
+        amount=None if raw.allocation_mode == ALL else raw.count,
+        admin=raw.admin_access,
+        tolerations=tuple(
+            Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in raw.tolerations
+        ),
+        problem=problem,
+    )
+
+
+def _expressions(raw: Iterable[RawSelector]) -> tuple[str, ...]:
+    return tuple(each.cel.expression for each in raw if each.cel is not None)
