@@ -17,6 +17,7 @@ class Reason(StrEnum):
     ON_HOLD = "OnHold"
     QUEUE_HELD = "QueueHeld"
     WAITING_FOR_VOLUME = "WaitingForVolume"
+    WAITING_FOR_DEVICES = "WaitingForDevices"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     BORROW_LIMIT_REACHED = "BorrowLimitReached"
     QUEUE_LIMIT_REACHED = "QueueLimitReached"

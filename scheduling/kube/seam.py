@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from scheduling.engine.types import Node, NodeTerm, PodRules, Taint, Toleration
+from scheduling.kube.dra.facts import DeviceObject, GivenDevice, PodClaim
 
 
 class KubeError(Exception):
@@ -169,6 +170,16 @@ class Workload(Struct, frozen=True, gc=False):
         return sum(group.minimum for group in self.groups)
 
 
+class DeviceNeed(Struct, frozen=True, gc=False):
+    """What the claims of a pod for devices ask for: `gpus` of one of `models`, () = of any; `shape`
+    is equal for pods that can stand for each other. `wait`: why that is not known, or cannot be."""
+
+    gpus: int = 0
+    models: tuple[str, ...] = ()
+    shape: str = ""
+    wait: Unclear | None = None
+
+
 class PlainPod(Struct, frozen=True, gc=False):
     """What a pod that Kant did not make asks for, beside its PodFacts.
 
@@ -178,7 +189,8 @@ class PlainPod(Struct, frozen=True, gc=False):
     containers set. `service_account`: that it names; "" also for `default`, which Kubernetes gives
     a pod that names none. `owner`: its controller; `scheduling_group`: the PodGroup of Kubernetes
     that it names. `workload`: what it belongs to; None where it names nothing, or its gang by
-    Kant's own label.
+    Kant's own label. `devices`: what it asks for by claims, once somebody has looked at them; None
+    = it names none.
     """
 
     node_selector: Mapping[str, str]
@@ -195,6 +207,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     owner: Reference | None = None
     scheduling_group: str = ""
     workload: Workload | None = None
+    devices: DeviceNeed | None = None
 
 
 class PodFacts(Struct, frozen=True, gc=False):
@@ -214,7 +227,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     `keeps_away`: its required anti-affinity, of a pod on a node. `says`: what else it says of other
     pods, of one that is not owned only its host ports; None = nothing.
     `plain`: of an owned pod that waits for a place and that Kant did not make. `claims`: names of
-    the volume claims that it mounts, of one that is owned or on a node.
+    the volume claims that it mounts, of one that is owned or on a node; `device_claims`: claims for
+    devices that an owned pod names.
     """
 
     namespace: str
@@ -245,6 +259,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     keeps_away: tuple[KeepsAway, ...] = ()
     says: PodSays | None = None
     claims: tuple[str, ...] = ()
+    device_claims: tuple[PodClaim, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -488,6 +503,34 @@ class SelectNode(Struct, frozen=True, gc=False):
     node: str
 
 
+class AllocateClaim(Struct, frozen=True, gc=False):
+    """Give that incarnation of a claim these devices, None = it has them, and reserve it for a pod.
+    `node`, else `nodes`: where they can be used; `class_config`: configuration of their classes, as
+    JSON, by the requests that it is for."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    pod: str
+    pod_uid: str
+    given: tuple[GivenDevice, ...] | None = None
+    node: str = ""
+    nodes: tuple[NodeTerm, ...] = ()
+    class_config: tuple[tuple[tuple[str, ...], bytes], ...] = ()
+
+
+class ReleaseClaim(Struct, frozen=True, gc=False):
+    """That incarnation of a claim is not for the pod any more; if it is for none, its devices are
+    free again."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    pod_uid: str
+
+
 Effect = (
     CreateAndBind
     | Bind
@@ -500,6 +543,8 @@ Effect = (
     | CreateService
     | DeleteService
     | SelectNode
+    | AllocateClaim
+    | ReleaseClaim
 )
 
 
@@ -509,7 +554,8 @@ class Result(StrEnum):
     BOUND = "BOUND"  # on the wanted node with the wanted annotations
     DONE = "DONE"  # accepted: a delete, eviction, annotation, condition, event, service or node
     GONE = "GONE"  # there is no such pod (any more); for a delete or eviction that is success
-    TAKEN = "TAKEN"  # bound, but elsewhere or with another device choice: see `node`
+    # bound, but elsewhere or with another device choice: see `node`; a claim: allocated otherwise
+    TAKEN = "TAKEN"
     GATED = "GATED"  # has scheduling gates; try again when they are removed
     DELETING = "DELETING"  # is being deleted and cannot be bound
     NEW_INCARNATION = "NEW_INCARNATION"  # another pod under the same name: see `uid`
@@ -582,6 +628,14 @@ class StorageGone(Struct, frozen=True, gc=False):
     facts: StorageFacts
 
 
+class DevicesSeen(Struct, frozen=True, gc=False):
+    facts: DeviceObject
+
+
+class DevicesGone(Struct, frozen=True, gc=False):
+    facts: DeviceObject
+
+
 class Connected(Struct, frozen=True, gc=False):
     """All lists are complete and all watches run."""
 
@@ -613,6 +667,8 @@ Observation = (
     | NamespaceGone
     | StorageSeen
     | StorageGone
+    | DevicesSeen
+    | DevicesGone
     | Connected
     | Disconnected
     | EffectDone

@@ -35,6 +35,7 @@ GATE_OF: dict[str, str] = {
     Reason.ON_HOLD: "order",
     Reason.QUEUE_HELD: "order",
     Reason.WAITING_FOR_VOLUME: "order",
+    Reason.WAITING_FOR_DEVICES: "order",
     Reason.BACKING_OFF: "order",
     Reason.BEHIND_IN_QUEUE: "order",
     Reason.EXCEEDS_CAPACITY: "capacity",
@@ -199,6 +200,8 @@ def start_of(job: Job) -> Start:
             return Start(None, "held", "Not before its queue is released.")
         case Reason.WAITING_FOR_VOLUME:
             return Start(None, "held", "Not before its volumes can be mounted.")
+        case Reason.WAITING_FOR_DEVICES:
+            return Start(None, "held", "Not before its claims can get their devices.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
                 "It waits for quota, and nobody knows when that is there: a start is worked out, "

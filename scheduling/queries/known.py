@@ -131,7 +131,8 @@ class Known:
             if job.state in WAITING and not job.pods:
                 for failed in load.failed_among(job.request.after_ok):
                     yield JobEnded(failed, succeeded=False)
-                held = job.is_held or job.reason == Reason.WAITING_FOR_VOLUME
+                waits = (Reason.WAITING_FOR_VOLUME, Reason.WAITING_FOR_DEVICES)
+                held = job.is_held or job.reason in waits
                 yield JobSubmitted(job.request, job.not_before, held)
                 continue
             holds = job.state in HOLDING

@@ -32,6 +32,8 @@ from scheduling.kube.seam import (
     Connected,
     CreateService,
     DeleteService,
+    DevicesGone,
+    DevicesSeen,
     Disconnected,
     EffectDone,
     NamespaceGone,
@@ -53,6 +55,7 @@ from scheduling.models import Cluster
 from scheduling.session import aside, restore
 from scheduling.session.bites import Bites
 from scheduling.session.changes import Changes, Reopen
+from scheduling.session.devices.books import DeviceBooks
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
 from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
@@ -109,6 +112,7 @@ class Session:
         self.lending: Lender | Borrower | None = None
         if shards:
             self.life.foreign.mine = self.nodes.mine
+            self._devices.inventory.divided = True
             self.lending = (Borrower if scope == WIDE else Lender)(self.changes, self.nodes)
         self.pace = Pace()
         self.connected = False
@@ -250,6 +254,7 @@ class Session:
             self.next_at = None
             return self._take_out(now)
         self._tell_limits()
+        self._tell_devices()
         for job in self.life.volumes.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)
@@ -266,6 +271,7 @@ class Session:
             self.life.plain.answered(offers)
             self.changes.taken_up(offers)
             now = time.time()  # they came meanwhile
+        self._tell_devices()  # of kinds that jobs have brought
         self._divide(now)
         self.changes.look_back(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
@@ -391,12 +397,14 @@ class Session:
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
+                    self._devices.inventory.node_seen(self.nodes.known(facts.node.name))
                     self.node_loss.seen(facts, now)
                     self.life.volumes.anti_affinity.node_seen(facts.node)
                     if self.router is not None:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
                     self.nodes.vanished(name)
+                    self._devices.inventory.node_gone(name)
                     self.node_loss.gone(name)
                     if self.router is not None:
                         self.router.node_gone(name)
@@ -416,6 +424,10 @@ class Session:
                     self.life.volumes.storage.seen(facts)
                 case StorageGone(facts=facts):
                     self.life.volumes.storage.gone(facts)
+                case DevicesSeen(facts=facts):
+                    self._devices.seen(facts)
+                case DevicesGone(facts=facts):
+                    self._devices.gone(facts)
                 case Connected():
                     if self.trouble:
                         self.life.scope.sees_since = now
@@ -431,6 +443,24 @@ class Session:
             known = storage.limits.get(name)
             self.nodes.limits_seen(name, known.limits if known is not None else {})
         storage.changed_limits.clear()
+
+    @property
+    def _devices(self) -> DeviceBooks:
+        return self.life.volumes.devices.books
+
+    def _tell_devices(self) -> None:
+        """Nodes have other devices than before, or devices are counted by other kinds."""
+        books = self._devices
+        inventory, demands = books.inventory, books.demands
+        changed = inventory.changed
+        if demands.new_kinds:
+            changed.update(inventory.nodes_with_devices())
+        demands.new_kinds = False
+        while changed:
+            name = changed.pop()
+            if name in self.nodes.facts:
+                self.nodes.devices_seen(name, inventory.gpus(name), books.on_node(name))
+                inventory.node_seen(self.nodes.known(name))
 
     def _lose_nodes(self, now: float) -> None:
         """Let pods go whose node has not answered for long enough, or evicts them."""
@@ -469,6 +499,7 @@ class Session:
         for pod in job.pods.values():
             pod.delete_sent_at = None
         forgotten = [p for p in job.pods.values() if not p.row]
+        self.life.volumes.devices.undone(job, forgotten)
         for pod in forgotten:
             job.forget(pod)
         if job.pods:

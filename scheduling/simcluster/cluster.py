@@ -9,6 +9,7 @@ from scheduling.simcluster.controllers.evictions import TaintEvictions
 from scheduling.simcluster.controllers.expiry import EventExpiry, FinishedPods
 from scheduling.simcluster.controllers.fleet import load_fleet, node_object
 from scheduling.simcluster.controllers.kubelet import Delays, Kubelets
+from scheduling.simcluster.controllers.resource_claims import ResourceClaimController
 from scheduling.simcluster.controllers.storage import DEFAULT_CLASS, PROVISIONER, StorageController
 from scheduling.simcluster.faults import FaultsInForce
 from scheduling.simcluster.objects.journal import Journal
@@ -63,6 +64,7 @@ class EmbeddedCluster:
         self.evictions = TaintEvictions(self.registry, self.timers)
         self.disruption = DisruptionController(self.registry, self.timers)
         self.storage = StorageController(self.registry, self.timers)
+        self.resource_claims = ResourceClaimController(self.registry, self.timers)
         self.expiry = EventExpiry(self.registry, self.timers)
         self.finished = FinishedPods(self.registry, self.timers)
         self.watches = Watches(self.store)

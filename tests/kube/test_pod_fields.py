@@ -69,7 +69,9 @@ SPEC = {
     "overhead": [({"overhead": {"cpu": "250m"}}, {}, COUNTS)],
     "preemptionPolicy": [({"preemptionPolicy": "Never"}, {}, COUNTS)],
     "priority": [({"priority": 5}, {}, COUNTS)],
-    "resourceClaims": [({"resourceClaims": [{"name": "gpu"}]}, {}, "spec.resourceClaims")],
+    "resourceClaims": [
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]}, {}, COUNTS)
+    ],
     "resources": [({"resources": {"requests": {"cpu": "2"}}}, {}, COUNTS)],
     "schedulerName": [({"schedulerName": "other"}, {}, COUNTS)],
     "schedulingGates": [({"schedulingGates": [{"name": "g"}]}, {}, COUNTS)],

@@ -126,10 +126,6 @@ WRONG = {
         {"requests": {"cpu": "1"}, "notes": {"gpu-fraction": "0.5"}},
         "annotation gpu-fraction: Kant does not read it. Request kant.io/gpu-milli",
     ),
-    "claim": (
-        {"requests": {"cpu": "1"}, "resourceClaims": [{"name": "gpu"}]},
-        "spec.resourceClaims: Kant does not allocate claims; request nvidia.com/gpu",
-    ),
     "both": ({"requests": {**ASKED, "kant.io/gpu-milli": "500"}}, "not both"),
     "kind": ({"notes": {"kant.io/kind": "fun"}}, "annotation kant.io/kind: Choose one of training"),
     "truth": ({"notes": {"kant.io/preemptible": "no"}}, "kant.io/preemptible: Choose true or"),
@@ -194,7 +190,6 @@ UNHONOURED = {
         {"volumes": [{"name": "v", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "i", "lun": 0}}]},
         "spec.volumes[0].iscsi",
     ),
-    "claim": ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
     "group": ({"workloadRef": {"name": "w", "podGroup": "g"}}, "spec.workloadRef"),
 }
 

@@ -13,7 +13,9 @@ from scheduling.kube.door.requests import PodRequests, Request
 from scheduling.kube.door.services import ServiceRequests
 from scheduling.kube.door.settle import Settler
 from scheduling.kube.door.storage import ClaimRequests
+from scheduling.kube.dra.requests import DeviceClaimRequests
 from scheduling.kube.seam import (
+    AllocateClaim,
     Annotate,
     Bind,
     CallOutcome,
@@ -26,6 +28,7 @@ from scheduling.kube.seam import (
     EvictPod,
     KubeError,
     PatchCondition,
+    ReleaseClaim,
     Result,
     SelectNode,
     TellGroup,
@@ -53,6 +56,7 @@ class Executor:
         self._pods = PodRequests(client)
         self._services = ServiceRequests(client)
         self._claims = ClaimRequests(client)
+        self._devices = DeviceClaimRequests(self.settler.settled)
         self._groups = GroupRequests(client)
         self._group_refusals: set[int] = set()  # that were logged
         self._events = EventRecorder()
@@ -141,6 +145,10 @@ class Executor:
                 return await self.settler.settled(self._services.delete(effect))
             case SelectNode():
                 return await self.settler.settled(self._claims.select_node(effect))
+            case AllocateClaim():
+                return await self._devices.allocate(effect)
+            case ReleaseClaim():
+                return await self._devices.release(effect)
             case PatchCondition() if self._is_outdated(effect):
                 return CallOutcome(
                     Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile"
@@ -268,5 +276,9 @@ def _informs(effect: Effect) -> bool:
 
 
 def _slot(effect: Effect) -> Slot:
-    kind = "group/" if isinstance(effect, TellGroup) else ""
+    kind = ""
+    if isinstance(effect, TellGroup):
+        kind = "group/"
+    elif isinstance(effect, AllocateClaim | ReleaseClaim):
+        kind = "claim/"
     return (_informs(effect), effect.namespace, f"{kind}{effect.name}")

@@ -31,11 +31,15 @@ from scheduling.kube.door.storage import (
     volume_facts,
 )
 from scheduling.kube.door.watch import DEFAULT_TIMES, Reflector, WatchedKind, WatchTimes
+from scheduling.kube.dra import reading
+from scheduling.kube.dra.objects import KubeDeviceClass, KubeResourceClaim, KubeResourceSlice
 from scheduling.kube.seam import (
     BudgetGone,
     BudgetSeen,
     CallOutcome,
     Connected,
+    DevicesGone,
+    DevicesSeen,
     Disconnected,
     Effect,
     EffectDone,
@@ -331,7 +335,12 @@ class Gateway:
             _storage("CSI drivers", KubeCsiDriver): csi_driver_facts,
             _storage("CSI storage capacities", KubeCapacity): capacity_facts,
         }
-        all_kinds = (*kinds, budgets, services, spaces, *of_storage)
+        of_devices: dict[WatchedKind, Callable[[Any], Any]] = {
+            _devices("resource slices", KubeResourceSlice): reading.slice_facts,
+            _devices("device classes", KubeDeviceClass): reading.class_facts,
+            _devices("resource claims", KubeResourceClaim): reading.claim_facts,
+        }
+        all_kinds = (*kinds, budgets, services, spaces, *of_storage, *of_devices)
         self._health = {kind.plural: _NOT_YET for kind in all_kinds}
         return [
             self._node_reflector(kinds[0]),
@@ -342,6 +351,10 @@ class Gateway:
             *(
                 self._by_uid(kind, facts_of, "storage", StorageSeen, StorageGone)
                 for kind, facts_of in of_storage.items()
+            ),
+            *(
+                self._by_uid(kind, facts_of, "devices", DevicesSeen, DevicesGone)
+                for kind, facts_of in of_devices.items()
             ),
         ]
 
@@ -444,6 +457,12 @@ class Gateway:
 def _storage(plural: str, kind: type) -> WatchedKind:
     path = "/apis/storage.k8s.io/v1/" + plural.replace(" ", "").lower()
     return WatchedKind(plural, path, "", kind)
+
+
+def _devices(plural: str, kind: type) -> WatchedKind:
+    """Kubernetes before 1.34 does not serve them."""
+    path = "/apis/resource.k8s.io/v1/" + plural.replace(" ", "")
+    return WatchedKind(plural, path, "", kind, optional=True)
 
 
 _NOT_YET = KubeError("nodes and pods are still being listed", "wait")

@@ -48,17 +48,20 @@ DEFAULT_TIMES = WatchTimes()
 # The API server ends a watch by its timeoutSeconds, also one that still sends what there is.
 LIST_WITHIN_S = 86_400
 LONGEST_SILENCE_S = 3600.0
+SERVED_S = 60.0  # so often it is asked whether a kind is served by now
 
 
 class WatchedKind(msgspec.Struct, frozen=True):
     """What to follow: words for messages, the collection's path, a field selector, the struct that
-    its objects are decoded to, and a label selector. A selector may be empty."""
+    its objects are decoded to, and a label selector. A selector may be empty. `optional`: where
+    the server does not serve the kind, there is nothing of it."""
 
     plural: str
     path: str
     selector: str
     type: type
     labels: str = ""
+    optional: bool = False
 
 
 class Expired(Exception):
@@ -67,6 +70,10 @@ class Expired(Exception):
 
 class WatchListUnsupported(Exception):
     """The server does not stream lists."""
+
+
+class NotServed(Exception):
+    """The server does not know the kind."""
 
 
 F = TypeVar("F")
@@ -137,6 +144,11 @@ class Reflector(Generic[F]):
             except WatchListUnsupported:
                 self.stream_lists = False
                 continue
+            except NotServed:
+                self._listing = set()
+                self._settle("")
+                await asyncio.sleep(SERVED_S)
+                continue
             except NoReply as error:
                 if self._listing is not None and isinstance(error.__cause__, TimeoutError):
                     self._silence = min(2 * self._silence, LONGEST_SILENCE_S)
@@ -178,7 +190,7 @@ class Reflector(Generic[F]):
                 self._in_pages = not token
                 raise Expired
             if reply.code != 200:
-                raise self._refused(reply)
+                raise self._unlistable(reply)
             try:
                 page = _list.decode(reply.body)
             except msgspec.MsgspecError as error:
@@ -312,12 +324,17 @@ class Reflector(Generic[F]):
         self._retry_after = reply.retry_after
         return self._client.problem(reply, f"list and watch {self._kind.plural}")
 
+    def _unlistable(self, reply: Reply) -> Exception:
+        if reply.code == 404 and self._kind.optional:
+            return NotServed()
+        return self._refused(reply)
+
     def _unwatchable(self, reply: Reply) -> Exception:
         if reply.code == 410:
             return Expired()
         if reply.code in (400, 422) and self._listing is not None:
             return WatchListUnsupported()
-        return self._refused(reply)
+        return self._unlistable(reply)
 
     def _address(self, query: dict[str, Any]) -> str:
         if self._kind.selector:

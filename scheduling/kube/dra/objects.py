@@ -12,9 +12,9 @@ from scheduling.kube.translate.objects import Meta
 class RawAttribute(Struct, gc=False):
     """One of these is set."""
 
-    string: str | None = None
-    int: int | None = None
-    bool: bool | None = None
+    text: str | None = msgspec.field(default=None, name="string")
+    number: int | None = msgspec.field(default=None, name="int")
+    flag: bool | None = msgspec.field(default=None, name="bool")
     version: str | None = None
 
 
@@ -106,7 +106,7 @@ class RawAsk(Struct, gc=False, rename="camel"):
     count: int = 1
     admin_access: bool = False
     tolerations: list[RawToleration] = []
-    capacity: msgspec.Raw | None = None
+    capacity: msgspec.Raw = msgspec.Raw(b"")
 
 
 class RawRequest(Struct, gc=False, rename="camel"):

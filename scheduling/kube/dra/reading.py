@@ -94,7 +94,7 @@ def _replaced(facts: DeviceFacts, unusable: str) -> DeviceFacts:
 def _attribute(raw: RawAttribute) -> Attribute | None:
     if raw.version is not None:
         return Version(raw.version)
-    return next((v for v in (raw.string, raw.bool, raw.int) if v is not None), None)
+    return next((v for v in (raw.text, raw.flag, raw.number) if v is not None), None)
 
 
 def _whole(name: str, driver: str) -> str:
@@ -163,7 +163,7 @@ def _alternatives(raw: RawRequest) -> tuple[DeviceAsk, ...]:
 
 def _ask(name: str, raw: RawAsk) -> DeviceAsk:
     problem = ""
-    if raw.capacity is not None and bytes(raw.capacity) not in (b"", b"null", b"{}"):
+    if bytes(raw.capacity) not in (b"", b"null", b"{}"):
         problem = "capacity: Kant allocates whole devices; leave it out"
     elif raw.allocation_mode not in (ALL, EXACT_COUNT):
         problem = f"allocationMode: Kant does not know {raw.allocation_mode}"

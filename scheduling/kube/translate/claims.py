@@ -1,4 +1,4 @@
-"""Which volume claims a pod mounts."""
+"""Which volume claims a pod mounts, and which claims for devices it names."""
 
 import logging
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from scheduling.kube.dra.facts import PodClaim
 from scheduling.kube.translate.objects import KubePod
 
 logger = logging.getLogger(__name__)
@@ -13,6 +14,17 @@ logger = logging.getLogger(__name__)
 
 class _ClaimSource(Struct, rename="camel"):
     claim_name: str = ""
+
+
+class _PodClaim(Struct, rename="camel"):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _PodClaimStatus(Struct, rename="camel"):
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class _Volume(Struct, rename="camel"):
@@ -46,3 +58,31 @@ def names_of_claims(raw: KubePod) -> tuple[str, ...]:
         elif volume.ephemeral is not None:
             found.add(f"{pod}-{volume.name}")
     return tuple(sorted(found))
+
+
+def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
+    """As `names_of_device_claims`; what cannot be read is logged, and the pod refused if it
+    waits."""
+    try:
+        return names_of_device_claims(raw)
+    except ValueError as wrong:
+        where = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        logger.warning("pod %s: its resource claims cannot be read: %s", where, wrong)
+        return ()
+
+
+def names_of_device_claims(raw: KubePod) -> tuple[PodClaim, ...]:
+    """The claims that it names. What was made of a template, its status says. Raises ValueError."""
+    if not bytes(raw.spec.resource_claims):
+        return ()
+    named = msgspec.json.decode(raw.spec.resource_claims, type=list[_PodClaim] | None) or []
+    status = bytes(raw.status.resource_claim_statuses) or b"null"
+    told = msgspec.json.decode(status, type=list[_PodClaimStatus] | None) or []
+    # One without a name says that the pod needs none.
+    made = {each.name: each.resource_claim_name or "" for each in told}
+    return tuple(
+        PodClaim(each.name, each.resource_claim_name)
+        if each.resource_claim_name is not None
+        else PodClaim(each.name, made.get(each.name), each.resource_claim_template_name or "")
+        for each in named
+    )

@@ -145,6 +145,7 @@ class PodStatus(Struct, gc=False, rename="camel"):
     message: str = ""
     start_time: str | None = None
     conditions: list[Condition] = []
+    resource_claim_statuses: msgspec.Raw = LATER
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
 

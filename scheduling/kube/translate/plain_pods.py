@@ -16,7 +16,7 @@ from scheduling.engine.cluster.affinity import both
 from scheduling.engine.types import NodeExpression, NodeTerm, Toleration
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate import pod_rules
-from scheduling.kube.translate.claims import names_of_claims
+from scheduling.kube.translate.claims import names_of_claims, names_of_device_claims
 from scheduling.kube.translate.manifests import IDENTITY, REQUIRED, is_made
 from scheduling.kube.translate.node_selectors import NodeSelector, node_terms
 from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec
@@ -70,7 +70,6 @@ class _More(Struct, rename="camel"):
     tolerations: list[_Toleration] = []
     affinity: _Affinity | None = None
     volumes: list[dict[str, msgspec.Raw]] = []
-    resource_claims: list[Any] = []
 
 
 def is_plain(raw: KubePod) -> bool:
@@ -90,12 +89,12 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         group = _decoded(spec.scheduling_group, _SchedulingGroup, group)
         pod_rules.says(raw)
         names_of_claims(raw)
+        names_of_device_claims(raw)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         env = _env(spec)
         unhonoured = (
             *_labels(raw.metadata.labels),
             *_older_group(spec),
-            *_unhonoured(more),
             *_volumes(more),
             *_resources(spec),
         )
@@ -130,7 +129,6 @@ def _more(spec: PodSpec) -> _More:
         tolerations=_decoded(spec.tolerations, list[_Toleration], []),
         affinity=_decoded(spec.affinity, _Affinity | None, None),
         volumes=_decoded(spec.volumes, list[dict[str, msgspec.Raw]], []),
-        resource_claims=_decoded(spec.resource_claims, list[Any], []),
     )
 
 
@@ -183,14 +181,6 @@ def _system(spec: PodSpec) -> tuple[NodeTerm, ...]:
         return ()
     operator = "In" if name == WINDOWS else "NotIn"
     return ((NodeExpression(SYSTEM, operator, (WINDOWS,)),),)
-
-
-def _unhonoured(more: _More) -> list[Unhonoured]:
-    found = []
-    if more.resource_claims:
-        remedy = "Kant does not allocate claims; request nvidia.com/gpu or kant.io/gpu-milli."
-        found.append(Unhonoured("spec.resourceClaims", remedy))
-    return found
 
 
 def _volumes(more: _More) -> list[Unhonoured]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from scheduling.kube.seam import PodFacts, PodSays
 from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.anti_affinity import keeps_away
-from scheduling.kube.translate.claims import claims_of
+from scheduling.kube.translate.claims import claims_of, device_claims_of
 from scheduling.kube.translate.objects import KubePod, Terminated
 from scheduling.kube.translate.plain_pods import is_plain, plain_pod
 from scheduling.kube.translate.quantities import PodHolding, holding
@@ -59,6 +59,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             keeps_away=keeps_away(raw) if spec.node_name else (),
             says=_says(raw, owned) if owned or spec.node_name else None,
             claims=claims_of(raw) if owned or spec.node_name else (),
+            device_claims=device_claims_of(raw) if owned else (),
         )
 
     return translate

@@ -30,6 +30,7 @@ OUT_OF_ORDER = NEVER | {
     Reason.ON_HOLD,
     Reason.QUEUE_HELD,
     Reason.WAITING_FOR_VOLUME,
+    Reason.WAITING_FOR_DEVICES,
     Reason.BACKING_OFF,
 }
 FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission

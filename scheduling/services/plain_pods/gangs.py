@@ -69,7 +69,7 @@ def pod_sets_of(
     if len(sets) > MAX_POD_SETS:
         text = (
             f"The pods of gang {name} are of {len(sets)} kinds by what they request, node "
-            "selector, node affinity, tolerations, GPU models, volume claims and what they say of "
+            "selector, node affinity, tolerations, GPU models, claims and what they say of "
             f"other pods. Make at most {MAX_POD_SETS} of them."
         )
         raise Refused("InvalidPod", text)
@@ -144,7 +144,9 @@ def _shape(asked: PodRequest) -> str:
     """Equal for pods that can stand for each other; what they run may differ."""
     asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
     claims = asked.pod.claims
-    return json.dumps([asks, claims, asked.pod.says], sort_keys=True)
+    plain = asked.pod.plain
+    devices = plain.devices.shape if plain is not None and plain.devices is not None else ""
+    return json.dumps([asks, claims, devices, asked.pod.says], sort_keys=True)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -158,8 +158,12 @@ def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> PodRequest:
     """What one pod asks for; raises Refused."""
     if plain.workload is not None and plain.workload.wait is not None:
         raise Refused(*plain.workload.wait[:2])
+    if plain.devices is not None and plain.devices.wait is not None:
+        raise Refused(*plain.devices.wait[:2])
     (tenant, queue), where = tenant_of(pod, names), where_to(plain)
     wishes = {**_wishes(pod), **_gpus(pod)}
+    if plain.devices is not None and plain.devices.models:
+        wishes.setdefault("gpu_types", list(plain.devices.models))
     of_job = {
         "tenant": tenant,
         "queue": queue,
@@ -257,6 +261,12 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
             f"{REQUESTS}: Request nvidia.com/gpu for whole GPUs, or kant.io/gpu-milli for a share "
             "of one, not both.",
         )
+    by_claims = pod.plain.devices if pod.plain is not None else None
+    if by_claims is not None and by_claims.gpus and pod.gpu_milli:
+        text = "Claim whole GPUs, or request kant.io/gpu-milli for a share of one, not both."
+        raise Refused("InvalidPod", f"spec.resourceClaims: {text}")
+    if by_claims is not None and not pod.gpu_milli:
+        return {"gpus": pod.gpus + by_claims.gpus}
     if not (pod.gpus or pod.gpu_milli):
         if gang_of(pod) and (pod.cpu_milli or pod.memory_mib):
             return {"gpus": 0}

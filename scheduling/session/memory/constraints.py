@@ -40,6 +40,8 @@ def _written(asked: PodSetSpec, told: PodSetSpec) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if told.node_affinity != asked.node_affinity:
         found["node_affinity"] = _plain(told.node_affinity)
+    if dict(told.extended) != dict(asked.extended):
+        found["extended"] = dict(told.extended)
     if told.rules is not None:
         found["rules"] = written_rules(told.rules)
     return found
@@ -65,7 +67,8 @@ def with_constraints(asked: JobRequest, document: Document) -> JobRequest:
 def _told(pod_set: PodSetSpec, of: Mapping[str, Any]) -> PodSetSpec:
     affinity = _terms(of["node_affinity"]) if "node_affinity" in of else pod_set.node_affinity
     rules = read_rules(of["rules"]) if "rules" in of else pod_set.rules
-    return replace(pod_set, node_affinity=affinity, rules=rules)
+    extended = of.get("extended", pod_set.extended)
+    return replace(pod_set, node_affinity=affinity, rules=rules, extended=extended)
 
 
 def read_rules(of: Mapping[str, Any]) -> PodRules:

@@ -10,7 +10,8 @@ from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.shards.division import home_of
 from scheduling.engine.shards.lending import closed
 from scheduling.engine.types import Node, Shard
-from scheduling.kube.seam import KeepsAway, NodeFacts
+from scheduling.kube.seam import KeepsAway, NodeFacts, Sourced
+from scheduling.session.devices.inventory import NodeGpus
 from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.live import Outbox
 from scheduling.session.memory.orders import Cordon, with_cordon
@@ -30,6 +31,7 @@ class Nodes:
         self.facts: dict[str, NodeFacts] = {}
         self._told: dict[str, NodeFacts] = {}  # as the cluster told them
         self._cordons: Mapping[str, Cordon] = {}
+        self._devices: dict[str, tuple[NodeGpus, Mapping[str, int]]] = {}
         self._attach_limits: dict[str, Mapping[str, int]] = {}
         self._keepers: dict[str, tuple[Keepers, Keepers]] = {}
         self.mine: set[str] = set()
@@ -76,7 +78,36 @@ class Nodes:
                 self._tell(name)
 
     def _counted(self, facts: NodeFacts) -> NodeFacts:
-        return with_cordon(self._with_limits(facts), self._cordons.get(facts.node.name))
+        cordon = self._cordons.get(facts.node.name)
+        return with_cordon(self._with_limits(self._with_devices(facts)), cordon)
+
+    def devices_seen(self, name: str, gpus: NodeGpus, amounts: Mapping[str, int]) -> None:
+        """What drivers of devices tell of a node: GPUs, and how many devices of each kind."""
+        before = self._devices.pop(name, None)
+        if gpus.devices or amounts:
+            self._devices[name] = gpus, amounts
+        if name in self.facts and before != self._devices.get(name):
+            self.facts[name] = self._counted(self._told[name])
+            if name in self.mine:
+                self._tell(name)
+
+    def _with_devices(self, facts: NodeFacts) -> NodeFacts:
+        """Where a device plugin advertises GPUs, they are those of the driver."""
+        if facts.node.name not in self._devices:
+            return facts
+        gpus, amounts = self._devices[facts.node.name]
+        node, sources = facts.node, dict(facts.facts)
+        if gpus.devices and not node.devices and not node.gpu_parts:
+            by_label = sources.get("gpu_model") if node.gpu_model else None
+            node = replace(node, gpu_model=node.gpu_model or gpus.model, devices=gpus.devices)
+            sources |= {
+                "gpu_model": by_label or Sourced(gpus.model, "ResourceSlice: productName"),
+                "gpus": Sourced(len(gpus.devices), "ResourceSlice"),
+                "healthy_gpus": Sourced(node.healthy_gpus, "ResourceSlice: taints"),
+            }
+        if amounts:
+            node = replace(node, extended={**node.extended, **amounts})
+        return msgspec.structs.replace(facts, node=node, facts=sources)
 
     def keepers_seen(self, name: str, all_of_them: Keepers, others: Keepers) -> None:
         """Pods there, and those of them that are not Kant's, have these rules; only rows tell of

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from scheduling.engine.types import Attached, NodeExpression, NodeTerm, PodRules
+from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import (
     CapacityFacts,
     ClaimFacts,
@@ -22,10 +23,11 @@ ClaimName = tuple[str, str]  # namespace and name
 
 
 class ClaimHold(NamedTuple):
-    """Why a pod that mounts a claim cannot be placed now, and what helps."""
+    """Why a pod cannot be placed now because of a claim, and what helps."""
 
     text: str
     helps: str
+    reason: Reason = Reason.WAITING_FOR_VOLUME
 
 
 class Need(NamedTuple):

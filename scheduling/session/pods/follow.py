@@ -24,6 +24,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node
 from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.seam import (
+    AllocateClaim,
     Bind,
     CallOutcome,
     CreateAndBind,
@@ -32,6 +33,7 @@ from scheduling.kube.seam import (
     EvictPod,
     PatchCondition,
     PodFacts,
+    ReleaseClaim,
     Result,
     SelectNode,
 )
@@ -409,6 +411,8 @@ class Lifecycle:
             self.plain.not_told(effect.uid)
         if isinstance(effect, SelectNode):
             self.volumes.selected(effect, outcome, now)
+        if isinstance(effect, AllocateClaim | ReleaseClaim):
+            self.volumes.devices.written(effect, outcome, now)
         if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)

@@ -7,7 +7,7 @@ bound, or may have been, cannot be placed again: where another job would wait ag
 (docs/decisions/0015, 0026).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import cast
 
@@ -74,6 +74,8 @@ class PlainPods:
         self.by_filter: Callable[[PodSetSpec], str] = lambda _: (
             ""
         )  # nodes that cannot take such a pod
+        # The pod, with what only others know of it.
+        self.as_offered: Callable[[PodFacts], PodFacts] = lambda facts: facts
         # Nodes that others leave for the pods of a waiting job.
         self.promised: Callable[[str], Mapping[PodKey, str]] = lambda _: {}
         self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
@@ -184,7 +186,14 @@ class PlainPods:
                 offered += len(pods)
                 for facts in pods:
                     self.unbound[facts.uid] = self.unbound.pop(facts.uid)
-                self.out.writes.offers.append(Offer(tuple(sorted(pods, key=_age))))
+                offered_pods = map(self.as_offered, sorted(pods, key=_age))
+                self.out.writes.offers.append(Offer(tuple(offered_pods)))
+
+    def look_again(self, uids: Iterable[str]) -> None:
+        """Offer those of these pods again that were refused."""
+        waiting = (uid for uid in uids if uid in self.unbound)
+        refused = (uid for uid in waiting if uid in self._told or self.job_of(uid) is None)
+        self._new.update(dict.fromkeys(refused))
 
     @property
     def has_more(self) -> bool:
@@ -460,7 +469,7 @@ def _of_gang(job: LiveJob, text: str) -> str:
 
 def _says(facts: PodFacts) -> tuple[object, ...]:
     """What its makers can change of a pod that waits, and rules are about."""
-    return facts.plain, facts.says, facts.labels, facts.annotations
+    return facts.plain, facts.says, facts.labels, facts.annotations, facts.device_claims
 
 
 def _age(facts: PodFacts) -> tuple[float, str]:

@@ -21,8 +21,8 @@ from scheduling.session.memory.constraints import written
 from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
 from scheduling.session.memory.storage import Need, Storage
 from scheduling.session.pods.anti_affinity import AntiAffinity
+from scheduling.session.pods.device_claims import DeviceClaims, DevicePart
 from scheduling.session.pods.plain import PlainPods
-from scheduling.session.pods.pod import create_and_bind
 from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import Scope
 
@@ -56,6 +56,7 @@ class Volumes:
         self.requeueing = requeueing
         self.plain = plain
         self.foreign = requeueing.leave.foreign
+        self.devices = DeviceClaims(scope, requeueing, plain)
         self.storage: Storage = self.foreign.storage
         self._claims_of_pods: dict[str, tuple[str, ...]] = {}  # of plain pods that mount some
         self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
@@ -75,6 +76,8 @@ class Volumes:
         if facts.owned and facts.claims:
             self._claims_of_pods[facts.uid] = facts.claims
             self._to_judge = self._to_judge or facts.plain is not None
+        if facts.owned and self.devices.names(facts) and facts.plain is not None:
+            self._to_judge = True
         if self.foreign.groups.seen(facts) and facts.plain is not None:
             self._to_judge = True
 
@@ -105,6 +108,7 @@ class Volumes:
         self.keepers.gone(uid)
         self.foreign.groups.gone(uid)
         self._claims_of_pods.pop(uid, None)
+        self.devices.names_none(uid)
 
     def judge_again(self) -> None:
         """Where pods are made has changed, or what a job mounts."""
@@ -112,6 +116,8 @@ class Volumes:
 
     def judged(self) -> list[LiveJob]:
         """The jobs for which it has changed whether, or where, their pods can be placed."""
+        if self.devices.change():
+            self._to_judge = True
         if self.storage.changed:
             self.foreign.claims_change(self.storage.changed, self.out)
             self.storage.changed.clear()
@@ -147,7 +153,8 @@ class Volumes:
     def _constrain(self, job: LiveJob) -> bool:
         claims = [self._claims(job, keys) for keys in _keys(job)]
         ruled = self._rules(job, claims)
-        told = any(claims) or any(ruled) or self.anti_affinity
+        parts = self._device_parts(job)
+        told = any(claims) or any(ruled) or self.anti_affinity or parts
         if not told and job.request is job.asked:
             return False
         if job.plain and job.state not in WAITING:
@@ -166,6 +173,13 @@ class Volumes:
                     affinity = both(sets[index].node_affinity, terms)
                     sets[index] = replace(sets[index], node_affinity=affinity)
                     notes.append(f"Volume claim {name} is only for nodes with {said(terms)}.")
+            if parts:
+                job.volume_hold = job.volume_hold or parts[index].hold
+                notes += parts[index].notes
+                sets[index] = replace(sets[index], **parts[index].changes(sets[index]))
+                for terms in parts[index].terms:
+                    affinity = both(sets[index].node_affinity, terms)
+                    sets[index] = replace(sets[index], node_affinity=affinity)
             terms, keepers = self._kept_from(job, index)
             if terms:
                 affinity = both(sets[index].node_affinity, terms)
@@ -184,9 +198,8 @@ class Volumes:
         """The engine knows that a job is held, or that few nodes are for it, not why."""
         by_person = job.held or job.pod_hold or verdict.evidence
         if verdict.reason is Reason.ON_HOLD and job.volume_hold and not by_person:
-            return Verdict(
-                Reason.WAITING_FOR_VOLUME, job.volume_hold.text, {}, (job.volume_hold.helps,)
-            )
+            hold = job.volume_hold
+            return Verdict(hold.reason, hold.text, {}, (hold.helps,))
         if job.node_note and verdict.reason in BY_NODES:
             summary = f"{verdict.summary.rstrip('.')}. {job.node_note}"
             return replace(verdict, summary=summary)
@@ -199,13 +212,15 @@ class Volumes:
         there."""
         found = [(pod, node, self._waits(job, pod, node)) for pod, node in placed]
         together = job.request.gang and any(waits for _, _, waits in found)
+        ready = list[tuple[LivePod, Node]]()
         for pod, node, waits in found:
             if waits or together:
                 pod.awaits = node
                 self._awaiting[job.id] = job
             else:
-                pod.awaits, pod.in_flight = None, True
-                self.out.effects.append(create_and_bind(job, pod, node))
+                pod.awaits = None
+                ready.append((pod, node))
+        self.devices.send(job, ready)
 
     def _waits(self, job: LiveJob, pod: LivePod, node: Node) -> bool:
         """Whether a claim of the pod is not bound, or was bound for another node after the pod was
@@ -215,7 +230,8 @@ class Volumes:
 
     def follow_volumes(self, now: float) -> None:
         """Send pods whose claims are bound; give back the places of those whose claims will not be,
-        or are elsewhere."""
+        or are elsewhere, and of those for which there are no devices."""
+        self.devices.follow(now)
         for job in list(self._awaiting.values()):
             pods = [p for p in job.pods.values() if p.awaits is not None and _is_to_come(p)]
             if pods and job.leaving is None and job.state in HOLDING:
@@ -285,6 +301,12 @@ class Volumes:
         text = f"Volume claim {name} could not be told its node {effect.node}: {why}"
         if pods and job.leaving is None:
             self.requeueing.displaced(job, pods, reason, text, (), now)
+
+    def _device_parts(self, job: LiveJob) -> list[DevicePart]:
+        """What claims for devices add to each pod set; [] = its pods name none."""
+        if not self.devices.are_claimed_by(job) or job.state not in WAITING:
+            return []
+        return [self.devices.part(job, index) for index in range(len(job.asked.pod_sets))]
 
     # --- what pods say of each other --------------------------------------------------------------
     def _rules(self, job: LiveJob, claims: list[list[str]]) -> list[PodRules | None]:

@@ -3,7 +3,8 @@
 It is written from the bindings that the API accepted, not from any scheduler's books and not
 from what the kubelet let run: a pod holds the devices that its Binding named from the moment it
 is bound until it has ended or is gone. Two pods that together hold more than a whole device are
-a double holding, kept for ever; of the holdings that are over the last `CLOSED` are kept.
+a double holding, kept for ever; of the holdings that are over the last `CLOSED` are kept. So is a
+device that two claims have at once, but for access of administrators.
 """
 
 import os
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from scheduling.simcluster.controllers.devices import GPU, GPU_MILLI, WHOLE, chosen
-from scheduling.simcluster.objects.kinds import PODS
+from scheduling.simcluster.objects.kinds import PODS, RESOURCE_CLAIMS
 from scheduling.simcluster.objects.quantities import pod_requests
 from scheduling.simcluster.objects.store import Obj, Store, StoredChange
 
@@ -52,6 +53,14 @@ class DoubleHolding(msgspec.Struct):
     pods: tuple[str, ...]
 
 
+class DoubleClaim(msgspec.Struct):
+    """At `at`, both claims had the device (driver/pool/device)."""
+
+    device: str
+    at: float
+    claims: tuple[str, str]
+
+
 class Audit:
     """The record, kept in memory and in the file `audit` of the state directory."""
 
@@ -60,6 +69,8 @@ class Audit:
         self.open: dict[str, Holding] = {}
         self.closed: deque[Holding] = deque(maxlen=CLOSED)
         self.doubles: list[DoubleHolding] = []
+        self.double_claims: list[DoubleClaim] = []
+        self._claimed: dict[str, tuple[str, ...]] = {}  # devices by claim
         self._by_device: dict[tuple[str, int], set[str]] = {}
         self._path = directory / "audit"
         self._fd = -1
@@ -75,6 +86,8 @@ class Audit:
             self._release(uid)
         for pod in present.values():
             self._observe(pod.uid, pod.key, pod.fields, pod.decode())
+        for claim in store.objects[RESOURCE_CLAIMS.table].values():
+            self._claimed[claim.key] = _devices_of(claim.decode())
         store.listeners.append(self._on_change)
 
     def _load(self, data: bytes) -> int:
@@ -86,6 +99,9 @@ class Audit:
             if kind == b"double":
                 self.doubles.append(msgspec.json.decode(body, type=DoubleHolding))
                 continue
+            if kind == b"claimed-twice":
+                self.double_claims.append(msgspec.json.decode(body, type=DoubleClaim))
+                continue
             holding = msgspec.json.decode(body, type=Holding)
             if kind == b"held":
                 self.closed.append(holding)
@@ -96,6 +112,10 @@ class Audit:
         return whole
 
     def _on_change(self, plural: str, change: StoredChange, obj: Obj) -> None:
+        if plural == RESOURCE_CLAIMS.table:
+            self._observe_claim(
+                change.new.key, () if change.type == "DELETED" else _devices_of(obj)
+            )
         if plural != "pods":
             return
         new = change.new
@@ -103,6 +123,16 @@ class Audit:
             self._release(new.uid)
         else:
             self._observe(new.uid, new.key, new.fields, obj)
+
+    def _observe_claim(self, key: str, devices: tuple[str, ...]) -> None:
+        before = self._claimed.pop(key, ())
+        for other, theirs in self._claimed.items():
+            for device in set(devices).difference(before).intersection(theirs):
+                double = DoubleClaim(device, self._clock(), (other, key))
+                self.double_claims.append(double)
+                self._write("claimed-twice", double)
+        if devices:
+            self._claimed[key] = devices
 
     def _observe(self, uid: str, key: str, fields: tuple[str, ...], obj: Obj) -> None:
         if fields[_PHASE] in _FINISHED:
@@ -150,7 +180,12 @@ class Audit:
 
     def _rewrite(self) -> None:
         """Leave only what is remembered in the file. A crash leaves the one or the other."""
-        kept = (("double", self.doubles), ("held", self.closed), ("hold", self.open.values()))
+        kept = (
+            ("double", self.doubles),
+            ("claimed-twice", self.double_claims),
+            ("held", self.closed),
+            ("hold", self.open.values()),
+        )
         draft = self._path.with_suffix(".tmp")
         with draft.open("wb") as out:
             out.writelines(_line(kind, record) for kind, records in kept for record in records)
@@ -169,6 +204,7 @@ class Audit:
         every = (*self.closed, *self.open.values())
         return {
             "double_holdings": self.doubles,
+            "double_claims": self.double_claims,
             "open": len(self.open),
             "closed": len(self.closed),
             "holdings": [
@@ -179,6 +215,14 @@ class Audit:
 
 def _line(kind: str, record: msgspec.Struct) -> bytes:
     return kind.encode() + b" " + msgspec.json.encode(record) + b"\n"
+
+
+def _devices_of(claim: Obj) -> tuple[str, ...]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return tuple(
+        f"{r['driver']}/{r['pool']}/{r['device']}" for r in results if not r.get("adminAccess")
+    )
 
 
 def _holding(uid: str, key: str, node: str, pod: Obj, now: float) -> Holding | None:

@@ -7,7 +7,7 @@ other client; it learns of pods and nodes from the store's changes.
 import logging
 from dataclasses import dataclass
 
-from scheduling.simcluster.controllers import lifecycle, predicates, storage
+from scheduling.simcluster.controllers import lifecycle, predicates, resource_claims, storage
 from scheduling.simcluster.controllers.devices import (
     GPU,
     UNHEALTHY_GPUS,
@@ -16,7 +16,7 @@ from scheduling.simcluster.controllers.devices import (
     refused,
 )
 from scheduling.simcluster.controllers.predicates import KubeletView, Rejection
-from scheduling.simcluster.objects.kinds import PODS
+from scheduling.simcluster.objects.kinds import PODS, RESOURCE_CLAIMS
 from scheduling.simcluster.objects.meta import seconds
 from scheduling.simcluster.objects.quantities import Requests, amounts, pod_requests
 from scheduling.simcluster.objects.registry import DeleteOptions, Registry
@@ -30,6 +30,7 @@ ORPHAN_S = 40.0
 _PHASE = list(PODS.selectable).index("status.phase")
 _NODE = list(PODS.selectable).index("spec.nodeName")
 _FINISHED = ("Succeeded", "Failed")
+_AWAITED = storage.STORAGE | {RESOURCE_CLAIMS.table}  # changes by which pods may start
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Kubelets:
         self._timers = timers
         self._delays = delays
         self.nodes: dict[str, NodeAgent] = {}
-        self._unmounted: list[PodRun] = []  # they wait for their volumes
+        self._unmounted: list[PodRun] = []  # they wait for their volumes, or claims
         self._restore()
         self._store.listeners.append(self._on_change)
 
@@ -183,7 +184,7 @@ class Kubelets:
             self._on_pod(change, obj)
         elif plural == "nodes":
             self._on_node(change, obj)
-        elif plural in storage.STORAGE and self._unmounted:
+        elif plural in _AWAITED and self._unmounted:
             waiting, self._unmounted = self._unmounted, []
             for run in waiting:
                 self._timers.after(0, self._start, run)
@@ -255,7 +256,8 @@ class Kubelets:
         if current is None or run.admitted or run.stopping:
             return
         agent, pod = current
-        if not storage.can_be_mounted(self._store, pod, agent.view):
+        ready = resource_claims.are_ready(self._store, pod)
+        if not ready or not storage.can_be_mounted(self._store, pod, agent.view):
             self._unmounted.append(run)
             return
         now = self._registry.clock()

@@ -14,7 +14,7 @@ class ResourceKind:
 
     `create_on_update`: a PUT to an absent object creates it. `unconditional_update`: a PUT
     without resourceVersion is accepted. `defined`: as if by a CustomResourceDefinition, whose
-    plural others may have too; nothing in the cluster acts on its objects.
+    plural others may have too.
     """
 
     plural: str
@@ -149,9 +149,26 @@ CSI: tuple[ResourceKind, ...] = tuple(
     )
 )  # fmt: skip
 
+_DEVICES = "resource.k8s.io"
+RESOURCE_SLICES = ResourceKind(
+    "resourceslices", "ResourceSlice", group=_DEVICES, namespaced=False, defined=True,
+)  # fmt: skip
+DEVICE_CLASSES = ResourceKind(
+    "deviceclasses", "DeviceClass", group=_DEVICES, namespaced=False, defined=True,
+)  # fmt: skip
+RESOURCE_CLAIMS = ResourceKind(
+    "resourceclaims", "ResourceClaim", group=_DEVICES, subresources=("status",), defined=True,
+)  # fmt: skip
+RESOURCE_CLAIM_TEMPLATES = ResourceKind(
+    "resourceclaimtemplates", "ResourceClaimTemplate", group=_DEVICES, defined=True,
+)  # fmt: skip
+# What drivers of devices tell, and claims for devices; the drivers themselves are not here.
+DEVICES = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+
 KINDS: tuple[ResourceKind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
-    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *CSI, *OWNERS,
+    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *CSI, *DEVICES,
+    *OWNERS,
 )  # fmt: skip
 STORED: tuple[str, ...] = tuple(dict.fromkeys(k.table for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(

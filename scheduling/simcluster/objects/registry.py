@@ -16,6 +16,8 @@ from scheduling.simcluster.objects.kinds import (
     NAMESPACES,
     OWNERS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     SERVICES,
     ResourceKind,
 )
@@ -41,7 +43,10 @@ from scheduling.simcluster.objects.store import Obj, Store, Stored
 Clock = Callable[[], float]
 
 # The kinds that live in namespaces.
-_CONTENT = (PODS, SERVICES, EVENTS, LEASES, DISRUPTION_BUDGETS, CLAIMS, *OWNERS)
+_CONTENT = (
+    *(PODS, SERVICES, EVENTS, LEASES, DISRUPTION_BUDGETS, CLAIMS),
+    *(RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, *OWNERS),
+)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from scheduling.simcluster.objects import storage_rules
+from scheduling.simcluster.objects import device_rules, storage_rules
 from scheduling.simcluster.objects.kinds import EVENTS, EVENTS_V1, ResourceKind
 from scheduling.simcluster.objects.meta import Causes, Obj, label_causes, valid_key
 from scheduling.simcluster.objects.quantities import parse
@@ -59,6 +59,8 @@ def prepare_status_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
     null_times(new.get("status") or {}, _CONDITION_TIMES[kind.kind])
     if kind.kind == "Node":
         _validate(kind, new)
+    if kind.kind == "ResourceClaim" and (causes := device_rules.status_changes(new, old)):
+        raise invalid(kind, old["metadata"]["name"], causes)
 
 
 # Times of conditions that the API server writes as null when they are not given.
@@ -70,6 +72,7 @@ _CONDITION_TIMES: dict[str, tuple[str, ...]] = {
     "Service": ("lastTransitionTime",),
     "PersistentVolumeClaim": ("lastProbeTime", "lastTransitionTime"),
     "PersistentVolume": (),
+    "ResourceClaim": (),
 }
 
 
@@ -350,6 +353,7 @@ _CAUSES: dict[str, Callable[[Obj], Causes]] = {
 _IMMUTABLE: dict[str, Callable[[Obj, Obj], Causes]] = {
     "PersistentVolume": storage_rules.volume_changes,
     "PersistentVolumeClaim": storage_rules.claim_changes,
+    "ResourceClaim": device_rules.claim_changes,
     "StorageClass": storage_rules.storage_class_changes,
 }
 

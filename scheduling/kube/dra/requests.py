@@ -1,0 +1,227 @@
+"""Writing claims: who gets which devices, as kube-scheduler does it.
+
+A claim gets its finalizer first, so that it stays while a pod uses it, then by its status the
+devices and the pod for which they are. Each write names the version that was read: what somebody
+else has written meanwhile is read, and judged anew. What is written twice is written once.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from scheduling.engine.types import NodeTerm
+from scheduling.kube.door.client import MERGE_PATCH, Reply
+from scheduling.kube.door.requests import Request, gone_or_refused
+from scheduling.kube.seam import AllocateClaim, CallOutcome, ReleaseClaim, Result
+from scheduling.kube.translate.objects import encode
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+MOST_CONSUMERS = 256
+TRIES = 8  # while others write, too
+
+Object = dict[str, Any]
+Settled = Callable[[Request], Awaitable[CallOutcome]]
+# An attempt that led to nothing because the claim is another version by now, or may be.
+CHANGED = CallOutcome(Result.TAKEN)
+
+
+class DeviceClaimRequests:
+    """Writes claims of one API server; `settled` carries out one request."""
+
+    def __init__(self, settled: Settled) -> None:
+        self._settled = settled
+
+    async def allocate(self, effect: AllocateClaim) -> CallOutcome:
+        """DONE when the claim has these devices and is reserved for the pod; TAKEN where somebody
+        else has allocated it otherwise."""
+        return await self._write(effect, lambda claim: _allocated(claim, effect))
+
+    async def release(self, effect: ReleaseClaim) -> CallOutcome:
+        """DONE when the claim is not reserved for the pod, and has no devices if it is for none."""
+        return await self._write(effect, lambda claim: _released(claim, effect))
+
+    async def _write(
+        self,
+        effect: AllocateClaim | ReleaseClaim,
+        change: Callable[[Object], Object | CallOutcome],
+    ) -> CallOutcome:
+        path = (
+            f"/apis/resource.k8s.io/v1/namespaces/{effect.namespace}/resourceclaims/{effect.name}"
+        )
+        for _ in range(TRIES):
+            found: list[Object] = []
+            outcome = await self._settled(_read(path, effect.uid, found))
+            if outcome.result is not Result.DONE:
+                return outcome
+            claim = found[0]
+            meta = claim["metadata"]
+            if meta["uid"] != effect.uid:
+                return CallOutcome(Result.NEW_INCARNATION, meta["uid"])
+            patch = change(claim)
+            if isinstance(patch, CallOutcome):
+                return patch
+            at = "" if "metadata" in patch else "/status"
+            named = {"uid": effect.uid, "resourceVersion": meta["resourceVersion"]}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), **named}}
+            outcome = await self._settled(_patch(f"{path}{at}", effect.uid, body))
+            if outcome.result not in (Result.DONE, CHANGED.result):
+                return outcome
+        return CallOutcome(Result.FAILED, message="others write the claim at the same time")
+
+
+def _read(path: str, uid: str, found: list[Object]) -> Request:
+    """DONE when the claim was read into `found`."""
+
+    def settle(reply: Reply) -> CallOutcome | None:
+        if reply.code == 200:
+            found[:] = [msgspec.json.decode(reply.body)]
+            return CallOutcome(Result.DONE, uid)
+        return gone_or_refused(reply, uid)
+
+    return Request("GET", path, b"", settle, _nothing_known)
+
+
+async def _nothing_known() -> CallOutcome | None:
+    return None
+
+
+def _patch(path: str, uid: str, body: Object) -> Request:
+    """DONE when it was written, CHANGED when it has to be looked at again."""
+
+    def settle(reply: Reply) -> CallOutcome | None:
+        if reply.code == 200:
+            return CallOutcome(Result.DONE, uid)
+        if reply.code == 409:
+            return CHANGED
+        return gone_or_refused(reply, uid)
+
+    async def look() -> CallOutcome | None:
+        return CHANGED
+
+    return Request("PATCH", path, encode(body), settle, look, MERGE_PATCH)
+
+
+def _allocated(claim: Object, effect: AllocateClaim) -> Object | CallOutcome:
+    """What is still to be written, or that it is, or cannot be."""
+    meta, status = claim["metadata"], claim.get("status") or {}
+    now, consumers = status.get("allocation"), status.get("reservedFor") or []
+    done = CallOutcome(Result.DONE, effect.uid)
+    if now is None and effect.given is None:
+        return _taken("it has no devices any more")
+    if now is None and meta.get("deletionTimestamp"):
+        return CallOutcome(Result.DELETING, effect.uid, message="it is being deleted")
+    if now is not None and effect.given is not None and _devices(now) != _given(effect):
+        return _taken("somebody else has allocated it")
+    mine = any(each["uid"] == effect.pod_uid for each in consumers)
+    if now is not None and mine:
+        return done
+    if not mine and len(consumers) >= MOST_CONSUMERS:
+        return _taken(f"{MOST_CONSUMERS} pods use it, which is the most")
+    finalizers = meta.get("finalizers") or []
+    if now is None and FINALIZER not in finalizers:
+        return {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+    change: Object = {}
+    if now is None:
+        change["allocation"] = _allocation(claim, effect)
+    if not mine:
+        pod = {"resource": "pods", "name": effect.pod, "uid": effect.pod_uid}
+        change["reservedFor"] = [*consumers, pod]
+    return {"status": change}
+
+
+def _taken(why: str) -> CallOutcome:
+    return CallOutcome(Result.TAKEN, code=409, message=why)
+
+
+def _released(claim: Object, effect: ReleaseClaim) -> Object | CallOutcome:
+    status = claim.get("status") or {}
+    consumers = status.get("reservedFor") or []
+    left = [each for each in consumers if each["uid"] != effect.pod_uid]
+    if len(left) == len(consumers) and (left or not status.get("allocation")):
+        return CallOutcome(Result.DONE, effect.uid)
+    # None of its devices is used: kube-scheduler gives them back, too.
+    change: Object = {"reservedFor": left or None}
+    if not left:
+        change["allocation"] = None
+    return {"status": change}
+
+
+# --- what is written ------------------------------------------------------------------------------
+Named = tuple[str, str, str, str]
+
+
+def _devices(allocation: Object) -> set[Named]:
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return {(r["request"], r["driver"], r["pool"], r["device"]) for r in results}
+
+
+def _given(effect: AllocateClaim) -> set[Named]:
+    return {(g.request, *g.device) for g in effect.given or ()}
+
+
+def _allocation(claim: Object, effect: AllocateClaim) -> Object:
+    spec = claim["spec"]["devices"]
+    asks = dict(_asks(spec.get("requests") or ()))
+    results = []
+    for given in effect.given or ():
+        driver, pool, device = given.device
+        result: Object = {
+            "request": given.request,
+            "driver": driver,
+            "pool": pool,
+            "device": device,
+        }
+        if given.admin:
+            result["adminAccess"] = True
+        if tolerations := asks.get(given.request, {}).get("tolerations"):
+            result["tolerations"] = tolerations
+        results.append(result)
+    devices: Object = {"results": results}
+    if config := [*_of_classes(effect), *_of_claim(spec, effect)]:
+        devices["config"] = config
+    found: Object = {
+        "devices": devices,
+        "allocationTimestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    if effect.node:
+        names = {"key": "metadata.name", "operator": "In", "values": [effect.node]}
+        found["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [names]}]}
+    elif effect.nodes:
+        found["nodeSelector"] = {"nodeSelectorTerms": list(map(_term, effect.nodes))}
+    return found
+
+
+def _asks(requests: Iterable[Object]) -> Iterable[tuple[str, Object]]:
+    """What is asked for, by the name that results have."""
+    for request in requests:
+        yield request["name"], request.get("exactly") or {}
+        for other in request.get("firstAvailable") or ():
+            yield f"{request['name']}/{other['name']}", other
+
+
+def _of_classes(effect: AllocateClaim) -> Iterable[Object]:
+    for requests, config in effect.class_config:
+        for each in msgspec.json.decode(config) or ():
+            yield {"source": "FromClass", "requests": list(requests), **each}
+
+
+def _of_claim(spec: Object, effect: AllocateClaim) -> Iterable[Object]:
+    """Its configuration that is for all requests, or for those that were answered."""
+    answered = {given.request for given in effect.given or ()}
+    answered |= {name.partition("/")[0] for name in answered}
+    for each in spec.get("config") or ():
+        if not each.get("requests") or answered.intersection(each["requests"]):
+            yield {"source": "FromClaim", **each}
+
+
+def _term(term: NodeTerm) -> Object:
+    parts: Object = {}
+    for each in term:
+        part = "matchFields" if each.of_name else "matchExpressions"
+        requirement: Object = {"key": each.key, "operator": each.operator}
+        if each.values:
+            requirement["values"] = list(each.values)
+        parts.setdefault(part, []).append(requirement)
+    return parts

@@ -1,0 +1,1 @@
+"""Devices of a cluster and the claims for them, as a scheduler knows them."""

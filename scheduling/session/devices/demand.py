@@ -1,0 +1,329 @@
+"""What the claims of a pod ask for, in what the engine counts.
+
+The GPUs of a claim are GPUs of the pod. Of each kind of device that requests ask for, nodes have so
+many as if it were an extended resource, so that the engine counts what pods of one cycle and gangs
+need together. What numbers do not say (constraints, all devices, alternatives, devices of several
+nodes) decides which nodes the pod may use, as the devices are given away now.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scheduling.engine.types import NodeTerm
+from scheduling.kube.dra.allocation import tolerated
+from scheduling.kube.dra.facts import (
+    ClaimAsks,
+    DeviceAsk,
+    DeviceClaimFacts,
+    DeviceFacts,
+    DeviceId,
+)
+from scheduling.kube.dra.requests import MOST_CONSUMERS
+from scheduling.kube.dra.selectors import WrongSelector, selector
+from scheduling.kube.seam import PodClaim, Unclear
+from scheduling.session.devices.inventory import Inventory, gpu_model
+
+PREFIX = "devices/"  # of the names by which the engine counts devices
+REMEMBERED = 1024  # sets of claims that say the same
+SHOWN = 160  # characters of an expression in such a name
+NOT_READY, NOT_HONOURED, WRONG = "ClaimNotReady", "NotHonoured", "WrongSelector"
+
+
+class DeviceRefusal(Exception):
+    """Why the claims of a pod cannot be answered now: see `Unclear`."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.unclear = Unclear(reason, text, is_answer=True)
+
+
+class DeviceKind(NamedTuple):
+    """Devices that requests of one class, with these expressions and tolerations, may have."""
+
+    device_class: str
+    selectors: tuple[str, ...]
+    tolerations: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDemand:
+    """What the claims of a pod ask for. `asks`: of the claims that have no devices yet, and
+    `pending`: these; `pinned`: for which nodes those are that have some. `gpus` of one of
+    `models`; `amounts`: devices by the name by which they are counted. `exact`: the numbers say
+    all. `gpus_of_all`: so many a node has to have, of one that asks for all of its GPUs."""
+
+    claims: tuple[DeviceClaimFacts, ...] = ()
+    pending: tuple[DeviceClaimFacts, ...] = ()
+    pinned: tuple[tuple[NodeTerm, ...], ...] = ()
+    gpus: int = 0
+    models: tuple[str, ...] = ()
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = True
+    gpus_of_all: tuple[tuple[DeviceAsk, int], ...] = ()
+
+    @property
+    def asks(self) -> tuple[ClaimAsks, ...]:
+        return tuple(claim.asks for claim in self.pending)
+
+    @property
+    def shape(self) -> str:
+        """Equal for pods that can stand for each other."""
+        pinned = sorted(f"{c.namespace}/{c.name}" for c in self.claims if c not in self.pending)
+        return repr((self.asks, pinned))
+
+
+class Demands:
+    """Reads claims. `kinds`: what is counted by which name; `new_kinds`: a name came since
+    somebody looked."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.kinds: dict[str, DeviceKind] = {}
+        self.new_kinds = False
+        self._names: dict[DeviceKind, str] = {}
+        self._readings: dict[object, tuple[int, _AskReading | DeviceRefusal]] = {}
+        self._fits: dict[object, dict[DeviceId, tuple[DeviceFacts, bool]]] = {}
+
+    # --- which devices are meant ------------------------------------------------------------------
+    def fits(self, ask: DeviceAsk, device: DeviceId) -> bool:
+        """Whether it is of the class, and satisfies all expressions. Raises DeviceRefusal."""
+        of = self.inventory.classes.get(ask.device_class)
+        facts = self.inventory.facts(device)
+        if of is None:
+            text = f"There is no device class {ask.device_class}. Create the class."
+            raise DeviceRefusal(NOT_READY, text)
+        if facts is None:
+            return False
+        key = of.selectors, ask.selectors
+        known = self._fits.setdefault(key, {})
+        found = known.get(device)
+        if found is None or found[0] is not facts:
+            found = known[device] = facts, self._satisfies(ask, of.selectors, device, facts)
+        return found[1]
+
+    def _satisfies(
+        self, ask: DeviceAsk, of_class: tuple[str, ...], device: DeviceId, facts: DeviceFacts
+    ) -> bool:
+        parts = [(f"device class {ask.device_class}", e) for e in of_class]
+        parts += [(f"request {ask.name}", e) for e in ask.selectors]
+        for where, expression in parts:
+            try:
+                if not selector(expression).matches(device.driver, facts):
+                    return False
+            except WrongSelector as wrong:
+                text = f"{where}: the expression {expression!r} fails: {wrong}. Correct it."
+                raise DeviceRefusal(WRONG, text) from None
+        return True
+
+    def matched(self, ask: DeviceAsk) -> list[DeviceId]:
+        """All devices that the request may have, whoever has them. Raises DeviceRefusal."""
+        return [
+            device
+            for device, facts in self.inventory.devices
+            if not facts.unusable and self.fits(ask, device)
+        ]
+
+    def counted(self, name: str, devices: Iterable[DeviceId]) -> int:
+        """How many of these are of the kind of that name."""
+        kind = self.kinds[name]
+        ask = DeviceAsk("", kind.device_class, kind.selectors, tolerations=kind.tolerations)  # type: ignore[arg-type]
+        found = 0
+        for device in devices:
+            facts = self.inventory.facts(device)
+            try:
+                found += facts is not None and self.fits(ask, device) and tolerated(facts, ask)
+            except DeviceRefusal:
+                return 0  # whoever asks for it is told
+        return found
+
+    def name_of(self, ask: DeviceAsk) -> str:
+        """By which name its devices are counted."""
+        kind = DeviceKind(ask.device_class, ask.selectors, ask.tolerations)
+        if kind not in self._names:
+            name = f"{PREFIX}{ask.device_class}"
+            if ask.selectors:
+                said = " and ".join(ask.selectors)
+                name += f" where {said if len(said) <= SHOWN else said[:SHOWN] + '…'}"
+            if ask.tolerations:
+                name += " with tolerations"
+            while name in self.kinds:
+                name += "'"
+            self._names[kind], self.kinds[name] = name, kind
+            self.new_kinds = True
+        return self._names[kind]
+
+    # --- what a pod asks for ----------------------------------------------------------------------
+    def of(
+        self,
+        namespace: str,
+        uid: str,
+        named: Iterable[PodClaim],
+        claims: Mapping[tuple[str, str], DeviceClaimFacts],
+    ) -> DeviceDemand:
+        """What the claims that a pod names ask for. Raises DeviceRefusal."""
+        found: dict[str, DeviceClaimFacts] = {}
+        for each in named:
+            if each.claim != "":
+                found[each.name] = _claim(namespace, uid, each, claims)
+        own = tuple({claim.uid: claim for claim in found.values()}.values())
+        pending = tuple(claim for claim in own if claim.given is None)
+        reading = self._read(pending)
+        return DeviceDemand(
+            claims=own,
+            pending=pending,
+            pinned=tuple(claim.nodes for claim in own if claim.given is not None and claim.nodes),
+            gpus=reading.gpus,
+            models=tuple(sorted(reading.models or ())),
+            amounts=dict(reading.amounts),
+            exact=reading.exact,
+            gpus_of_all=tuple(reading.gpus_of_all),
+        )
+
+    def _read(self, claims: tuple[DeviceClaimFacts, ...]) -> "_AskReading":
+        """What claims ask for that say the same is read once."""
+        asks = tuple(claim.asks for claim in claims)
+        known = self._readings.get(asks)
+        if known is None or known[0] != self.inventory.version:
+            found: _AskReading | DeviceRefusal
+            try:
+                found = _AskReading(self, asks)
+            except DeviceRefusal as refusal:
+                found = refusal
+            if len(self._readings) > REMEMBERED:
+                self._readings.clear()
+            known = self._readings[asks] = self.inventory.version, found
+        if isinstance(known[1], DeviceRefusal):
+            reason, text, _ = known[1].unclear
+            names = ", ".join(claim.name for claim in claims)
+            raise DeviceRefusal(reason, f"Resource claim {names}: {text}")
+        return known[1]
+
+
+def _claim(
+    namespace: str,
+    uid: str,
+    named: PodClaim,
+    claims: Mapping[tuple[str, str], DeviceClaimFacts],
+) -> DeviceClaimFacts:
+    if named.claim is None:
+        text = (
+            f"Its resource claim {named.name} has not been made of template {named.template} yet. "
+            "See the events of the pod if it stays so."
+        )
+        raise DeviceRefusal(NOT_READY, text)
+    claim = claims.get((namespace, named.claim))
+    if claim is None:
+        text = f"There is no resource claim {named.claim} in namespace {namespace}. Create it."
+        raise DeviceRefusal(NOT_READY, text)
+    if claim.problem:
+        raise DeviceRefusal(NOT_HONOURED, f"Resource claim {claim.name}: {claim.problem}.")
+    if claim.given is None and claim.deleting:
+        text = f"Resource claim {claim.name} is being deleted. Create it again when it is gone."
+        raise DeviceRefusal(NOT_READY, text)
+    if len(claim.reserved_for) >= MOST_CONSUMERS and uid not in claim.reserved_for:
+        text = f"{MOST_CONSUMERS} pods use resource claim {claim.name}, which is the most."
+        raise DeviceRefusal(NOT_READY, text)
+    return claim
+
+
+class _AskReading:
+    """Adds up what claims ask for. Raises DeviceRefusal."""
+
+    def __init__(self, demands: Demands, claims: Iterable[ClaimAsks]) -> None:
+        self.gpus = 0
+        self.models: set[str] | None = None  # None = of any
+        self.amounts: Counter[str] = Counter()
+        self.exact = True
+        self.gpus_of_all: list[tuple[DeviceAsk, int]] = []
+        self._demands = demands
+        self._seen: list[tuple[DeviceKind, frozenset[DeviceId]]] = []
+        for asks in claims:
+            self._add(asks)
+
+    def _add(self, asks: ClaimAsks) -> None:
+        if asks.constraints:
+            self.exact = False
+        for alternatives in asks.requests:
+            for ask in alternatives:
+                if ask.problem:
+                    raise DeviceRefusal(NOT_HONOURED, f"request {ask.name}: {ask.problem}.")
+            self._request(alternatives)
+
+    def _request(self, alternatives: tuple[DeviceAsk, ...]) -> None:
+        found = [(ask, self._demands.matched(ask)) for ask in alternatives]
+        if not any(devices for _, devices in found):
+            names = ", ".join(ask.name for ask, _ in found)
+            text = (
+                f"no device of the cluster is what request {names} asks for. Add one, or change it."
+            )
+            raise DeviceRefusal(NOT_READY, text)
+        counted = [(ask, *self._gpus(ask, devices)) for ask, devices in found if devices]
+        numbers = sorted({gpus for _, gpus, _ in counted})
+        if len(numbers) > 1:
+            text = (
+                f"its alternatives ask for {' or '.join(map(str, numbers))} GPUs, and quota is "
+                "counted before one is chosen. Give all the same number."
+            )
+            raise DeviceRefusal(
+                NOT_HONOURED, f"request {alternatives[0].name.partition('/')[0]}: {text}"
+            )
+        if numbers[0]:
+            self.gpus += numbers[0]
+            mine = {model for _, _, models in counted for model in models}
+            self.models = mine if self.models is None else self.models & mine
+            if not self.models:
+                text = "its requests ask for GPUs of different models. Ask for one in each pod."
+                raise DeviceRefusal(NOT_HONOURED, text)
+        if len(alternatives) > 1:
+            self.exact = False
+            return
+        ask, devices = found[0]
+        self._count(ask, frozenset(devices))
+
+    def _count(self, ask: DeviceAsk, devices: frozenset[DeviceId]) -> None:
+        inventory = self._demands.inventory
+        facts = (inventory.facts(device) for device in devices)
+        shared = any(each is not None and each.consumes for each in facts)
+        if shared or ask.admin or not all(inventory.node_of(device) for device in devices):
+            self.exact = False
+            return
+        kind = DeviceKind(ask.device_class, ask.selectors, ask.tolerations)
+        for other, theirs in self._seen:
+            if other != kind and not devices.isdisjoint(theirs):
+                self.exact = False  # one device may be counted for both
+        self._seen.append((kind, devices))
+        if ask.amount is None:
+            self.exact = False
+            return
+        self.amounts[self._demands.name_of(ask)] += ask.amount
+
+    def _gpus(self, ask: DeviceAsk, devices: list[DeviceId]) -> tuple[int, set[str]]:
+        """How many GPUs the request asks for, and of which models. Who only looks at devices that
+        others have uses none."""
+        inventory = self._demands.inventory
+        models, without = set[str](), False
+        by_node: Counter[str] = Counter()
+        for device in devices:
+            node, facts = inventory.node_of(device), inventory.facts(device)
+            assert facts is not None
+            model = gpu_model(inventory.nodes.get(node), device.driver, facts)
+            if model:
+                models.add(model)
+                by_node[node] += 1
+            else:
+                without = True
+        if ask.admin or not models:
+            return 0, set()
+        if without:
+            text = (
+                f"request {ask.name}: it may get GPUs or other devices, and quota is counted "
+                "before. Select one kind by its selectors."
+            )
+            raise DeviceRefusal(NOT_HONOURED, text)
+        if ask.amount is not None:
+            return ask.amount, models
+        (most, _), *_ = sorted(Counter(by_node.values()).items(), key=lambda n: (-n[1], -n[0]))
+        self.gpus_of_all.append((ask, most))
+        return most, models

@@ -1,0 +1,231 @@
+"""Which devices there are, and which of them each node may use."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple
+
+from scheduling.engine.cluster.affinity import matches
+from scheduling.engine.types import Device, Node
+from scheduling.kube.dra.allocation import NodeDevices, OfferedDevice
+from scheduling.kube.dra.facts import ClassFacts, DeviceFacts, DeviceId, SliceFacts, model_of
+
+PoolName = tuple[str, str]  # driver and pool
+NO_NODE = "it is a GPU of no one node, for which there is no quota"
+
+
+class DevicePool(NamedTuple):
+    """The newest generation of a pool, as far as it is known. `whole`: all of its slices are."""
+
+    slices: tuple[SliceFacts, ...]
+    whole: bool
+
+
+class NodeGpus(NamedTuple):
+    """GPUs of a node that a driver of devices tells of."""
+
+    model: str = ""
+    devices: tuple[Device, ...] = ()
+
+
+class Inventory:
+    """Slices, classes and nodes. `version`: another one after each change of slices or classes.
+    `changed`: nodes whose devices may be others than before. `divided`: the cluster has several
+    schedulers, of which only one may give away a device."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.changed: set[str] = set()
+        self.divided = False
+        self.classes: dict[str, ClassFacts] = {}
+        self.nodes: dict[str, Node] = {}
+        self._slices: dict[PoolName, dict[str, SliceFacts]] = defaultdict(dict)  # by uid
+        self._pools: dict[PoolName, DevicePool] = {}
+        self._local: dict[str, set[PoolName]] = defaultdict(set)  # by node
+        self._shared: set[PoolName] = set()  # with devices that are not of one node
+        self._device: dict[DeviceId, DeviceFacts] = {}
+        self._node_of: dict[DeviceId, str] = {}
+        self._offers: dict[str, tuple[int, NodeDevices]] = {}  # by node, and as of which version
+
+    # --- what is told -----------------------------------------------------------------------------
+    def slice_seen(self, facts: SliceFacts) -> None:
+        self._slices[facts.driver, facts.pool][facts.uid] = facts
+        self._build((facts.driver, facts.pool))
+
+    def slice_gone(self, facts: SliceFacts) -> None:
+        self._slices[facts.driver, facts.pool].pop(facts.uid, None)
+        self._build((facts.driver, facts.pool))
+
+    def class_seen(self, facts: ClassFacts) -> None:
+        self.classes[facts.name] = facts
+        self.version += 1
+
+    def class_gone(self, facts: ClassFacts) -> None:
+        if facts.name in self.classes and self.classes[facts.name].uid == facts.uid:
+            del self.classes[facts.name]
+            self.version += 1
+
+    def node_seen(self, node: Node) -> None:
+        before = self.nodes.get(node.name)
+        self.nodes[node.name] = node
+        if before is None or (before.labels, before.gpu_model) != (node.labels, node.gpu_model):
+            self._offers.pop(node.name, None)
+            if self._shared or node.name in self._local:
+                self.version += 1
+
+    def node_gone(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self._offers.pop(name, None)
+
+    def _build(self, name: PoolName) -> None:
+        """Know the pool anew."""
+        before = self._pools.pop(name, None)
+        for each in before.slices if before is not None else ():
+            self._forget(name, each)
+        self._shared.discard(name)
+        of = self._slices[name]
+        if not of:
+            del self._slices[name]
+        newest = max((each.generation for each in of.values()), default=0)
+        found = sorted(
+            (each for each in of.values() if each.generation == newest), key=lambda s: s.name
+        )
+        names = Counter(device.name for each in found for device in each.devices)
+        whole = bool(found) and len(found) == found[0].slices and max(names.values(), default=1) < 2
+        if found:
+            self._pools[name] = DevicePool(tuple(found), whole)
+        for each in found:
+            self._learn(name, each)
+        self.version += 1
+
+    def _learn(self, name: PoolName, of: SliceFacts) -> None:
+        if of.node:
+            self._local[of.node].add(name)
+            self.changed.add(of.node)
+        elif of.devices:
+            self._shared.add(name)
+        for device in of.devices:
+            known = DeviceId(*name, device.name)
+            self._device[known] = device
+            if node := of.node or device.node:
+                self._node_of[known] = node
+                self.changed.add(node)
+
+    def _forget(self, name: PoolName, of: SliceFacts) -> None:
+        if of.node:
+            self._local[of.node].discard(name)
+            self.changed.add(of.node)
+            if not self._local[of.node]:
+                del self._local[of.node]
+        for device in of.devices:
+            known = DeviceId(*name, device.name)
+            self._device.pop(known, None)
+            if node := self._node_of.pop(known, ""):
+                self.changed.add(node)
+
+    # --- what there is ----------------------------------------------------------------------------
+    def __bool__(self) -> bool:
+        return bool(self._pools)
+
+    def facts(self, device: DeviceId) -> DeviceFacts | None:
+        return self._device.get(device)
+
+    def node_of(self, device: DeviceId) -> str:
+        """The only node that may use the device; "" = it is of none, or not known."""
+        return self._node_of.get(device, "")
+
+    @property
+    def devices(self) -> Iterable[tuple[DeviceId, DeviceFacts]]:
+        return self._device.items()
+
+    def nodes_with_devices(self) -> Iterable[str]:
+        """Nodes that may use any."""
+        if self._shared:
+            return self.nodes
+        return [name for name in self._local if name in self.nodes]
+
+    def has_own(self, node: str) -> bool:
+        """Whether the node has devices that no other may use."""
+        return node in self._local
+
+    def offers(self, node: Node) -> NodeDevices:
+        """What the node may use, by driver and pool."""
+        known = self._offers.get(node.name)
+        if known is None or known[0] != self.version:
+            known = self._offers[node.name] = self.version, self._offered(node)
+        return known[1]
+
+    def _offered(self, node: Node) -> NodeDevices:
+        found: list[OfferedDevice] = []
+        updating: list[str] = []
+        for name in sorted(self._local.get(node.name, set()) | self._shared):
+            pool, here = self._pools[name], list[OfferedDevice]()
+            for of in pool.slices:
+                here += _of_node(of, node, divided=self.divided)
+            if here and not pool.whole:
+                updating.append("/".join(name))
+            elif here:
+                found += here
+        return NodeDevices(found, tuple(updating))
+
+    def counters(self, pools: Iterable[PoolName]) -> dict[tuple[str, str, str, str], Fraction]:
+        """What devices of these pools share, as if none were used."""
+        return {
+            (*name, each.counter_set, each.counter): each.amount
+            for name in pools
+            if name in self._pools
+            for of in self._pools[name].slices
+            for each in of.counters
+        }
+
+    def gpus(self, name: str) -> NodeGpus:
+        """The GPUs that are the node's own. Of several models the first is counted."""
+        found: dict[str, list[str]] = defaultdict(list)
+        bad: set[str] = set()
+        for pool in sorted(self._local.get(name, ())):
+            for of in self._pools[pool].slices:
+                for device in of.devices if of.node == name else ():
+                    if not device.unusable and (model := model_of(of.driver, device)):
+                        found[model].append(device.name)
+                        if any(taint.effect == "NoExecute" for taint in device.taints):
+                            bad.add(device.name)
+        if not found:
+            return NodeGpus()
+        model = min(found)
+        names = sorted(found[model], key=_natural)
+        return NodeGpus(
+            model,
+            tuple(Device(n, each, healthy=each not in bad) for n, each in enumerate(names)),
+        )
+
+
+def gpu_model(node: Node | None, driver: str, device: DeviceFacts) -> str:
+    """The GPU model by which the device counts on its node; "" = it is no GPU."""
+    own = model_of(driver, device)
+    return (node.gpu_model or own) if own and node is not None else own
+
+
+def _of_node(of: SliceFacts, node: Node, *, divided: bool) -> Iterable[OfferedDevice]:
+    if of.node and of.node != node.name:
+        return
+    if not of.by_device and not of.node and not of.everywhere and not matches(node, of.nodes):
+        return
+    for device in of.devices:
+        local, nodes = bool(of.node), of.nodes
+        if of.by_device:
+            local, nodes = bool(device.node), device.nodes
+            if local and device.node != node.name:
+                continue
+            if not local and not device.everywhere and not matches(node, device.nodes):
+                continue
+        # Devices of several nodes might be given away by several schedulers.
+        if device.unusable or (not local and (divided or model_of(of.driver, device))):
+            continue
+        yield OfferedDevice(DeviceId(of.driver, of.pool, device.name), device, local, nodes)
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """gpu-2 before gpu-10."""
+    head = name.rstrip("0123456789")
+    digits = name[len(head) :]
+    return head, int(digits or 0), digits

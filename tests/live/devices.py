@@ -1,0 +1,100 @@
+"""Drivers of devices, and claims for devices that people make."""
+
+from tests.live.plain_pods import NAMESPACE, make
+
+GROUP = "/apis/resource.k8s.io/v1"
+GPU, NIC = "gpu.example.com", "nic.example.com"
+OF_GPU = f'device.attributes["{GPU}"]'
+
+
+def publish(world, node, driver=GPU, devices=(), name="", generation=1, **spec):
+    """A slice of devices of a node."""
+    body = {
+        "metadata": {"name": name or f"{node}-{driver}"},
+        "spec": {
+            "driver": driver,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+            "nodeName": node,
+            "devices": list(devices),
+            **spec,
+        },
+    }
+    return world.call("POST", f"{GROUP}/resourceslices", body)
+
+
+def gpus(count, model="NVIDIA H100 80GB HBM3", first=0, **attributes):
+    more = {name: {kind_of(value): value} for name, value in attributes.items()}
+    return [
+        {
+            "name": f"gpu-{n}",
+            "attributes": {"productName": {"string": model}, "index": {"int": n}, **more},
+            "capacity": {"memory": {"value": "80Gi"}},
+        }
+        for n in range(first, first + count)
+    ]
+
+
+def plain_devices(count, **attributes):
+    """Devices that are no GPUs."""
+    more = {name: {kind_of(value): value} for name, value in attributes.items()}
+    return [{"name": f"dev-{n}", "attributes": more} for n in range(count)]
+
+
+def kind_of(value):
+    return {bool: "bool", int: "int", str: "string"}[type(value)]
+
+
+def of_class(world, name=GPU, *expressions):
+    said = expressions or (f'device.driver == "{name}"',)
+    selectors = [{"cel": {"expression": each}} for each in said]
+    body = {"metadata": {"name": name}, "spec": {"selectors": selectors}}
+    return world.call("POST", f"{GROUP}/deviceclasses", body)
+
+
+def request(count=1, name="gpu", of=GPU, *expressions, **more):
+    exactly = {"deviceClassName": of, "allocationMode": "ExactCount", "count": count, **more}
+    if count is None:
+        exactly |= {"allocationMode": "All"}
+        del exactly["count"]
+    if expressions:
+        exactly["selectors"] = [{"cel": {"expression": each}} for each in expressions]
+    return {"name": name, "exactly": exactly}
+
+
+def claims(name="", kind="resourceclaims", namespace=NAMESPACE):
+    return f"{GROUP}/namespaces/{namespace}/{kind}/{name}".rstrip("/")
+
+
+def claim(world, name, *requests, **devices):
+    body = {"metadata": {"name": name}, "spec": {"devices": {"requests": requests, **devices}}}
+    return world.call("POST", claims(), body)
+
+
+def template(world, name, *requests, **devices):
+    spec = {"spec": {"devices": {"requests": list(requests), **devices}}}
+    body = {"metadata": {"name": name}, "spec": spec}
+    return world.call("POST", claims(kind="resourceclaimtemplates"), body)
+
+
+def pod(world, name="plain", of="", template="", **more):
+    """A pod with one claim of that name, or made of that template; returns its uid."""
+    source = {"resourceClaimName": of} if of else {"resourceClaimTemplateName": template}
+    more.setdefault("requests", {"cpu": "100m"})
+    return make(world, name, resourceClaims=[{"name": "devices", **source}], **more)
+
+
+def claim_of(world, name):
+    """The claim of that name, or of the pod of that name."""
+    found = world.call("GET", claims())["items"]
+    for each in found:
+        owners = [o["name"] for o in each["metadata"].get("ownerReferences", ())]
+        if each["metadata"]["name"] == name or name in owners:
+            return each
+    return None
+
+
+def given(world, name):
+    """The devices of the claim, as pool/device."""
+    status = (claim_of(world, name) or {}).get("status") or {}
+    results = status.get("allocation", {}).get("devices", {}).get("results", ())
+    return sorted(f"{r['pool']}/{r['device']}" for r in results)

@@ -1,0 +1,217 @@
+"""Plain pods that get devices by claims."""
+
+import pytest
+
+from scheduling.engine.states import JobState as S
+from scheduling.kube.seam import CallOutcome, Result
+from tests.live.devices import (
+    GPU,
+    NIC,
+    OF_GPU,
+    claim,
+    claim_of,
+    given,
+    gpus,
+    of_class,
+    plain_devices,
+    pod,
+    publish,
+    request,
+    template,
+)
+from tests.live.plain_pods import Between, condition, job_of, node_of, state_of, told
+
+pytestmark = pytest.mark.live
+
+
+def nodes_of(world):
+    return sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
+
+
+def test_a_pod_gets_the_devices_of_its_claim(world):
+    first = nodes_of(world)[0]
+    of_class(world)
+    publish(world, first, devices=gpus(8))
+    template(world, "two", request(2))
+    uid = pod(world, template="two")
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert node_of(world) == first
+    assert len(given(world, "plain")) == 2
+    found = claim_of(world, "plain")
+    assert found["status"]["reservedFor"] == [{"resource": "pods", "name": "plain", "uid": uid}]
+    assert job_of(uid).gpu_milli == 2000
+
+
+def test_a_gang_gets_the_devices_of_all_its_claims_or_none(world):
+    first, second = nodes_of(world)[:2]
+    of_class(world)
+    for node in (first, second):
+        publish(world, node, devices=gpus(2))
+    template(world, "one", request(1))
+    gang = {"kant.io/tenant": "team", "kant.io/gang": "g"}
+
+    def make(count, start=0):
+        size = {"kant.io/gang-size": "5"}
+        names = [f"g-{n}" for n in range(start, count)]
+        return [pod(world, name, template="one", labels=gang, notes=size) for name in names]
+
+    make(5)
+    world.drive(lambda: (condition(world, "g-0") or ("",) * 3)[1] not in ("", "GangIncomplete"))
+    assert not any(node_of(world, f"g-{n}") for n in range(5))
+    assert not any(given(world, f"g-{n}") for n in range(5))
+    publish(
+        world,
+        second,
+        devices=gpus(1, first=2),
+        name="more",
+        pool={"name": "more", "generation": 1, "resourceSliceCount": 1},
+    )
+    world.drive(lambda: all(given(world, f"g-{n}") for n in range(5)))
+    devices = [device for n in range(5) for device in given(world, f"g-{n}")]
+    assert len(set(devices)) == 5
+    world.drive(lambda: all(node_of(world, f"g-{n}") for n in range(5)))
+
+
+def test_what_a_failed_binding_leaves_is_free_again(world, monkeypatch):
+    of_class(world)
+    for node in nodes_of(world)[:2]:
+        publish(world, node, devices=gpus(1))
+    template(world, "one", request(1))
+    between, refused = Between(world, monkeypatch), []
+    outcome = CallOutcome(Result.REFUSED, code=403, message="a webhook says no")
+    between.meet = lambda bind: None if refused else refused.append(bind) or outcome
+    uid = pod(world, template="one")
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    # It was taken from the first node, and is on another.
+    [first] = refused
+    assert node_of(world) != first.node
+    assert given(world, "plain") == [f"{node_of(world)}/gpu-0"]
+    other = pod(world, "other", template="one")
+    world.drive(lambda: state_of(other) is S.RUNNING)
+    assert given(world, "other") == [f"{first.node}/gpu-0"]
+
+
+def test_a_shared_claim_keeps_its_pods_on_one_node(world):
+    world.set_policy(cpu_jobs_on_gpu_nodes="freely")  # the second pod counts no GPU
+    of_class(world)
+    for node in nodes_of(world)[:2]:
+        publish(world, node, devices=gpus(4))
+    claim(world, "shared", request(2))
+    one = pod(world, "one", of="shared")
+    world.drive(lambda: state_of(one) is S.RUNNING)
+    other = pod(world, "other", of="shared")
+    world.drive(lambda: state_of(other) is S.RUNNING)
+    assert node_of(world, "one") == node_of(world, "other")
+    uids = {each["uid"] for each in claim_of(world, "shared")["status"]["reservedFor"]}
+    assert uids == {one, other}
+    # What the first counts, the second does not.
+    assert [job_of(uid).gpu_milli for uid in (one, other)] == [2000, 0]
+
+
+def test_pods_that_end_give_their_devices_to_others(world):
+    first = nodes_of(world)[0]
+    of_class(world)
+    publish(world, first, devices=gpus(1))
+    template(world, "one", request(1))
+    done = pod(world, "done", template="one", notes={"sim.kant.io/run-seconds": "0.2"})
+    world.drive(lambda: given(world, "done"))
+    after = pod(world, "after", template="one")
+    world.drive(lambda: state_of(done) is S.SUCCEEDED and state_of(after) is S.RUNNING)
+    assert given(world, "after") == [f"{first}/gpu-0"]
+
+
+def test_constraints_and_expressions_choose_the_devices(world):
+    first, second = nodes_of(world)[:2]
+    of_class(world)
+    publish(world, first, devices=[*gpus(1, numa=0), *gpus(1, first=1, numa=1)])
+    publish(world, second, devices=[*gpus(1, numa=1), *gpus(3, first=1, numa=0)])
+    near = [{"matchAttribute": f"{GPU}/numa"}]
+    odd = f"{OF_GPU}.index > 0"
+    template(world, "near", request(2, "gpu", GPU, odd), constraints=near)
+    uid = pod(world, template="near")
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert node_of(world) == second
+    assert not {f"{second}/gpu-0"} & set(given(world, "plain"))
+
+
+def test_devices_that_are_no_gpus_count_for_no_quota(world):
+    world.set_policy(cpu_jobs_on_gpu_nodes="freely")
+    first = nodes_of(world)[0]
+    of_class(world, NIC)
+    publish(world, first, NIC, devices=plain_devices(2))
+    template(world, "nic", request(2, "nic", NIC))
+    one = pod(world, "one", template="nic")
+    world.drive(lambda: state_of(one) is S.RUNNING)
+    other = pod(world, "other", template="nic")
+    world.drive(lambda: job_of(other) is not None and job_of(other).message)
+    assert job_of(one).gpu_milli == 0
+    assert node_of(world, "other") is None
+
+
+WRONG = {
+    "no claim": ({"of": "none"}, "ClaimNotReady", "There is no resource claim none in namespace"),
+    "no template": ({"template": "none"}, "ClaimNotReady", "has not been made of template none"),
+    "no class": ({"of": "no-class"}, "ClaimNotReady", "There is no device class other."),
+    "no device": (
+        {"of": "no-device"},
+        "ClaimNotReady",
+        "no device of the cluster is what request gpu",
+    ),
+    "an expression": ({"of": "wrong"}, "WrongSelector", 'Key not found in map : "nothing"'),
+    "a capacity": ({"of": "capacity"}, "NotHonoured", "capacity: Kant allocates whole devices"),
+    "gpus by alternatives": ({"of": "either"}, "NotHonoured", "ask for 1 or 2 GPUs"),
+}
+
+
+def test_what_cannot_be_is_told_with_its_remedy(world):
+    first = nodes_of(world)[0]
+    of_class(world)
+    publish(world, first, devices=gpus(4))
+    claim(world, "no-class", request(1, "gpu", "other"))
+    claim(world, "no-device", request(1, "gpu", GPU, "false"))
+    claim(world, "wrong", request(1, "gpu", GPU, f"{OF_GPU}.nothing == 1"))
+    claim(world, "capacity", request(1, capacity={"requests": {"memory": "1Gi"}}))
+    either = [{"name": n, "deviceClassName": GPU, "count": c} for n, c in (("a", 2), ("b", 1))]
+    claim(world, "either", {"name": "gpu", "firstAvailable": either})
+    names = {f"p{n}": case for n, case in enumerate(WRONG.values())}
+    for name, (how, _, _) in names.items():
+        pod(world, name, **how)
+    for name, (_, reason, text) in names.items():
+        world.drive(lambda name=name: (condition(world, name) or ("",) * 3)[1] != "")
+        told_reason, message = condition(world, name)[1:]
+        assert (told_reason, text in message) == (reason, True), (told_reason, message)
+        assert (reason, message) in [each[1:] for each in told(world, name)]
+    assert not any(claim_of(world, name).get("status") for name in ("wrong", "either"))
+    of_class(world, "other", "true")
+    fine = f"p{list(WRONG).index('no class')}"
+    world.drive(lambda: node_of(world, fine) == first)
+
+
+def test_a_scheduler_that_begins_anew_binds_what_has_its_claims(world, monkeypatch):
+    first = nodes_of(world)[0]
+    of_class(world)
+    publish(world, first, devices=gpus(2))
+    template(world, "one", request(1))
+    between = Between(world, monkeypatch)
+    sent = []
+    between.meet = lambda bind: sent.append(bind) or CallOutcome(Result.NOT_SENT)
+    uid = pod(world, template="one")
+    world.drive(lambda: sent)
+    world.restart_scheduler()
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert len(given(world, "plain")) == 1
+    assert job_of(uid).attempt == 1
+
+
+def test_no_device_was_given_away_twice(world):
+    first = nodes_of(world)[0]
+    of_class(world)
+    publish(world, first, devices=gpus(3))
+    template(world, "one", request(1))
+    uids = [
+        pod(world, f"p{n}", template="one", notes={"sim.kant.io/run-seconds": "0.1"})
+        for n in range(9)
+    ]
+    world.drive(lambda: all(state_of(uid) is S.SUCCEEDED for uid in uids))
+    audit = world.call("GET", "/sim/audit")
+    assert audit["double_claims"] == []
