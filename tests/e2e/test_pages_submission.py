@@ -13,7 +13,8 @@ from django.urls import reverse
 from scheduling.api.job_serializers import JobInput
 from scheduling.job_fields.definition import MAX_POD_SETS
 from scheduling.job_fields.values import MAX_VOLUMES
-from scheduling.models import Job, JobEvent
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.pages.jobs.submit_form import OF_SEVERAL
 from scheduling.templatetags.jobs import nodes_of
 
 FORM = {
@@ -135,10 +136,29 @@ def test_the_form_asks_for_what_its_document_asks_for_over_rest(as_user):
 def test_what_the_form_cannot_say_is_known(as_user):
     document = documents(as_user("erin"), FULL)
     said = document.keys() | document["pod_sets"][0].keys()
-    # These come by other choices on the form.
-    said |= {"cluster", "gpu_milli", "preferred_level", "replicas"}
+    # These come by other choices on the form, or where there are several clusters.
+    said |= {"cluster", "gpu_milli", "preferred_level", "replicas", *OF_SEVERAL}
     assert said.isdisjoint(LEFT_OUT)
     assert said | LEFT_OUT == set(JobInput().fields)
+
+
+def test_of_several_clusters_the_form_asks_for_any_first_and_the_page_says_which(as_user):
+    client = as_user("erin")
+    assert "cluster_selector" not in client.get("/jobs/new/").content.decode()
+    Cluster.objects.create(name="zz-far", labels={"data": "local"})
+    form = unescape(client.get("/jobs/new/").content.decode())
+    first = re.search(r'name="cluster".*?<option value="([^"]*)"[^>]*>([^<]*)<', form, re.DOTALL)
+    assert first and first.groups() == ("any", "Any: where it starts first")
+    said = {**FORM, "cluster": "any", "cluster_selector": "data=local"}
+    client.post("/jobs/new/", said)
+    job = Job.objects.get(name="bert")
+    assert (job.any_cluster, job.cluster.name) == (True, "zz-far")
+    page = unescape(client.get(reverse("job", args=[job.pk])).content.decode())
+    assert "It is sent to zz-far: not heard of yet." in page
+    again = client.get(f"/jobs/new/?like={job.pk}").content.decode()
+    assert '<option value="any" selected>' in again
+    client.post("/jobs/new/", {**said, "name": "nowhere", "cluster_selector": "data=x"})
+    assert not Job.objects.filter(name="nowhere").exists()
 
 
 def test_half_a_gpu_is_a_share_of_one(as_user):

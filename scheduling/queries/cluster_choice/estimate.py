@@ -13,7 +13,7 @@ from scheduling.engine.types import MILLI, PodSetSpec
 from scheduling.engine.verdict import counted
 
 
-class Room(NamedTuple):
+class FreeNodes(NamedTuple):
     """What is free on equal nodes of one network group: `nodes` nodes with `free_gpus` GPUs each
     that nobody holds, on all of them `milli` GPU-milli, `cpu_milli`. Without GPUs `model` is ""."""
 
@@ -33,7 +33,7 @@ class Queued(NamedTuple):
     amount: int
 
 
-class Ending(NamedTuple):
+class ReturnedGpus(NamedTuple):
     """GPU-milli of a model that running jobs give back at `at`, seconds since the epoch."""
 
     model: str
@@ -46,13 +46,13 @@ class Supply:
     """What a cluster has for jobs of one kind now. `queued`: of jobs with GPUs, `cpu_queued`: of
     those without."""
 
-    rooms: tuple[Room, ...] = ()
+    rooms: tuple[FreeNodes, ...] = ()
     queued: tuple[Queued, ...] = ()
     cpu_queued: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodsOfJob:
     """What a job asks for. `level`: the network level of groups, "" = none; `within`: whether its
     pods have to be within one."""
 
@@ -78,7 +78,7 @@ class Estimate:
         return not self.why
 
 
-def estimate(asked: Asked, supply: Supply, refused: Mapping[str, str]) -> Estimate:
+def estimate(asked: PodsOfJob, supply: Supply, refused: Mapping[str, str]) -> Estimate:
     """Whether it starts now. `refused`: why quota allows no more of a GPU model now."""
     if not any(s.gpus for s in asked.pod_sets):
         return _without_gpus(asked, supply)
@@ -111,7 +111,7 @@ def estimate(asked: Asked, supply: Supply, refused: Mapping[str, str]) -> Estima
     return Estimate("; ".join(dict.fromkeys(whys)), groups, room, dict(lacks) or None)
 
 
-def start_after(lacks: Mapping[str, int] | None, endings: Iterable[Ending]) -> float | None:
+def start_after(lacks: Mapping[str, int] | None, endings: Iterable[ReturnedGpus]) -> float | None:
     """When running jobs have given back what is lacking, as they declare; None = nobody knows."""
     if not lacks:
         return None
@@ -124,7 +124,7 @@ def start_after(lacks: Mapping[str, int] | None, endings: Iterable[Ending]) -> f
     return at if all(amount <= 0 for amount in missing.values()) else None
 
 
-def _with_gpus(asked: Asked) -> list[PodSetSpec]:
+def _with_gpus(asked: PodsOfJob) -> list[PodSetSpec]:
     """Those that must start: of a job that is no gang the first is enough."""
     sets = [s for s in asked.pod_sets if s.gpus]
     return sets if asked.gang else sets[:1]
@@ -138,7 +138,7 @@ def _free(supply: Supply) -> dict[str, int]:
     return dict(found)
 
 
-def _fit(asked: Asked, s: PodSetSpec, rooms: Sequence[Room]) -> int:
+def _fit(asked: PodsOfJob, s: PodSetSpec, rooms: Sequence[FreeNodes]) -> int:
     """Over how few groups its pods fit now; 0 = they do not."""
     need = s.least if asked.gang else 1
     by_group = Counter[str]()
@@ -168,7 +168,7 @@ def _why(model: str, free: int, ahead: int) -> str:
     return f"{counted(free / MILLI, 'GPU', 'GPUs')} of {model} free, not as the job needs them"
 
 
-def _without_gpus(asked: Asked, supply: Supply) -> Estimate:
+def _without_gpus(asked: PodsOfJob, supply: Supply) -> Estimate:
     sets = asked.pod_sets if asked.gang else asked.pod_sets[:1]
     need = sum((s.least if asked.gang else 1) * s.cpu_milli for s in sets)
     free = sum(room.cpu_milli for room in supply.rooms) - supply.cpu_queued

@@ -19,7 +19,13 @@ from scheduling.engine.verdict import Reason, gpus
 from scheduling.models import NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries import quota_use
-from scheduling.queries.cluster_choice.estimate import Asked, Ending, Queued, Room, Supply
+from scheduling.queries.cluster_choice.estimate import (
+    FreeNodes,
+    PodsOfJob,
+    Queued,
+    ReturnedGpus,
+    Supply,
+)
 
 # Who waits for places: others wait for quota, for a time or for people, and take none meanwhile.
 FOR_PLACES = (
@@ -42,7 +48,7 @@ class SupplyFacts:
         self._rooms: dict[Any, list[Any]] = {}
         self._queued: dict[int, dict[int, list[Queued]]] = {}
         self._cpu_queued: dict[int, dict[int, int]] = {}
-        self._endings: dict[int, list[Ending]] | None = None
+        self._endings: dict[int, list[ReturnedGpus]] | None = None
         self._book: QuotaBook | None = None
         self._promised: dict[int, list[Queued]] = defaultdict(list)
 
@@ -53,7 +59,7 @@ class SupplyFacts:
                 amount = times * s.count * s.milli_per_pod
                 self._promised[cluster].append(Queued(s.gpu_models, amount))
 
-    def supply(self, cluster: int, asked: Asked, priority: int) -> Supply:
+    def supply(self, cluster: int, asked: PodsOfJob, priority: int) -> Supply:
         """What is there for a job of this priority, on nodes that its selector means and whose
         taints it tolerates. Node affinity is left to the engine."""
         first = asked.pod_sets[0]
@@ -63,7 +69,7 @@ class SupplyFacts:
             self._cpu_queue(priority).get(cluster, 0),
         )
 
-    def refused(self, tenant: str, asked: Asked, *, non_preemptible: bool) -> Mapping[str, str]:
+    def refused(self, tenant: str, asked: PodsOfJob, *, non_preemptible: bool) -> Mapping[str, str]:
         """Why quota allows the job no more of GPU models now."""
         if self._book is None:
             self._book = quota_use.quota_book()
@@ -79,7 +85,7 @@ class SupplyFacts:
                 found[model] = f"quota leaves {tenant} {gpus(no.allowed, model)} now"
         return found
 
-    def endings(self, cluster: int) -> list[Ending]:
+    def endings(self, cluster: int) -> list[ReturnedGpus]:
         """When running jobs end, as far as they declare it."""
         if self._endings is None:
             rows = (
@@ -100,18 +106,18 @@ class SupplyFacts:
             self._endings = defaultdict(list)
             for cluster_id, model, began, declared, limit, milli in rows:
                 at = _end(began, declared, limit)
-                self._endings[cluster_id].append(Ending(model, at, milli))
+                self._endings[cluster_id].append(ReturnedGpus(model, at, milli))
         return self._endings.get(cluster, [])
 
     # --- rows ---------------------------------------------------------------------------------
-    def _rooms_of(self, cluster: int, asked: Asked, first: PodSetSpec) -> list[Room]:
+    def _rooms_of(self, cluster: int, asked: PodsOfJob, first: PodSetSpec) -> list[FreeNodes]:
         column = _COLUMN.get(asked.level, "")
         selector = tuple(sorted(first.node_selector.items()))
         key = column, selector
         if key not in self._rooms:
             self._rooms[key] = self._read_rooms(column, selector)
         return [
-            Room(*room)
+            FreeNodes(*room)
             for cluster_id, taints, *room in self._rooms[key]
             if cluster_id == cluster and not _kept_off(taints, first.tolerations)
         ]

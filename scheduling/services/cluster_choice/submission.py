@@ -6,10 +6,10 @@ from datetime import datetime
 
 from scheduling.engine.cluster_choice import ClusterOutlook, choose
 from scheduling.models import Cluster
-from scheduling.queries.cluster_choice.estimate import Asked, estimate, start_after
+from scheduling.queries.cluster_choice.estimate import PodsOfJob, estimate, start_after
 from scheduling.queries.cluster_choice.facts import SupplyFacts
 from scheduling.queries.standstill import silence
-from scheduling.services.cluster_choice.told import Choice
+from scheduling.services.cluster_choice.told import ChosenForJob
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.rules import refuse_what_may_not_be_named
 from scheduling.services.jobs.spec import JobSpec
@@ -23,7 +23,7 @@ class ClusterChooser:
         self._clusters, self._now = clusters, now
         self._facts = SupplyFacts([cluster.pk for cluster in clusters])
 
-    def choose(self, spec: JobSpec, refused: Mapping[str, str]) -> Choice:
+    def choose(self, spec: JobSpec, refused: Mapping[str, str]) -> ChosenForJob:
         """`refused`: why it cannot run on clusters at all, by name; of one at least that is not
         known."""
         asked = asked_of(spec)
@@ -34,10 +34,10 @@ class ClusterChooser:
         cluster = next(c for c in self._clusters if c.name == chosen.name)
         times = 1 if spec.job.array is None else spec.job.array.count
         self._facts.promise(cluster.pk, spec.pod_sets, times)
-        return Choice(cluster, chosen, outlooks)
+        return ChosenForJob(cluster, chosen, outlooks)
 
     def _outlooks(
-        self, spec: JobSpec, asked: Asked, refused: Mapping[str, str]
+        self, spec: JobSpec, asked: PodsOfJob, refused: Mapping[str, str]
     ) -> list[ClusterOutlook]:
         found, by_quota = {}, None
         for cluster in self._clusters:
@@ -74,12 +74,12 @@ class ClusterChooser:
         return outlooks
 
 
-def asked_of(spec: JobSpec) -> Asked:
+def asked_of(spec: JobSpec) -> PodsOfJob:
     """The network level of a job stands with it, or with its only pod set."""
     first = spec.pod_sets[0]
     required = spec.job.required_level or first.required_level
     level = required or spec.job.preferred_level or first.preferred_level
-    return Asked(spec.pod_sets, spec.job.gang, level, within=bool(required))
+    return PodsOfJob(spec.pod_sets, spec.job.gang, level, within=bool(required))
 
 
 def labels_in_common(labels: Mapping[str, str], preferred: Mapping[str, str]) -> int:

@@ -10,7 +10,7 @@ from scheduling.models import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenForJob:
     """A cluster, why, and what was known of each."""
 
     cluster: Cluster

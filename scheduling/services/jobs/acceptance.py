@@ -15,7 +15,7 @@ from scheduling.services.cluster_choice.submission import (
     refuse_everywhere,
     refuse_on,
 )
-from scheduling.services.cluster_choice.told import Choice
+from scheduling.services.cluster_choice.told import ChosenForJob
 from scheduling.services.jobs.capacity import Installed
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
 from scheduling.services.jobs.orders import (
@@ -130,7 +130,7 @@ class Acceptance:
             wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
             refuse_bad_dependencies(self._access, cluster, wanted)
 
-    def _choice(self, clusters: Sequence[Cluster], spec: JobSpec) -> Choice:
+    def _choice(self, clusters: Sequence[Cluster], spec: JobSpec) -> ChosenForJob:
         faults: dict[str, Invalid] = {}
         for cluster in clusters:
             try:

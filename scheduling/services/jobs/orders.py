@@ -9,7 +9,7 @@ from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.verdict import Reason
 from scheduling.job_fields.nouns import columns_of
 from scheduling.models import Cluster, Job, JobEvent, PodSet
-from scheduling.services.cluster_choice.told import Choice, document_of
+from scheduling.services.cluster_choice.told import ChosenForJob, document_of
 from scheduling.services.jobs.spec import JobSpec
 from tenants.errors import Conflict, FieldError, Invalid
 from tenants.models import GpuType, Queue, Tenant, User
@@ -28,7 +28,7 @@ class Order:
     tenant: Tenant
     cluster: Cluster
     queue: Queue
-    choice: Choice | None = None
+    choice: ChosenForJob | None = None
 
 
 def refuse_inactive(tenant: Tenant) -> None:
