@@ -148,7 +148,8 @@ def test_of_several_clusters_the_form_asks_for_any_first_and_the_page_says_which
     Cluster.objects.create(name="zz-far", labels={"data": "local"})
     form = unescape(client.get("/jobs/new/").content.decode())
     first = re.search(r'name="cluster".*?<option value="([^"]*)"[^>]*>([^<]*)<', form, re.DOTALL)
-    assert first and first.groups() == ("any", "Any: where it starts first")
+    assert first
+    assert first.groups() == ("any", "Any: where it starts first")
     said = {**FORM, "cluster": "any", "cluster_selector": "data=local"}
     client.post("/jobs/new/", said)
     job = Job.objects.get(name="bert")

@@ -130,6 +130,26 @@ def test_how_often_a_job_is_restarted_is_asked_for_changed_and_shown(kant):
     assert shown(submit(kant, "many", "--array", "3")) == []
 
 
+def test_a_job_for_any_cluster_is_told_where_it_runs_and_why(kant):
+    Cluster.objects.create(name="far", labels={"data": "local"})
+    flags = ["-g", "1", "-G", "H100", "--cluster-selector", "data=local"]
+    flags += ["--prefer-cluster", "rack=new"]
+    code, said, note = kant("submit", "-n", "anywhere", "--cluster", "any", *flags)
+    why = "It is sent to far: not heard of yet."
+    assert (code, said.splitlines()[0]) == (0, "Submitted anywhere to far: 1 GPU.")
+    assert why in note
+    lines = [line.split(maxsplit=1) for line in kant("show", "anywhere")[1].splitlines() if line]
+    told = {name: value for name, *more in lines for value in more}
+    assert told["cluster"] == f"far: {why}"
+    assert told["any_cluster"] == "yes"
+    assert (told["cluster_selector"], told["preferred_cluster_labels"]) == (
+        "data=local",
+        "rack=new",
+    )
+    assert why in kant("submit", "-n", "x", "--dry-run", *flags)[1]
+    assert kant("submit", "-n", "x", "--cluster", "no-such", *flags)[0] == 2
+
+
 def test_jobs_are_listed_filtered_and_paged(kant):
     ids = [submit(kant, f"job-{i}") for i in range(3)]
     assert kant("jobs", "-o", "id")[1].split() == ids[::-1]

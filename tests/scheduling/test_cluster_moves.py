@@ -12,6 +12,7 @@ from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, StartEstimate
 from scheduling.services.cluster_choice.moves import Mover, is_wanted, may_move, move_waiting
 from scheduling.services.common.lease import take_or_renew
+from scheduling.services.jobs import acceptance
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.session.memory import load
 from scheduling.session.memory.live import Transition, Writes
@@ -109,6 +110,43 @@ def test_a_job_that_others_wait_for_stays_beside_them(two, waits):
     ends(of_far)
     submit(two, cluster="demo", after=[str(job.pk)])
     assert (move_waiting(later()), where(job)) == ([], "demo")
+
+
+def test_who_comes_to_wait_for_a_job_finds_it_where_it_is(two, waits, monkeypatch):
+    """Here it goes elsewhere after it was looked at, before what waits for it is written."""
+    job, _ = waits
+    far = Cluster.objects.get(name="far")
+    held = acceptance.hold_all
+
+    def moves_first(cluster_id):
+        held(cluster_id)
+        Job.objects.filter(pk=job.pk).update(cluster=far)
+
+    monkeypatch.setattr(acceptance, "hold_all", moves_first)
+    detail = submit(two, 409, cluster="demo", after=[str(job.pk)])["detail"]
+    assert "is not on cluster “demo”" in detail
+    monkeypatch.undo()
+    assert submit(two, after=[str(job.pk)])["cluster"] == "demo"
+    other = submit(two, cluster="far")["id"]
+    body = {"after": [str(job.pk)]}
+    answer = two.client("eve").patch(f"/api/v1/jobs/{other}", body, format="json")
+    assert answer.status_code == 422
+
+
+def test_jobs_of_one_array_move_alone_and_are_changed_together(two, waits):
+    ends(waits[1][1])
+    array = submit(two, array={"count": 3}, cluster="any", name="many")["id"]
+    Job.objects.filter(array_id=array).update(cluster=two.cluster, reason="InsufficientGpus")
+    assert len(move_waiting(later())) == 2  # with the job that waited before them
+    jobs = Job.objects.filter(array_id=array).order_by("array_index")
+    assert [job.cluster.name for job in jobs] == ["far", "demo", "demo"]
+    ops, path = two.client("eve"), f"/api/v1/job-arrays/{array}"
+    assert ops.post(f"{path}/hold").status_code == 200
+    assert set(jobs.values_list("held", flat=True)) == {True}
+    detail = submit(two, 422, cluster="demo", after=[array])["errors"][0]["detail"]
+    assert "are on several clusters" in detail
+    assert ops.post(f"{path}/cancel").status_code == 200
+    assert set(jobs.values_list("state", flat=True)) == {"CANCELLED"}
 
 
 def test_jobs_leave_a_cluster_that_is_silent_but_for_those_that_had_places(waits):

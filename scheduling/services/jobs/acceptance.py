@@ -1,6 +1,6 @@
 """What submissions ask of an installation, each read once for all jobs of a request."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from scheduling.services.cluster_choice.submission import (
     refuse_on,
 )
 from scheduling.services.cluster_choice.told import ChosenForJob
+from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.capacity import Installed
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies
 from scheduling.services.jobs.orders import (
@@ -27,7 +28,7 @@ from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.spec import JobSpec, job_spec
 from scheduling.services.jobs.standing import Installation, standing
 from scheduling.services.queues.entry import Submitter, entered, fitted
-from tenants.errors import DomainError, Invalid, NotAllowed
+from tenants.errors import Conflict, DomainError, Invalid, NotAllowed
 from tenants.models import Queue, Tenant, User
 from tenants.permissions import Access, access_of, access_within
 from tenants.selectors import seen
@@ -77,10 +78,23 @@ class Acceptance:
         refuse_too_high(self.tree, tenant.pk, spec.job.priority)
         refuse_unknown_gpu_types(spec, self._standing.gpu_types)
         if spec.job.cluster != ANY_CLUSTER and len(clusters) == 1:
-            self._refuse_on(clusters[0], spec)
-            return Order(spec, tenant, clusters[0], queue)
+            movable = self._refuse_on(clusters[0], spec)
+            return Order(spec, tenant, clusters[0], queue, awaits_movable=movable)
         choice = self._choice(clusters, spec)
-        return Order(spec, tenant, choice.cluster, queue, choice)
+        before = bool(spec.job.after or spec.job.after_ok)
+        return Order(spec, tenant, choice.cluster, queue, choice, before)
+
+    def keep_beside(self, orders: Collection[Order]) -> None:
+        """Keep the jobs that these wait for where they are until the transaction ends; to be called
+        first in it. Raises Conflict where one went to another cluster since it was looked at."""
+        waiting = [order for order in orders if order.awaits_movable]
+        for cluster_id in sorted({order.cluster.pk for order in waiting}):
+            hold_all(cluster_id)
+        for order in waiting:
+            try:
+                refuse_bad_dependencies(self._access, order.cluster, _wanted(order.spec))
+            except Invalid as error:
+                raise Conflict(f"{error.detail} It went there just now. Submit again.") from None
 
     def _once(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         """The answer to a question that is asked once; a refusal is raised again."""
@@ -123,12 +137,13 @@ class Acceptance:
             raise Invalid.field("cluster", "There is no active cluster. An operator adds one.")
         return list(clusters.values())
 
-    def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> None:
-        """Raises Invalid where the job can never run on the cluster."""
+    def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Raises Invalid where the job can never run on the cluster. Returns whether it waits for
+        jobs that may go to another one."""
         refuse_on(self._once(("installed", cluster.pk), lambda: self._installed(cluster)), spec)
-        if spec.job.after or spec.job.after_ok:
-            wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
-            refuse_bad_dependencies(self._access, cluster, wanted)
+        if not (spec.job.after or spec.job.after_ok):
+            return False
+        return refuse_bad_dependencies(self._access, cluster, _wanted(spec))
 
     def _choice(self, clusters: Sequence[Cluster], spec: JobSpec) -> ChosenForJob:
         faults: dict[str, Invalid] = {}
@@ -148,6 +163,10 @@ class Acceptance:
 
     def _installed(self, cluster: Cluster) -> Installed:
         return Installed(cluster, self._standing.pools.get(cluster.pk, {}))
+
+
+def _wanted(spec: JobSpec) -> dict[str, list[str]]:
+    return {"after": spec.job.after, "after_ok": spec.job.after_ok}
 
 
 def _names(given: Iterable[object]) -> set[str]:

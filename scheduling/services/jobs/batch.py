@@ -52,6 +52,7 @@ def submit_batch(
             answers.append(error)
     orders = [answer for answer in answers if isinstance(answer, Order)]
     with unit_of_work(dry_run):
+        acceptance.keep_beside(orders)
         room, jobs, at = WaitingRoom(acceptance.tree, orders), NewJobs(), timezone.now()
         given: list[Answer] = []
         for answer in answers:

@@ -19,6 +19,7 @@ from scheduling.job_fields.parts import fields_of
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
+from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies, refuse_cycle
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.resizing import SIZES, Resize
@@ -132,9 +133,16 @@ def queue_after(
 def check_dependencies(
     access: Access, cluster_id: int, columns: Mapping[str, Any], jobs: Collection[str]
 ) -> None:
-    """Raises Invalid where `jobs` may not wait for what the columns name."""
+    """Raises Invalid where `jobs` may not wait for what the columns name, Conflict where they are
+    not all on the cluster."""
     wanted = {name: columns[name] for name in DEPENDENCIES if name in columns}
     if any(wanted.values()):
+        hold_all(cluster_id)  # nobody moves to another cluster meanwhile
+        if Job.objects.filter(id__in=jobs).exclude(cluster=cluster_id).exists():
+            raise Conflict(
+                "Jobs wait for jobs beside them, and not all of these are on one cluster, or one "
+                "went to another just now. Change the jobs one by one."
+            )
         # Two changes that cross each other could close a cycle; this makes them take turns.
         cluster = Cluster.objects.select_for_update().get(id=cluster_id)
         refuse_bad_dependencies(access, cluster, wanted)

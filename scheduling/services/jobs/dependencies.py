@@ -24,18 +24,22 @@ UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
 @dataclass(frozen=True, slots=True)
 class _Known:
     """What a dependency names: “Job 1f…” or “Array 2c…”, where it is, the state in which it, or a
-    job of it, ended without success ("" = none), and how many jobs did."""
+    job of it, ended without success ("" = none), and how many
+    jobs did. `floats`: it may go to another cluster while it waits."""
 
     what: str
     cluster: int
     failed: str
     lost: int = 0
+    floats: bool = False
 
 
 def refuse_bad_dependencies(
     access: Access, cluster: Cluster, wanted: Mapping[str, Sequence[str]]
-) -> None:
+) -> bool:
     """Raises Invalid for ids that no job or array of the cluster has, or that the user may not see.
+    Returns whether any of them may go to another cluster while it waits: then it is asked again
+    by who holds the leases of this one (`lease.hold_all`).
 
     `wanted`: {"after": ids, "after_ok": ids}, either may be missing.
     """
@@ -50,18 +54,19 @@ def refuse_bad_dependencies(
     ]
     if faults:
         raise Invalid.fields(faults)
+    return any(one.floats for one in known.values())
 
 
 def _jobs(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
     known: dict[str, _Known] = {}
     for chunk in chunks(ids):
         rows = Job.objects.filter(id__in=chunk)
-        for job_id, tenant, home, state in rows.values_list(
-            "id", "tenant_id", "cluster_id", "state"
+        for job_id, tenant, home, state, floats in rows.values_list(
+            "id", "tenant_id", "cluster_id", "state", "any_cluster"
         ):
             if access.may_view(tenant):
                 failed = state if state in UNSUCCESSFUL else ""
-                known[str(job_id)] = _Known(f"Job {job_id}", home, failed)
+                known[str(job_id)] = _Known(f"Job {job_id}", home, failed, floats=floats)
     return known
 
 
@@ -70,15 +75,15 @@ def _arrays(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
     for chunk in chunks(ids):
         rows = Job.objects.filter(array_id__in=chunk).order_by()
         lost = Count("id", filter=Q(state__in=list(UNSUCCESSFUL)))
-        groups = rows.values_list("array_id", "tenant_id", "cluster_id").annotate(lost=lost)
-        for array_id, tenant, home, failed in groups:
+        names = ("array_id", "tenant_id", "cluster_id", "any_cluster")
+        for array_id, tenant, home, floats, failed in rows.values_list(*names).annotate(lost=lost):
             if access.may_view(tenant):
                 before = known.get(str(array_id))
                 lost = failed + (before.lost if before else 0)
                 state = f"without success in {lost} of its jobs" if lost else ""
                 spread = before is not None and before.cluster != home
                 at = SEVERAL if spread else home
-                known[str(array_id)] = _Known(f"Array {array_id}", at, state, lost)
+                known[str(array_id)] = _Known(f"Array {array_id}", at, state, lost, floats)
     return known
 
 

@@ -22,13 +22,15 @@ ARRAY_INDEX, ARRAY_COUNT = "KANT_ARRAY_INDEX", "KANT_ARRAY_COUNT"
 @dataclass(frozen=True, slots=True)
 class Order:
     """A document that the cluster, the tenant and its queue accept. `choice`: why this cluster,
-    where the document names none."""
+    where the document names none. `awaits_movable`: it waits for jobs that may go to another
+    cluster until it is written."""
 
     spec: JobSpec
     tenant: Tenant
     cluster: Cluster
     queue: Queue
     choice: ChosenForJob | None = None
+    awaits_movable: bool = False
 
 
 def refuse_inactive(tenant: Tenant) -> None:

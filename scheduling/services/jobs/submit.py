@@ -36,6 +36,7 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
     with unit_of_work(dry_run):
+        acceptance.keep_beside([order])
         WaitingRoom(acceptance.tree, [order]).take(order, 1)
         jobs = NewJobs()
         job = ordered_job(actor, order, timezone.now(), jobs)
@@ -56,6 +57,7 @@ def submit_array(
     if order.spec.job.array is None:
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
     with unit_of_work(dry_run):
+        acceptance.keep_beside([order])
         WaitingRoom(acceptance.tree, [order]).take(order, order.spec.job.array.count)
         jobs = NewJobs()
         array, _ = ordered_array(actor, order, timezone.now(), jobs)
