@@ -151,6 +151,8 @@ wishes = mapping(
     after_ok=st.lists(st.uuids(), max_size=2),
     strategy=st.sampled_from(["", "binpack"]),
     labels=labels,
+    cluster_selector=labels,
+    preferred_cluster_labels=labels,
 )
 names = st.fixed_dictionaries({"name": slugs, "tenant": st.just("vision")})
 
