@@ -29,7 +29,7 @@ from kant.client.account import ClientAccount
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
-from kant.client.previews import nodes
+from kant.client.previews import defrag, nodes
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -328,6 +328,9 @@ def _node_commands(command: Any, both: Sequence[str]) -> None:
                 help="who is not done by then leaves: 0s, 2h or a time; not given: nobody is "
                 "sent away",
             )  # fmt: skip
+    defrag.add_flags(
+        command("defrag", defrag.defrag, "free whole nodes, for a price told before", both)
+    )
     more = command("capacity", nodes.capacity, "what more or fewer nodes would do to jobs", both)
     which = more.add_mutually_exclusive_group(required=True).add_argument
     which("--add", type=int, metavar="N", help="so many more")

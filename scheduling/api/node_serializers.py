@@ -9,7 +9,7 @@ from scheduling.models import NodeRecord
 from scheduling.queries.nodes.effects import MOST_NODES, NodeAct
 from scheduling.queries.nodes.orders import JobThere
 from tenants.api.effects import AffectedJobOutput, EffectsOutput
-from tenants.api.fields import Choice, Integer, List, Moment, Serializer, Text
+from tenants.api.fields import Choice, Integer, List, Moment, Serializer, Text, Uuid
 from tenants.api.fields import Gpus as GpusField
 from tenants.api.serializers import ReasonInput
 from tenants.effects import AffectedJob
@@ -40,13 +40,15 @@ class NodeOrderOutput(serializers.Serializer[Any]):
     """What an operator wants of a node. `state`: `cordoned`, `draining` while pods of jobs are
     there, then `drained`. `evict_at`: from when on these leave without waiting for their ends, null
     = they are waited for. `pods`: how many there were when it was ordered; `kept_back`: jobs that a
-    disruption budget keeps there although the time has come."""
+    disruption budget keeps there although the time has come. `opens_at`: it takes jobs again by
+    itself then, or as soon as all nodes of its plan are empty; null = when it is uncordoned."""
 
     state = serializers.ChoiceField(["cordoned", "draining", "drained"])
     evict_at = serializers.DateTimeField(source="order.evict_at", allow_null=True)
     reason = serializers.CharField(source="order.reason")
     by = serializers.CharField(source="order.by")
     at = serializers.DateTimeField(source="order.at")
+    opens_at = serializers.DateTimeField(source="order.opens_at", allow_null=True)
     pods = serializers.IntegerField(source="order.pods")
     pods_left = serializers.IntegerField()
     leaving = serializers.IntegerField()
@@ -117,6 +119,66 @@ class NodePreviewInput(Serializer):
     gpu_type = Text(max_length=63, required=False)
     count = Integer(min_value=1, max_value=MOST_NODES, required=False)
     evict_at = Moment(required=False, allow_null=True)
+
+
+class NodePlanInput(Serializer):
+    """Either `count` more whole nodes of a GPU type, or a job that waits and is to start."""
+
+    gpu_type = Text(max_length=63, required=False)
+    count = Integer(min_value=1, max_value=MOST_NODES, required=False)
+    job = Uuid(required=False)
+
+
+class EmptyInput(NodeReason):
+    """The nodes that are to be emptied, as a plan names them."""
+
+    nodes = List(child=Text(max_length=253), allow_empty=False, max_length=MOST_NODES)
+
+
+class MovingJobOutput(serializers.Serializer[Any]):
+    """A job that would move: `pods` of its pods, all of it where `whole`, to `targets`.
+    `lost_gpu_s`: GPU-seconds of work that has to be done again, none if it saves it within the
+    `notice_s` seconds that it is told before."""
+
+    job = AffectedJobOutput()
+    pods = serializers.IntegerField()
+    whole = serializers.BooleanField()
+    lost_gpu_s = serializers.FloatField()
+    notice_s = serializers.FloatField()
+    targets = serializers.ListField(child=serializers.CharField())
+
+
+class NodeFiguresOutput(serializers.Serializer[Any]):
+    """Nodes of the GPU type: all, wholly free, partly free; `gfr` = partly free ones of all."""
+
+    nodes = serializers.IntegerField()
+    idle = serializers.IntegerField()
+    fragmented = serializers.IntegerField()
+    gfr = serializers.FloatField()
+
+
+class NodePlanOutput(serializers.Serializer[Any]):
+    """A plan: `nodes` are emptied by `moves`, which cost `lost_gpu_s`; `gained` more nodes are
+    whole then, and `starts` start. Not `reached`: it is the nearest to the goal that was found.
+    Disruption budgets are known only when it is carried out, and hold then."""
+
+    as_of = serializers.DateTimeField()
+    gpu_type = serializers.CharField(source="gpu_model")
+    nodes = serializers.ListField(child=serializers.CharField())
+    moves = MovingJobOutput(many=True)
+    starts = AffectedJobOutput(many=True)
+    lost_gpu_s = serializers.FloatField()
+    before = NodeFiguresOutput()
+    after = NodeFiguresOutput()
+    gained = serializers.IntegerField()
+    reached = serializers.BooleanField()
+
+
+class NodeOrdersOutput(serializers.Serializer[Any]):
+    """What is wanted of each of these nodes."""
+
+    nodes = serializers.ListField(child=serializers.CharField())
+    opens_at = serializers.DateTimeField()
 
 
 class NodeEffectsOutput(serializers.Serializer[Any]):

@@ -9,16 +9,21 @@ from rest_framework.response import Response
 from scheduling.api.filters import NodeFilter
 from scheduling.api.node_serializers import (
     DrainInput,
+    EmptyInput,
     NodeEffectsOutput,
+    NodeOrdersOutput,
     NodeOutput,
+    NodePlanInput,
+    NodePlanOutput,
     NodePreviewInput,
     NodeReason,
 )
 from scheduling.models import Cluster, NodeRecord
 from scheduling.queries import selectors
+from scheduling.queries.nodes.defragment import defragmentation
 from scheduling.queries.nodes.effects import NodeAct, NodeEffects, NodesMeant, node_effects
 from scheduling.queries.nodes.orders import NodeTask, order_of, orders_of, tasks_of
-from scheduling.services.clusters.node_orders import lift_order, order_node
+from scheduling.services.clusters.node_orders import empty_nodes, lift_order, order_node
 from tenants.api.base import ListView, View, rehearsed
 from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.idempotency import idempotent
@@ -141,6 +146,45 @@ class NodePreviewView(View):
             raise NotAllowed("Only operators preview what is done to nodes.")
         found = node_effects(self.actor, selectors.cluster_by_name(name), _wish(given))
         return Response(_effects(found))
+
+
+class NodePlanView(View):
+    """What it would take to have more whole nodes, or to start a job that waits: which nodes are
+    emptied, who moves where, what work is lost. Nothing is changed. For operators."""
+
+    shapes = {"POST": Shape(NodePlanOutput, NodePlanInput)}
+
+    @idempotent()
+    def post(self, _request: Request, name: str) -> Response:
+        given = self.body(NodePlanInput)
+        if not self.actor.is_operator:
+            raise NotAllowed("Only operators plan to move jobs of others.")
+        job, model, count = given.get("job"), given.get("gpu_type", ""), given.get("count", 0)
+        if job is None:
+            for field in ("gpu_type", "count"):
+                if field not in given:
+                    raise Invalid.field(field, "Give gpu_type and count, or job.")
+        elif model or count:
+            raise Invalid.field("job", "Give either a job, or gpu_type and count.")
+        cluster = selectors.cluster_by_name(name)
+        found = defragmentation(self.actor, cluster, gpu_model=model, nodes=count, job=job)
+        return Response(NodePlanOutput(found).data)
+
+
+class NodeEmptyView(View):
+    """Carries out a plan: all jobs leave these nodes at once and are placed again elsewhere; the
+    nodes take jobs again when all of them are empty, or half an hour later."""
+
+    shapes = {"POST": Shape(NodeOrdersOutput, EmptyInput)}
+
+    @idempotent()
+    def post(self, _request: Request, name: str) -> Response:
+        given = self.body(EmptyInput)
+        cluster, why = selectors.cluster_by_name(name), Why(given["reason"], API)
+        orders = empty_nodes(self.actor, cluster, given["nodes"], why=why, dry_run=self.dry_run)
+        body = {"nodes": [order.node for order in orders], "opens_at": orders[0].opens_at}
+        body = dict(NodeOrdersOutput(body).data)
+        return rehearsed("update", body) if self.dry_run else Response(body)
 
 
 def _wish(given: dict[str, Any]) -> NodesMeant:

@@ -55,6 +55,8 @@ urlpatterns: list[URLPattern] = [
         nodes.NodePreviewView.as_view(),
         name="api-node-preview",
     ),
+    path("clusters/<str:name>/nodes:plan", nodes.NodePlanView.as_view(), name="api-node-plan"),
+    path("clusters/<str:name>/nodes:empty", nodes.NodeEmptyView.as_view(), name="api-node-empty"),
     path("clusters/<str:name>/nodes/<str:node>", nodes.NodeView.as_view(), name="api-node"),
     *(
         path(

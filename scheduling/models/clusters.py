@@ -168,8 +168,9 @@ class NodeOrder(models.Model):
     """What an operator wants of a node: that Kant places nothing there, and with `drains` that the
     pods of its jobs leave, by their own ends, and from `evict_at` on without (None = never).
 
-    It ends when it is lifted, and with the node. `pods`: how many held places there when it was
-    given.
+    It ends when it is lifted, and with the node; one with a `plan` as soon as no pod is left on the
+    nodes of that plan, and at `opens_at` whatever is. `pods`: how many held places there when it
+    was given.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="node_orders")
@@ -180,6 +181,8 @@ class NodeOrder(models.Model):
     by = models.CharField(max_length=150)
     at = models.DateTimeField()
     pods = models.PositiveIntegerField(default=0)
+    plan = models.UUIDField(null=True, blank=True)
+    opens_at = models.DateTimeField(null=True, blank=True)
     version = models.PositiveBigIntegerField(default=1)
 
     class Meta:

@@ -162,7 +162,7 @@ def _told(viewer: User, looked: _Looked, after: Mapping[QuotaKey, Quota | None])
              (("starts", starts), ("delayed", delayed), ("possible", possible))}  # fmt: skip
     never = list(impossible)[:SHOWN]
     by = [stops[job].by for job in most_lost if stops[job].by]
-    jobs = _Jobs(
+    jobs = JobsTold(
         viewer, [*most_lost, *moved, *never, *by, *(j for of in first.values() for j in of)]
     )
     until = min((one.until for one in found), default=None)
@@ -209,7 +209,7 @@ def _is_sooner(shift: Shift) -> bool:
     return shift.before is None or (shift.after is not None and shift.after < shift.before)
 
 
-def _stopping(jobs: "_Jobs", job: str, stop: JobStop) -> StoppingJob:
+def _stopping(jobs: "JobsTold", job: str, stop: JobStop) -> StoppingJob:
     by = jobs.one(stop.by) if stop.by else None
     return StoppingJob(
         jobs.one(job),
@@ -222,7 +222,7 @@ def _stopping(jobs: "_Jobs", job: str, stop: JobStop) -> StoppingJob:
     )
 
 
-def _shifting(jobs: "_Jobs", job: str, shift: Shift) -> ShiftingJob:
+def _shifting(jobs: "JobsTold", job: str, shift: Shift) -> ShiftingJob:
     return ShiftingJob(jobs.one(job), _instant(shift.before), _instant(shift.after))
 
 
@@ -230,7 +230,7 @@ def _instant(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-class _Jobs:
+class JobsTold:
     """Rows of jobs, as the viewer may know of them."""
 
     def __init__(self, viewer: User, ids: Sequence[str]) -> None:

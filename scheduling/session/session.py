@@ -63,7 +63,7 @@ from scheduling.session.memory.nodes import Nodes
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.pods.budgets import Budgets
-from scheduling.session.pods.drain import drained
+from scheduling.session.pods.drain import drained, opened
 from scheduling.session.pods.filters import nodes_by_filter
 from scheduling.session.pods.follow import Lifecycle
 from scheduling.session.pods.leftovers import Leftovers
@@ -475,6 +475,7 @@ class Session:
         cordons, pods_on = self.changes.cordons, self.state.cluster.pods_on
         for decision in drained(cordons, self.life.jobs, pods_on, now):
             self.life.drained(decision, self.budgets.allowed(decision.job.id), now)
+        self.life.out.writes.opened += opened(cordons, self.state.is_idle, now)
 
     def _is_dead(self, node: str) -> bool:
         """Whether nothing that runs on the node can hear us."""

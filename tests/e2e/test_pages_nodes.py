@@ -1,11 +1,13 @@
 """Operators take nodes out of service on pages: what it would do, how far it is, and back."""
 
 import html
+from types import SimpleNamespace
 
 import pytest
 
-from scheduling.models import NodeOrder, NodeRecord, Placement
-from tenants.models import AuditRecord
+from scheduling.models import Cluster, NodeOrder, NodeRecord, Placement
+from tenants.models import AuditRecord, Tenant
+from tests.scheduling.test_rehearsal import runs
 
 
 @pytest.fixture
@@ -65,3 +67,31 @@ def test_what_is_missing_is_said_where_it_is_and_nothing_is_lost(as_user, held):
             assert text in told(client.post(path, {"reason": "x"} | wrong))
     assert as_user("erin").get(page).status_code == 404
     assert not NodeOrder.objects.exists()
+
+
+def test_whole_nodes_are_planned_with_their_price_and_freed_as_they_were_shown(as_user, played):
+    client = as_user("operator")
+    assert "/ops/free/demo/" in told(client.get("/ops/"))
+    page = "/ops/free/demo/"
+    assert "Free whole nodes" in told(client.get(page))
+    idle = NodeRecord.objects.filter(gpu_model="H100", allocated_milli=0, schedulable=True)
+    cheap, other = idle.values_list("name", flat=True)[:2]
+    org = SimpleNamespace(
+        tenants={"law": Tenant.objects.get(name="vision")}, cluster=Cluster.objects.get()
+    )
+    runs(org, [cheap], gpus=1, declared_s=7200)
+    runs(org, [other], gpus=2, declared_s=7200)
+    asked = f"{page}?gpu=H100&count=1"
+    plan = client.get(asked)
+    nodes = plan.context["plan"].nodes
+    assert nodes == (cheap,)
+    assert "Who moves" in told(plan)
+    refused = client.post(asked, {"node": nodes, "reason": ""})
+    assert refused.status_code == 422
+    assert "Say why; it is kept in the audit trail." in told(refused)
+    done = client.post(asked, {"node": nodes, "reason": "for gangs"}, follow=True)
+    assert f"1 node of demo is being emptied: {nodes[0]}." in told(done)
+    assert [order.node for order in NodeOrder.objects.all()] == list(nodes)
+    assert "whole number from 1" in told(client.get(f"{page}?gpu=H100&count=x"))
+    assert client.get(f"{page}?job=nothing").status_code == 404
+    assert as_user("erin").get(page).status_code == 403

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.models import Cluster, NodeOrder
+from tenants.models import Quota
 from tests.scheduling.test_rehearsal import runs
 
 
@@ -33,6 +34,33 @@ def test_a_drain_is_previewed_done_listed_and_stopped(ops):
     code, out, _ = ops("uncordon", "h000", "--reason", "done")
     assert (code, "takes jobs" in out) == (0, True)
     assert ops("uncordon", "h000", "--reason", "done")[0] == 1
+
+
+def test_whole_nodes_are_planned_and_freed_for_a_price(ops):
+    Quota.objects.create(
+        tenant=ops.org.tenants["law"], gpu_type=ops.org.gpu_types["H100"], guaranteed_milli=64000
+    )
+    runs(ops.org, ["h001"], gpus=2, declared_s=7200)
+    runs(ops.org, ["h002"], gpus=4, declared_s=7200)
+    code, out, told = ops("defrag", "--plan", "-n", "1", "-G", "H100")
+    assert (code, told) == (0, "")
+    assert out.splitlines()[1].split() == ["runs-h001", "law", "2", "all", "0.17", "h002"]
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines()[2:] if line)
+    assert (lines["emptied"], lines["GFR"]) == ("h001", "50.0% → 25.0%")
+    plan = json.loads(ops("defrag", "--plan", "-n", "1", "-G", "H100", "-o", "json")[1])
+    assert (plan["nodes"], plan["reached"]) == (["h001"], True)
+    asked = ("defrag", "--apply", "-n", "1", "-G", "H100", "--reason", "gangs")
+    code, _, told = ops(*asked, "--at-most", "0.1")
+    assert (code, "0.17 GPU-hours would be lost" in told) == (1, True)
+    assert not NodeOrder.objects.exists()
+    assert ops(*asked)[0] == 0
+    assert NodeOrder.objects.get().node == "h001"
+    for words, text in (
+        (("defrag", "--plan"), "Give --count and --gpu-type, or --job."),
+        (("defrag", "--apply", "-n", "1", "-G", "H100"), "Say why, by --reason TEXT"),
+    ):
+        code, _, told = ops(*words)
+        assert (code, text in told) == (2, True), told
 
 
 def test_nodes_that_cost_least_are_named_and_wrong_words_explained(ops):

@@ -7,10 +7,11 @@ import pytest
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.models import Job, JobEvent, NodeRecord
+from scheduling.models import Job, JobEvent, NodeOrder, NodeRecord
 from scheduling.models.jobs import PlacementState as P
+from scheduling.queries.nodes.defragment import defragmentation
 from scheduling.queries.nodes.orders import orders_of
-from scheduling.services.clusters.node_orders import lift_order, order_node
+from scheduling.services.clusters.node_orders import empty_nodes, lift_order, order_node
 from tenants.services.audit import API
 from tenants.services.queues import Why
 from tests.live.test_disruption_budgets import allowed, protect, running
@@ -125,3 +126,24 @@ def test_a_drain_goes_on_under_the_next_scheduler(world):
     world.drive(lambda: world.state(job) == S.RUNNING and Job.objects.get(pk=job.pk).attempt == 2)
     assert node not in nodes_of(world, job, attempt=2)
     assert Job.objects.get(pk=job.pk).failures == 0
+
+
+def test_a_plan_empties_nodes_for_a_gang_and_they_take_jobs_again_by_themselves(world):
+    world.set_policy(strategies={"training": "spread"}, preemption=[])
+    small = [world.submit(f"small-{i}", gpus=2) for i in range(4)]
+    world.drive(lambda: all(world.state(j) == S.RUNNING for j in small))
+    assert len({n for j in small for n in nodes_of(world, j)}) == 4
+    gang = world.submit("gang", pods=3, gpus=8)
+    world.drive(lambda: Job.objects.get(pk=gang.pk).reason == "FragmentedCapacity")
+    world.drive(lambda: NodeRecord.objects.filter(allocated_milli=2000).count() == 4)
+    world.cluster.refresh_from_db()
+    plan = defragmentation(world.user, world.cluster, job=gang.pk)
+    assert (plan.reached, len(plan.nodes)) == (True, 3)
+    assert [job.name for job in plan.starts] == ["gang"]
+    assert (plan.before.fragmented, plan.after.fragmented) == (4, 0)
+    empty_nodes(world.user, world.cluster, plan.nodes, why=Why("for gang", API))
+    world.drive(lambda: world.state(gang) == S.RUNNING)
+    world.drive(lambda: all(world.state(j) == S.RUNNING for j in small))
+    assert nodes_of(world, gang) == set(plan.nodes)
+    assert not NodeOrder.objects.exists()
+    assert {Job.objects.get(pk=j.pk).failures for j in small} == {0}

@@ -117,6 +117,44 @@ def test_nodes_that_are_given_back_are_those_that_cost_least(fleet, preview):  #
     assert "4 nodes of H100" in answer.json()["detail"]
 
 
+def test_a_plan_names_its_price_and_is_carried_out_for_the_nodes_that_it_names(fleet):  # noqa: F811
+    def post(verb, who="ops", query="", **body):
+        return fleet.client(who).post(f"{NODES}:{verb}{query}", body, format="json")
+
+    Quota.objects.filter(tenant__name="law").update(guaranteed_milli=64000)
+    for node, gpus in (("h000", 4), ("h001", 2), ("h002", 8), ("h003", 8)):
+        runs(fleet, [node], gpus=gpus, declared_s=7200)
+    job = waits(fleet, 1)
+    plan = post("plan", job=job).json()
+    assert (plan["reached"], plan["nodes"], plan["gained"]) == (True, ["h001"], 1)
+    assert names(plan["starts"] and [{"job": one} for one in plan["starts"]]) == ["hello"]
+    (move,) = plan["moves"]
+    assert (move["job"]["name"], move["whole"], move["targets"]) == ("runs-h001", True, ["h000"])
+    assert move["lost_gpu_s"] == pytest.approx(2 * 300, rel=0.05) == plan["lost_gpu_s"]
+    assert (plan["before"]["gfr"], plan["after"]["gfr"]) == (0.5, 0.25)
+    whole = post("plan", gpu_type="H100", count=1).json()
+    assert (whole["nodes"], whole["reached"]) == (["h001"], True)
+    assert post("plan", gpu_type="H100", count=3).json()["reached"] is False
+    assert post("empty", query="?dry_run=true", nodes=["h001"], reason="x").json()["dry_run"]
+    assert not NodeOrder.objects.exists()
+    assert post("empty", nodes=["h001"], reason="for hello").status_code == 200
+    order = fleet.client("ops").get(f"{NODES}/h001").json()["order"]
+    assert (order["state"], order["opens_at"] is not None) == ("draining", True)
+    assert post("empty", nodes=["h001"], reason="again").status_code == 409
+    for body, status, pointer in (
+        ({}, 422, "/gpu_type"),
+        ({"gpu_type": "H100"}, 422, "/count"),
+        ({"gpu_type": "H10O", "count": 1}, 422, "/gpu_type"),
+        ({"job": job, "count": 1}, 422, "/job"),
+        ({"job": "00000000-0000-0000-0000-000000000000"}, 422, "/job"),
+    ):
+        answer = post("plan", **body)
+        assert answer.status_code == status, body
+        assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+    for verb, body in (("plan", {"job": job}), ("empty", {"nodes": ["h000"], "reason": "x"})):
+        assert post(verb, who="eve", **body).status_code == 403
+
+
 def test_more_nodes_let_start_who_waits_and_names_must_be_of_nodes(fleet, preview):  # noqa: F811
     Quota.objects.filter(tenant__name="law").update(guaranteed_milli=48000)
     runs(fleet, ["h000", "h001", "h002", "h003"], declared_s=3600)

@@ -1,6 +1,7 @@
 """Cordon and drain nodes, and take that back. The scheduler of the nodes carries it out."""
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,8 @@ from tenants.services.transactions import unit_of_work
 
 CORDONED, DRAINS, UNCORDONED = "node.cordoned", "node.drained", "node.uncordoned"
 LATEST = timedelta(days=366)
+# A plan that some pod keeps from being carried out is given up then.
+PLAN_WITHIN = timedelta(minutes=30)
 
 
 def order_node(
@@ -58,6 +61,40 @@ def order_node(
         _record(actor, DRAINS if drains else CORDONED, cluster, node, before, order, why)
         ring_after_commit(cluster.pk)
     return order
+
+
+def empty_nodes(
+    actor: User, cluster: Cluster, nodes: Sequence[str], *, why: Why, dry_run: bool = False
+) -> list[NodeOrder]:
+    """Have all pods of jobs leave these nodes at once, which take jobs again by themselves when all
+    of them are empty, or `PLAN_WITHIN` later. All or nothing. Raises as `order_node` does, and
+    Conflict where something is ordered of one of them already."""
+    _operators_only(actor)
+    _refuse([*why.faults(required=True)])
+    now, plan = timezone.now(), uuid.uuid4()
+    made = []
+    with unit_of_work(dry_run):
+        for node in dict.fromkeys(nodes):
+            _known(cluster, node)
+            if (before := _locked(cluster, node)) is not None:
+                raise Conflict(f"Node “{node}” is {_word(before)} already, by {before.by}.")
+            order = NodeOrder(
+                cluster=cluster,
+                node=node,
+                drains=True,
+                evict_at=now,
+                reason=why.reason.strip(),
+                by=actor.get_username(),
+                at=now,
+                pods=_pods_on(cluster, node),
+                plan=plan,
+                opens_at=now + PLAN_WITHIN,
+            )
+            order.save()
+            _record(actor, DRAINS, cluster, node, None, order, why)
+            made.append(order)
+        ring_after_commit(cluster.pk)
+    return made
 
 
 def lift_order(
@@ -149,4 +186,5 @@ def _document(order: NodeOrder) -> dict[str, Any]:
         "evict_at": order.evict_at.isoformat() if order.evict_at else None,
         "reason": order.reason,
         "by": order.by,
+        "opens_at": order.opens_at.isoformat() if order.opens_at else None,
     }

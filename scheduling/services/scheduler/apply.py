@@ -19,7 +19,7 @@ from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.verdict import Verdict
-from scheduling.models import Job, JobConstraints, JobEvent, Placement
+from scheduling.models import Job, JobConstraints, JobEvent, NodeOrder, Placement
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.bulk import Changed, Rows, insert, new_ids, write_together
 from scheduling.services.common.lease import Lease, fence
@@ -108,6 +108,9 @@ def apply_decisions(
             _events(events, ids),
         )
         insert(_write_scopes(lease, writes, now))
+        if writes.opened:
+            orders = NodeOrder.objects.filter(cluster_id=lease.cluster_id, plan__isnull=False)
+            orders.filter(node__in=writes.opened).delete()
     for (_, pod), row_id in zip(intents, places, strict=True):
         pod.row, pod.placed_at = row_id, now.timestamp()
     return Committed(stale, ids[:known])

@@ -418,6 +418,7 @@ class Writes:
     routes: list[RouteStep] = field(default_factory=list)
     wanted: WantedNodes | None = None
     offers: list[Offer] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)  # nodes whose orders have ended
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

@@ -1,5 +1,6 @@
 """What operators want of nodes, as rows say it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,12 +16,15 @@ ORDER_OF = "an order of"  # begins the source of what an order makes of a node
 class Cordon(NamedTuple):
     """Nothing is placed on a node, by the wish of somebody. `drains`: the pods of jobs leave it,
     from `evict_at` on, in seconds since the epoch, without waiting for their ends (None = they are
-    waited for)."""
+    waited for). `plan`: it ends as soon as all nodes of the plan are empty, and at `opens_at`; "" =
+    it does not end by itself."""
 
     by: str
     reason: str
     drains: bool
     evict_at: float | None
+    plan: str = ""
+    opens_at: float = math.inf
 
     @property
     def word(self) -> str:
@@ -30,12 +34,18 @@ class Cordon(NamedTuple):
 def cordons(cluster_id: int) -> Mapping[str, Cordon]:
     """By node."""
     rows = NodeOrder.objects.filter(cluster_id=cluster_id)
-    return {
-        row.node: Cordon(
-            row.by, row.reason, row.drains, row.evict_at.timestamp() if row.evict_at else None
-        )
-        for row in rows
-    }
+    return {row.node: _cordon(row) for row in rows}
+
+
+def _cordon(row: NodeOrder) -> Cordon:
+    return Cordon(
+        row.by,
+        row.reason,
+        row.drains,
+        row.evict_at.timestamp() if row.evict_at else None,
+        str(row.plan or ""),
+        row.opens_at.timestamp() if row.opens_at else math.inf,
+    )
 
 
 def with_cordon(facts: NodeFacts, cordon: Cordon | None) -> NodeFacts:

@@ -50,3 +50,17 @@ def drained(
         text = f"{first.by} drains node {where_from}: {first.reason}"
         pods = [pod for here in by_node.values() for pod in here]
         yield Drained(jobs[job_id], pods, tuple(by_node), text)
+
+
+def opened(cordons: Mapping[str, Cordon], is_empty: Callable[[str], bool], now: float) -> list[str]:
+    """Nodes that take jobs again: their plan is carried out, or its time is up."""
+    plans: dict[str, list[str]] = {}
+    for name, cordon in cordons.items():
+        if cordon.plan:
+            plans.setdefault(cordon.plan, []).append(name)
+    return [
+        name
+        for names in plans.values()
+        if all(map(is_empty, names)) or any(cordons[name].opens_at <= now for name in names)
+        for name in sorted(names)
+    ]

@@ -1,0 +1,130 @@
+"""What it would take to have whole nodes free, or to start a job that waits, and what it costs."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils import timezone
+
+from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.types import JobRequest
+from scheduling.models import Cluster
+from scheduling.queries.effects import WITHIN_S, JobsTold
+from scheduling.queries.known import CannotTell, Known
+from scheduling.simulator.forecast.emptying import (
+    EmptyingPlan,
+    Goal,
+    JobMove,
+    NodeFigures,
+    plan_for,
+)
+from scheduling.simulator.forecast.scene import Scene, scene_of
+from tenants.effects import AffectedJob
+from tenants.errors import Conflict, Invalid
+from tenants.models import User
+
+
+@dataclass(frozen=True, slots=True)
+class MovingJob:
+    """A job of which `pods` pods leave, all of it where `whole`, and are placed on `targets`.
+    `lost_gpu_s`: work that has to be done again, unless it saves it within the `notice_s` seconds
+    that it is told before (0 = it is not)."""
+
+    job: AffectedJob
+    pods: int
+    whole: bool
+    lost_gpu_s: float
+    notice_s: float
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """A plan as of an instant: `nodes` are emptied, by `moves`, so that `starts` start. `gained`:
+    how many more nodes are whole then. Not `reached`: it is the nearest to the goal that was
+    found."""
+
+    as_of: datetime
+    gpu_model: str
+    nodes: tuple[str, ...]
+    moves: Sequence[MovingJob]
+    starts: Sequence[AffectedJob]
+    lost_gpu_s: float
+    before: NodeFigures
+    after: NodeFigures
+    gained: int
+    reached: bool
+
+
+def defragmentation(
+    viewer: User,
+    cluster: Cluster,
+    *,
+    gpu_model: str = "",
+    nodes: int = 0,
+    job: uuid.UUID | None = None,
+) -> Defragmentation:
+    """A plan for so many more whole nodes of a GPU model, or for a job that waits. Raises Invalid
+    naming the field, Conflict where nothing can be told of the cluster."""
+    until = time.monotonic() + WITHIN_S
+    try:
+        known = Known(cluster)
+    except CannotTell as error:
+        raise Conflict(f"Nothing can be planned on {cluster.name}. {error}") from None
+    best: tuple[EmptyingPlan, str] | None = None
+    for scope in [shard.name for shard in known.policy.shards] or [WHOLE]:
+        facts = known.facts(scope)
+        scene = scene_of(facts, time.time())
+        if job is not None:
+            request = next((one for one in scene.waiting if one.id == str(job)), None)
+            model = _model_of(request, scene) if request is not None else ""
+        else:
+            model = gpu_model
+        if not model or all(node.gpu_model != model for node in scene.nodes):
+            continue
+        goal = Goal(model, nodes, str(job or ""))
+        found = plan_for(scene, goal, lambda: time.monotonic() > until)
+        if best is None or (found.reached, found.gained) > (best[0].reached, best[0].gained):
+            best = found, model
+    if best is None:
+        raise _unknown(cluster, gpu_model, job)
+    return _told(viewer, *best)
+
+
+def _model_of(request: JobRequest, scene: Scene) -> str:
+    """The GPU model of which nodes are emptied for a job: the first it accepts that is there."""
+    there = list(dict.fromkeys(node.gpu_model for node in scene.nodes if node.gpu_model))
+    wanted = [model for s in request.pod_sets if s.gpus for model in (s.gpu_models or there)]
+    return next((model for model in wanted if model in there), "")
+
+
+def _unknown(cluster: Cluster, gpu_model: str, job: uuid.UUID | None) -> Invalid:
+    if job is not None:
+        detail = f"No job {job} waits for GPUs on cluster “{cluster.name}”."
+        return Invalid.field("job", detail)
+    detail = f"Cluster “{cluster.name}” has no node of {gpu_model}."
+    return Invalid.field("gpu_type", detail)
+
+
+def _told(viewer: User, plan: EmptyingPlan, model: str) -> Defragmentation:
+    jobs = JobsTold(viewer, [*(move.job for move in plan.moves), *plan.starts])
+
+    def moving(move: JobMove) -> MovingJob:
+        notice_s = jobs.notices.get(move.job, 0.0)
+        told = jobs.one(move.job)
+        return MovingJob(told, move.pods, move.whole, move.lost_gpu_s, notice_s, move.targets)
+
+    return Defragmentation(
+        timezone.now(),
+        model,
+        plan.nodes,
+        [moving(move) for move in plan.moves],
+        jobs.of(plan.starts),
+        plan.lost_gpu_s,
+        plan.before,
+        plan.after,
+        plan.gained,
+        plan.reached,
+    )
