@@ -1,0 +1,263 @@
+"""Claims for devices against kube-scheduler on a real API server.
+
+Random small clusters, devices, classes and claims. kube-scheduler places each pod, or says that it
+cannot; Kant has to find devices then and only then, and on the node of kube-scheduler, too. Both go
+on from what kube-scheduler has allocated.
+"""
+
+import json
+import random
+
+import msgspec
+import pytest
+
+from metrics.benches.apiserver import ApiServer, ServerUnavailable, programs, scheduler
+from scheduling.engine.cluster.affinity import matches
+from scheduling.kube.dra import reading
+from scheduling.kube.dra.facts import PodClaim
+from scheduling.kube.dra.objects import KubeDeviceClass, KubeResourceClaim, KubeResourceSlice
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import KubeNode
+from scheduling.session.devices.books import DeviceBooks
+from scheduling.session.devices.demand import DeviceRefusal
+from tests.cases import seeds
+from tests.kube.api import Api, eventually
+from tests.kube.test_as_kube_scheduler import Line
+from tests.requirements import missing
+
+pytestmark = pytest.mark.apiserver
+GROUP = "/apis/resource.k8s.io/v1"
+DRIVERS = ("a.example.com", "b.example.com")
+PODS = 8
+# What asks for all devices kube-scheduler puts off while a pool of any node is being updated, Kant
+# on the nodes of that pool.
+UPDATING = "is currently being updated"
+BROKEN = {"key": "broken", "value": "", "effect": "NoSchedule"}
+TOLERATES = [{"key": "broken", "operator": "Exists"}]
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory):
+    try:
+        programs(build=False)
+        scheduler(build=False)
+    except ServerUnavailable as error:
+        missing("kube-scheduler", str(error))
+    with ApiServer(tmp_path_factory.mktemp("devices")) as pair:
+        line = Line(Api(pair.url, "admin-token", str(pair.ca_file)))
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        line("POST", "/api/v1/namespaces", {"metadata": {"name": "one", "labels": labels}})
+        for driver in DRIVERS:
+            selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+            of = {"metadata": {"name": driver}, "spec": {"selectors": selectors}}
+            line("POST", f"{GROUP}/deviceclasses", of)
+        line("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "any"}, "spec": {}})
+        pair.start_scheduler()
+        yield line
+
+
+def any_device(rng, number):
+    attributes = {
+        "kind": {"string": rng.choice("xy")},
+        "numa": {"int": rng.randrange(2)},
+        "version": {"version": rng.choice(("1.0.0", "1.2.0"))},
+        "example.com/root": {"string": rng.choice("rs")},
+    }
+    if rng.random() < 0.3:
+        attributes["fast"] = {"bool": True}
+    device = {"name": f"d{number}", "attributes": attributes}
+    device["capacity"] = {"memory": {"value": rng.choice(("16Gi", "32Gi"))}}
+    if rng.random() < 0.1:
+        device["taints"] = [BROKEN]
+    return device
+
+
+def any_slices(rng, nodes):
+    """Slices of nodes, some devices that all may use, and pools that are being replaced."""
+    for node in nodes:
+        for driver in DRIVERS:
+            if rng.random() < 0.8:
+                devices = [any_device(rng, n) for n in range(rng.randint(1, 4))]
+                count = 2 if rng.random() < 0.1 else 1  # of which one is not there
+                yield of_pool(f"{node}-{driver}", driver, node, devices, count, nodeName=node)
+                if rng.random() < 0.2:
+                    old = [any_device(rng, n) for n in range(9)]
+                    name = f"{node}-{driver}-old"
+                    yield of_pool(name, driver, node, old, 1, generation=0, nodeName=node)
+    if rng.random() < 0.5:
+        devices = [any_device(rng, n) for n in range(2)]
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+        where = (
+            {"allNodes": True}
+            if rng.random() < 0.5
+            else {"nodeSelector": {"nodeSelectorTerms": [term]}}
+        )
+        yield of_pool(f"shared-{nodes[0]}", DRIVERS[1], f"shared-{nodes[0]}", devices, 1, **where)
+
+
+def of_pool(name, driver, pool, devices, count, generation=1, **where):
+    of = {"name": pool, "generation": generation, "resourceSliceCount": count}
+    spec = {"driver": driver, "pool": of, "devices": devices, **where}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def any_ask(rng):
+    driver = rng.choice(DRIVERS)
+    of = f'device.attributes["{driver}"]'
+    memory = f'device.capacity["{driver}"].?memory.orValue(quantity("0"))'
+    ask = {"deviceClassName": rng.choice((driver, driver, "any"))}
+    everything = rng.random() < 0.15
+    ask["allocationMode"] = "All" if everything else "ExactCount"
+    if not everything:
+        ask["count"] = rng.choice((1, 1, 2, 3))
+    expressions = (
+        f'{of}.?kind.orValue("") == "{rng.choice("xy")}"',
+        f'device.driver == "{driver}" && {of}.numa == {rng.randrange(2)}',
+        f'device.driver == "{driver}" && {of}.version.isGreaterThan(semver("1.1.0"))',
+        f'{memory}.isGreaterThan(quantity("20Gi"))',
+        f"has({of}.fast) && {of}.fast",
+        'device.attributes["example.com"].root in ["r"]',
+    )
+    if rng.random() < 0.5:
+        ask["selectors"] = [{"cel": {"expression": rng.choice(expressions)}}]
+    if rng.random() < 0.3:
+        ask["tolerations"] = TOLERATES
+    return ask
+
+
+def any_claim(rng, name):
+    requests = []
+    for number in range(rng.choice((1, 1, 2))):
+        if rng.random() < 0.8:
+            ask = any_ask(rng)
+            if rng.random() < 0.1:
+                ask["adminAccess"] = True
+            requests.append({"name": f"r{number}", "exactly": ask})
+        else:
+            asks = [{"name": n, **any_ask(rng)} for n in "uv"]
+            requests.append({"name": f"r{number}", "firstAvailable": asks})
+    devices = {"requests": requests}
+    if rng.random() < 0.4:
+        attribute = rng.choice((f"{DRIVERS[0]}/numa", "example.com/root"))
+        # kube-scheduler takes `distinctAttribute` for the last device of each request only.
+        single = all(r.get("exactly", {}).get("count") == 1 for r in requests)
+        kind = "distinctAttribute" if single and rng.random() < 0.5 else "matchAttribute"
+        devices["constraints"] = [{kind: attribute}]
+    return {"metadata": {"name": name}, "spec": {"devices": devices}}
+
+
+def any_node(rng, name):
+    labels = {"kubernetes.io/hostname": name, "zone": rng.choice("ab")}
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
+
+
+class Kant:
+    """Its books of the same cluster."""
+
+    def __init__(self, line, seed):
+        self.line, self.books, self.seed = line, DeviceBooks(), seed
+        for raw in self._items("deviceclasses", KubeDeviceClass):
+            self.books.seen(reading.class_facts(raw))
+        for raw in self._items("resourceslices", KubeResourceSlice):
+            self.books.seen(reading.slice_facts(raw))
+        translator = NodeTranslator({})
+        nodes = msgspec.json.decode(line("GET", "/api/v1/nodes"))["items"]
+        for each in nodes:
+            raw = msgspec.convert(each, KubeNode)
+            self.books.inventory.node_seen(translator.translate(raw).node)
+
+    def _items(self, plural, kind):
+        return msgspec.convert(
+            json.loads(self.line("GET", f"{GROUP}/{plural}"))["items"], list[kind]
+        )
+
+    def look(self):
+        for raw in self._items("resourceclaims", KubeResourceClaim):
+            self.books.seen(reading.claim_facts(raw))
+
+    def places(self, uid, names):
+        """The nodes on which the pod gets devices for all of its claims."""
+        named = [PodClaim(name, name) for name in names]
+        try:
+            demand = self.books.demand("one", uid, named)
+        except DeviceRefusal as refusal:
+            return set(), refusal.unclear.text
+        found = {
+            name
+            for name, node in self.books.inventory.nodes.items()
+            if all(matches(node, terms) for terms in demand.pinned)
+            and self.books.choose(demand, node) is not None
+        }
+        terms = self.books.nodes_for(demand)
+        if terms is not None:
+            nodes = self.books.inventory.nodes
+            assert found <= {name for name in nodes if matches(nodes[name], terms)}
+        return found, demand
+
+
+@pytest.mark.parametrize("seed", seeds(150, usual=6))
+def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
+    rng = random.Random(seed)
+    names = [f"n{seed}-{n}" for n in range(rng.randint(2, 4))]
+    for name in names:
+        line("POST", "/api/v1/nodes", any_node(rng, name))
+    slices = list(any_slices(rng, names))
+    for each in slices:
+        line("POST", f"{GROUP}/resourceslices", each)
+    kant = Kant(line, seed)
+    claims, pods = [], []
+    for number in range(PODS):
+        wanted = [f"c{seed}-{number}-{n}" for n in range(rng.choice((1, 1, 2)))]
+        for name in wanted:
+            line("POST", f"{GROUP}/namespaces/one/resourceclaims", any_claim(rng, name))
+        if claims and rng.random() < 0.2:
+            wanted.append(rng.choice(claims))
+        claims += wanted
+        kant.look()
+        name = f"p{seed}-{number}"
+        found, why = kant.places(name, wanted)
+        pod = {
+            "metadata": {"name": name},
+            "spec": {
+                "containers": [{"name": "c", "image": "i"}],
+                "resourceClaims": [{"name": n, "resourceClaimName": n} for n in wanted],
+            },
+        }
+        line("POST", "/api/v1/namespaces/one/pods", pod)
+        pods.append(name)
+        node, told = placed(line, name)
+        if UPDATING in told:
+            continue
+        assert bool(node) == bool(found), (seed, number, node, found, told, why)
+        assert not node or node in found, (seed, number, node, found, why)
+    for name in pods:
+        line("DELETE", f"/api/v1/namespaces/one/pods/{name}", {"gracePeriodSeconds": 0})
+    for name in dict.fromkeys(claims):
+        path = f"{GROUP}/namespaces/one/resourceclaims/{name}"
+        line("PATCH", f"{path}/status", {"status": {"reservedFor": None, "allocation": None}})
+        line("PATCH", path, {"metadata": {"finalizers": None}})
+        line("DELETE", path)
+    for each in slices:
+        line("DELETE", f"{GROUP}/resourceslices/{each['metadata']['name']}")
+    for name in names:
+        line("DELETE", f"/api/v1/nodes/{name}")
+
+
+def placed(line, name):
+    """The node that kube-scheduler has found, or "" and what it says."""
+
+    def decided():
+        pod = json.loads(line("GET", f"/api/v1/namespaces/one/pods/{name}"))
+        if node := pod["spec"].get("nodeName"):
+            return node, ""
+        for each in pod["status"].get("conditions", ()):
+            if each["type"] == "PodScheduled" and each["status"] == "False":
+                message = each.get("message", "")
+                # It has not seen the claim yet, and will.
+                return None if "not found" in message else ("", message)
+        return None
+
+    return eventually(decided)
