@@ -1,0 +1,79 @@
+"""Claims for devices, as both servers have them written."""
+
+import msgspec
+
+from scheduling.kube.dra.facts import ClassFacts, DeviceClaimFacts, DeviceId, GivenDevice
+from scheduling.kube.seam import AllocateClaim, DevicesSeen, ReleaseClaim, Result
+from tests.kube.test_contract_storage import news
+
+GROUP = "/apis/resource.k8s.io/v1"
+DRIVER = "gpu.example.com"
+TOLERATES = [{"key": "broken", "operator": "Exists", "effect": "NoSchedule"}]
+OPAQUE = {"opaque": {"driver": DRIVER, "parameters": {"mode": "fast"}}}
+
+
+def pod(place, name):
+    """A pod that waits; its uid."""
+    spec = {"schedulerName": "none", "containers": [{"name": "c", "image": "i"}]}
+    path = f"/api/v1/namespaces/{place.namespace}/pods"
+    return place.api.ok("POST", path, {"metadata": {"name": name}, "spec": spec})["metadata"]["uid"]
+
+
+def test_a_claim_gets_its_devices_once_and_is_released(place, door):
+    name = f"{place.namespace}.example.com"
+    spec = {
+        "selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}],
+        "config": [OPAQUE],
+    }
+    place.api.ok("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
+    config = news(door, DevicesSeen, ClassFacts, name=name).config
+    requests = [
+        {"name": "a", "exactly": {"deviceClassName": name, "tolerations": TOLERATES}},
+        {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": name}]},
+    ]
+    devices = {"requests": requests, "config": [{"requests": ["a"], **OPAQUE}]}
+    path = f"{GROUP}/namespaces/{place.namespace}/resourceclaims"
+    body = {"metadata": {"name": "two"}, "spec": {"devices": devices}}
+    uid = place.api.ok("POST", path, body)["metadata"]["uid"]
+    seen = news(door, DevicesSeen, DeviceClaimFacts, uid=uid)
+    assert [[ask.name for ask in asks] for asks in seen.asks.requests] == [["a"], ["b/x"]]
+    assert seen.given is None
+
+    one, other = (pod(place, name) for name in ("pod-1", "pod-2"))
+    given = tuple(
+        GivenDevice(request, DeviceId(DRIVER, "n1", device))
+        for request, device in (("a", "gpu-0"), ("b/x", "gpu-1"))
+    )
+    allocate = AllocateClaim(
+        *("one", place.namespace, "two", uid, "pod-1", one, given, "n1"),
+        class_config=((("a", "b/x"), config),),
+    )
+    again = msgspec.structs.replace(allocate, key="again")
+    another = msgspec.structs.replace(allocate, key="other", given=given[:1])
+    shared = AllocateClaim("shared", place.namespace, "two", uid, "pod-2", other)
+    gone = msgspec.structs.replace(shared, key="gone", name="none")
+    ends = door.carry_out(allocate, again, another, shared, gone)
+    assert [end.result for end in ends] == [
+        *(Result.DONE, Result.DONE, Result.TAKEN, Result.DONE, Result.GONE)
+    ]
+    seen = news(door, DevicesSeen, DeviceClaimFacts, reserved_for=(one, other))
+    assert seen.given == given
+    found = place.api.ok("GET", f"{path}/two")
+    assert "resource.kubernetes.io/delete-protection" in found["metadata"]["finalizers"]
+    allocation = found["status"]["allocation"]
+    assert allocation["devices"]["results"][0]["tolerations"] == TOLERATES
+    sources = [each["source"] for each in allocation["devices"]["config"]]
+    assert sources == ["FromClass", "FromClaim"]
+    [term] = allocation["nodeSelector"]["nodeSelectorTerms"]
+    assert term["matchFields"][0]["values"] == ["n1"]
+
+    def release(of):
+        return ReleaseClaim(of, place.namespace, "two", uid, of)
+
+    first, twice = door.carry_out(release(one), release("nobody"))
+    assert (first.result, twice.result) == (Result.DONE, Result.DONE)
+    assert news(door, DevicesSeen, DeviceClaimFacts, reserved_for=(other,)).given == given
+    [last] = door.carry_out(release(other))
+    assert last.result is Result.DONE
+    assert news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=None).reserved_for == ()
+    place.api.ok("DELETE", f"{GROUP}/deviceclasses/{name}")
