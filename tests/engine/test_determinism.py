@@ -10,7 +10,7 @@ SCRIPT = """
 import json, sys
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import Policy, QueueingPolicy, Quota, Tenant
+from scheduling.engine.types import Policy, QueueingPolicy, QuotaSpec, TenantSpec
 from tests.engine.scenario import ASKS, job, node
 
 labels = {"b": "1", "a": "2", "c": "3"}
@@ -21,8 +21,8 @@ for policy in QueueingPolicy:
     state = SchedulerState(policy=Policy(policy))
     facts = [d.NodeChanged(node(f"n{i}", 8, "H100", labels=labels)) for i in range(6)]
     facts += [d.NodeChanged(node(f"m{i}", 4, "L4", labels=labels)) for i in range(4)]
-    rows = tuple(Quota(t, m, 16000) for t in "abc" for m in ("H100", "L4"))
-    facts.append(d.TenantsChanged(tuple(Tenant(t) for t in "abc"), rows))
+    rows = tuple(QuotaSpec(t, m, 16000) for t in "abc" for m in ("H100", "L4"))
+    facts.append(d.TenantsChanged(tuple(TenantSpec(t) for t in "abc"), rows))
     for i in range(60):
         words = ["p%d" % (i % 3)] + (["pods"] if i % 4 == 0 else [])
         asks = ASKS[i % len(ASKS)]
