@@ -1,17 +1,19 @@
 """`/metrics` for Prometheus: the recorder's numbers in the exposition format.
 
-Base units, bounded labels: never a job or node name. Read from the database at every scrape, so
-that any number of web processes says the same.
+Base units, bounded labels: never a job or node name. Read from the database, so that any number of
+web processes says the same, and told again until something changes
+(docs/decisions/0075-answers-are-named-by-what-they-are-made-of.md).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Sum
 from django.http import HttpResponse
 from django.utils import timezone
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -27,11 +29,14 @@ from metrics.gpu_time.totals import WAIT_BUCKETS_S, totals
 from metrics.prometheus.queues import queue_families
 from metrics.prometheus.starts import start_families
 from scheduling.models import Cluster
+from scheduling.queries.kept import kept_while
+from scheduling.queries.marks import marks
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.pace import BUCKETS_S
 from tenants.api.base import OperatorsOnly, check_scope
+from tenants.conditional import words_of_now
 from tenants.models import Scope
 from tenants.outage import redis_trouble, uses_redis
 
@@ -49,10 +54,23 @@ CYCLE_WORK = {
 
 
 def exposition() -> bytes:
-    """The whole page in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Kant())
-    return generate_latest(registry)
+    """The whole page in Prometheus' text format, worked out now."""
+    return b"".join(generate_latest(part) for part in _parts())
+
+
+def told() -> bytes:
+    """The same for who scrapes: each part of it is told again until what it is made of changes."""
+    seen = marks()
+    samples = selectors.newest_samples()
+    texts = []
+    for part in _parts():
+        if part.is_kept:
+            mark = seen, samples, words_of_now() if part.is_timed else None
+            text = kept_while(f"exposition:{part.name}", mark, partial(generate_latest, part))
+        else:
+            text = generate_latest(part)
+        texts.append(text)
+    return b"".join(texts)
 
 
 class MayScrape(OperatorsOnly):
@@ -77,24 +95,39 @@ class PrometheusView(APIView):
         return super().perform_content_negotiation(request, force=True)
 
     def get(self, _request: Request) -> HttpResponse:
-        return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
+        return HttpResponse(told(), content_type=CONTENT_TYPE_LATEST)
 
 
-class _Kant(Collector):
+class _Part(Collector):
+    """Families that are worked out together. `is_kept`: only what marks and samples tell of changes
+    them, and time where it `is_timed`."""
+
+    def __init__(
+        self,
+        name: str,
+        *families: Callable[[], Iterator[Metric]],
+        is_kept: bool = True,
+        is_timed: bool = False,
+    ) -> None:
+        self.name, self._families = name, families
+        self.is_kept, self.is_timed = is_kept, is_timed
+
     def collect(self) -> Iterator[Metric]:
-        yield from _schedulers()
-        yield from _redis()
-        yield from _pools()
-        yield from _placement()
-        yield from _quotas()
-        yield from _queue()
-        yield from queue_families()
-        yield from start_families()
-        yield from _counters()
+        for families in self._families:
+            yield from families()
 
-    def describe(self) -> list[Metric]:
-        """Nothing: registering must not query the database."""
-        return []
+
+def _parts() -> tuple[_Part, ...]:
+    return (
+        _Part("schedulers", _schedulers, _redis, is_kept=False),
+        _Part("pools", _pools),
+        _Part("placement", _placement),
+        _Part("quotas", _quotas),
+        _Part("queue", _queue),
+        _Part("queues", queue_families, is_timed=True),
+        _Part("starts", start_families),
+        _Part("counters", _counters),
+    )
 
 
 def _schedulers() -> Iterator[Metric]:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.core.cache import cache
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,6 +16,7 @@ from scheduling.kube.seam import CallOutcome, CreateAndBind, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.session.pace import Pace
+from tenants import conditional
 from tenants.models import GpuType, Queue, Quota, Tenant, User
 from tenants.services.tokens import create_token
 from tests.metrics.rows import T0, at, cluster, job
@@ -291,3 +293,24 @@ def test_the_token_of_an_operator_opens_it(client, settings):
         client.logout()
     wrong = {"Authorization": "Bearer kant_pat_nothing"}
     assert client.get("/metrics", headers=wrong).status_code == 401
+
+
+def test_a_scrape_is_told_again_until_something_changes(monkeypatch, django_assert_max_num_queries):
+    cache.clear()
+    monkeypatch.setattr(conditional, "WORDS_LAST_S", 10**9)
+    c = cluster(2)
+    job(c, "a", submitted=0, bound=4, nodes=("n000",))
+    services.record_sample(c, at(10))
+    first = exporter.told()
+    assert values(first.decode()) == values(exporter.exposition().decode())
+    with django_assert_max_num_queries(6):
+        assert exporter.told() == first
+    pending = ("kant_pending_jobs", (("cluster", "c1"), ("reason", ""), ("tenant", "vision")))
+    assert pending not in values(first.decode())
+    waits = job(c, "b", submitted=5)
+    JobEvent.objects.create(job=waits, at=at(5), kind="SUBMITTED", to_state="PENDING")
+    assert values(exporter.told().decode())[pending] == 1
+    services.record_sample(c, at(20))
+    held = ("kant_allocated_gpu_seconds_total", (("cluster", "c1"), ("gpu_type", "H100")))
+    before, after = (values(text.decode())[held] for text in (first, exporter.told()))
+    assert after == before + 80
