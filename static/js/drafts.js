@@ -8,11 +8,9 @@
   const versionOf = (cell) => form.elements[cell.name.replace(/^q-/, "v-")];
   const edited = (cell) => cell.value.trim() !== cell.dataset.now;
 
-  const keep = () => {
-    const draft = { reason: form.elements.reason?.value ?? "", cells: {} };
-    for (const cell of cells().filter(edited)) {
-      draft.cells[cell.name] = [cell.value, versionOf(cell).value];
-    }
+  const stored = () => JSON.parse(sessionStorage.getItem(KEY) ?? "null") ?? { reason: "", cells: {} };
+
+  const store = (draft) => {
     if (draft.reason || Object.keys(draft.cells).length) {
       sessionStorage.setItem(KEY, JSON.stringify(draft));
     } else {
@@ -20,11 +18,32 @@
     }
   };
 
+  // Edits of cells that this page does not show: of other tenants or GPU types.
+  const elsewhere = () => {
+    const here = new Set(cells().map((cell) => cell.name));
+    return Object.fromEntries(Object.entries(stored().cells).filter(([name]) => !here.has(name)));
+  };
+
+  const tellElsewhere = () => {
+    const count = Object.keys(elsewhere()).length;
+    const notice = document.getElementById("draft-elsewhere");
+    notice.hidden = !count;
+    notice.querySelector("[data-count]").textContent = count === 1 ? "1 edit is" : `${count} edits are`;
+  };
+
+  const keep = () => {
+    const draft = { reason: form.elements.reason?.value ?? "", cells: elsewhere() };
+    for (const cell of cells().filter(edited)) {
+      draft.cells[cell.name] = [cell.value, versionOf(cell).value];
+    }
+    store(draft);
+  };
+
   // A draft that was saved differs from the page in its versions alone. One that somebody else
   // overtook comes back with the version it was typed over, so that the check tells of the conflict.
   const restore = () => {
-    const draft = JSON.parse(sessionStorage.getItem(KEY) ?? "null");
-    if (!draft) return;
+    const draft = stored();
+    tellElsewhere();
     let restored = 0;
     for (const cell of cells()) {
       const [value, version] = draft.cells[cell.name] ?? [cell.value];
@@ -39,16 +58,18 @@
       document.getElementById("draft-back").hidden = false;
       document.getElementById("matrix").dispatchEvent(new Event("change", { bubbles: true }));
     } else {
-      sessionStorage.removeItem(KEY);
+      keep();
     }
   };
 
   document.addEventListener("click", (event) => {
-    if (event.target.closest("[data-discard]")) sessionStorage.removeItem(KEY);
+    if (event.target.closest("[data-discard]")) store({ reason: "", cells: elsewhere() });
   });
   form.addEventListener("input", keep);
   form.addEventListener("submit", keep);
   // What the server gave back to be mended is newer than the draft.
-  if (form.hasAttribute("data-returned")) keep();
-  else document.addEventListener("DOMContentLoaded", () => setTimeout(restore));
+  if (form.hasAttribute("data-returned")) {
+    keep();
+    tellElsewhere();
+  } else document.addEventListener("DOMContentLoaded", () => setTimeout(restore));
 })();

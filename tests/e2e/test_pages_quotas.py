@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.models import Job
+from scheduling.pages.quotas import matrix
 from scheduling.pages.tenants import tenants as tenant_views
 from tenants.models import AuditRecord, GpuType, Quota, Tenant
 
@@ -34,7 +35,8 @@ def sheet(reason: str = "Because", **cells: str) -> dict[str, str]:
 
 def note(answer, tenant: str) -> str:
     """The message in a cell."""
-    cell = re.search(rf'id="cell-{key(tenant)}">(.*?)</td>', answer.content.decode(), re.DOTALL)
+    begins = rf'"#?cell-{key(tenant)}"[^>]*>'  # in the matrix, or in the answer to a check
+    cell = re.search(begins + "(.*?)</t(?:d|emplate)>", answer.content.decode(), re.DOTALL)
     assert cell
     return " ".join(re.findall(r'class="(?:error|warn)">.*?</svg>([^<]*)', cell[1], re.DOTALL))
 
@@ -131,6 +133,73 @@ def test_check_marks_cells_and_writes_nothing(as_user):
     assert (guaranteed("vision"), guaranteed("nlp")) == (128, 96)
     lowered = as_user("vera").post("/quotas/check/", sheet("", speech="1"))
     assert "become borrowed and may be reclaimed" in note(lowered, "speech")
+
+
+def test_a_check_sends_only_cells_that_are_marked_or_were(as_user):
+    client, data = as_user("vera"), sheet("", vision="400")
+    for tenant in ("speech", "nlp"):
+        data |= sheet("", **{tenant: str(guaranteed(tenant))})
+    answer = client.post("/quotas/check/", data)
+    cells = re.findall(r'hx-target="#cell-(\S+)"', answer.content.decode())
+    assert cells == [key("vision")]
+    assert len(answer.content) < 5000
+    back = data | {f"q-{key('vision')}": "128", "marked": [key("vision")]}
+    answer = client.post("/quotas/check/", back)
+    assert re.findall(r'hx-target="#cell-(\S+)"', answer.content.decode()) == [key("vision")]
+    assert note(answer, "vision") == ""
+    assert 'name="marked"' not in answer.content.decode()
+
+
+def cells_of(answer):
+    return set(re.findall(r'id="cell-(\S+)"', answer.content.decode()))
+
+
+def test_the_matrix_is_shown_by_subtree_gpu_type_and_page(as_user, monkeypatch):
+    client = as_user("operator")
+    names, types = (set(m.objects.values_list("name", flat=True)) for m in (Tenant, GpuType))
+    assert cells_of(client.get("/quotas/")) == {key(t, g) for t in names for g in types}
+    below = {
+        "research",
+        *Tenant.objects.filter(parent__name="research").values_list("name", flat=True),
+    }
+    answer = client.get("/quotas/?tenant=research&gpu=H200")
+    assert cells_of(answer) == {key(t) for t in below}
+    assert 'action="/quotas/?tenant=research&amp;gpu=H200"' in answer.content.decode()
+    monkeypatch.setattr(matrix, "CELLS", 2 * len(types))
+    seen, path = [], "/quotas/?page=1"
+    while path:
+        answer = client.get(path)
+        assert len(cells_of(answer)) <= 2 * len(types)
+        seen += cells_of(answer)
+        after = re.search(r'href="(\?page=\d+)">Tenants after', answer.content.decode())
+        path = f"/quotas/{after[1]}" if after else ""
+    assert sorted(seen) == sorted(key(t, g) for t in names for g in types)
+    for wrong, text in (("tenant=nobody", "nobody"), ("gpu=A1", "A1"), ("colour=red", "colour")):
+        answer = client.get(f"/quotas/?{wrong}")
+        assert text in answer.content.decode()
+        assert cells_of(answer) == set()
+
+
+def test_what_was_typed_is_saved_whatever_the_page_shows_by_now(as_user):
+    client = as_user("operator")
+    answer = client.post("/quotas/?tenant=search&gpu=H100", sheet(vision="120"))
+    assert (answer.status_code, answer["Location"]) == (302, "/quotas/?tenant=search&gpu=H100")
+    assert guaranteed("vision") == 120
+    answer = client.post("/quotas/?tenant=search&gpu=H100", sheet(vision="many"))
+    assert "Write a number of GPUs" in note(answer, "vision")
+
+
+def test_a_page_of_many_quotas_is_bounded(as_user):
+    """Bytes of 60 tenants and 12 GPU types."""
+    GpuType.objects.bulk_create(GpuType(name=f"NVIDIA-MANY-{i:02}-80GB") for i in range(12))
+    for i in range(60):
+        Tenant.objects.create(name=f"tenant-{i:02}")
+    Quota.objects.bulk_create(
+        Quota(tenant=tenant, gpu_type=kind, guaranteed_milli=8000)
+        for tenant in Tenant.objects.filter(name__startswith="tenant-")
+        for kind in GpuType.objects.filter(name__startswith="NVIDIA-MANY")
+    )
+    assert len(as_user("operator").get("/quotas/").content) < 150_000
 
 
 def test_a_reason_is_asked_for(as_user):

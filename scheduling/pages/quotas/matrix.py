@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
+from django.core.paginator import Page, Paginator
 from django.db.models import Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -16,14 +17,17 @@ from scheduling.models import NodeRecord
 from scheduling.pages.forms import DAMAGED
 from scheduling.pages.tenants.tenants import in_tree_order
 from scheduling.queries.effects import quota_effects
+from scheduling.queries.names import gpu_type_names
 from scheduling.queries.quota_use import quota_uses, use_of
 from tenants.errors import DomainError, Stale
 from tenants.facts import QuotaUse
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.names import tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import (
     last_quota_record,
     parents_by_id,
+    subtree_ids,
     visible_names,
     visible_quotas,
     visible_tenants,
@@ -34,7 +38,7 @@ from tenants.services.quota_sums import promised_below
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.templatetags.ui import gpus
-from tenants.web import actor_of, page_login_required
+from tenants.web import UnknownFilter, actor_of, page_login_required, unknown_names
 
 # A rehearsal writes nothing; the reason is asked for only when it counts.
 REHEARSAL = "rehearsal"
@@ -42,6 +46,8 @@ REHEARSAL = "rehearsal"
 
 # --- the matrix -----------------------------------------------------------------------------------
 REASON_SHOWN = 200  # characters of a colleague's reason in a cell
+CELLS = 96  # on a page at most, and at least one row of them
+FILTERS = ("tenant", "gpu")
 NOTHING_EDITED = "Nothing was edited, so nothing has changed."
 
 
@@ -68,6 +74,10 @@ class MatrixCell:
     @property
     def now(self) -> str:
         return gpus(self.quota.guaranteed_milli).replace(",", "") if self.quota else ""
+
+    @property
+    def is_marked(self) -> bool:
+        return bool(self.edited or self.errors or self.warnings)
 
     @property
     def edited(self) -> bool:
@@ -103,24 +113,68 @@ class Total:
         return -self.left
 
 
-def matrix(request: HttpRequest) -> list[MatrixRow]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
+    many tenants a page. `tenants`: all that the reader may see, with their depth. A wrong filter
+    shows nothing and is `unknown`."""
+
+    filters: dict[str, str]
+    unknown: dict[str, UnknownFilter]
+    tenants: list[tuple[Tenant, int]]
+    all_types: list[GpuType]
+    types: list[GpuType]
+    page: Page[tuple[Tenant, int]]
+    rows: list[MatrixRow]
+
+    @property
+    def cells(self) -> list[MatrixCell]:
+        return [cell for row in self.rows for cell in row.cells]
+
+
+def matrix(request: HttpRequest) -> Shown:
     """The cells that the reader may see, with what was typed into them where it was sent."""
     access = access_of(request.user)
-    types = list(GpuType.objects.all())
-    stored = {(q.tenant_id, q.gpu_type_id): q for q in visible_quotas(request.user)}
-    names = visible_names(request.user)
-    uses = {(u.tenant, u.gpu_model): u.seen_by(names) for u in quota_uses()}
+    filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
+    tenants = in_tree_order(list(visible_tenants(request.user)))
+    all_types = list(GpuType.objects.all())
+    unknown = unknown_names(request, FILTERS, "page")
+    top = next((t for t, _ in tenants if t.name == filters["tenant"]), None)
+    if filters["tenant"] and top is None:
+        text = tenant_names(request.user).none_such(filters["tenant"])
+        unknown["tenant"] = UnknownFilter("tenant", filters["tenant"], text)
+    types = [t for t in all_types if filters["gpu"] in ("", t.name)]
+    if not types and all_types:
+        text = gpu_type_names().none_such(filters["gpu"])
+        unknown["gpu"] = UnknownFilter("gpu", filters["gpu"], text)
+    wanted = [] if unknown else tenants
+    if top is not None:
+        below = subtree_ids(top.pk)
+        wanted = [(t, depth) for t, depth in wanted if t.pk in below]
+    page = Paginator(wanted, max(1, CELLS // max(1, len(types)))).get_page(request.GET.get("page"))
+    # Also where a page has other tenants by now, what was typed is not passed over.
+    posted = {name.removeprefix("q-") for name in request.POST if name.startswith("q-")}
+    of_tenants, of_types = ({key.split("-")[at] for key in posted if "-" in key} for at in (0, 1))
+    lines = [(t, d) for t, d in tenants if (t, d) in page.object_list or str(t.pk) in of_tenants]
+    columns = [t for t in all_types if t in types or str(t.pk) in of_types]
+    quotas = visible_quotas(request.user).filter(
+        tenant__in=[t.pk for t, _ in lines], gpu_type__in=columns
+    )
+    stored = {(q.tenant_id, q.gpu_type_id): q for q in quotas}
+    names = frozenset(t.name for t, _ in tenants)
+    uses = {(u.tenant, u.gpu_model): u for u in quota_uses()}
     rows = []
-    for tenant, depth in in_tree_order(list(visible_tenants(request.user))):
+    for tenant, depth in lines:
         editable = access.may_administer_from_above(tenant.pk)
         cells = []
-        for gpu_type in types:
+        for gpu_type in columns:
             quota = stored.get((tenant.pk, gpu_type.pk))
+            use = uses.get((tenant.name, gpu_type.name))
             cell = MatrixCell(
                 tenant,
                 gpu_type,
                 quota,
-                uses.get((tenant.name, gpu_type.name)),
+                use.seen_by(names) if use else None,
                 editable,
                 quota.version if quota else 0,
                 "",
@@ -131,13 +185,14 @@ def matrix(request: HttpRequest) -> list[MatrixRow]:
                 cell.version = int(sent)
             cells.append(cell)
         rows.append(MatrixRow(tenant, depth, cells))
-    return rows
+    return Shown(filters, unknown, tenants, all_types, columns, page, rows)
 
 
-def totals() -> list[Total]:
+def totals(types: list[GpuType]) -> list[Total]:
     parents = parents_by_id()
     by_type: dict[int, dict[int, int]] = {}
-    for tenant, gpu_type, milli in Quota.objects.order_by().values_list(
+    quotas = Quota.objects.filter(gpu_type__in=types)
+    for tenant, gpu_type, milli in quotas.order_by().values_list(
         "tenant_id", "gpu_type_id", "guaranteed_milli"
     ):
         by_type.setdefault(gpu_type, {})[tenant] = milli
@@ -151,7 +206,7 @@ def totals() -> list[Total]:
         Total(
             t, promised_below(parents, None, by_type.get(t.pk, {})), 1000 * installed.get(t.name, 0)
         )
-        for t in GpuType.objects.all()
+        for t in types
     ]
 
 
@@ -243,66 +298,85 @@ def mark(cell: MatrixCell, error: DomainError, *, dry_run: bool) -> None:
         cell.errors.append(error.detail)
 
 
-def sheet(request: HttpRequest, rows: list[MatrixRow], **more: Any) -> dict[str, Any]:
-    cells = [c for row in rows for c in row.cells]
+def sheet(request: HttpRequest, shown: Shown, **more: Any) -> dict[str, Any]:
     access = access_of(request.user)
     return {
         "nav": "quotas",
-        "rows": rows,
-        "totals": totals(),
+        "shown": shown,
+        "rows": shown.rows,
+        "unknown": shown.unknown,
+        "filters": shown.filters,
+        "totals": totals(shown.types),
+        **savebar(request, shown),
+        "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
+        **more,
+    }
+
+
+def savebar(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+    """What the edits come to, and of which part of the matrix they are."""
+    cells = shown.cells
+    return {
+        "part": f"?{request.GET.urlencode()}" if request.GET else "",
         "editable": any(c.editable for c in cells),
         "edited": sum(c.edited for c in cells),
         "refused": any(c.errors and not c.stale for c in cells),
         "stale": any(c.stale for c in cells),
-        "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
-        **more,
     }
 
 
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def quotas(request: HttpRequest) -> HttpResponse:
-    rows = matrix(request)
+    shown = matrix(request)
+    rows = shown.rows
     if request.method != "POST":
-        return render(request, "scheduling/quotas/quotas.html", sheet(request, rows))
+        return render(request, "scheduling/quotas/quotas.html", sheet(request, shown))
     reason = request.POST.get("reason", "")
-    count = sum(c.edited for row in rows for c in row.cells)
+    count = sum(c.edited for c in shown.cells)
     if count and not reason.strip():
         attempt(request, rows, REHEARSAL, dry_run=True)
         context = sheet(
-            request, rows, reason_error=["Say why; it is kept in the audit trail."], reason=reason
+            request, shown, reason_error=["Say why; it is kept in the audit trail."], reason=reason
         )
         return render(request, "scheduling/quotas/quotas.html", context, status=422)
     if count and not attempt(request, rows, reason, dry_run=False):
-        context = sheet(request, rows, reason=reason)
+        context = sheet(request, shown, reason=reason)
         return render(request, "scheduling/quotas/quotas.html", context, status=422)
     if count:
         messages.success(
             request, f"{count} quota{'s' if count > 1 else ''} changed.", extra_tags="good"
         )
-        for warning in (w for row in rows for c in row.cells for w in c.warnings):
+        for warning in (w for c in shown.cells for w in c.warnings):
             messages.warning(request, warning, extra_tags="wait")
     else:
         messages.info(request, NOTHING_EDITED, extra_tags="info")
-    return redirect("quotas")
+    return redirect(request.get_full_path())
 
 
 @page_login_required
 @require_POST
 def check(request: HttpRequest) -> HttpResponse:
-    """The matrix as typed, each edit rehearsed; nothing is changed."""
-    rows = matrix(request)
-    attempt(request, rows, REHEARSAL, dry_run=True)
-    return render(request, "scheduling/quotas/_quota_matrix.html", sheet(request, rows))
+    """The edits as typed, each rehearsed; nothing is changed. Of the matrix only the cells are sent
+    that are edited or were marked before."""
+    shown = matrix(request)
+    attempt(request, shown.rows, REHEARSAL, dry_run=True)
+    marked = set(request.POST.getlist("marked"))
+    context = {
+        "cells": [c for c in shown.cells if c.is_marked or c.key in marked],
+        "reason": request.POST.get("reason", ""),
+        **savebar(request, shown),
+    }
+    return render(request, "scheduling/quotas/_quota_check.html", context)
 
 
 @page_login_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
     """What the edits would do to jobs; nothing is changed."""
-    rows = matrix(request)
-    legible = attempt(request, rows, REHEARSAL, dry_run=True)
-    edited = [cell for row in rows for cell in row.cells if cell.after is not None]
+    shown = matrix(request)
+    legible = attempt(request, shown.rows, REHEARSAL, dry_run=True)
+    edited = [cell for cell in shown.cells if cell.after is not None]
     if not legible:
         return refusal(request, "Correct the marked cells first.")
     if not edited:
