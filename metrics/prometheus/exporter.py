@@ -2,7 +2,7 @@
 
 Base units, bounded labels: never a job or node name. Read from the database, so that any number of
 web processes says the same, and told again until something changes
-(docs/decisions/0075-answers-are-named-by-what-they-are-made-of.md).
+(docs/decisions/0076-answers-are-named-by-what-they-are-made-of.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
