@@ -33,6 +33,7 @@ NO_ROOM = Trouble("The database has no room left to write.", "unavailable")
 POOL = Trouble("Kant is busy: all its connections to the database are in use.")
 THREADS = Trouble("Kant is busy: it answers as many requests as it can at once.")
 TURN = Trouble("Kant is busy: others have been writing to the database all the time.")
+QUESTIONS = Trouble("Kant is busy: many ask at once what would happen.")
 CONFLICT = Trouble("Kant is busy: others change the same at the same time.")
 SERVER = Trouble("The database is busy: it takes no more connections or has no memory left.")
 
@@ -60,6 +61,8 @@ _POSTGRESQL = {
 def trouble_of(error: BaseException | None) -> Trouble | None:
     """What to tell of an error that says nothing of the request; None when it means something
     else. Where a pool could not lend a connection, the database is asked whether it answers."""
+    if isinstance(error, Crowded):
+        return QUESTIONS
     if not isinstance(error, OperationalError | InterfaceError):
         return None
     cause = error.__cause__
@@ -75,6 +78,10 @@ def trouble_of(error: BaseException | None) -> Trouble | None:
     state = getattr(cause, "sqlstate", None)
     # Without any SQLSTATE the server never answered.
     return AWAY if state is None else _first(_POSTGRESQL, state)
+
+
+class Crowded(Exception):
+    """More ask what would happen than can be answered at once."""
 
 
 class NoTurn(OperationalError):

@@ -28,7 +28,7 @@ def run() -> dict[str, float]:
     """Seconds of a clock, and what was told."""
     with tempfile.TemporaryDirectory() as folder, own_database(Path(folder)):
         ops = User.objects.create(username="bench", is_operator=True)
-        _fill()
+        fill()
         quotas = list(Quota.objects.select_related("tenant", "gpu_type").order_by("pk"))
         quotas[0].guaranteed_milli -= MOVED
         quotas[1].guaranteed_milli += MOVED
@@ -50,7 +50,7 @@ def run() -> dict[str, float]:
         }
 
 
-def _fill() -> None:
+def fill() -> None:
     now = timezone.now()
     model = GpuType.objects.create(name=MODEL)
     cluster = Cluster.objects.create(

@@ -118,9 +118,14 @@ copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise, TriedStart)
 def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
     """Submit a job to a copy of the state and run its next cycle, at `now` in seconds since the
     epoch. The job must be none of the state's."""
-    twin, job = _copied(state), asked.job
-    quota = tuple(quota_terms(job, twin.pools, twin.book))
-    return _decided(twin, job, run_cycle(twin, [asked], now), quota, now)
+    return submitted(copied(state), asked, now)
+
+
+def submitted(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
+    """As `rehearse`, on a state that is no use afterwards."""
+    job = asked.job
+    quota = tuple(quota_terms(job, state.pools, state.book))
+    return _decided(state, job, run_cycle(state, [asked], now), quota, now)
 
 
 def review(state: SchedulerState, job_id: str, now: float) -> Rehearsal | None:
@@ -232,7 +237,7 @@ def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[Quot
         )
 
 
-def _copied(state: SchedulerState) -> SchedulerState:
+def copied(state: SchedulerState) -> SchedulerState:
     """An independent state that decides the same. What never changes is shared; forecasts, which
     follow their cluster, are made anew."""
     cluster = state.cluster.copy()

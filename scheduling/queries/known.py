@@ -5,8 +5,9 @@ it. Rows do not tell nodes that are avoided after a failure, nor disruption budg
 Of jobs and pods that the scheduler knows they tell what pods say of each other.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from django.utils import timezone
 
@@ -15,6 +16,7 @@ from scheduling.engine.deltas import (
     Delta,
     DisruptionBudget,
     JobEnded,
+    JobHistory,
     JobSubmitted,
     NodeChanged,
     OtherPodChanged,
@@ -22,7 +24,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.shards.division import WHOLE, WIDE, Demand, home_of, route
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import Apart, JobRequest, PodRules
+from scheduling.engine.types import Apart, JobRequest, PodRules, Policy
 from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import selects
@@ -34,12 +36,15 @@ from scheduling.queries.history import node_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.constraints import read_keepers, read_rules, with_constraints
+from scheduling.session.memory.live import LiveJob
 from scheduling.session.memory.namespaces import NamespaceLabels
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.memory.raw import RawRows
 
 FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
+# Why a job is held by its scheduler, which alone knows when it is not.
+WAITS_ASIDE = (Reason.WAITING_FOR_VOLUME, Reason.WAITING_FOR_DEVICES)
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
 
 
@@ -73,37 +78,23 @@ class Known:
 
     def facts(self, scope: str) -> list[Delta]:
         """What the scheduler of a scope would be told, jobs that wait or hold places included."""
-        cluster_id, policy = self.cluster.pk, self.policy
-        facts: list[Delta] = [PolicyChanged(policy), load.tenancy(cluster_id, scope)]
-        told = queues(cluster_id, scope)
-        facts.append(told)
-        if told.queues and (owed := debts(cluster_id, scope)):
-            facts.append(owed)
-        if policy.fair_share and scope != WHOLE:
-            facts.append(divided.others(cluster_id, scope))
-        if half_life_s := half_life_of(policy):
-            facts.append(past_use(cluster_id, half_life_s, timezone.now()))
-        for row in self.nodes:
-            if row.scope == scope:
-                facts += _others_on(row)
-                facts.append(NodeChanged(node_of(row)))
-        return facts + list(self._jobs(scope))
+        cluster_id = self.cluster.pk
+        jobs = jobs_of(cluster_id, scope, load.waiting_or_holding(cluster_id, scope), self.policy)
+        return [
+            *tenancy_of(cluster_id, scope, self.policy),
+            *(fact for row in self.nodes if row.scope == scope for fact in facts_of_node(row)),
+            *(fact for job in jobs for fact in job.facts),
+            *(job.history for job in jobs if job.history is not None),
+        ]
 
     def groups_of(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """The groups that pods which are there keep away, of pods with these labels. Of namespaces
-        rows tell no labels."""
-        spaces = NamespaceLabels()
-        meant = (
-            name_of_group(rule)
-            for rule in self._keepers
-            if spaces.are_meant(namespace, rule.namespaces) and selects(rule.selector, labels)
-        )
-        return tuple(sorted(meant))
+        """The groups that pods which are there keep away, of pods with these labels."""
+        return groups_of(self._keepers, namespace, labels)
 
     @cached_property
     def _keepers(self) -> set[KeepsAway]:
         """The rules of all pods that are there."""
-        return {rule for row in self.nodes for rule in _keepers(row, "keepers")}
+        return {rule for row in self.nodes for rule in keepers_on(row)}
 
     @cached_property
     def _empty(self) -> dict[str, ClusterState]:
@@ -119,31 +110,66 @@ class Known:
     def _demand(self) -> dict[str, list[Demand]]:
         return divided.demand(self.cluster.pk)
 
-    def _jobs(self, scope: str) -> Iterator[Delta]:
-        """The jobs that wait or hold places, as their rows tell."""
-        cluster_id = self.cluster.pk
-        jobs, _ = load.jobs(load.waiting_or_holding(cluster_id, scope))
-        load.add_placements(cluster_id, scope, {job.id: job for job in jobs})
-        load.add_constraints(cluster_id, scope, {job.id: job for job in jobs})
-        for job in jobs:
-            if job.constraints is not None:
-                job.request = with_constraints(job.request, job.constraints)
-            if job.state in WAITING and not job.pods:
-                for failed in load.failed_among(job.request.after_ok):
-                    yield JobEnded(failed, succeeded=False)
-                waits = (Reason.WAITING_FOR_VOLUME, Reason.WAITING_FOR_DEVICES)
-                held = job.is_held or job.reason in waits
-                yield JobSubmitted(job.request, job.not_before, held)
-                continue
-            holds = job.state in HOLDING
-            if holds:
-                again = (PlacementState.FAILED, PlacementState.RELEASED)
-                for pod in [p for p in job.pods.values() if p.state in again]:
-                    job.forget(pod)
-            yield job.restored()
-            if not holds:  # its pods are being deleted: they stay until then, nobody's victims
-                yield DisruptionBudget(job.id, 0)
-        yield from load.histories(cluster_id, scope, jobs, self.policy)
+
+class JobFacts(NamedTuple):
+    """What a scheduler is told at its start of a job that waits or holds places: `facts` with all
+    jobs, in the order of `submitted_at`, and `history` after them; None = nothing was decided."""
+
+    request: JobRequest
+    facts: tuple[Delta, ...]
+    history: JobHistory | None
+
+    @property
+    def order(self) -> tuple[float, str]:
+        return self.request.submitted_at, self.request.id
+
+
+def tenancy_of(cluster_id: int, scope: str, policy: Policy) -> Iterator[Delta]:
+    """The policy of a scope, and whose jobs it decides on."""
+    yield PolicyChanged(policy)
+    yield load.tenancy(cluster_id, scope)
+    told = queues(cluster_id, scope)
+    yield told
+    if told.queues and (owed := debts(cluster_id, scope)):
+        yield owed
+    if policy.fair_share and scope != WHOLE:
+        yield divided.others(cluster_id, scope)
+    if half_life_s := half_life_of(policy):
+        yield past_use(cluster_id, half_life_s, timezone.now())
+
+
+def jobs_of(cluster_id: int, scope: str, ids: Sequence[str], policy: Policy) -> list[JobFacts]:
+    """Of these jobs of a scope, each of which waits or holds places, the oldest first."""
+    jobs, _ = load.jobs(ids)
+    load.add_placements(cluster_id, scope, {job.id: job for job in jobs})
+    load.add_constraints(cluster_id, scope, {job.id: job for job in jobs})
+    for job in jobs:
+        if job.constraints is not None:
+            job.request = with_constraints(job.request, job.constraints)
+    history = {told.job_id: told for told in load.histories(cluster_id, scope, jobs, policy)}
+    return [JobFacts(job.request, tuple(_facts_of(job)), history.get(job.id)) for job in jobs]
+
+
+def _facts_of(job: LiveJob) -> Iterator[Delta]:
+    if job.state in WAITING and not job.pods:
+        for failed in load.failed_among(job.request.after_ok):
+            yield JobEnded(failed, succeeded=False)
+        held = job.is_held or job.reason in WAITS_ASIDE
+        yield JobSubmitted(job.request, job.not_before, held)
+        return
+    holds = job.state in HOLDING
+    if holds:
+        again = (PlacementState.FAILED, PlacementState.RELEASED)
+        for pod in [p for p in job.pods.values() if p.state in again]:
+            job.forget(pod)
+    yield job.restored()
+    if not holds:  # its pods are being deleted: they stay until then, nobody's victims
+        yield DisruptionBudget(job.id, 0)
+
+
+def facts_of_node(row: NodeRecord) -> tuple[Delta, ...]:
+    """The node and the pods of others on it."""
+    return (*_others_on(row), NodeChanged(node_of(row)))
 
 
 def _others_on(row: NodeRecord) -> Iterator[Delta]:
@@ -158,6 +184,25 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
     keepers = _keepers(row, "other_keepers")
     if apart := tuple(Apart(name_of_group(rule), rule.topology_key) for rule in keepers):
         yield OtherPodChanged(f"{row.name} keeps", row.name, rules=PodRules(apart=apart))
+
+
+def groups_of(
+    keepers: Iterable[KeepsAway], namespace: str, labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The groups that pods with these rules keep away, of pods with these labels. Of namespaces
+    rows tell no labels."""
+    spaces = NamespaceLabels()
+    meant = (
+        name_of_group(rule)
+        for rule in keepers
+        if spaces.are_meant(namespace, rule.namespaces) and selects(rule.selector, labels)
+    )
+    return tuple(sorted(meant))
+
+
+def keepers_on(row: NodeRecord) -> tuple[KeepsAway, ...]:
+    """The rules of the pods that are on a node."""
+    return _keepers(row, "keepers")
 
 
 def _keepers(row: NodeRecord, whose: str) -> tuple[KeepsAway, ...]:

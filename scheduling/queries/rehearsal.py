@@ -1,14 +1,17 @@
 """Would a job start now, and if not, why and when: asked before it is submitted.
 
-The engine is asked (`engine.rehearse`), by what rows tell (`known`).
+The engine is asked (`engine.rehearse`): on the state that a process keeps current (`whatif`), or,
+where none does, on one that is made of what rows tell (`known`).
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from threading import BoundedSemaphore
 
 from scheduling.engine.deltas import JobSubmitted
 from scheduling.engine.demand.pools import Pools
@@ -18,9 +21,9 @@ from scheduling.engine.rehearse import (
     QuotaOutlook,
     Rehearsal,
     quota_terms,
-    rehearse,
     review,
     standing,
+    submitted,
 )
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import WAITING
@@ -33,16 +36,24 @@ from scheduling.queries.explain import Reserved, Start, explain_job, policy_in_u
 from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.queries.queues.waiting_order import JobAhead
+from scheduling.queries.standstill import standstill
+from scheduling.queries.whatif.line import PATIENCE_S, Away, ask
+from scheduling.queries.whatif.questions import DryRun, Surroundings
 from scheduling.session.memory import load
 from scheduling.session.memory.live import LiveJob
 from tenants.models import GpuType, User
+from tenants.outage import Crowded
 
 FORECASTS = ("reservation", "forecast")
 OVERDUE = (
     "It starts when jobs end that have run for longer than they declared: by what they declared "
     "there would be room already."
 )
+AT_ONCE = 2  # states that a process makes of rows
 DUE_S = 1.0  # what running jobs declare is over by now, or in so long
+
+
+_turns = BoundedSemaphore(AT_ONCE)
 
 
 class Outlook(StrEnum):
@@ -99,6 +110,37 @@ class Rehearsed:
 def rehearse_job(viewer: User, job: Job) -> Rehearsed:
     """Ask about a job as `submit_job` answers it with `dry_run`."""
     live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
+    if why := standstill(job.cluster):
+        return _by_quota_alone(live.request, why, job.cluster)
+    try:
+        return _told(viewer, job, live.request, _asked_of_the_kept(job, live))
+    except Away:
+        with _turn():
+            return _rehearsed_by_rows(viewer, job, live)
+
+
+def _asked_of_the_kept(job: Job, live: LiveJob) -> Rehearsal:
+    """What the process that keeps the state of the cluster says. Raises Away, Crowded."""
+    asked = JobSubmitted(live.request, live.not_before, job.held)
+    namespace = load.namespaces(job.cluster.namespace).get(live.request.tenant, "")
+    labels = tuple(_labels(live, index) for index in range(len(live.request.pod_sets)))
+    question = DryRun(asked, Surroundings(namespace, labels), time.time())
+    said: Rehearsal = ask(job.cluster_id, question)
+    return said
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """To make a state of rows takes seconds: few may at once. Raises Crowded."""
+    if not _turns.acquire(timeout=PATIENCE_S):
+        raise Crowded
+    try:
+        yield
+    finally:
+        _turns.release()
+
+
+def _rehearsed_by_rows(viewer: User, job: Job, live: LiveJob) -> Rehearsed:
     try:
         known = Known(job.cluster)
         job.scope = known.scope_of(live.request)
@@ -111,7 +153,7 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
     now = time.time()
     asked = JobSubmitted(request, live.not_before, held)
     state = standing(known.facts(job.scope), now)
-    return _told(viewer, job, request, rehearse(state, asked, now))
+    return _told(viewer, job, request, submitted(state, asked, now))
 
 
 def kept_away(known: Known, live: LiveJob) -> JobRequest:
@@ -119,10 +161,15 @@ def kept_away(known: Known, live: LiveJob) -> JobRequest:
     request, found = live.request, list[PodSetSpec]()
     namespace = load.namespaces(known.cluster.namespace).get(request.tenant, "")
     for index, pod_set in enumerate(request.pod_sets):
-        own = own_labels(live.id, request.tenant, live.attempt, index, 0)
-        groups = known.groups_of(namespace, {**live.labels, **own})
+        groups = known.groups_of(namespace, _labels(live, index))
         found.append(replace(pod_set, rules=PodRules(groups)) if groups else pod_set)
     return replace(request, pod_sets=tuple(found))
+
+
+def _labels(live: LiveJob, index: int) -> Mapping[str, str]:
+    """Of a pod of this pod set."""
+    own = own_labels(live.id, live.request.tenant, live.attempt, index, 0)
+    return {**live.labels, **own}
 
 
 def review_job(viewer: User, job: Job) -> Rehearsed | None:

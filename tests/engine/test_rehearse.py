@@ -6,7 +6,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
-from scheduling.engine.rehearse import Places, Rehearsal, _copied, rehearse, rise
+from scheduling.engine.rehearse import Places, Rehearsal, copied, rehearse, rise
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.cases import seeds
@@ -148,7 +148,7 @@ def test_of_rising_requests_those_start_that_would_start_alone(monkeypatch) -> N
 def compare_rise(state: SchedulerState, tenant: str, now: float) -> str:
     asks = ("1x1", "1x2", "1x4", "1x8", "2x8", "3x8")
     rising = [job("new", tenant, f"{ask} H100", "preempts=no", at=now) for ask in asks]
-    settled = _copied(state)
+    settled = copied(state)
     run_cycle(settled, [], now)
     alone = [rehearse(settled, d.JobSubmitted(request), now) for request in rising]
     fits = [said.places is not None for said in alone]

@@ -5,6 +5,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Sum
@@ -13,14 +14,18 @@ from django.utils import timezone
 from scheduling.engine.deltas import JobRestored, JobSubmitted
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import OPEN, WAITING
+from scheduling.engine.types import Policy
 from scheduling.models import Cluster, Forecasting, Job
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
+from scheduling.queries.standstill import standstill
+from scheduling.queries.whatif.rows import KeptRows
+from scheduling.services.forecasts.answers import Answers
 from scheduling.services.forecasts.estimates import Estimates, note_starts, write_estimates
 from scheduling.services.forecasts.lessons import Lessons
 from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
-from scheduling.simulator.forecast.bands import bands_of
-from scheduling.simulator.forecast.scene import scene_of
+from scheduling.simulator.forecast.bands import Bands, bands_of
+from scheduling.simulator.forecast.scene import Scene, scene_of
 from tenants.chunks import chunks
 
 log = logging.getLogger(__name__)
@@ -46,9 +51,11 @@ class _KeptCluster:
 
 @dataclass(slots=True)
 class Forecaster:
-    """One process has one. `holder`: what it calls itself in the rows."""
+    """One process has one. `holder`: what it calls itself in the rows. `answers`: keeps the states
+    of clusters, and answers questions meanwhile; None = all is read anew, and nobody asks."""
 
     holder: str = field(default_factory=lambda: uuid.uuid4().hex)
+    answers: Answers | None = None
     _known: dict[int, _KeptCluster] = field(default_factory=dict)
 
     def turn(self) -> int:
@@ -70,31 +77,37 @@ class Forecaster:
         clock = time.monotonic()
         if clock < known.rest_until:
             return
-        cpu = time.process_time()
+        cpu, beside = time.process_time(), 0.0
         signature = signature_of(cluster)
         if signature != known.signature or clock > known.passed_at + AT_LEAST_S:
-            foretell(cluster, known.learned)
+            beside = foretell(cluster, known.learned, self.answers)
             known.signature, known.passed_at = signature, time.monotonic()
-        spent = time.process_time() - cpu
+        spent = time.process_time() - cpu + beside
         known.rest_until = time.monotonic() + max(EVERY_S, spent / SHARE)
 
 
-def foretell(cluster: Cluster, learned: Lessons) -> None:
-    """One pass: note what has started, learn, run ahead and tell. Where nobody decides on the
-    cluster what was told stays, as of when it was."""
-    began = time.process_time()
+def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None) -> float:
+    """One pass: note what has started, learn, run ahead and tell; returns CPU seconds of children.
+    Where nobody decides on the cluster what was told stays, as of when it was."""
+    began, beside = time.process_time(), 0.0
     note_starts(cluster)
     learned.catch_up()
     try:
-        known = Known(cluster)
+        known = _known(cluster, answers)
     except CannotTell:
-        return
+        return beside
     now, runs, waiting = time.time(), [0], 0
-    for scope in _scopes(known):
-        found = estimates_of(known, scope, learned, now)
+    for scope in _scopes(known.policy):
+        scene = _scene(known, scope, now)
+        if answers is None:
+            found = bands_from(scene, learned)
+        else:
+            found, spent = answers.beside(partial(bands_from, scene, learned))
+            beside += spent
+        told = Estimates(now, found.bands, found.none)
         runs.append(found.runs)
-        waiting += len(found.told.bands) + len(found.told.none)
-        write_estimates(found.told, learned.calibration)
+        waiting += len(told.bands) + len(told.none)
+        write_estimates(told, learned.calibration)
     if known.policy.shards:
         wide = Job.objects.filter(cluster=cluster, scope=WIDE, state__in=list(WAITING)).order_by()
         none = {str(job_id): NO_SHARD for job_id in wide.values_list("id", flat=True)}
@@ -104,36 +117,42 @@ def foretell(cluster: Cluster, learned: Lessons) -> None:
         as_of=datetime.fromtimestamp(now, timezone.get_default_timezone()),
         waiting=waiting,
         runs=max(runs),
-        cpu_s=time.process_time() - began,
+        cpu_s=time.process_time() - began + beside,
     )
+    return beside
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeEstimates:
-    """What was found out about a scope by so many runs ahead."""
-
-    told: Estimates
-    runs: int
-
-
-def estimates_of(known: Known, scope: str, learned: Lessons, now: float) -> ScopeEstimates:
+def bands_from(scene: Scene, learned: Lessons) -> Bands:
     """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
-    facts = known.facts(scope)
-    names = _names([fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)])
     until = time.process_time() + ENOUGH_S
-    found = bands_of(
-        scene_of(facts, now, names),
+    return bands_of(
+        scene,
         learned.run_times,
         learned.coming,
-        seed=int(now),
+        seed=int(scene.now),
         most=bands.RUNS,
         enough=lambda: time.process_time() > until,
     )
-    return ScopeEstimates(Estimates(now, found.bands, found.none), found.runs)
 
 
-def _scopes(known: Known) -> list[str]:
-    return [shard.name for shard in known.policy.shards] or [WHOLE]
+def _known(cluster: Cluster, answers: Answers | None) -> Known | KeptRows:
+    """What rows tell of the cluster now. Raises CannotTell."""
+    if why := standstill(cluster):
+        raise CannotTell(why)
+    kept = answers.keep(cluster) if answers is not None else None
+    return Known(cluster) if kept is None else kept.rows
+
+
+def _scene(known: Known | KeptRows, scope: str, now: float) -> Scene:
+    if isinstance(known, KeptRows):
+        return scene_of(known.facts(), now, known.names)
+    facts = known.facts(scope)
+    names = _names([fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)])
+    return scene_of(facts, now, names)
+
+
+def _scopes(policy: Policy) -> list[str]:
+    return [shard.name for shard in policy.shards] or [WHOLE]
 
 
 def _names(ids: list[str]) -> dict[str, str]:

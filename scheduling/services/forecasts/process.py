@@ -1,16 +1,18 @@
-"""The process that forecasts, and moves waiting jobs to other clusters: a child of the worker,
-because runs ahead take a core for seconds."""
+"""The process that forecasts, answers what would happen, and moves waiting jobs to other clusters:
+a child of the worker, because runs ahead take a core for seconds."""
 
 import logging
-import os
 import time
 
 from django.db import Error, connection
 from django.utils import timezone
 
+from scheduling.models import Cluster
+from scheduling.queries.whatif import line
 from scheduling.services.cluster_choice import moves
-from scheduling.services.common.child import NICE, WorkerChild, is_gone
-from scheduling.services.forecasts.forecaster import Forecaster, is_wanted, let_go
+from scheduling.services.common.child import WorkerChild, is_gone
+from scheduling.services.forecasts.answers import Answers
+from scheduling.services.forecasts.forecaster import Forecaster, claim, is_wanted, let_go
 
 log = logging.getLogger(__name__)
 
@@ -21,23 +23,49 @@ _child = WorkerChild("keep_forecasts")
 
 
 def start_if_wanted() -> None:
-    """Start the process where jobs wait and none forecasts for them, or may go elsewhere."""
-    if not _child.lives and (is_wanted(timezone.now()) or moves.is_wanted(timezone.now())):
+    """Start the process where jobs wait and none forecasts for them, or may go elsewhere, or
+    somebody asks what would happen."""
+    now = timezone.now()
+    wanted = is_wanted(now) or moves.is_wanted(now) or any(map(line.is_wanted, _active()))
+    if not _child.lives and wanted:
         _child.start()
 
 
 def keep(parent: int | None) -> None:
-    """Forecast until no job waits any more, or the parent is gone."""
-    os.nice(NICE)
-    forecaster, mover, wanted_at = Forecaster(), moves.Mover(), time.monotonic()
+    """Forecast and answer until no job waits any more and nobody asks, or the parent is gone."""
+    answers = Answers(line.open_desk())
+    forecaster, mover = Forecaster(answers=answers), moves.Mover()
+    wanted_at = time.monotonic()
     while not is_gone(parent) and time.monotonic() < wanted_at + IDLE_S:
         try:
-            waiting, moving = forecaster.turn(), mover.turn()
-            if waiting or moving:
+            turns = forecaster.turn(), mover.turn(), _keep_states(forecaster, answers)
+            if any(turns):
                 wanted_at = time.monotonic()
+            until = time.monotonic() + LOOK_S
+            while (left := until - time.monotonic()) > 0:
+                answers.turn(left)
         except Error:
             # What was told stays, with its time; the next turn connects anew.
             log.exception("the database does not answer the forecaster")
             connection.close()
-        time.sleep(LOOK_S)
+            time.sleep(LOOK_S)
+    answers.close()
     let_go(forecaster.holder)
+
+
+def _keep_states(forecaster: Forecaster, answers: Answers) -> int:
+    """Keep the states that somebody asks for fresh; returns how many there are."""
+    answers.drop_unwanted()
+    lately, kept = answers.asked_lately(), answers.clusters
+    active = Cluster.objects.filter(is_active=True).order_by("pk")
+    answers.wanted.update(c.pk for c in active if c.pk not in kept and line.is_wanted(c.pk))
+    for cluster in active:
+        due = cluster.pk in lately or cluster.pk in answers.wanted
+        if due and claim(cluster, forecaster.holder, timezone.now()):
+            answers.keep(cluster)
+    answers.wanted.clear()
+    return len(answers.clusters)
+
+
+def _active() -> list[int]:
+    return list(Cluster.objects.filter(is_active=True).values_list("pk", flat=True))

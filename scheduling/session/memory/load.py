@@ -45,6 +45,8 @@ from tenants import selectors
 from tenants.chunks import chunks
 from tenants.models import Quota, Tenant
 
+FEW = 200  # jobs, of which what belongs to them is asked for by their ids
+
 
 # --- jobs -----------------------------------------------------------------------------------------
 def waiting_or_holding(cluster_id: int, scope: str) -> list[str]:
@@ -203,10 +205,11 @@ class Preemptions(NamedTuple):
     gave_way_to: list[str]
 
 
-def preemptions(cluster_id: int, scope: str, only: str = "") -> dict[str, Preemptions]:
-    """Of the jobs that are not over, those that ever made room for others; or `only` this job."""
+def preemptions(cluster_id: int, scope: str, only: Sequence[str] = ()) -> dict[str, Preemptions]:
+    """Of the jobs that are not over, those that ever made room for others; or `only` of these."""
     told = JobEvent.objects.filter(reason=PREEMPTED).order_by("id")
-    rows = told.filter(job_id=only) if only else told.filter(job__in=_open_jobs(cluster_id, scope))
+    few = told.filter(job_id__in=only) if only else None
+    rows = told.filter(job__in=_open_jobs(cluster_id, scope)) if few is None else few
     found: dict[str, Preemptions] = defaultdict(lambda: Preemptions([], []))
     for job_id, gang, evidence in rows.values_list("job_id", "job__gang", "evidence"):
         of_job = found[str(job_id)]
@@ -220,7 +223,10 @@ def histories(
 ) -> Iterator[JobHistory]:
     """What was decided about these jobs before, where that was anything."""
     jobs = list(jobs)
-    made_room = preemptions(cluster_id, scope, jobs[0].id if len(jobs) == 1 else "")
+    if not jobs:
+        return
+    few = [job.id for job in jobs] if len(jobs) <= FEW else []
+    made_room = preemptions(cluster_id, scope, few)
     back = _back_at(cluster_id, scope, delay_of(policy))
     for job in jobs:
         by, gave_way_to = map(tuple, made_room.get(job.id, ((), ())))
@@ -308,11 +314,13 @@ def content(row: Any) -> PodContent:
 def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
     """Give each job that holds places, or gives them back, its pods: of each the last attempt."""
     rows = Placement.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
+    if len(live) <= FEW:
+        rows = rows.filter(job_id__in=list(live))
     leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
     with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
     # The attempt of the job is the one by which all of it was placed last.
     since = rows.filter(attempt__gte=F("job__attempt")).order_by("attempt")
-    for chunk in chunks(sorted(with_pods)):
+    for chunk in chunks(sorted(with_pods & live.keys())):
         places = RawRows(since.filter(job_id__in=chunk))
         for raw in places.rows:
             row = places.columns(raw)
@@ -323,6 +331,8 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
 def add_constraints(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
     """Give each job what the engine was told of it last, beside what it asks for."""
     rows = JobConstraints.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
+    if len(live) <= FEW:
+        rows = rows.filter(job_id__in=list(live))
     for job_id, document in rows.values_list("job_id", "document"):
         if (job := live.get(str(job_id))) is not None:
             job.constraints = document

@@ -1,0 +1,1 @@
+"""What would happen if: asked of a state of the engine that is kept current from the rows."""

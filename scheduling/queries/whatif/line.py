@@ -1,0 +1,309 @@
+"""Questions to the process that keeps the states of clusters, and its answers: over Redis, or,
+where Kant runs without, over a socket of this machine.
+
+Who asks is told at once where nobody can answer, or too many ask; who no longer listens is not
+answered. Both ends are the same release: what they say is pickled, as it is in the cache.
+"""
+
+import hashlib
+import os
+import pickle
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+from django.conf import settings
+from django.core.cache import cache as shared
+from django.db import connection
+from redis import Redis
+
+from scheduling import compiled
+from tenants.outage import REDIS_ERRORS, Crowded
+
+PATIENCE_S = 5.0  # for which who asks waits
+MOST_WAITING = 16  # questions; whoever else asks is told that there are too many
+WANTED_S = 600.0  # the state of a cluster is kept for so long after somebody asked
+HERE_S, STEP_S = 5, 0.5
+
+ANSWER, NOBODY, TOO_MANY = b"=", b"-", b"!"
+
+
+class Away(Exception):
+    """Nobody keeps the state of the cluster, or could not answer: ask a state made of the rows."""
+
+
+class Message(NamedTuple):
+    """`question`: pickled, to be read by the same release only."""
+
+    release: str
+    cluster_id: int
+    question: bytes
+
+
+def ask(cluster_id: int, question: object) -> Any:
+    """What the process that keeps the state of the cluster answers. Raises Away, Crowded."""
+    message = Message(release(), cluster_id, pickle.dumps(question))
+    try:
+        said = _line().ask(cluster_id, pickle.dumps(message))
+    except (OSError, EOFError, *REDIS_ERRORS) as error:
+        _want(cluster_id)
+        raise Away from error
+    except Away:
+        _want(cluster_id)
+        raise
+    if said[:1] == TOO_MANY:
+        raise Crowded
+    if said[:1] != ANSWER:
+        _want(cluster_id)
+        raise Away
+    return pickle.loads(said[1:])
+
+
+def is_wanted(cluster_id: int) -> bool:
+    """Whether anybody asked of it lately and found nobody to answer, as far as the cache tells."""
+    with suppress(*REDIS_ERRORS):
+        return shared.get(_wanted(cluster_id)) is not None
+    return False
+
+
+def _want(cluster_id: int) -> None:
+    with suppress(*REDIS_ERRORS):
+        shared.set(_wanted(cluster_id), True, WANTED_S)
+
+
+def _wanted(cluster_id: int) -> str:
+    return f"whatif:wanted:{cluster_id}"
+
+
+@cache
+def release() -> str:
+    """Of the engine and its nouns."""
+    return compiled.folder().name
+
+
+# --- both ends ------------------------------------------------------------------------------------
+class Inquiry(Protocol):
+    """A question that waits for its answer."""
+
+    message: Message
+
+    def answer(self, said: bytes) -> None:
+        """Once; by whoever found it out, also a child of the process that took it."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody listens any more."""
+
+    def close(self) -> None:
+        """This process has nothing to do with it any more."""
+
+
+class Desk(Protocol):
+    """Where questions come in."""
+
+    def next(self, clusters: Iterable[int], timeout_s: float, /) -> Inquiry | None:
+        """The next question, of these clusters where others are heard elsewhere; None = none came
+        in time."""
+
+    def close(self) -> None: ...
+
+
+class QuestionLine(Protocol):
+    def ask(self, cluster_id: int, message: bytes, /) -> bytes: ...
+
+
+def _line() -> QuestionLine:
+    return RedisLine(settings.REDIS_URL) if settings.REDIS_URL else SocketLine()
+
+
+def open_desk() -> Desk:
+    return RedisDesk(settings.REDIS_URL) if settings.REDIS_URL else SocketDesk()
+
+
+# --- over a socket --------------------------------------------------------------------------------
+def address() -> Path:
+    """Of the socket, in a folder of this user's alone, one for each database. Raises OSError where
+    somebody else has made that folder."""
+    database = str(connection.settings_dict["NAME"])
+    name = hashlib.sha256(f"{settings.VAR_DIR}\0{database}".encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir(), f"kant-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise OSError(f"{folder} is not this user's alone: remove it")
+    return folder / name
+
+
+class SocketLine:
+    def ask(self, _cluster_id: int, message: bytes) -> bytes:
+        with _connected() as line:
+            line.send_bytes(message)
+            if not line.poll(PATIENCE_S):
+                raise Crowded
+            return line.recv_bytes()
+
+
+@contextmanager
+def _connected() -> Iterator[Connection]:
+    raw = socket.socket(socket.AF_UNIX)
+    try:
+        raw.settimeout(PATIENCE_S)
+        raw.connect(str(address()))
+        raw.settimeout(None)
+    except OSError:
+        raw.close()
+        raise
+    with Connection(raw.detach()) as line:
+        yield line
+
+
+class SocketInquiry:
+    def __init__(self, line: Connection, message: Message) -> None:
+        self.message, self._line = message, line
+
+    def answer(self, said: bytes) -> None:
+        with suppress(OSError):  # who asked has gone
+            self._line.send_bytes(said)
+
+    @property
+    def is_gone(self) -> bool:
+        return self._line.poll(0)  # nothing follows the question but the end
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class SocketDesk:
+    def __init__(self) -> None:
+        self._path = address()
+        self._path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(self._path))
+        self._socket.listen(MOST_WAITING)
+
+    def next(self, _clusters: Iterable[int], timeout_s: float) -> Inquiry | None:
+        self._socket.settimeout(max(timeout_s, 0.001))
+        try:
+            raw, _ = self._socket.accept()
+        except TimeoutError:
+            return None
+        line = Connection(raw.detach())
+        try:
+            if line.poll(STEP_S):
+                return SocketInquiry(line, pickle.loads(line.recv_bytes()))
+        except (OSError, EOFError):
+            pass  # it has gone already
+        line.close()
+        return None
+
+    def close(self) -> None:
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+
+# --- over Redis -----------------------------------------------------------------------------------
+class RedisLine:
+    def __init__(self, url: str) -> None:
+        self._redis = _redis(url)
+
+    def ask(self, cluster_id: int, message: bytes) -> bytes:
+        redis, name = self._redis, uuid.uuid4().hex
+        found = redis.pipeline()
+        found.exists(_desk(cluster_id))
+        found.llen(_asks(cluster_id))
+        here, waiting = found.execute()
+        if not here:
+            raise Away
+        if waiting >= MOST_WAITING:
+            raise Crowded
+        sent = redis.pipeline()
+        sent.set(_listens(name), 1, px=int(3000 * STEP_S))
+        sent.rpush(_asks(cluster_id), name.encode() + message)
+        sent.expire(_asks(cluster_id), int(2 * PATIENCE_S))
+        sent.execute()
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            if said := redis.blpop([_told(name)], timeout=STEP_S):
+                return cast(bytes, said[1])
+            redis.set(_listens(name), 1, px=int(3000 * STEP_S))
+        redis.delete(_listens(name))
+        raise Crowded
+
+
+class RedisInquiry:
+    def __init__(self, url: str, name: str, message: Message) -> None:
+        self.message, self._url, self._name = message, url, name
+        self._home, self._redis = os.getpid(), _redis(url)
+
+    def answer(self, said: bytes) -> None:
+        # A child shares no connection with who started it.
+        redis = self._redis if os.getpid() == self._home else Redis.from_url(self._url, **TIMEOUTS)
+        with suppress(*REDIS_ERRORS):
+            told = redis.pipeline()
+            told.rpush(_told(self._name), said)
+            told.expire(_told(self._name), int(2 * PATIENCE_S))
+            told.execute()
+
+    @property
+    def is_gone(self) -> bool:
+        return not self._redis.exists(_listens(self._name))
+
+    def close(self) -> None:
+        pass
+
+
+class RedisDesk:
+    def __init__(self, url: str) -> None:
+        self._url, self._redis = url, _redis(url)
+
+    def next(self, clusters: Iterable[int], timeout_s: float) -> Inquiry | None:
+        clusters = list(clusters)
+        if not clusters:
+            time.sleep(timeout_s)
+            return None
+        try:
+            here = self._redis.pipeline()
+            for cluster_id in clusters:
+                here.set(_desk(cluster_id), 1, ex=HERE_S)
+            here.execute()
+            said = self._redis.blpop([*map(_asks, clusters)], timeout=min(timeout_s, STEP_S))
+        except REDIS_ERRORS:
+            time.sleep(timeout_s)  # who asks finds nobody meanwhile, and asks the rows
+            return None
+        if said is None:
+            return None
+        text = cast(bytes, said[1])
+        return RedisInquiry(self._url, text[:32].decode(), pickle.loads(text[32:]))
+
+    def close(self) -> None:
+        pass
+
+
+TIMEOUTS: dict[str, Any] = settings.REDIS_TIMEOUTS
+
+
+@cache
+def _redis(url: str) -> Redis:
+    return Redis.from_url(url, **TIMEOUTS)
+
+
+def _desk(cluster_id: int) -> str:
+    return f"whatif:desk:{cluster_id}"
+
+
+def _asks(cluster_id: int) -> str:
+    return f"whatif:asks:{cluster_id}"
+
+
+def _listens(name: str) -> str:
+    return f"whatif:listens:{name}"
+
+
+def _told(name: str) -> str:
+    return f"whatif:told:{name}"

@@ -1,0 +1,244 @@
+"""What rows tell of a cluster, kept current: read again is only what has changed.
+
+Who writes what tells that it did: people by events of jobs, schedulers by versions and times. Both
+are looked for, and now and then all rows are compared, as a scheduler does.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from django.db.models import Case, Count, Max, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models.functions import MD5, Cast
+
+from scheduling.engine.deltas import Delta, PolicyChanged, TenantsChanged
+from scheduling.engine.queue.preemption_delay import delay_of
+from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.states import OPEN
+from scheduling.engine.types import Policy
+from scheduling.kube.seam import KeepsAway
+from scheduling.models import Cluster, Job, JobConstraints, NodeRecord, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
+from scheduling.queries.explain import policy_in_use
+from scheduling.queries.known import (
+    WAITS_ASIDE,
+    JobFacts,
+    facts_of_node,
+    jobs_of,
+    keepers_on,
+    tenancy_of,
+)
+from scheduling.session.memory.news import News
+from scheduling.session.memory.raw import RawRows
+from tenants.chunks import chunks
+
+COMPARE_S = 10.0  # how often all rows are compared though sums say that none has changed
+USED_S = 10.0  # how often what other clusters hold of the quotas is read
+
+Mark = tuple[Any, ...]  # differs whenever a row says something else
+
+
+class KeptNode(NamedTuple):
+    """What a scheduler is told of a node, and which pods on it keep others away."""
+
+    facts: tuple[Delta, ...]
+    keepers: tuple[KeepsAway, ...]
+
+
+class KeptRows:
+    """Of a cluster that one scheduler decides on. `jobs` and `nodes` hold the same object for as
+    long as nothing changes; `at`: as of when, in seconds since the epoch."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster_id = cluster.pk
+        self.at = 0.0
+        self.policy = Policy()
+        self.tenancy: tuple[Delta, ...] = ()
+        self.nodes: dict[str, KeptNode] = {}
+        self.jobs: dict[str, JobFacts] = {}
+        self.names: dict[str, str] = {}  # of the jobs
+        self._news = News(cluster.pk)
+        self._settings: tuple[Any, ...] | None = None
+        self._node_marks: dict[str, Mark] = {}
+        self._job_marks: dict[str, Mark] = {}
+        self._sums: dict[str, Mark] = {}
+        self._compared_at = self._used_at = -COMPARE_S
+
+    def refresh(self, now: float) -> None:
+        """Read what has changed until `now`, in seconds since the epoch."""
+        clock, before = time.monotonic(), self.tenancy
+        touched: set[str] = set()
+        if self._settings is None:
+            found = self._news.start()
+        else:
+            found, told = self._news.read()
+            touched = {job_id for job_id, _ in told}
+        others = not found.alone and clock - self._used_at > USED_S
+        if found.settings != self._settings or others:
+            self._used_at = clock
+            self._read_tenancy()
+        all_of_them = clock - self._compared_at > COMPARE_S
+        if all_of_them:
+            self._compared_at = clock
+        if self._differs("nodes", _sum_of_nodes(self.cluster_id)) or all_of_them:
+            self._read_nodes()
+        if self._job_marks and _for_jobs(before) != _for_jobs(self.tenancy):
+            touched.update(self._job_marks)
+        if self._differs("jobs", _sum_of_jobs(self.cluster_id)) or all_of_them or touched:
+            self._read_jobs(touched)
+        self._settings = found.settings
+        self.at = now
+
+    def facts(self) -> list[Delta]:
+        """What a scheduler would be told at its start, as `Known.facts` has it."""
+        jobs = sorted(self.jobs.values(), key=lambda job: job.order)
+        return [
+            *self.tenancy,
+            *(fact for name in sorted(self.nodes) for fact in self.nodes[name].facts),
+            *(fact for job in jobs for fact in job.facts),
+            *(job.history for job in jobs if job.history is not None),
+        ]
+
+    def keepers(self) -> set[KeepsAway]:
+        """The rules of all pods that are there."""
+        return {rule for node in self.nodes.values() for rule in node.keepers}
+
+    def _differs(self, what: str, found: Mark) -> bool:
+        before, self._sums[what] = self._sums.get(what), found
+        return before != found
+
+    # --- reading ------------------------------------------------------------------------------
+    def _read_tenancy(self) -> None:
+        self.policy = policy_in_use(self.cluster_id)
+        told = tuple(tenancy_of(self.cluster_id, WHOLE, self.policy))
+        if told != self.tenancy:
+            self.tenancy = told
+
+    def _read_nodes(self) -> None:
+        marks = _marks_of_nodes(self.cluster_id)
+        changed = [name for name, mark in marks.items() if self._node_marks.get(name) != mark]
+        gone = self._node_marks.keys() - marks.keys()
+        if not changed and not gone:
+            return
+        nodes = {name: node for name, node in self.nodes.items() if name not in gone}
+        for name, node in self._nodes_of(changed):
+            if nodes.get(name) != node:
+                nodes[name] = node
+        self._node_marks = marks
+        if nodes != self.nodes:
+            self.nodes = nodes
+
+    def _nodes_of(self, names: list[str]) -> Iterator[tuple[str, KeptNode]]:
+        mine = NodeRecord.objects.filter(cluster_id=self.cluster_id, scope=WHOLE)
+        most = len(names) > len(self._node_marks) / 2
+        for query in [mine] if most else [mine.filter(name__in=some) for some in chunks(names)]:
+            rows = RawRows(query)
+            for raw in rows.rows:
+                row = rows.columns(raw)
+                yield row.name, KeptNode(facts_of_node(row), keepers_on(row))
+
+    def _read_jobs(self, touched: Iterable[str]) -> None:
+        marks = _marks_of_jobs(self.cluster_id)
+        changed = {job for job, mark in marks.items() if self._job_marks.get(job) != mark}
+        changed.update(job for job in touched if job in marks)
+        gone = self._job_marks.keys() - marks.keys()
+        if changed or gone:  # who waits for the success of another is told how that ended
+            changed.update(i for i, job in self.jobs.items() if job.request.after_ok)
+        changed -= gone
+        if not changed and not gone:
+            return
+        jobs = dict(self.jobs)
+        found = jobs_of(self.cluster_id, WHOLE, sorted(changed), self.policy)
+        for job in gone | changed - {one.request.id for one in found}:
+            jobs.pop(job, None)
+            self.names.pop(job, None)
+        for one in found:
+            if jobs.get(one.request.id) != one:
+                jobs[one.request.id] = one
+        self._read_names([job for job in jobs if job not in self.names])
+        self._job_marks = marks
+        if jobs != self.jobs:
+            self.jobs = jobs
+
+    def _read_names(self, ids: list[str]) -> None:
+        for some in chunks(ids):
+            rows = Job.objects.filter(id__in=some).order_by().values_list("id", "name")
+            self.names.update((str(job), name) for job, name in rows)
+
+
+def _for_jobs(tenancy: Iterable[Delta]) -> list[object]:
+    """What the facts of all jobs depend on: names of tenants, and since when who preempts."""
+    of_policy = (delay_of(fact.policy) for fact in tenancy if isinstance(fact, PolicyChanged))
+    of_tenants = (fact.tenants for fact in tenancy if isinstance(fact, TenantsChanged))
+    return [*of_policy, *({t.id for t in tenants} for tenants in of_tenants)]
+
+
+# --- whether anything changed ---------------------------------------------------------------------
+def _sum_of_nodes(cluster_id: int) -> Mark:
+    rows = NodeRecord.objects.filter(cluster_id=cluster_id, scope=WHOLE)
+    return tuple(
+        rows.aggregate(
+            Count("id"), Max("id"), Max("updated_at"), Sum("healthy_gpus"),
+            open=Count("id", filter=Q(schedulable=True)),
+        ).values()
+    )  # fmt: skip
+
+
+def _marks_of_nodes(cluster_id: int) -> dict[str, Mark]:
+    rows = NodeRecord.objects.filter(cluster_id=cluster_id, scope=WHOLE).order_by()
+    columns = rows.values_list("name", "id", "updated_at", "schedulable", "gpus", "healthy_gpus")
+    return {name: tuple(mark) for name, *mark in columns}
+
+
+def _sum_of_jobs(cluster_id: int) -> Mark:
+    jobs = _open_jobs(cluster_id).aggregate(
+        Count("id"), Sum("version"), Sum("attempt"), Max("submitted_at"), Count("blocked_since"),
+        Max("blocked_since"), Max("not_before"), Sum("gpu_milli"),
+        fronts=Count("id", filter=Q(front=True)), aside=Count("id", filter=ASIDE),
+    )  # fmt: skip
+    places = _live_places(cluster_id).aggregate(
+        Count("id"), Max("id"), Max("running_at"), runs=Count("id", filter=RUNS)
+    )
+    return (*jobs.values(), *places.values())
+
+
+def _marks_of_jobs(cluster_id: int) -> dict[str, Mark]:
+    """Of all jobs that are not over, or still have places."""
+    marks: dict[Any, list[Any]] = {}
+    rows = _open_jobs(cluster_id).annotate(
+        waits_aside=Case(When(ASIDE, then=Value(1)), default=Value(0))
+    )
+    for job, *columns in rows.values_list("id", *COLUMNS, "waits_aside"):
+        marks[job] = columns
+    places = _live_places(cluster_id).values_list("job_id").annotate(
+        Count("id"), Max("id"), Max("running_at"), runs=Count("id", filter=RUNS)
+    )  # fmt: skip
+    for job, *sums in places:
+        marks.setdefault(job, []).append(tuple(sums))
+    told = JobConstraints.objects.filter(job__cluster_id=cluster_id, job__scope=WHOLE).order_by()
+    documents = told.values_list("job_id", MD5(Cast("document", TextField())))
+    for job, digest in documents:
+        if job in marks:
+            marks[job].append(digest)
+    return {str(job): tuple(found) for job, found in marks.items()}
+
+
+# What of a job changes without an event that people write, and is told to a scheduler.
+COLUMNS = (
+    "state", "version", "attempt", "not_before", "start_not_before", "held", "pod_hold", "front",
+    "blocked_since", "declared_s", "run_limit_s", "admitted_at", "gpu_milli",
+)  # fmt: skip
+ASIDE = Q(reason__in=[reason.value for reason in WAITS_ASIDE])
+RUNS = Q(state=PlacementState.RUNNING)
+
+
+def _open_jobs(cluster_id: int) -> QuerySet[Job]:
+    return Job.objects.filter(
+        cluster_id=cluster_id, scope=WHOLE, state__in=list(OPEN)
+    ).order_by()  # fmt: skip
+
+
+def _live_places(cluster_id: int) -> QuerySet[Placement]:
+    return Placement.objects.filter(
+        job__cluster_id=cluster_id, job__scope=WHOLE, state__in=LIVE_PLACEMENTS
+    ).order_by()

@@ -1,0 +1,143 @@
+"""A state of the engine that follows the rows: built once, then told what has changed.
+
+It has decided all that a scheduler would decide at once, so that a question costs what it asks and
+no more. What it decided by itself it takes back when it looks again: rows tell what became of it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import (
+    Delta,
+    JobEnded,
+    JobRestored,
+    NodeRemoved,
+    OtherPodChanged,
+    OtherPodRemoved,
+    PastUse,
+    PolicyChanged,
+)
+from scheduling.models import Cluster
+from scheduling.queries.known import JobFacts
+from scheduling.queries.whatif.rows import KeptNode, KeptRows
+from scheduling.session.memory.past import half_life_of
+
+
+class KeptState:
+    """`rows`: what it knows. `state`: to be asked on a copy, or in a process of its own, since who
+    asks changes it. `decided`: what it decided by itself at the last look; None = nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.rows = KeptRows(cluster)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.state = SchedulerState(told_of_runs=True)
+        self.decided: CycleResult | None = None
+        self._tenancy: tuple[Delta, ...] = ()
+        self._nodes: dict[str, KeptNode] = {}
+        self._jobs: dict[str, JobFacts] = {}
+
+    def refresh(self, now: float) -> None:
+        """Take over what has changed in the rows, and decide what is to be decided at `now`, in
+        seconds since the epoch."""
+        self.rows.refresh(now)
+        if self._holds_what_is_gone():
+            self._begin()
+        result = run_cycle(self.state, list(self._changes()), max(now, self.state.cluster.now))
+        self.decided = result if jobs_in(result) else None
+
+    def _holds_what_is_gone(self) -> bool:
+        """Whether a job holds places on a node that is gone, of which the engine remembers what it
+        was, as one that is told all anew would not."""
+        gone = self._nodes.keys() - self.rows.nodes.keys()
+        jobs = self.rows.jobs.values()
+        return bool(gone) and any(not gone.isdisjoint(_on(told)) for told in jobs)
+
+    # --- what the engine is told --------------------------------------------------------------
+    def _changes(self) -> Iterator[Delta]:
+        rows = self.rows
+        nodes = {name for name, told in rows.nodes.items() if self._nodes.get(name) is not told}
+        nodes |= self._nodes.keys() - rows.nodes.keys()
+        again = self._told_again(nodes)
+        for job in again:
+            if job in self.state.jobs:
+                yield JobEnded(job)
+        yield from self._tenancy_changes()
+        for name in sorted(nodes):
+            yield from _node_changes(self._nodes.get(name), rows.nodes.get(name), name)
+        told = sorted((rows.jobs[job] for job in again if job in rows.jobs), key=lambda j: j.order)
+        for one in told:
+            yield from one.facts
+        for one in told:
+            if one.history is not None:
+                yield one.history
+        self._tenancy, self._nodes, self._jobs = rows.tenancy, rows.nodes, rows.jobs
+
+    def _told_again(self, nodes: set[str]) -> set[str]:
+        """The jobs of which the engine forgets what it knows, to be told it anew: those of which
+        rows say something else, those that it decided about itself, those that hold places on
+        these nodes, and those that wait for others."""
+        rows = self.rows
+        again = {job for job, told in rows.jobs.items() if self._jobs.get(job) is not told}
+        again |= self._jobs.keys() - rows.jobs.keys()
+        if self.decided is not None:
+            again |= jobs_in(self.decided)
+        if nodes:
+            again.update(job for job, told in self._jobs.items() if not nodes.isdisjoint(_on(told)))
+        if again:
+            waits = (i for i, j in rows.jobs.items() if j.request.after or j.request.after_ok)
+            again.update(waits)
+        return again
+
+    def _tenancy_changes(self) -> Iterator[Delta]:
+        before = {type(fact): fact for fact in self._tenancy}
+        for fact in self.rows.tenancy:
+            if before.get(type(fact)) == fact:
+                continue
+            # What was held since it was told the state knows itself.
+            if not isinstance(fact, PastUse) or self._counts_anew(before):
+                yield fact
+
+    def _counts_anew(self, before: dict[type, Delta]) -> bool:
+        told = before.get(PolicyChanged)
+        policy = self.rows.policy
+        return not isinstance(told, PolicyChanged) or (
+            half_life_of(told.policy), told.policy.fair_users
+        ) != (half_life_of(policy), policy.fair_users)  # fmt: skip
+
+
+def jobs_in(result: CycleResult) -> set[str]:
+    """The jobs about which something was decided that is carried out elsewhere."""
+    found = {part.job_id for part in result.started}
+    found.update(job for victim in result.preempted for job in (victim.job_id, victim.by) if job)
+    found.update(move.job_id for move in result.moved)
+    found.update(pod[0] for pod in result.lost)
+    return found
+
+
+def _node_changes(before: KeptNode | None, after: KeptNode | None, name: str) -> Iterator[Delta]:
+    old = {fact.uid: fact for fact in _others(before)}
+    new = {fact.uid: fact for fact in _others(after)}
+    for uid in old:
+        if uid not in new:
+            yield OtherPodRemoved(uid)
+    if after is None:
+        yield NodeRemoved(name)
+        return
+    for fact in after.facts:
+        if not (isinstance(fact, OtherPodChanged) and old.get(fact.uid) == fact):
+            yield fact
+
+
+def _others(node: KeptNode | None) -> Iterable[OtherPodChanged]:
+    facts = node.facts if node is not None else ()
+    return [fact for fact in facts if isinstance(fact, OtherPodChanged)]
+
+
+def _on(told: JobFacts) -> Iterator[str]:
+    """The nodes on which a job holds places."""
+    for fact in told.facts:
+        if isinstance(fact, JobRestored):
+            yield from (place.node for place in fact.placements)

@@ -1,0 +1,215 @@
+"""Answers what would happen: on states that are kept current, each question in its own process.
+
+A child of this process has the state as it is at that instant, and may change it: memory is shared
+until it is written to, so a copy costs milliseconds whatever the cluster holds. It is ended when
+nobody listens, or when it takes too long.
+"""
+
+import gc
+import logging
+import os
+import pickle
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from scheduling.models import Cluster
+from scheduling.queries.explain import policy_in_use
+from scheduling.queries.whatif import line
+from scheduling.queries.whatif.line import Desk, Inquiry
+from scheduling.queries.whatif.state import KeptState
+from scheduling.services.common.child import NICE
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FRESH_S = 1.0  # no answer is told of a state that is older
+LATELY_S = 60.0  # after which a state is made fresh only when somebody asks
+AT_ONCE = 2  # children that answer
+LONGEST_S = 10.0  # that one may take
+LOOK_S = 0.02  # how soon is seen that a child has ended
+
+
+@dataclass(slots=True)
+class _KeptState:
+    """A state, and when somebody used it and asked about it last, by the monotonic clock."""
+
+    state: KeptState
+    used_at: float
+    asked_at: float
+
+
+class _Child(NamedTuple):
+    asked: Inquiry
+    until: float
+
+
+class Answers:
+    """One process has one. Nothing of it touches the database but `keep`."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._kept: dict[int, _KeptState] = {}
+        self._waiting: deque[Inquiry] = deque()
+        self._children: dict[int, _Child] = {}
+        self.wanted: set[int] = set()  # clusters that somebody asked about, and that are not kept
+
+    def asked_lately(self) -> list[int]:
+        """The clusters that somebody asked about a moment ago."""
+        before = time.monotonic() - LATELY_S
+        return [pk for pk, kept in self._kept.items() if kept.asked_at > before]
+
+    @property
+    def clusters(self) -> list[int]:
+        return list(self._kept)
+
+    def keep(self, cluster: Cluster) -> KeptState | None:
+        """The state of a cluster, no older than a moment; None where it is divided, and shards
+        decide on it."""
+        if policy_in_use(cluster.pk).shards:
+            self._kept.pop(cluster.pk, None)
+            return None
+        kept = self._kept.get(cluster.pk)
+        if kept is None:
+            clock = time.monotonic()
+            asked = cluster.pk in self.wanted
+            kept = _KeptState(KeptState(cluster), clock, clock if asked else -LATELY_S)
+            kept.state.refresh(time.time())
+            self._kept[cluster.pk] = kept
+            self.wanted.discard(cluster.pk)
+            gc.collect()
+            gc.freeze()  # or the collector of a child would write to, and so copy, all of it
+        else:
+            kept.used_at = time.monotonic()
+            _refresh(kept.state)
+        return kept.state
+
+    def drop_unwanted(self) -> None:
+        """Forget the states that nobody used for long."""
+        before = time.monotonic() - line.WANTED_S
+        self._kept = {pk: kept for pk, kept in self._kept.items() if kept.used_at > before}
+
+    def turn(self, timeout_s: float) -> None:
+        """Take in a question, if one comes in time, begin what can be begun, and look after what
+        was begun."""
+        busy = self._children or self._waiting
+        asked = self._desk.next(self._kept, LOOK_S if busy else timeout_s)
+        if asked is not None:
+            self._take(asked)
+        self._look_after()
+        while self._waiting and len(self._children) < AT_ONCE:
+            self._begin(self._waiting.popleft())
+
+    def close(self) -> None:
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+        while self._children:
+            self._look_after()
+            time.sleep(LOOK_S)
+        self._desk.close()
+
+    # --- questions ----------------------------------------------------------------------------
+    def _take(self, asked: Inquiry) -> None:
+        kept = self._kept.get(asked.message.cluster_id)
+        if kept is None or asked.message.release != line.release():
+            self.wanted.add(asked.message.cluster_id)
+            _tell(asked, line.NOBODY)
+            return
+        kept.asked_at = kept.used_at = time.monotonic()
+        if len(self._waiting) >= line.MOST_WAITING:
+            _tell(asked, line.TOO_MANY)
+        else:
+            self._waiting.append(asked)
+
+    def _begin(self, asked: Inquiry) -> None:
+        if asked.is_gone:
+            asked.close()
+            return
+        kept = self._kept.get(asked.message.cluster_id)
+        if kept is None:
+            _tell(asked, line.NOBODY)
+            return
+        state = kept.state
+        _refresh(state)
+        pid = os.fork()
+        if not pid:
+            _answer(asked, state)
+        self._children[pid] = _Child(asked, time.monotonic() + LONGEST_S)
+
+    def _look_after(self) -> None:
+        for pid, (asked, until) in list(self._children.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del self._children[pid]
+                if status:  # killed, or failed
+                    asked.answer(line.NOBODY)
+                asked.close()
+            elif asked.is_gone or time.monotonic() > until:
+                os.kill(pid, signal.SIGKILL)
+
+    # --- other work ---------------------------------------------------------------------------
+    def beside(self, work: Callable[[], T]) -> tuple[T, float]:
+        """What this work finds, in a child, and the CPU seconds that it took; questions are
+        answered meanwhile. It must not use the database. Raises RuntimeError where it failed."""
+        read, write = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.close(read)
+            _find(work, write)
+        os.close(write)
+        os.set_blocking(read, False)
+        parts: list[bytes] = []
+        while True:
+            try:
+                part = os.read(read, 1 << 20)
+            except BlockingIOError:
+                self.turn(LOOK_S)
+                continue
+            if not part:
+                break
+            parts.append(part)
+        os.close(read)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            raise RuntimeError(f"what was to be found out ended with status {status}")
+        return pickle.loads(b"".join(parts))
+
+
+def _refresh(state: KeptState) -> None:
+    now = time.time()
+    if now - state.rows.at > FRESH_S:
+        state.refresh(now)
+
+
+def _tell(asked: Inquiry, said: bytes) -> None:
+    asked.answer(said)
+    asked.close()
+
+
+def _answer(asked: Inquiry, state: KeptState) -> None:
+    """In the child, which ends with it."""
+    try:
+        gc.disable()
+        question: Any = pickle.loads(asked.message.question)
+        asked.answer(line.ANSWER + pickle.dumps(question.answer(state)))
+    except BaseException:
+        log.exception("a question could not be answered")
+        os._exit(1)
+    os._exit(0)
+
+
+def _find(work: Callable[[], T], write: int) -> None:
+    """In the child, which ends with it."""
+    try:
+        os.nice(NICE)
+        cpu = time.process_time()
+        found = work()
+        with os.fdopen(write, "wb") as told:
+            told.write(pickle.dumps((found, time.process_time() - cpu)))
+    except BaseException:
+        log.exception("work beside the answers failed")
+        os._exit(1)
+    os._exit(0)
