@@ -76,7 +76,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "tenants.web.FriendlyNotAllowed",
+    "tenants.web.pages.FriendlyNotAllowed",
 ]
 
 ROOT_URLCONF = "kant.urls"

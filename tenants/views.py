@@ -18,7 +18,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from tenants import shown_once
 from tenants.errors import Conflict, DomainError, Invalid
 from tenants.forms import SignInForm
 from tenants.keyset import rows_after
@@ -30,7 +29,8 @@ from tenants.selectors import tokens_of, visible_audit_records, visible_names
 from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
-from tenants.web import (
+from tenants.web import shown_once
+from tenants.web.pages import (
     UnknownFilter,
     actor_of,
     live_or_whole,

@@ -36,9 +36,9 @@ from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
 from scheduling.session.pace import BUCKETS_S
 from tenants.api.base import OperatorsOnly, check_scope
-from tenants.conditional import words_of_now
 from tenants.models import Scope
 from tenants.outage import redis_trouble, uses_redis
+from tenants.web.conditional import words_of_now
 
 # What engine cycles did, by the names of CycleStats: the name of the metric, and its text.
 CYCLE_WORK = {

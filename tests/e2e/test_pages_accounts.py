@@ -6,7 +6,7 @@ import pytest
 from django.contrib.sessions.models import Session
 
 from tenants.models import ApiToken
-from tenants.shown_once import COOKIE
+from tenants.web.shown_once import COOKIE
 
 URL = "/settings/tokens/"
 

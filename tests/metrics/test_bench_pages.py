@@ -4,9 +4,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from metrics.benches.pages.ask import QUESTIONS, measured
-from metrics.benches.pages.fill import Foreign, Size, filled
-from tenants import conditional
+from metrics.benches.pages.fill import ForeignDatabase, Size, filled
 from tenants.models import Tenant
+from tenants.web.pages import conditional
 
 pytestmark = pytest.mark.django_db
 
@@ -28,7 +28,7 @@ def test_every_question_is_answered_by_few_statements(monkeypatch):
 
 def test_a_database_of_others_is_left_alone():
     Tenant.objects.create(name="theirs")
-    with pytest.raises(Foreign, match="create an empty one"):
+    with pytest.raises(ForeignDatabase, match="create an empty one"):
         filled(Size())
 
 

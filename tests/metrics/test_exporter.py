@@ -16,9 +16,9 @@ from scheduling.kube.seam import CallOutcome, CreateAndBind, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.session.pace import Pace
-from tenants import conditional
 from tenants.models import GpuType, Queue, Quota, Tenant, User
 from tenants.services.tokens import create_token
+from tenants.web.pages import conditional
 from tests.metrics.rows import T0, at, cluster, job
 
 pytestmark = pytest.mark.django_db

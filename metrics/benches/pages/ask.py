@@ -23,7 +23,7 @@ HTMX = {"HX-Request": "true"}
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PageRequest:
     """A request: by whom, and whether by a live part of a page. `document`: what is posted."""
 
     user: str
@@ -48,20 +48,20 @@ class Figures:
 
 JOB = {"name": "bench", "tenant": TEAM, "gpu_type": MODELS[0], "gpus": 8}
 PAGES = {
-    "metrics": Question(OPERATOR, "/metrics"),
-    "operations": Question(OPERATOR, "/ops/", live=True),
-    "overview": Question(ENGINEER, "/", live=True),
-    "quotas": Question(OPERATOR, "/quotas/"),
-    "quota_cell": Question(OPERATOR, "/quotas/check/", live=True, form=True),
-    "jobs": Question(OPERATOR, "/jobs/", live=True),
-    "search_without_hit": Question(OPERATOR, "/jobs/?q=zzzzzz", live=True),
-    "by_reason": Question(OPERATOR, "/jobs/?reason=Nothing", live=True),
-    "held": Question(OPERATOR, "/api/v1/jobs?held=true&limit=50"),
-    "by_name": Question(OPERATOR, "/api/v1/jobs?name=zzzzzz&limit=50"),
-    "min_gpus": Question(OPERATOR, "/api/v1/jobs?min_gpus=4096&limit=50"),
-    "usage_csv": Question(OPERATOR, "/usage/usage.csv"),
-    "gang": Question(OPERATOR, "/jobs/{gang}/", live=True),
-    "dry_run": Question(ENGINEER, "/api/v1/jobs?dry_run=true", document=JOB, repeats=1),
+    "metrics": PageRequest(OPERATOR, "/metrics"),
+    "operations": PageRequest(OPERATOR, "/ops/", live=True),
+    "overview": PageRequest(ENGINEER, "/", live=True),
+    "quotas": PageRequest(OPERATOR, "/quotas/"),
+    "quota_cell": PageRequest(OPERATOR, "/quotas/check/", live=True, form=True),
+    "jobs": PageRequest(OPERATOR, "/jobs/", live=True),
+    "search_without_hit": PageRequest(OPERATOR, "/jobs/?q=zzzzzz", live=True),
+    "by_reason": PageRequest(OPERATOR, "/jobs/?reason=Nothing", live=True),
+    "held": PageRequest(OPERATOR, "/api/v1/jobs?held=true&limit=50"),
+    "by_name": PageRequest(OPERATOR, "/api/v1/jobs?name=zzzzzz&limit=50"),
+    "min_gpus": PageRequest(OPERATOR, "/api/v1/jobs?min_gpus=4096&limit=50"),
+    "usage_csv": PageRequest(OPERATOR, "/usage/usage.csv"),
+    "gang": PageRequest(OPERATOR, "/jobs/{gang}/", live=True),
+    "dry_run": PageRequest(ENGINEER, "/api/v1/jobs?dry_run=true", document=JOB, repeats=1),
 }
 WORK: dict[str, Callable[[], object]] = {
     "fold": lambda: totals.fold(timezone.now()),
@@ -110,7 +110,7 @@ def _middle(rows: list[Figures]) -> Figures:
     )
 
 
-def _asked(client: Client, question: Question, tag: str = "") -> tuple[Figures, str]:
+def _asked(client: Client, question: PageRequest, tag: str = "") -> tuple[Figures, str]:
     headers = dict(HTMX) if question.live else {}
     if tag:
         headers["If-None-Match"] = tag

@@ -65,15 +65,15 @@ class Size:
         )
 
 
-class Foreign(RuntimeError):
+class ForeignDatabase(RuntimeError):
     """The database holds what no bench has written."""
 
 
 def filled(size: Size) -> None:
-    """Fill the database unless it is filled; raises Foreign."""
+    """Fill the database unless it is filled; raises ForeignDatabase."""
     cluster = Cluster.objects.filter(name=CLUSTER).first()
     if cluster is None and (Tenant.objects.exists() or User.objects.exists()):
-        raise Foreign(
+        raise ForeignDatabase(
             "DATABASE_URL names a database that holds other things; create an empty one for "
             "`bench pages` and name that"
         )

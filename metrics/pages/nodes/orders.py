@@ -18,7 +18,7 @@ from tenants.errors import DomainError
 from tenants.services.audit import PAGE
 from tenants.services.queues import Why
 from tenants.templatetags.ui import duration
-from tenants.web import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required
 
 HOUR = 3600
 WAITS = "ends"

@@ -18,7 +18,7 @@ from scheduling.services.clusters.node_orders import empty_nodes
 from tenants.errors import DomainError
 from tenants.services.audit import PAGE
 from tenants.services.queues import Why
-from tenants.web import actor_of
+from tenants.web.pages import actor_of
 
 TAKES = ("gpu", "count", "job")
 

@@ -14,7 +14,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.nodes.orders import order_of
 from tenants.names import but
 from tenants.permissions import access_of
-from tenants.web import UnknownFilter, live_or_whole, page_login_required
+from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required
 
 NODES_PER_PAGE = 50
 

@@ -30,10 +30,10 @@ from scheduling.queries.selectors import Leader, complete_from, leaders_of
 from scheduling.queries.starts import hit_rates
 from scheduling.queries.wording import policy_words
 from scheduling.services.policies.changes import policy_of
-from tenants.conditional import tagged, words_of_now
 from tenants.names import but
 from tenants.outage import redis_trouble
-from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
+from tenants.web.conditional import tagged, words_of_now
+from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required, unknown_names
 
 WINDOWS = {
     "1h": ("last hour", timedelta(hours=1)),

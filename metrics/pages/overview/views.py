@@ -16,12 +16,12 @@ from scheduling.queries.marks import marks
 from scheduling.queries.quota_use import quota_book, quota_uses
 from scheduling.queries.selectors import jobs_seen_with
 from scheduling.queries.startable import startable, told_before
-from tenants.conditional import conditional
 from tenants.facts import QuotaUse
 from tenants.models import Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_tenants
-from tenants.web import actor_of, live_or_whole, page_login_required
+from tenants.web.conditional import conditional
+from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 12
 

@@ -27,7 +27,7 @@ from scheduling.services.policies.revert import (
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.services.audit import PAGE
-from tenants.web import actor_of, live_or_whole
+from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
 

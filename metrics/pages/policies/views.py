@@ -34,7 +34,7 @@ from scheduling.queries.wording import Difference, policy_differences
 from scheduling.services.policies.changes import changes_of
 from tenants.errors import DomainError, FieldError, Invalid, NotFound, Stale
 from tenants.models import GpuType
-from tenants.web import actor_of
+from tenants.web.pages import actor_of
 
 NOTHING = "Nothing was changed."
 SAVED_AS_IT_WAS = "Somebody saved this policy as it was meanwhile; yours is not saved. Save again."

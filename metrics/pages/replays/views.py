@@ -25,7 +25,7 @@ from scheduling.policy.document import effective
 from scheduling.queries.wording import policy_differences
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import DomainError, NotFound
-from tenants.web import actor_of, live_or_whole
+from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
 UNKNOWN_SHARE = 0.05  # of GPU-hours; more of it is warned of

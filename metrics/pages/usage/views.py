@@ -24,7 +24,7 @@ from tenants.models import Tenant
 from tenants.names import tenant_names
 from tenants.permissions import access_of, lineage
 from tenants.selectors import parents_by_id, subtree_ids, visible_tenants
-from tenants.web import UnknownFilter, page_login_required, unknown_names
+from tenants.web.pages import UnknownFilter, page_login_required, unknown_names
 
 FILTERS = ("since", "until", "tenant")
 USERS_SHOWN = 50

@@ -15,7 +15,7 @@ from scheduling.services.clusters.changes import change_cluster
 from scheduling.services.jobs.rules import SWITCHES, effective_rules
 from tenants.errors import DomainError, NotFound
 from tenants.services.audit import PAGE
-from tenants.web import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required
 
 
 @page_login_required

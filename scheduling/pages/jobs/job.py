@@ -35,11 +35,11 @@ from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.submit import cancel_array, cancel_job
-from tenants.conditional import conditional
 from tenants.errors import DomainError, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of
-from tenants.web import actor_of, page_login_required
+from tenants.web.conditional import conditional
+from tenants.web.pages import actor_of, page_login_required
 
 PODS_SHOWN = 200
 RESERVED_NODES_SHOWN = 6

@@ -14,7 +14,7 @@ from scheduling.models import Job, PodSet
 from scheduling.pages.jobs.job import job_or_404
 from scheduling.queries.pod_logs import STOPS, containers_of, last_ordinal, open_log, pod_set_of
 from tenants.errors import DomainError, Invalid
-from tenants.web import actor_of, live_or_whole, page_login_required, unknown_names
+from tenants.web.pages import actor_of, live_or_whole, page_login_required, unknown_names
 
 LINES = 200
 MOST_BYTES = 256 << 10

@@ -38,7 +38,7 @@ from tenants.models import GpuType
 from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
-from tenants.web import UnknownFilter, actor_of, page_login_required, unknown_names
+from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
 
 JOBS_PER_PAGE, PAGE_ORDER = 50, ("-submitted_at", "-id")
 STATE_GROUPS = {

@@ -13,7 +13,7 @@ from scheduling.queries.selectors import cluster_by_name
 from scheduling.queries.standstill import standstill
 from tenants.errors import NotFound
 from tenants.models import GpuType
-from tenants.web import (
+from tenants.web.pages import (
     UnknownFilter,
     actor_of,
     live_or_whole,

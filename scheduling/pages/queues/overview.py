@@ -17,7 +17,7 @@ from tenants.models import DEFAULT_QUEUE, Queue, QueueState, Tenant
 from tenants.names import Names, tenant_names
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import visible_queues, visible_tenants
-from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
+from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required, unknown_names
 
 QUEUES_PER_PAGE = 60
 FILTERS = ("q", "tenant", "state")

@@ -33,7 +33,7 @@ from tenants.services.queues import (
     set_state,
 )
 from tenants.templatetags.ui import duration, words
-from tenants.web import actor_of, live_or_whole, page_login_required
+from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
 NEXT_SHOWN, CHANGES_SHOWN = 10, 10
 STATE_AFTER = {

@@ -23,7 +23,7 @@ from tenants.services.queue_revert import (
 )
 from tenants.services.queues import Why
 from tenants.templatetags.ui import words
-from tenants.web import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required
 
 
 def lines(record: AuditRecord, found: QueueReversal) -> list[Line]:

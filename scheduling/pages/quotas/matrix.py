@@ -38,7 +38,7 @@ from tenants.services.quota_sums import promised_below
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.templatetags.ui import gpus
-from tenants.web import UnknownFilter, actor_of, page_login_required, unknown_names
+from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
 
 # A rehearsal writes nothing; the reason is asked for only when it counts.
 REHEARSAL = "rehearsal"
@@ -114,7 +114,7 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPart:
     """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
     many tenants a page. `tenants`: all that the reader may see, with their depth. A wrong filter
     shows nothing and is `unknown`."""
@@ -132,7 +132,7 @@ class Shown:
         return [cell for row in self.rows for cell in row.cells]
 
 
-def matrix(request: HttpRequest) -> Shown:
+def matrix(request: HttpRequest) -> ShownPart:
     """The cells that the reader may see, with what was typed into them where it was sent."""
     access = access_of(request.user)
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
@@ -185,7 +185,7 @@ def matrix(request: HttpRequest) -> Shown:
                 cell.version = int(sent)
             cells.append(cell)
         rows.append(MatrixRow(tenant, depth, cells))
-    return Shown(filters, unknown, tenants, all_types, columns, page, rows)
+    return ShownPart(filters, unknown, tenants, all_types, columns, page, rows)
 
 
 def totals(types: list[GpuType]) -> list[Total]:
@@ -298,7 +298,7 @@ def mark(cell: MatrixCell, error: DomainError, *, dry_run: bool) -> None:
         cell.errors.append(error.detail)
 
 
-def sheet(request: HttpRequest, shown: Shown, **more: Any) -> dict[str, Any]:
+def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]:
     access = access_of(request.user)
     return {
         "nav": "quotas",
@@ -313,7 +313,7 @@ def sheet(request: HttpRequest, shown: Shown, **more: Any) -> dict[str, Any]:
     }
 
 
-def savebar(request: HttpRequest, shown: Shown) -> dict[str, Any]:
+def savebar(request: HttpRequest, shown: ShownPart) -> dict[str, Any]:
     """What the edits come to, and of which part of the matrix they are."""
     cells = shown.cells
     return {

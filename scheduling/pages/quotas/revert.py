@@ -24,7 +24,7 @@ from tenants.services.quota_revert import (
     said,
 )
 from tenants.services.quota_terms import QuotaTerms
-from tenants.web import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required
 
 
 @dataclass(frozen=True, slots=True)

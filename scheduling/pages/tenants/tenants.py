@@ -29,7 +29,7 @@ from tenants.selectors import (
 from tenants.services.audit import PAGE
 from tenants.services.tenant_terms import LIMITS
 from tenants.services.tenants import change_tenant
-from tenants.web import actor_of, live_or_whole, page_login_required
+from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 20
 

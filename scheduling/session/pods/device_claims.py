@@ -34,7 +34,7 @@ from scheduling.session.memory.storage import ClaimHold
 from scheduling.session.pods.plain import PlainPods
 from scheduling.session.pods.pod import create_and_bind
 from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
-from scheduling.session.pods.scope import Scope
+from scheduling.session.pods.scope import SharedScope
 
 NOT_ALLOCATED = "ClaimNotAllocated"
 Writing = tuple[str, str]  # uids of a pod and a claim
@@ -74,7 +74,7 @@ class DevicePart:
 class DeviceClaims:
     """Devices of the jobs of a scope. `books`: what is known of them."""
 
-    def __init__(self, scope: Scope, requeueing: Requeueing, plain: PlainPods) -> None:
+    def __init__(self, scope: SharedScope, requeueing: Requeueing, plain: PlainPods) -> None:
         self.scope = scope
         self.out = scope.out
         self.requeueing = requeueing

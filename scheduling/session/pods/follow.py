@@ -71,7 +71,7 @@ from scheduling.session.pods.requeue import (
     Requeueing,
     with_slices,
 )
-from scheduling.session.pods.scope import Scope
+from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, record_of, release, step, which
 from scheduling.session.pods.volumes import Volumes
 
@@ -86,7 +86,7 @@ class Lifecycle:
 
     def __init__(self, is_closed: Callable[[str], bool] = lambda _: False) -> None:
         self.is_closed = is_closed
-        self.scope = Scope()
+        self.scope = SharedScope()
         self.jobs, self.starting, self.out = self.scope.jobs, self.scope.starting, self.scope.out
         self.leave = Leaving(self.jobs, self.out)
         self.foreign = self.leave.foreign

@@ -33,7 +33,7 @@ from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, O
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.groups import Groups
 from scheduling.session.pods.requeue import POD_DELETED, Requeueing
-from scheduling.session.pods.scope import Scope
+from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
 
 AT_ONCE = 500  # pods offered in one pass
@@ -64,7 +64,7 @@ Gang = tuple[str, str]  # namespace and name
 class PlainPods:
     """`unbound` are the plain pods that wait for a place, by uid, those offered last at the end."""
 
-    def __init__(self, scope: Scope, requeueing: Requeueing) -> None:
+    def __init__(self, scope: SharedScope, requeueing: Requeueing) -> None:
         self.scope = scope
         self.out = scope.out
         self.requeueing = requeueing

@@ -12,7 +12,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import OVER, Cause, KeptPod, LiveJob, LivePod, Note
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.leave import Leaving
-from scheduling.session.pods.scope import Scope
+from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
@@ -29,7 +29,7 @@ class Requeueing:
     """What a cluster's jobs do when a placement fails (paper 3.2.4). Each of `before_leaving` is
     told of a job that gives all its places back, and why, while it has them."""
 
-    def __init__(self, scope: Scope, leave: Leaving) -> None:
+    def __init__(self, scope: SharedScope, leave: Leaving) -> None:
         self.scope = scope
         self.out = scope.out
         self.leave = leave

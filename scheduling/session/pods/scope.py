@@ -8,7 +8,7 @@ from scheduling.session.memory.live import LiveJob, Outbox
 
 
 @dataclass(slots=True)
-class Scope:
+class SharedScope:
     """The jobs of a scope of a cluster, what is told of them, and by which settings."""
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)

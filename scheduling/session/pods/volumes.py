@@ -24,7 +24,7 @@ from scheduling.session.pods.anti_affinity import AntiAffinity
 from scheduling.session.pods.device_claims import DeviceClaims, DevicePart
 from scheduling.session.pods.plain import PlainPods
 from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
-from scheduling.session.pods.scope import Scope
+from scheduling.session.pods.scope import SharedScope
 
 NOT_BOUND, ELSEWHERE, SELECTED = "VolumeNotBound", "VolumeElsewhere", "VolumeSelected"
 # Reasons for which only some nodes were looked at: it helps to know that the volume decides which.
@@ -50,7 +50,7 @@ class _Asked:
 class Volumes:
     """Which nodes the jobs of a scope may use because of their volumes and of pods that run."""
 
-    def __init__(self, scope: Scope, requeueing: Requeueing, plain: PlainPods) -> None:
+    def __init__(self, scope: SharedScope, requeueing: Requeueing, plain: PlainPods) -> None:
         self.scope = scope
         self.out = scope.out
         self.requeueing = requeueing
