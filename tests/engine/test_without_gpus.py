@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.cycle import run_cycle
+from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.rehearse import rehearse
-from scheduling.engine.types import JobKind, Policy, Taint
+from scheduling.engine.types import CpuJobs, JobKind, Policy, QueueingPolicy, Taint, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play
 
@@ -228,6 +228,40 @@ def small_cluster(policy="strict-fifo"):
         policy {policy}
         at 0
     """)
+
+
+@pytest.mark.parametrize("queueing", QueueingPolicy)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cpu_milli": 4000},
+        {"cpu_milli": 1, "memory_mib": 8000},
+        {"cpu_milli": 1, "extended": {"x/y": 1}},
+        {"cpu_milli": 2000, "count": 2},
+        {"cpu_milli": 2000, "count": 4, "min_count": 2},
+    ],
+    ids=["CPU", "memory", "a resource", "a gang", "an elastic gang"],
+)
+@pytest.mark.parametrize("beside", [0, 8], ids=["no GPU free", "GPUs free"])
+def test_where_it_may_be_anywhere_it_says_what_it_lacks_and_starts_when_that_is_there(
+    queueing, asked, beside
+):
+    lone = node("n0", 8, cpu_milli=4000, memory_mib=8000, extended={"x/y": 1})
+    policy = Policy(queueing=queueing, cpu_jobs_on_gpu_nodes=CpuJobs.FREELY)
+    state = SchedulerState(policy=policy)
+    jobs = [replace(prep(f"j{i}", **asked), id=f"j{i}") for i in range(3)]
+    first: list[d.Delta] = [d.NodeChanged(lone), d.TenantsChanged((TenantSpec("a"),), ())]
+    first += [d.NodeChanged(node("n1", beside, cpu_milli=0))] * bool(beside)
+    result = run_cycle(state, [*first, *(d.JobSubmitted(each) for each in jobs)], 1.0)
+    for done in jobs[:-1]:
+        assert [start.job_id for start in result.started] == [done.id]
+        for other in jobs[jobs.index(done) + 1 :]:
+            verdict = state.jobs[other.id].verdict
+            assert verdict is not None
+            assert verdict.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
+            assert "GPUs are free" not in verdict.summary
+        result = run_cycle(state, [d.JobEnded(done.id)], 2.0)
+    assert [start.job_id for start in result.started] == [jobs[-1].id]
 
 
 WRONG = {

@@ -1,4 +1,5 @@
-"""Random histories: jobs with GPUs and jobs without are decided about as if the others were not."""
+"""Random histories: jobs with GPUs and jobs without are decided about as if the others were not;
+where jobs without GPUs may be anywhere, each of them starts in the end."""
 
 import random
 from dataclasses import replace
@@ -9,7 +10,16 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.memo import Memo
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.types import (
+    CpuJobs,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    QuotaSpec,
+    TenantSpec,
+)
+from scheduling.engine.verdict import Reason
 from tests.cases import seeds
 from tests.engine.scenario import ASKS, job, node
 
@@ -29,18 +39,31 @@ class History:
     """One scheduler that has all jobs, one that asks everybody anew, and for each sort of jobs one
     that has no others."""
 
-    def __init__(self, seed: int, queueing: QueueingPolicy, kinds: tuple[PreemptionKind, ...]):
+    def __init__(
+        self,
+        seed: int,
+        queueing: QueueingPolicy,
+        kinds: tuple[PreemptionKind, ...],
+        allowed: CpuJobs = CpuJobs.NEVER,
+    ):
         self.rng = random.Random(seed)
         self.all = SchedulerState()
-        self.alone = {"g": SchedulerState(), "c": SchedulerState()}
+        self.apart = allowed is CpuJobs.NEVER
+        self.alone = {sort: SchedulerState() for sort in "gc" if self.apart}
         self.anew = SchedulerState(memo=Memo.off())
         self.pending: list[d.Delta] = [d.NodeChanged(each) for each in NODES + BARE]
         quotas = [QuotaSpec(t, m, 8_000) for t, m in product("ab", ("H100", "L4"))]
         self.pending.append(d.TenantsChanged((TenantSpec("a"), TenantSpec("b")), tuple(quotas)))
-        policy = Policy(queueing, backfill_after_s=40, preemption=kinds, min_runtime_s=5)
+        policy = Policy(
+            queueing,
+            backfill_after_s=40,
+            preemption=kinds,
+            min_runtime_s=5,
+            cpu_jobs_on_gpu_nodes=allowed,
+        )
         fair = self.rng.random() < 0.5
         if fair:  # by what tenants hold of GPUs their other jobs are ordered, too
-            del self.alone["c"]
+            self.alone.pop("c", None)
         self.pending.append(d.PolicyChanged(replace(policy, fair_share=fair, fair_users=fair)))
         self.now = 0.0
         self.made = 0
@@ -103,7 +126,8 @@ class History:
         assert all(cluster.cpu[slot] >= 0 for slot in range(len(cluster.names)))
         for name, record in self.all.jobs.items():
             on = {p.node[0] for p in cluster.placements_of(name)}
-            assert on <= ({"c"} if record.job.without_gpus else {"g", "s"})
+            if self.apart or not record.job.without_gpus:
+                assert on <= ({"c"} if record.job.without_gpus else {"g", "s"})
 
 
 def reserved(state: SchedulerState, sort: str) -> set[str]:
@@ -130,3 +154,30 @@ def test_neither_sort_of_job_is_in_the_way_of_the_other(queueing, kinds, seed):
             world.check()
             started += sum(name[0] == "c" for name in world.all.running)
     assert started
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("queueing", QueueingPolicy)
+def test_where_they_may_be_anywhere_each_starts_in_the_end(queueing, seed):
+    world = History(seed, queueing, (), CpuJobs.FREELY)
+    # Little CPU beside the GPUs, so that many have to wait.
+    world.pending += [d.NodeChanged(replace(each, cpu_milli=3_000)) for each in NODES]
+    for _ in range(STEPS):
+        world.act()
+        if world.rng.random() < 0.6:
+            world.cycle()
+            world.check()
+    world.pending += [d.NodeChanged(bare) for bare in BARE]
+    for _ in range(STEPS):
+        world.cycle()
+        assert not any(
+            r.verdict and r.verdict.reason is Reason.PENDING_EVALUATION for r in waiting(world)
+        )
+        world.pending += [d.JobEnded(name) for name in sorted(world.all.running)]
+    assert not [r.job.id for r in waiting(world) if not (r.verdict and r.verdict.will_never_run)]
+
+
+def waiting(world: History) -> list[JobRecord]:
+    """Jobs without GPUs that wait."""
+    records = world.all.jobs.items()
+    return [r for name, r in records if name[0] == "c" and name not in world.all.running]

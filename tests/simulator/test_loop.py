@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from scheduling.engine.deltas import NodeRemoved, QueuesChanged, TenantsChanged
+from scheduling.engine.deltas import JobEnded, QueuesChanged, TenantsChanged
 from scheduling.engine.states import JobState
 from scheduling.engine.types import (
     Policy,
@@ -222,8 +222,8 @@ def test_a_trace_that_cannot_be(jobs, text):
 
 
 def test_only_facts_of_policy_tenants_and_nodes_stand_on_the_timeline():
-    with pytest.raises(TraceError, match="NodeRemoved"):
-        simulation([], changes=[TimedChange(1, NodeRemoved("n000"))]).run()
+    with pytest.raises(TraceError, match="JobEnded"):
+        simulation([], changes=[TimedChange(1, JobEnded("x"))]).run()
 
 
 def test_the_warm_up_is_left_out():

@@ -236,7 +236,7 @@ class Blocking:
             return
         record = state.jobs[eq_class.head]
         wanted = pools_wanted(state, record)
-        if terms.closed >= wanted:
+        if wanted and terms.closed >= wanted:
             verdict = self._behind(eq_class, terms)
             tell_class(state, eq_class, verdict, verdict, out)
             if terms.unsure:
@@ -258,8 +258,10 @@ class Blocking:
         # No GPU would help it: it is in nobody's way.
         by_queue = verdict.reason is Reason.QUEUE_LIMIT_REACHED
         capped = by_queue or "max_running" in verdict.evidence
-        reach = within_reach(state, record)
-        if not reach and not verdict.will_never_run:
+        # One that competes for no pool keeps nobody waiting, and nobody it.
+        reach = within_reach(state, record) if wanted else frozenset[str]()
+        lacks = bool(wanted) and not reach
+        if lacks and not verdict.will_never_run:
             verdict = rest = with_what_it_lacks(state, record, verdict)
         may_close = bool(reach) and not capped and not verdict.will_never_run
         waits = (capped or eq_class.refusal is not None) and not by_queue
@@ -290,7 +292,7 @@ class Blocking:
                 out.now,
                 closed=False,
                 preempts=preempts,
-                lacks=not reach,
+                lacks=lacks,
             )
 
     def _reason(self, eq_class: EquivalenceClass, terms: Terms, wanted: frozenset[str]) -> Verdict:

@@ -139,12 +139,13 @@ def _judge(
             evidence,
             ("wait until jobs end", "ask for fewer GPUs"),
         )
-    if pod_set.avoids_gpus and pods > room.now:
+    without = " without GPUs" if pod_set.avoids_gpus else ""
+    if not pod_set.gpus and pods > room.now:
         evidence["pods_to_end"] = pods - room.now
         nodes = counted(room.usable_nodes, "usable node", "usable nodes")
         return Verdict(
             Reason.INSUFFICIENT_CPU_OR_MEMORY,
-            f"{asked}; {nodes} without GPUs can take {room.now} now",
+            f"{asked}; {nodes}{without} can take {room.now} now",
             evidence,
             ("wait until jobs end", *_less_beside(pod_set)),
         )
@@ -171,7 +172,7 @@ def _judge(
     else:
         where = f"only {counted(room.now, 'pod fits', 'pods fit')}"
     evidence["pods_to_end"] = max(pods - (room.widest if room.widest_name else room.now), 0)
-    room_is = "Nodes without GPUs have room" if pod_set.avoids_gpus else free
+    room_is = free if pod_set.gpus else f"Nodes{without} have room"
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
         f"{asked}. {room_is}, but {where}",
