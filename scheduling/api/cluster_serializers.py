@@ -11,7 +11,7 @@ from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.models import Cluster
 from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
-from scheduling.services.jobs.rules import effective_rules
+from scheduling.services.jobs.permitted import effective_rules
 from tenants.api.fields import Boolean, Object, Serializer, StringMap, Text
 from tenants.api.serializers import ReasonInput
 from tenants.models import User

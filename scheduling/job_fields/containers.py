@@ -1,6 +1,6 @@
 """How the containers of a pod run: their rights, what runs before and beside the program, and how
 it is probed. What Kubernetes asks of the values themselves; rules between them stand in
-`services.jobs.container_spec`, what a cluster forbids in `services.jobs.rules`."""
+`services.jobs.container_spec`, what a cluster forbids in `services.jobs.permitted`."""
 
 import re
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.models import Cluster, Job
-from scheduling.services.jobs.rules import effective_rules
+from scheduling.services.jobs.permitted import effective_rules
 from tenants.models import AuditRecord
 
 URL = "/clusters/demo/rules/"

@@ -6,7 +6,7 @@ import pytest
 from scheduling.job_fields.nouns import columns_of
 from scheduling.kube.translate.manifests import PodTemplate, pod_manifest
 from scheduling.models import PodSet
-from scheduling.services.jobs.spec import job_spec
+from scheduling.services.jobs.validation import job_spec
 from scheduling.session.memory.load import content
 
 pytestmark = pytest.mark.apiserver

@@ -15,7 +15,7 @@ from scheduling.job_fields.faults import LEVELS
 from scheduling.models import Cluster, Job
 from scheduling.services.jobs.document import document_of
 from scheduling.services.jobs.orders import Order, rows_of
-from scheduling.services.jobs.spec import job_spec
+from scheduling.services.jobs.validation import job_spec
 from tenants.api.base import shared
 from tenants.errors import Invalid
 from tenants.models import Queue, Tenant

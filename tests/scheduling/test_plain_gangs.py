@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduling.kube.seam import PlainPod
-from scheduling.services.jobs.spec import job_spec
+from scheduling.services.jobs.validation import job_spec
 from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
 from scheduling.services.plain_pods.spec import Refused, document_of
 from tests.scheduling.test_scope_of_session import pod

@@ -18,7 +18,8 @@ from scheduling.models import Cluster, ClusterPolicy, Forecasting, Job, PodSet, 
 from scheduling.queries import starts
 from scheduling.queries.start_words import record_words, span_words, start_words
 from scheduling.queries.starts import ToldStart, hit_rates, told_start, words_of_size
-from scheduling.services.forecasts import estimates, forecaster, process
+from scheduling.services.forecasts import forecaster, process
+from scheduling.services.forecasts import told as estimates
 from scheduling.services.forecasts.forecaster import Forecaster
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.calibration import Calibration

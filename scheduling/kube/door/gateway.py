@@ -17,9 +17,9 @@ from typing import Any, Protocol, TypeVar
 import uvloop
 
 from scheduling.kube.door.client import Client, NoReply
-from scheduling.kube.door.effects import Executor
 from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
 from scheduling.kube.door.owners import Owners
+from scheduling.kube.door.pod_calls import Executor
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
 from scheduling.kube.door.storage import (

@@ -12,7 +12,7 @@ from scheduling.models import Cluster
 from scheduling.pages.clusters.rules_form import RulesForm
 from scheduling.queries.selectors import cluster_by_name
 from scheduling.services.clusters.changes import change_cluster
-from scheduling.services.jobs.rules import SWITCHES, effective_rules
+from scheduling.services.jobs.permitted import SWITCHES, effective_rules
 from tenants.errors import DomainError, NotFound
 from tenants.services.audit import PAGE
 from tenants.web.pages import actor_of, page_login_required

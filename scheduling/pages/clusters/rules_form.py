@@ -8,7 +8,7 @@ from django import forms
 from scheduling.job_fields.definition import JobDocument
 from scheduling.job_fields.parts import limits_of
 from scheduling.pages.form_fields import NameLines
-from scheduling.services.jobs.rules import MOST_NAMES, SWITCHES, effective_rules
+from scheduling.services.jobs.permitted import MOST_NAMES, SWITCHES, effective_rules
 from tenants.errors import DomainError
 from tenants.forms import Fields
 

@@ -12,7 +12,7 @@ from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.kube.translate.manifests import VOLUME_SOURCES
 from scheduling.pages.asked import typed_of
 from scheduling.pages.jobs.submit_form import SHELL
-from scheduling.services.jobs.spec import SHORT_FORM, default_name
+from scheduling.services.jobs.validation import SHORT_FORM, default_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from scheduling.pages.asked import asks, document_of, folded
 from scheduling.pages.form_fields import NodeTerms, node_line_at
 from scheduling.pages.forms import DAMAGED, SHOWN_AS
 from scheduling.pages.jobs.volume_form import VolumeForm, Volumes
-from scheduling.services.jobs.spec import DEFAULT_POD_SET
+from scheduling.services.jobs.validation import DEFAULT_POD_SET
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import slug_validator

@@ -40,7 +40,7 @@ from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.capacity import Installed
 from scheduling.services.jobs.document import document_of as job_document
-from scheduling.services.jobs.spec import JobSpec, job_spec
+from scheduling.services.jobs.validation import JobSpec, job_spec
 from scheduling.session.memory import load
 from tenants.errors import DomainError, Invalid
 

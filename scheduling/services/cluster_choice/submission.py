@@ -11,8 +11,8 @@ from scheduling.queries.cluster_choice.facts import SupplyFacts
 from scheduling.queries.standstill import silence
 from scheduling.services.cluster_choice.told import ChosenForJob
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
-from scheduling.services.jobs.rules import refuse_what_may_not_be_named
-from scheduling.services.jobs.spec import JobSpec
+from scheduling.services.jobs.permitted import refuse_what_may_not_be_named
+from scheduling.services.jobs.validation import JobSpec
 from tenants.errors import Invalid
 
 

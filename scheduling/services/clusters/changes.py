@@ -15,7 +15,7 @@ from scheduling.kube.translate.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
 from scheduling.services.clusters import namespace_rights, queue_map
 from scheduling.services.common.doorbell import ring_after_commit
-from scheduling.services.jobs.rules import rule_faults
+from scheduling.services.jobs.permitted import rule_faults
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
 from tenants.models import Tenant, User
 from tenants.services import audit

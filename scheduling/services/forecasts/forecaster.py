@@ -20,8 +20,8 @@ from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.rows import KeptRows
 from scheduling.services.forecasts.answers import Answers
-from scheduling.services.forecasts.estimates import Estimates, note_starts, write_estimates
 from scheduling.services.forecasts.lessons import Lessons
+from scheduling.services.forecasts.told import Estimates, note_starts, write_estimates
 from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import Bands, bands_of

@@ -25,8 +25,8 @@ from scheduling.services.jobs.orders import (
     refuse_unknown_gpu_types,
 )
 from scheduling.services.jobs.priority_limits import refuse_too_high
-from scheduling.services.jobs.spec import JobSpec, job_spec
 from scheduling.services.jobs.standing import Installation, standing
+from scheduling.services.jobs.validation import JobSpec, job_spec
 from scheduling.services.queues.entry import Submitter, entered, fitted
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed
 from tenants.models import Queue, Tenant, User

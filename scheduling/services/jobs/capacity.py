@@ -20,7 +20,7 @@ from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.policy.document import to_policy
 from scheduling.queries.history import nodes_of
-from scheduling.services.jobs.spec import JobSpec
+from scheduling.services.jobs.validation import JobSpec
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import FieldError, Invalid, Path
 

@@ -21,9 +21,9 @@ from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies, refuse_cycle
+from scheduling.services.jobs.permitted import refuse_priority
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.resizing import SIZES, Resize
-from scheduling.services.jobs.rules import refuse_priority
 from scheduling.services.queues.entry import (
     LOOKED_AT,
     Submitter,

@@ -10,7 +10,7 @@ from scheduling.job_fields.nouns import document_of as differing
 from scheduling.models import Job, PodSet, unreadable_request
 from scheduling.queries.secret_env import shown_env
 from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX
-from scheduling.services.jobs.spec import (
+from scheduling.services.jobs.validation import (
     DEFAULT_POD_SET,
     GPU_TYPE,
     GROUP_LEVELS,

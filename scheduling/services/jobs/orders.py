@@ -10,7 +10,7 @@ from scheduling.engine.verdict import Reason
 from scheduling.job_fields.nouns import columns_of
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.cluster_choice.told import ChosenForJob, document_of
-from scheduling.services.jobs.spec import JobSpec
+from scheduling.services.jobs.validation import JobSpec
 from tenants.errors import Conflict, FieldError, Invalid
 from tenants.models import GpuType, Queue, Tenant, User
 from tenants.selectors import known_gpu_types_hint

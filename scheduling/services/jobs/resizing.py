@@ -15,7 +15,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.wording import in_state
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.pod_set_spec import check_pod_set
-from scheduling.services.jobs.spec import MINIMUM_OF_GANGS, TOO_MANY_PODS, JobSpec, job_spec
+from scheduling.services.jobs.validation import MINIMUM_OF_GANGS, TOO_MANY_PODS, JobSpec, job_spec
 from tenants.errors import Conflict, Path
 
 SIZES = ("count", "min_count")

@@ -31,7 +31,7 @@ from scheduling.services.jobs.orders import (
     refuse_unknown_gpu_types,
 )
 from scheduling.services.jobs.priority_limits import refuse_too_high
-from scheduling.services.jobs.spec import job_spec
+from scheduling.services.jobs.validation import job_spec
 from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import PodSets, Refused, document_of, refusal_of

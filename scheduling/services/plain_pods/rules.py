@@ -1,10 +1,10 @@
-"""What plain pods may name on a cluster, by the rules of jobs (`services.jobs.rules`). Pure."""
+"""What plain pods may name on a cluster, by the rules of jobs (`services.jobs.permitted`). Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from scheduling.kube.seam import PodFacts
-from scheduling.services.jobs.rules import (
+from scheduling.services.jobs.permitted import (
     JobRules,
     NamedInJob,
     faults_of_job,

@@ -7,7 +7,7 @@ from typing import Any
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import DEFAULT_QUEUE
 from scheduling.models import Job
-from scheduling.services.jobs.spec import JobSpec, job_spec
+from scheduling.services.jobs.validation import JobSpec, job_spec
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
 from tenants.models import Identity, Queue, QueueState, Tenant, User
 from tenants.permissions import Access, strongest

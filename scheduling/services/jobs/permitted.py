@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from scheduling.engine.types import Toleration
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.parts import limits_of
-from scheduling.services.jobs.spec import JobSpec
+from scheduling.services.jobs.validation import JobSpec
 from tenants import texts
 from tenants.errors import FieldError, Invalid, Path
 
