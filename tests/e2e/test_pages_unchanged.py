@@ -10,7 +10,7 @@ from django.utils import timezone
 from scheduling.models import Cluster, Job, JobEvent, Placement, SchedulerLease
 from scheduling.services.jobs.changes import hold_job
 from tenants.models import Membership, Quota, Tenant, User
-from tenants.web.pages import conditional
+from tenants.web import conditional
 
 LIVE = {"HX-Request": "true"}
 # Most statements of an answer that is made, and of one that is not.

@@ -6,7 +6,7 @@ from django.core.management import CommandError, call_command
 from metrics.benches.pages.ask import QUESTIONS, measured
 from metrics.benches.pages.fill import ForeignDatabase, Size, filled
 from tenants.models import Tenant
-from tenants.web.pages import conditional
+from tenants.web import conditional
 
 pytestmark = pytest.mark.django_db
 

@@ -18,7 +18,7 @@ from scheduling.models.jobs import PlacementState
 from scheduling.session.pace import Pace
 from tenants.models import GpuType, Queue, Quota, Tenant, User
 from tenants.services.tokens import create_token
-from tenants.web.pages import conditional
+from tenants.web import conditional
 from tests.metrics.rows import T0, at, cluster, job
 
 pytestmark = pytest.mark.django_db
