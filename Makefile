@@ -60,11 +60,13 @@ pass-core:
 	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
 	$(BIN)/pytest -n 3 --dist worksteal -m "not browser" $(FUZZED)
 
+# PostgreSQL tells what is wrong with it also where a page fails.
 pass-pages:
-	$(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e
-	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
+	@failed=; set -x; $(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e || failed=pages; \
+	if [ -n "$$KANT_TEST_POSTGRES" ]; then \
 	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 1 -m "not apiserver and not browser and not live" \
-	  $(STUDIES:%=--ignore tests/metrics/test_%.py) $(COMPUTED:%=--ignore tests/%.py) tests/tenants tests/scheduling tests/metrics; fi
+	  $(STUDIES:%=--ignore tests/metrics/test_%.py) $(COMPUTED:%=--ignore tests/%.py) tests/tenants tests/scheduling tests/metrics \
+	  || failed="$$failed postgres"; fi; test -z "$$failed"
 
 # Without random histories and the fuzz of REST, which take as long as all the rest.
 test-fast: setup-dev ## Test the core and the services without servers, in a few minutes
