@@ -294,7 +294,7 @@ BOUNDS = {
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
-        "scheduling.NodeRecord", "scheduling.Forecasting",
+        "scheduling.NodeRecord", "scheduling.NodeOrder", "scheduling.Forecasting",
         "tenants.Identity",
     ],
     "people make them": [

@@ -20,7 +20,8 @@ def exported():
     """{name of a series: labels} of all families, whether or not there is anything to count."""
     return {
         family.name + end: set(family._labelnames)
-        for family in exporter._Kant().collect()
+        for part in exporter._parts()
+        for family in part.collect()
         for end in ENDS[family.type]
     }
 
