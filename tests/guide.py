@@ -1,6 +1,11 @@
 """The pages for operators, whose examples and tables are tried."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 PAGES = Path(__file__).parent.parent / "docs" / "operating"
 
@@ -8,3 +13,9 @@ PAGES = Path(__file__).parent.parent / "docs" / "operating"
 def guide_text() -> str:
     """All of them, one after the other."""
     return "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md")))
+
+
+def guide_examples() -> Iterator[Any]:
+    """The documents of all YAML in them."""
+    for block in re.findall(r"```yaml\n(.*?)```", guide_text(), re.S):
+        yield from yaml.safe_load_all(block)

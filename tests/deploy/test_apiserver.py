@@ -1,17 +1,15 @@
 """A real kube-apiserver takes the manifests, and the pods of them where Pod Security is strict."""
 
 import copy
-import re
 import time
 import urllib.error
 
 import pytest
-import yaml
 
 from tests import requirements
 from tests.deploy.chart import chart_documents
 from tests.deploy.manifests import config, deployments, documents
-from tests.guide import guide_text
+from tests.guide import guide_examples
 from tests.kube.api import APPLY, Api, eventually
 
 pytestmark = pytest.mark.apiserver
@@ -77,9 +75,7 @@ def test_pods_are_let_into_a_restricted_namespace(apiserver, name):
 
 
 def test_the_ingress_of_the_guide_leads_to_the_service_by_a_name_that_kant_answers_to(apiserver):
-    guide = guide_text()
-    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
-    [ingress] = [each for each in examples if each.get("kind") == "Ingress"]
+    [ingress] = [each for each in guide_examples() if each.get("kind") == "Ingress"]
     path = "/apis/networking.k8s.io/v1/namespaces/kant/ingresses?fieldValidation=Strict"
     [rule] = apiserver.request("POST", path, ingress)["spec"]["rules"]
     assert rule["host"] in config()["KANT_ALLOWED_HOSTS"].split(",")

@@ -109,7 +109,8 @@ def sayable(document: dict[str, Any]) -> dict[str, Any]:
 
 SAID_OF_JOB = {
     *("name", "tenant", "kind", "priority", "gang", "preemptible", "declared_s", "run_limit_s"),
-    *("checkpoint_notice_s", "max_restarts", "queue"),
+    *("checkpoint_notice_s", "max_restarts", "queue", "cluster_selector"),
+    "preferred_cluster_labels",
 }
 SAID_OF_SET = {
     *("count", "min_count", "gpu_type", "gpus", "gpu_milli", "cpu_milli", "memory_mib", "shm_mib"),

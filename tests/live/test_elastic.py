@@ -269,13 +269,13 @@ def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
     session = world.scheduler.led[world.cluster.pk, WHOLE].session
     decided, stale = session.decide, []
 
-    def decide():
-        part = decided()
+    def decide(*taking):
+        part = decided(*taking)
         if part.writes.intents and not stale:
             stale.append(str(gang.pk))
             part.writes = Writes()
             session.finish(part, set(stale))
-            return decided()
+            return decided(*taking)
         return part
 
     session.decide = decide

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 import urllib.request
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -72,8 +72,9 @@ def offspring(pid):
     """All processes below one, itself as well."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*"):
-        for child in (task / "children").read_text().split():
-            found += offspring(int(child))
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            for child in (task / "children").read_text().split():
+                found += offspring(int(child))
     return found
 
 

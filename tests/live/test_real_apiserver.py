@@ -1,7 +1,6 @@
 """One cycle on a real kube-apiserver: submitted by REST, created and bound there."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from scheduling.session import changes
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token
 from tests import requirements
-from tests.guide import guide_text
+from tests.guide import guide_examples
 from tests.live.conftest import drive
 
 ROOT = Path(__file__).parents[2]
@@ -282,9 +281,7 @@ def set_up(apiserver):
 
 def examples_of_guide():
     """The manifests of the operator guide by kind."""
-    guide = guide_text()
-    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
-    return {each["kind"]: each for each in examples if "apiVersion" in each}
+    return {each["kind"]: each for each in guide_examples() if "apiVersion" in each}
 
 
 def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver, scheduler):

@@ -238,7 +238,7 @@ def test_of_every_field_the_round_trip_is_tried():
     said: set[str] = set()
 
     @given(documents())
-    @settings(max_examples=100, phases=[Phase.generate], database=None, derandomize=True)
+    @settings(max_examples=400, phases=[Phase.generate], database=None, derandomize=True)
     def draw(document):
         said.update(document, *document.get("pod_sets", []))
 
