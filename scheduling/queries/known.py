@@ -6,6 +6,7 @@ Of jobs and pods that the scheduler knows they tell what pods say of each other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from scheduling.engine.types import Apart, JobRequest, PodRules, Policy
 from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import selects
+from scheduling.kube.translate.manifests import own_labels
 from scheduling.kube.translate.pod_rules import name_of_group
 from scheduling.models import Cluster, NodeRecord
 from scheduling.models.jobs import PlacementState
@@ -87,12 +89,8 @@ class Known:
             *(job.history for job in jobs if job.history is not None),
         ]
 
-    def groups_of(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """The groups that pods which are there keep away, of pods with these labels."""
-        return groups_of(self._keepers, namespace, labels)
-
     @cached_property
-    def _keepers(self) -> set[KeepsAway]:
+    def keepers(self) -> set[KeepsAway]:
         """The rules of all pods that are there."""
         return {rule for row in self.nodes for rule in keepers_on(row)}
 
@@ -186,7 +184,39 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
         yield OtherPodChanged(f"{row.name} keeps", row.name, rules=PodRules(apart=apart))
 
 
-def groups_of(
+class Surroundings(NamedTuple):
+    """By what pods that are there keep the pods of a job away: their namespace, and the labels of
+    a pod of each pod set."""
+
+    namespace: str
+    labels: tuple[Mapping[str, str], ...]
+
+
+def surroundings_of(cluster: Cluster, live: LiveJob) -> Surroundings:
+    """Of the pods that Kant would make of a job."""
+    request = live.request
+    labels = (
+        {**live.labels, **own_labels(live.id, request.tenant, live.attempt, index, 0)}
+        for index in range(len(request.pod_sets))
+    )
+    namespace = load.namespaces(cluster.namespace).get(request.tenant, "")
+    return Surroundings(namespace, tuple(labels))
+
+
+def kept_away(
+    request: JobRequest, surroundings: Surroundings, keepers: Iterable[KeepsAway]
+) -> JobRequest:
+    """The request, as pods with these rules keep its own away."""
+    found = [
+        replace(pod_set, rules=PodRules(groups))
+        if (groups := _groups_of(keepers, surroundings.namespace, labels))
+        else pod_set
+        for pod_set, labels in zip(request.pod_sets, surroundings.labels, strict=True)
+    ]
+    return replace(request, pod_sets=tuple(found))
+
+
+def _groups_of(
     keepers: Iterable[KeepsAway], namespace: str, labels: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The groups that pods with these rules keep away, of pods with these labels. Of namespaces

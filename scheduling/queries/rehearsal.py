@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from threading import BoundedSemaphore
@@ -27,18 +27,23 @@ from scheduling.engine.rehearse import (
 )
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import JobRequest, PodRules, PodSetSpec, PreemptionKind
+from scheduling.engine.types import JobRequest, PreemptionKind
 from scheduling.engine.verdict import Verdict, counted
-from scheduling.kube.translate.manifests import own_labels
 from scheduling.models import Cluster, Job
 from scheduling.queries import quota_use
 from scheduling.queries.explain import Reserved, Start, explain_job, policy_in_use
 from scheduling.queries.kept import kept, kept_before
-from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
+from scheduling.queries.known import (
+    FITS_NO_SHARD,
+    CannotTell,
+    Known,
+    kept_away,
+    surroundings_of,
+)
 from scheduling.queries.queues.waiting_order import JobAhead
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.line import PATIENCE_S, Away, ask
-from scheduling.queries.whatif.questions import DryRun, Surroundings
+from scheduling.queries.whatif.questions import DryRun
 from scheduling.session.memory import load
 from scheduling.session.memory.live import LiveJob
 from tenants.models import GpuType, User
@@ -122,9 +127,7 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
 def _asked_of_the_kept(job: Job, live: LiveJob) -> Rehearsal:
     """What the process that keeps the state of the cluster says. Raises Away, Crowded."""
     asked = JobSubmitted(live.request, live.not_before, job.held)
-    namespace = load.namespaces(job.cluster.namespace).get(live.request.tenant, "")
-    labels = tuple(_labels(live, index) for index in range(len(live.request.pod_sets)))
-    question = DryRun(asked, Surroundings(namespace, labels), time.time())
+    question = DryRun(asked, surroundings_of(job.cluster, live), time.time())
     said: Rehearsal = ask(job.cluster_id, question)
     return said
 
@@ -146,7 +149,7 @@ def _rehearsed_by_rows(viewer: User, job: Job, live: LiveJob) -> Rehearsed:
         job.scope = known.scope_of(live.request)
     except CannotTell as error:
         return _by_quota_alone(live.request, str(error), job.cluster)
-    request = kept_away(known, live)
+    request = kept_away(live.request, surroundings_of(job.cluster, live), known.keepers)
     # The scheduler of a shard need not know the jobs that it waits for.
     before = (*live.request.after, *live.request.after_ok)
     held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
@@ -154,22 +157,6 @@ def _rehearsed_by_rows(viewer: User, job: Job, live: LiveJob) -> Rehearsed:
     asked = JobSubmitted(request, live.not_before, held)
     state = standing(known.facts(job.scope), now)
     return _told(viewer, job, request, submitted(state, asked, now))
-
-
-def kept_away(known: Known, live: LiveJob) -> JobRequest:
-    """The request, as pods that are there keep its own away."""
-    request, found = live.request, list[PodSetSpec]()
-    namespace = load.namespaces(known.cluster.namespace).get(request.tenant, "")
-    for index, pod_set in enumerate(request.pod_sets):
-        groups = known.groups_of(namespace, _labels(live, index))
-        found.append(replace(pod_set, rules=PodRules(groups)) if groups else pod_set)
-    return replace(request, pod_sets=tuple(found))
-
-
-def _labels(live: LiveJob, index: int) -> Mapping[str, str]:
-    """Of a pod of this pod set."""
-    own = own_labels(live.id, live.request.tenant, live.attempt, index, 0)
-    return {**live.labels, **own}
 
 
 def review_job(viewer: User, job: Job) -> Rehearsed | None:

@@ -30,8 +30,7 @@ from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import OPEN, WAITING, JobEventKind
 from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobConstraints, JobEvent, Placement, StartEstimate
-from scheduling.queries.known import CannotTell, Known
-from scheduling.queries.rehearsal import kept_away
+from scheduling.queries.known import CannotTell, Known, kept_away, surroundings_of
 from scheduling.queries.standstill import silence
 from scheduling.queries.starts import told_start
 from scheduling.services.cluster_choice.submission import labels_in_common, refuse_on
@@ -250,7 +249,9 @@ class _AskedCluster:
         try:
             refuse_on(self._installed, question.spec)
             known = self._rows()
-            request = kept_away(known, question.live)
+            live = question.live
+            company = surroundings_of(self.cluster, live)
+            request = kept_away(live.request, company, known.keepers)
             state, _ = self._state(known.scope_of(request))
         except Invalid as error:
             return self._outlook(question, refused=error.detail)
