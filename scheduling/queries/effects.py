@@ -13,18 +13,16 @@ from datetime import UTC, datetime, timedelta
 from django.utils import timezone
 
 from scheduling.engine.deltas import Delta, PolicyChanged, TenantsChanged
-from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.types import Policy
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.ended_runs import learn_runs
 from scheduling.queries.explain import policy_in_use
-from scheduling.queries.known import CannotTell, Known
+from scheduling.queries.known import CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift, effects_of
 from scheduling.simulator.forecast.run_times import RunTimes
-from scheduling.simulator.forecast.scene import scene_of
 from tenants.chunks import chunks
 from tenants.effects import (
     AffectedJob,
@@ -113,8 +111,7 @@ def _looked(clusters: Iterable[Cluster], change: Change) -> _Looked:
             continue
         run_times = RunTimes()
         learn_runs(run_times, cluster, timezone.now() - LEARNED_FROM, MOST_RUNS)
-        names = [shard.name for shard in known.policy.shards] or [WHOLE]
-        scopes += [(known, run_times, name) for name in names]
+        scopes += [(known, run_times, scope) for scope in scopes_of(known.policy)]
     for at, (known, run_times, scope) in enumerate(scopes):
         began = time.monotonic()
         share = max(0.0, deadline - began) / (len(scopes) - at)
@@ -125,7 +122,7 @@ def _looked(clusters: Iterable[Cluster], change: Change) -> _Looked:
 def _of_scope(
     facts: Sequence[Delta], change: Change, run_times: RunTimes, until: float
 ) -> RunEffects:
-    scene = scene_of(facts, time.time(), _names(facts))
+    scene = scene_at(facts, time.time())
     read = time.monotonic()
     left = max(0.0, until - read)
     return effects_of(
@@ -134,16 +131,6 @@ def _of_scope(
         run_times,
         enough=lambda part: time.monotonic() > read + part * left,
     )
-
-
-def _names(facts: Sequence[Delta]) -> dict[str, str]:
-    """Of running and waiting jobs: what runs of a name took is known by it."""
-    ids = [fact.job.id for fact in facts if hasattr(fact, "job")]
-    found: dict[str, str] = {}
-    for some in chunks(ids):
-        rows = Job.objects.filter(id__in=some).order_by()
-        found.update((str(job_id), name) for job_id, name in rows.values_list("id", "name"))
-    return found
 
 
 # --- what is told ---------------------------------------------------------------------------------

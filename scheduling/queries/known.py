@@ -18,6 +18,7 @@ from scheduling.engine.deltas import (
     DisruptionBudget,
     JobEnded,
     JobHistory,
+    JobRestored,
     JobSubmitted,
     NodeChanged,
     OtherPodChanged,
@@ -31,7 +32,7 @@ from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import selects
 from scheduling.kube.translate.manifests import own_labels
 from scheduling.kube.translate.pod_rules import name_of_group
-from scheduling.models import Cluster, NodeRecord
+from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.explain import policy_in_use
 from scheduling.queries.history import node_of
@@ -43,6 +44,8 @@ from scheduling.session.memory.namespaces import NamespaceLabels
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.memory.raw import RawRows
+from scheduling.simulator.forecast.scene import Scene, scene_of
+from tenants.chunks import chunks
 
 FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
 # Why a job is held by its scheduler, which alone knows when it is not.
@@ -82,12 +85,8 @@ class Known:
         """What the scheduler of a scope would be told, jobs that wait or hold places included."""
         cluster_id = self.cluster.pk
         jobs = jobs_of(cluster_id, scope, load.waiting_or_holding(cluster_id, scope), self.policy)
-        return [
-            *tenancy_of(cluster_id, scope, self.policy),
-            *(fact for row in self.nodes if row.scope == scope for fact in facts_of_node(row)),
-            *(fact for job in jobs for fact in job.facts),
-            *(job.history for job in jobs if job.history is not None),
-        ]
+        nodes = (facts_of_node(row) for row in self.nodes if row.scope == scope)
+        return told_at_start(tenancy_of(cluster_id, scope, self.policy), nodes, jobs)
 
     @cached_property
     def keepers(self) -> set[KeepsAway]:
@@ -109,6 +108,27 @@ class Known:
         return divided.demand(self.cluster.pk)
 
 
+def scopes_of(policy: Policy) -> list[str]:
+    """Whose schedulers decide on a cluster: its shards, or the one of all of it."""
+    return [shard.name for shard in policy.shards] or [WHOLE]
+
+
+def scene_at(facts: Iterable[Delta], now: float) -> Scene:
+    """A scene made of what `Known.facts` tells; what runs of a name took is known by it."""
+    facts = list(facts)
+    jobs = [fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)]
+    return scene_of(facts, now, names_of(jobs))
+
+
+def names_of(jobs: Sequence[str]) -> dict[str, str]:
+    """By the ids of jobs."""
+    found: dict[str, str] = {}
+    for some in chunks(jobs):
+        rows = Job.objects.filter(id__in=some).order_by().values_list("id", "name")
+        found.update((str(job), name) for job, name in rows)
+    return found
+
+
 class JobFacts(NamedTuple):
     """What a scheduler is told at its start of a job that waits or holds places: `facts` with all
     jobs, in the order of `submitted_at`, and `history` after them; None = nothing was decided."""
@@ -120,6 +140,18 @@ class JobFacts(NamedTuple):
     @property
     def order(self) -> tuple[float, str]:
         return self.request.submitted_at, self.request.id
+
+
+def told_at_start(
+    tenancy: Iterable[Delta], nodes: Iterable[Iterable[Delta]], jobs: Sequence[JobFacts]
+) -> list[Delta]:
+    """All that a scheduler is told, in its order. `nodes`: by name; `jobs`: the oldest first."""
+    return [
+        *tenancy,
+        *(fact for node in nodes for fact in node),
+        *(fact for job in jobs for fact in job.facts),
+        *(job.history for job in jobs if job.history is not None),
+    ]
 
 
 def tenancy_of(cluster_id: int, scope: str, policy: Policy) -> Iterator[Delta]:

@@ -8,11 +8,10 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.types import JobRequest
 from scheduling.models import Cluster
 from scheduling.queries.effects import WITHIN_S, JobsTold
-from scheduling.queries.known import CannotTell, Known
+from scheduling.queries.known import CannotTell, Known, scopes_of
 from scheduling.simulator.forecast.emptying import (
     EmptyingPlan,
     Goal,
@@ -74,7 +73,7 @@ def defragmentation(
     except CannotTell as error:
         raise Conflict(f"Nothing can be planned on {cluster.name}. {error}") from None
     best: tuple[EmptyingPlan, str] | None = None
-    for scope in [shard.name for shard in known.policy.shards] or [WHOLE]:
+    for scope in scopes_of(known.policy):
         facts = known.facts(scope)
         scene = scene_of(facts, time.time())
         if job is not None:

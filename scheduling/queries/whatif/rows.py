@@ -26,7 +26,9 @@ from scheduling.queries.known import (
     facts_of_node,
     jobs_of,
     keepers_on,
+    names_of,
     tenancy_of,
+    told_at_start,
 )
 from scheduling.session.memory.news import News
 from scheduling.session.memory.raw import RawRows
@@ -92,12 +94,8 @@ class KeptRows:
     def facts(self) -> list[Delta]:
         """What a scheduler would be told at its start, as `Known.facts` has it."""
         jobs = sorted(self.jobs.values(), key=lambda job: job.order)
-        return [
-            *self.tenancy,
-            *(fact for name in sorted(self.nodes) for fact in self.nodes[name].facts),
-            *(fact for job in jobs for fact in job.facts),
-            *(job.history for job in jobs if job.history is not None),
-        ]
+        nodes = (self.nodes[name].facts for name in sorted(self.nodes))
+        return told_at_start(self.tenancy, nodes, jobs)
 
     def keepers(self) -> set[KeepsAway]:
         """The rules of all pods that are there."""
@@ -155,15 +153,10 @@ class KeptRows:
         for one in found:
             if jobs.get(one.request.id) != one:
                 jobs[one.request.id] = one
-        self._read_names([job for job in jobs if job not in self.names])
+        self.names |= names_of([job for job in jobs if job not in self.names])
         self._job_marks = marks
         if jobs != self.jobs:
             self.jobs = jobs
-
-    def _read_names(self, ids: list[str]) -> None:
-        for some in chunks(ids):
-            rows = Job.objects.filter(id__in=some).order_by().values_list("id", "name")
-            self.names.update((str(job), name) for job, name in rows)
 
 
 def _for_jobs(tenancy: Iterable[Delta]) -> list[object]:

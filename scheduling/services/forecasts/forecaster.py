@@ -11,12 +11,10 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
-from scheduling.engine.deltas import JobRestored, JobSubmitted
-from scheduling.engine.shards.division import WHOLE, WIDE
+from scheduling.engine.shards.division import WIDE
 from scheduling.engine.states import OPEN, WAITING
-from scheduling.engine.types import Policy
 from scheduling.models import Cluster, Forecasting, Job
-from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
+from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.rows import KeptRows
 from scheduling.services.forecasts.answers import Answers
@@ -26,7 +24,6 @@ from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import Bands, bands_of
 from scheduling.simulator.forecast.scene import Scene, scene_of
-from tenants.chunks import chunks
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +94,7 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
     except CannotTell:
         return beside
     now, runs, waiting = time.time(), [0], 0
-    for scope in _scopes(known.policy):
+    for scope in scopes_of(known.policy):
         scene = _scene(known, scope, now)
         if answers is None:
             found = bands_from(scene, learned)
@@ -146,21 +143,7 @@ def _known(cluster: Cluster, answers: Answers | None) -> Known | KeptRows:
 def _scene(known: Known | KeptRows, scope: str, now: float) -> Scene:
     if isinstance(known, KeptRows):
         return scene_of(known.facts(), now, known.names)
-    facts = known.facts(scope)
-    names = _names([fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)])
-    return scene_of(facts, now, names)
-
-
-def _scopes(policy: Policy) -> list[str]:
-    return [shard.name for shard in policy.shards] or [WHOLE]
-
-
-def _names(ids: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for some in chunks(ids):
-        rows = Job.objects.filter(id__in=some).order_by()
-        found.update((str(job_id), name) for job_id, name in rows.values_list("id", "name"))
-    return found
+    return scene_at(known.facts(scope), now)
 
 
 # --- whose turn it is -----------------------------------------------------------------------------
