@@ -16,6 +16,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.effects import change_effects
 from scheduling.queries.history import node_of
 from scheduling.queries.nodes.orders import is_ordered
+from scheduling.simulator.forecast.cheapest_nodes import cheapest_nodes
 from scheduling.simulator.forecast.effects import Change
 from scheduling.simulator.model import TimedChange
 from tenants.effects import Effects
@@ -91,23 +92,7 @@ def cheapest(cluster: Cluster, gpu_model: str, count: int) -> tuple[str, ...]:
         detail = f"Cluster “{cluster.name}” has {len(held)} nodes of {gpu_model} in service."
         raise Invalid.field("count", detail)
     lost, on = _work(cluster)
-    taken: list[str] = []
-    stopped: set[UUID] = set()
-    left = {name: sum(lost[job] for job in on.get(name, ())) for name in held}
-    nodes_of: dict[UUID, list[str]] = {}
-    for name, jobs in on.items():
-        for job in jobs:
-            nodes_of.setdefault(job, []).append(name)
-    while len(taken) < count:
-        name = min(left, key=lambda n: (left[n], held[n], n))
-        del left[name]
-        taken.append(name)
-        for job in on.get(name, set()) - stopped:
-            stopped.add(job)
-            for other in nodes_of[job]:
-                if other in left:
-                    left[other] -= lost[job]
-    return tuple(taken)
+    return cheapest_nodes(held, count, on, lost, held)
 
 
 def _work(cluster: Cluster) -> tuple[dict[UUID, float], dict[str, set[UUID]]]:

@@ -13,6 +13,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta, NodeChanged, NodeRemoved, OtherPodChanged
 from scheduling.engine.types import MILLI, JobKind, JobRequest, Node
+from scheduling.simulator.forecast.cheapest_nodes import cheapest_nodes
 from scheduling.simulator.forecast.effects import Change, Course
 from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.model import TimedChange
@@ -230,10 +231,6 @@ class _Load:
             and 0 < used.get(name, 0) < node.healthy_gpus * MILLI
             and all(self._jobs[job].preemptible for job in on[name])
         }
-        self._nodes_of: dict[str, list[str]] = {}
-        for name, jobs in self.on.items():
-            for job in jobs:
-                self._nodes_of.setdefault(job, []).append(name)
 
     def lost(self, job_id: str, gpu_s: float) -> float:
         """Replicas have no work to lose."""
@@ -243,21 +240,9 @@ class _Load:
     def cheapest(
         self, among: Iterable[str], count: int, skipped: Collection[str]
     ) -> tuple[str, ...]:
-        """So many of the nodes, each the cheapest beside those that are taken already, of equals
-        the emptiest."""
-        left = {n: sum(self._cost[j] for j in self.on[n]) for n in among if n not in skipped}
-        taken: list[str] = []
-        moved: set[str] = set()
-        while left and len(taken) < count:
-            name = min(left, key=lambda n: (left[n], self.used[n], n))
-            del left[name]
-            taken.append(name)
-            for job in self.on[name] - moved:
-                moved.add(job)
-                for other in self._nodes_of[job]:
-                    if other in left:
-                        left[other] -= self._cost[job]
-        return tuple(taken)
+        """So many of the nodes, those that cost least together."""
+        open_to = (name for name in among if name not in skipped)
+        return cheapest_nodes(open_to, count, self.on, self._cost, self.used)
 
     def groups(self, scene: Scene, level: str, need: int) -> Iterator[tuple[Sequence[str], int]]:
         """The groups of a network level that could hold so many whole nodes, the cheapest first,
