@@ -6,13 +6,13 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scheduling.models import NodeRecord
+from scheduling.queries.effects import seen_with
 from scheduling.queries.nodes.effects import MOST_NODES, NodeAct
 from scheduling.queries.nodes.orders import JobThere
 from tenants.api.effects import AffectedJobOutput, EffectsOutput
 from tenants.api.fields import Choice, Integer, List, Moment, Serializer, Text, Uuid
 from tenants.api.fields import Gpus as GpusField
 from tenants.api.serializers import ReasonInput
-from tenants.effects import AffectedJob
 
 PREVIEWED = tuple(act.value for act in NodeAct)
 
@@ -28,12 +28,7 @@ class JobThereOutput(serializers.Serializer[JobThere]):
 
     @extend_schema_field(AffectedJobOutput())
     def get_job(self, there: JobThere) -> Any:
-        row = there.job
-        told = AffectedJob(None, None, None, None, row.gpu_milli)
-        if self.context["access"].may_view(row.tenant_id):
-            user = row.user.username if row.user else ""
-            told = AffectedJob(str(row.pk), row.name, row.tenant.name, user, row.gpu_milli)
-        return AffectedJobOutput(told).data
+        return AffectedJobOutput(seen_with(self.context["access"], there.job)).data
 
 
 class NodeOrderOutput(serializers.Serializer[Any]):

@@ -34,7 +34,7 @@ from tenants.effects import (
     StoppingJob,
 )
 from tenants.models import Quota, User
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.selectors import visible_names
 
 WITHIN_S = 2.5  # of the time of a clock, for all clusters together
@@ -217,6 +217,14 @@ def _instant(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
+def seen_with(access: Access, row: Job) -> AffectedJob:
+    """A job, as whoever has these rights may know of it."""
+    if not access.may_view(row.tenant_id):
+        return AffectedJob(None, None, None, None, row.gpu_milli)
+    user = row.user.username if row.user else ""
+    return AffectedJob(str(row.pk), row.name, row.tenant.name, user, row.gpu_milli)
+
+
 class JobsTold:
     """Rows of jobs, as the viewer may know of them."""
 
@@ -226,11 +234,7 @@ class JobsTold:
         self.notices: dict[str, float] = {}  # of those that are told before they go, in seconds
         for some in chunks(list(dict.fromkeys(ids))):
             for row in Job.objects.filter(id__in=some).select_related("tenant", "user"):
-                told = AffectedJob(None, None, None, None, row.gpu_milli)
-                if access.may_view(row.tenant_id):
-                    user = row.user.username if row.user else ""
-                    told = AffectedJob(str(row.pk), row.name, row.tenant.name, user, row.gpu_milli)
-                self._told[str(row.pk)] = told
+                self._told[str(row.pk)] = seen_with(access, row)
                 if row.checkpoint_notice_s:
                     self.notices[str(row.pk)] = row.checkpoint_notice_s
 
