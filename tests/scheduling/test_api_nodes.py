@@ -3,10 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scheduling.models import Job, NodeOrder, NodeRecord
-from tenants.models import AuditRecord, Quota
+from tenants.models import AuditRecord, Quota, User
 from tests.scheduling.test_rehearsal import fleet, runs, waits  # noqa: F401 - a fixture
 
 NODES = "/api/v1/clusters/demo/nodes"
@@ -57,6 +59,25 @@ def test_a_drain_is_stored_told_and_taken_back(fleet, act):  # noqa: F811
     ]
     assert (records[0].before, records[0].after["drains"]) == (None, True)
     assert (records[2].before["drains"], records[2].after) == (False, None)
+
+
+def test_drains_are_listed_by_as_many_statements_for_many_jobs_as_for_one(
+    fleet,  # noqa: F811
+    act,
+    django_assert_num_queries,
+):
+    ops = fleet.client("ops")
+    for name in ("h000", "h001"):
+        Job.objects.filter(pk=runs(fleet, [name]).pk).update(user=User.objects.get(username="eve"))
+    act("h000", "drain")
+    ops.get(NODES)
+    with CaptureQueriesContext(connection) as one:
+        ops.get(NODES)
+    statements = len(one)
+    act("h001", "drain")
+    with django_assert_num_queries(statements):
+        jobs = [n["order"]["jobs"] for n in ops.get(NODES).json()["items"] if n["order"]]
+    assert [job["job"]["user"] for of_node in jobs for job in of_node] == ["eve", "eve"]
 
 
 def test_who_may_not_and_what_cannot_be_is_refused_by_name(act):

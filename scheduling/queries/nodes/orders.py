@@ -103,5 +103,7 @@ def _placements(nodes: Sequence[str]) -> list[Placement]:
     found: list[Placement] = []
     for some in chunks(nodes):
         rows = Placement.objects.filter(node__in=some, state__in=LIVE_PLACEMENTS)
-        found += rows.select_related("job__tenant").order_by("node", "job_id", "pod_set", "ordinal")
+        found += rows.select_related("job__tenant", "job__user").order_by(
+            "node", "job_id", "pod_set", "ordinal"
+        )
     return found
