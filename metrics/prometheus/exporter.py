@@ -53,13 +53,9 @@ CYCLE_WORK = {
 }
 
 
-def exposition() -> bytes:
-    """The whole page in Prometheus' text format, worked out now."""
-    return b"".join(generate_latest(part) for part in _parts())
-
-
 def told() -> bytes:
-    """The same for who scrapes: each part of it is told again until what it is made of changes."""
+    """The whole page in Prometheus' text format; each part of it is told again until what it is
+    made of changes."""
     seen = marks()
     samples = selectors.newest_samples()
     texts = []

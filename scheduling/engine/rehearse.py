@@ -115,14 +115,9 @@ class TriedStart:
 copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise, TriedStart)
 
 
-def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
-    """Submit a job to a copy of the state and run its next cycle, at `now` in seconds since the
-    epoch. The job must be none of the state's."""
-    return submitted(copied(state), asked, now)
-
-
 def submitted(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
-    """As `rehearse`, on a state that is no use afterwards."""
+    """Submit a job to the state, which is of no use afterwards, and run its next cycle, at `now` in
+    seconds since the epoch. The job must be none of the state's."""
     job = asked.job
     quota = tuple(quota_terms(job, state.pools, state.book))
     return _decided(state, job, run_cycle(state, [asked], now), quota, now)

@@ -6,7 +6,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
-from scheduling.engine.rehearse import Places, Rehearsal, copied, rehearse, rise
+from scheduling.engine.rehearse import Places, Rehearsal, copied, rise, submitted
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.cases import seeds
@@ -179,6 +179,11 @@ def fleet(*running: tuple[str, str], policy: Policy | None = None, **quota: int)
     jobs = [d.JobSubmitted(job(name, "b", *words.split(";"))) for name, words in running]
     run_cycle(state, [*nodes, tenants, *jobs], 0.0)
     return state
+
+
+def rehearse(state: SchedulerState, asked: d.JobSubmitted, now: float) -> Rehearsal:
+    """Of a state that goes on."""
+    return submitted(copied(state), asked, now)
 
 
 def ask(state: SchedulerState, asks: str, *words: str) -> Rehearsal:

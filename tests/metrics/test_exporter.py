@@ -19,7 +19,7 @@ from scheduling.session.pace import Pace
 from tenants.models import GpuType, Queue, Quota, Tenant, User
 from tenants.services.tokens import create_token
 from tenants.web import conditional
-from tests.metrics.rows import T0, at, cluster, job
+from tests.metrics.rows import T0, at, cluster, exposition, job
 
 pytestmark = pytest.mark.django_db
 PASSES = "kant_scheduler_pass_seconds_bucket"
@@ -40,7 +40,7 @@ def test_gauges_and_histogram():
     moved = {"at": at(5), "kind": "REASON", "to_state": "RUNNING", "reason": "Moved"}
     JobEvent.objects.create(job=Job.objects.get(name="a"), **moved)
     services.record_sample(c, at(10))
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     assert (
         found["kant_pending_gpus", (("cluster", "c1"), ("reason", ""), ("tenant", "vision"))] == 8
     )
@@ -57,7 +57,7 @@ def test_gauges_and_histogram():
 def test_whether_and_how_a_scheduler_works(now):
     c = cluster(1)
     up = ("kant_scheduler_up", (("cluster", "c1"),))
-    assert values(exporter.exposition().decode())[up] == 0
+    assert values(exposition().decode())[up] == 0
     pace = Pace()
     for seconds in (0.005, 0.006, 7.0, 11.0):
         pace.took(seconds)
@@ -70,7 +70,7 @@ def test_whether_and_how_a_scheduler_works(now):
         pace.ended(bind, CallOutcome(result))
     c.leases.create(holder="a", expires_at=now + timedelta(minutes=1), pace=pace.document())
     Cluster.objects.update(connected=True, last_cycle_at=now)
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     scope = (("cluster", "c1"), ("scope", ""))
     assert found[up] == 1
     within = {s: n for (name, labels), n in found.items() if name == PASSES for s in [labels[1][1]]}
@@ -89,7 +89,7 @@ def test_whether_and_how_a_scheduler_works(now):
         assert found["kant_scheduler_phase_seconds_total", key] == seconds
     # Of a version with other buckets: counted anew.
     c.leases.update(pace={"within": [1], "passes": 1})
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     assert found["kant_scheduler_pass_seconds_count", scope] == 0
 
 
@@ -101,7 +101,7 @@ def test_a_tenant_uses_what_those_below_it_use():
     kind = GpuType.objects.create(name="H100")
     for tenant in (above, below):
         Quota.objects.create(tenant=tenant, gpu_type=kind, guaranteed_milli=16_000)
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     for tenant in ("research", "vision"):
         key = (("gpu_type", "H100"), ("kind", "used"), ("tenant", tenant))
         assert found["kant_quota_gpus", key] == 8
@@ -118,7 +118,7 @@ def test_queues_tell_jobs_by_stage_gpus_the_oldest_wait_and_their_state(now):
     Job.objects.filter(name="b").update(
         queue="nightly", submitted_at=now - timedelta(minutes=5), reason="OnHold"
     )
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
 
     def told(family, queue, **labels):
         key = {"tenant": "vision", "queue": queue, **labels}
@@ -136,9 +136,7 @@ def test_queues_tell_jobs_by_stage_gpus_the_oldest_wait_and_their_state(now):
     assert told("state", "nightly", state="open") == 0
     # What is gone leaves no labels behind, also where jobs keep its name.
     nightly.delete()
-    assert not [
-        key for _, key in values(exporter.exposition().decode()) if ("queue", "nightly") in key
-    ]
+    assert not [key for _, key in values(exposition().decode()) if ("queue", "nightly") in key]
 
 
 def test_queues_cost_as_many_queries_for_many_as_for_one(django_assert_num_queries):
@@ -158,7 +156,7 @@ def test_waits_are_told_by_the_pool_that_a_job_would_take_first():
     PodSet.objects.filter(job=job(c, "c", bound=7, nodes=("n000",))).update(gpu_models=[])
     small = PodSet.objects.get(job__name="b")
     PodSet.objects.create(job=small.job, index=1, name="cpu", count=1, gpus=0, gpu_models=["X"])
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     sums = {
         dict(labels)["gpu_type"]: value
         for (name, labels), value in found.items()
@@ -223,7 +221,7 @@ def test_placement_quality_is_that_of_rest():
     begun = (timezone.now() - T0).total_seconds() - 600
     job(c, "a", pods=2, submitted=begun, bound=begun, nodes=("n000", "n002"))
     services.record_sample(c, timezone.now())
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     key = (("cluster", "c1"), ("gpu_type", "H100"), ("size_class", "16"))
     assert found["kant_job_node_deviation_ratio", key] == 1
     assert found["kant_job_group_deviation_ratio", key] == 2
@@ -258,7 +256,7 @@ def test_loans_are_told_by_borrower_and_lender():
     kind, lender = GpuType.objects.create(name="H100"), Tenant.objects.create(name="speech")
     for tenant, milli in ((Tenant.objects.get(name="vision"), 3000), (lender, 8000)):
         Quota.objects.create(tenant=tenant, gpu_type=kind, guaranteed_milli=milli)
-    found = values(exporter.exposition().decode())
+    found = values(exposition().decode())
     loan = (("borrower", "vision"), ("gpu_type", "H100"), ("lender", "speech"))
     assert found["kant_quota_loan_gpus", loan] == 5
     for tenant, what in (("vision", "borrowed"), ("speech", "lent")):
@@ -267,7 +265,7 @@ def test_loans_are_told_by_borrower_and_lender():
 
 
 def test_an_empty_installation_has_an_empty_page():
-    assert values(exporter.exposition().decode()) == {}
+    assert values(exposition().decode()) == {}
 
 
 SCRAPER = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
@@ -302,7 +300,7 @@ def test_a_scrape_is_told_again_until_something_changes(monkeypatch, django_asse
     job(c, "a", submitted=0, bound=4, nodes=("n000",))
     services.record_sample(c, at(10))
     first = exporter.told()
-    assert values(first.decode()) == values(exporter.exposition().decode())
+    assert values(first.decode()) == values(exposition().decode())
     with django_assert_max_num_queries(6):
         assert exporter.told() == first
     pending = ("kant_pending_jobs", (("cluster", "c1"), ("reason", ""), ("tenant", "vision")))

@@ -9,12 +9,11 @@ from django.db import connection
 from metrics import selectors
 from metrics.models import MetricSample
 from metrics.pages.overview.views import held_by
-from metrics.prometheus import exporter
 from metrics.selectors import MetricScope
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import User
 from tests.metrics import rows
-from tests.metrics.rows import at
+from tests.metrics.rows import at, exposition
 from tests.plans import plan, queries, query
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +35,7 @@ def test_waiting_jobs_are_found_among_all_that_are_over(cluster):
     if connection.vendor == "postgresql":  # of so few rows it would take any index
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE scheduling_job")
-    asked = queries(exporter.exposition, '"scheduling_job"."reason"')
+    asked = queries(exposition, '"scheduling_job"."reason"')
     assert len(asked) == 2  # by cluster, and by queue
     for found in asked:
         assert re.search(r"scheduling__(cluster|tenant)_", plan(found)), plan(found)

@@ -16,7 +16,6 @@ from kant.celery import app
 from metrics import services
 from metrics.gpu_time import totals
 from metrics.models import CounterTotals, MetricSample
-from metrics.prometheus import exporter
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Job, JobEvent, JobPod, Placement, PodSet
 from scheduling.models.jobs import PlacementState
@@ -24,7 +23,7 @@ from scheduling.services import retention
 from scheduling.services.retention import prune_jobs
 from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
 from tests.metrics import rows
-from tests.metrics.rows import at
+from tests.metrics.rows import at, exposition
 from tests.plans import plan, query
 
 pytestmark = pytest.mark.django_db
@@ -182,7 +181,7 @@ def test_what_is_over_is_found_by_an_index(cluster):
 
 
 def counters():
-    text = exporter.exposition().decode()
+    text = exposition().decode()
     return {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
         for line in text.splitlines()

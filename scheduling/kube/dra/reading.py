@@ -3,6 +3,8 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from scheduling.engine.types import NodeTerm, Toleration
 from scheduling.kube.dra.facts import (
     KIND,
@@ -80,15 +82,9 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
     )
     if not unusable and f"{driver}/{MODEL}" in facts.attributes and not model_of(driver, facts):
         kind = facts.attributes.get(f"{driver}/{KIND}")
-        facts = _replaced(facts, f"it is a part of a GPU ({kind}), for which there is no quota")
+        part = f"it is a part of a GPU ({kind}), for which there is no quota"
+        return replace(facts, unusable=part)
     return facts
-
-
-def _replaced(facts: DeviceFacts, unusable: str) -> DeviceFacts:
-    return DeviceFacts(
-        *(facts.name, facts.attributes, facts.capacity, facts.taints, facts.consumes),
-        *(facts.node, facts.nodes, facts.everywhere, unusable),
-    )
 
 
 def _attribute(raw: RawAttribute) -> Attribute | None:

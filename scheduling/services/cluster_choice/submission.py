@@ -40,8 +40,9 @@ class ClusterChooser:
         self, spec: JobSpec, asked: PodsOfJob, refused: Mapping[str, str]
     ) -> list[ClusterOutlook]:
         found, by_quota = {}, None
+        silent = {cluster.name: silence(cluster, self._now) for cluster in self._clusters}
         for cluster in self._clusters:
-            if cluster.name in refused or silence(cluster, self._now):
+            if cluster.name in refused or silent[cluster.name]:
                 continue
             if by_quota is None:
                 preemptible = spec.job.preemptible
@@ -64,7 +65,7 @@ class ClusterChooser:
                     starts_now=each is not None and each.starts_now,
                     start_at=start_at,
                     why=each.why if each is not None else "",
-                    silent=silence(cluster, self._now),
+                    silent=silent[cluster.name],
                     refused=refused.get(cluster.name, ""),
                     groups=each.groups if each is not None else 0,
                     labels=labels_in_common(cluster.labels, spec.job.preferred_cluster_labels),
