@@ -124,7 +124,7 @@ def submitted(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehears
 
 
 def review(state: SchedulerState, job_id: str, now: float) -> Rehearsal | None:
-    """As `rehearse`, of a job that waits in the state, which is no use afterwards; None where it
+    """As `submitted`, of a job that waits in the state, which is no use afterwards; None where it
     waits in it no more."""
     record = state.jobs.get(job_id)
     if record is None or record.started_at is not None:

@@ -7,7 +7,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
-from scheduling.engine.rehearse import rehearse
+from scheduling.engine.rehearse import copied, submitted
 from scheduling.engine.types import CpuJobs, JobKind, Policy, QueueingPolicy, Taint, TenantSpec
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play
@@ -374,11 +374,11 @@ def test_a_node_that_gets_gpus_is_used_no_more():
 def test_it_is_rehearsed_without_other_gpu_models():
     world = small_cluster()
     gang = replace(prep("gang", 4000, at=2.0, count=9), pod_sets=(prep("x", 4000).pod_sets[0],))
-    said = rehearse(world.state, d.JobSubmitted(gang), 2.0)
+    said = submitted(copied(world.state), d.JobSubmitted(gang), 2.0)
     assert (said.places.pods, said.quota, said.instead) == (1, (), ())
     world.pending.append(d.JobSubmitted(prep("c", 4000, "s=100")))
     world.cycle(2.0)
-    said = rehearse(world.state, d.JobSubmitted(prep("gang", 4000, at=2.0, count=3)), 2.0)
+    said = submitted(copied(world.state), d.JobSubmitted(prep("gang", 4000, at=2.0, count=3)), 2.0)
     assert said.verdict.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
     assert said.room_at == 102.0
     assert [(other.gpu_model, other.pods) for other in said.instead] == [("", 2)]
