@@ -4,6 +4,7 @@ The copy runs the very cycle that the scheduler would run. Other requests that w
 looked for on the same copy, one after the other, each withdrawn before the next.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from scheduling.engine.native import copied_by_fields
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import DEFAULT_LEVELS, JobRequest
 from scheduling.engine.verdict import Reason, Verdict
 
 # Other GPU models that are tried, those with the most free GPUs first, and that are told.
@@ -197,9 +198,11 @@ def reserved_start(result: CycleResult, job_id: str) -> float | None:
     return starts[0] if starts else None
 
 
-def standing(facts: Iterable[Delta], now: float) -> SchedulerState:
+def standing(
+    facts: Iterable[Delta], now: float, levels: tuple[str, ...] = DEFAULT_LEVELS
+) -> SchedulerState:
     """A state that knows these facts and has decided nothing yet."""
-    state = SchedulerState(told_of_runs=True)
+    state = SchedulerState(levels=levels, told_of_runs=True)
     state.cluster.now = now
     out = Outcome(now, state.refresh_s)
     for delta in facts:
@@ -255,6 +258,16 @@ def copied(state: SchedulerState) -> SchedulerState:
         if record.eq_class is not None:
             twin.wait_in(memo[id(record.eq_class)])
     return copied
+
+
+def to_run_ahead(state: SchedulerState) -> SchedulerState:
+    """An independent state to be run on by itself: pods run as soon as they have places, and nobody
+    reads the numbers in its reasons."""
+    twin = copied(state)
+    twin.refresh_s, twin.told_of_runs = math.inf, False
+    for record in twin.running.values():  # how long each is protected follows from that
+        twin.preemptible_jobs.touch(record)
+    return twin
 
 
 def _places(state: SchedulerState, job: JobRequest, result: CycleResult) -> Places | None:

@@ -22,6 +22,7 @@ from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift, effects_of
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from tenants.chunks import chunks
 from tenants.effects import (
@@ -126,7 +127,7 @@ def _of_scope(
     read = time.monotonic()
     left = max(0.0, until - read)
     return effects_of(
-        scene,
+        ground_of(scene),
         change(facts),
         run_times,
         enough=lambda part: time.monotonic() > read + part * left,

@@ -19,6 +19,7 @@ from scheduling.simulator.forecast.emptying import (
     NodeFigures,
     plan_for,
 )
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.scene import Scene, scene_of
 from tenants.effects import AffectedJob
 from tenants.errors import Conflict, Invalid
@@ -84,7 +85,7 @@ def defragmentation(
         if not model or all(node.gpu_model != model for node in scene.nodes):
             continue
         goal = Goal(model, nodes, str(job or ""))
-        found = plan_for(scene, goal, lambda: time.monotonic() > until)
+        found = plan_for(ground_of(scene), goal, lambda: time.monotonic() > until)
         if best is None or (found.reached, found.gained) > (best[0].reached, best[0].gained):
             best = found, model
     if best is None:

@@ -22,6 +22,7 @@ from scheduling.models import Cluster
 from scheduling.queries.known import JobFacts
 from scheduling.queries.whatif.rows import KeptNode, KeptRows
 from scheduling.session.memory.past import half_life_of
+from scheduling.simulator.forecast.ground import jobs_in
 
 
 class KeptState:
@@ -106,15 +107,6 @@ class KeptState:
         return not isinstance(told, PolicyChanged) or (
             half_life_of(told.policy), told.policy.fair_users
         ) != (half_life_of(policy), policy.fair_users)  # fmt: skip
-
-
-def jobs_in(result: CycleResult) -> set[str]:
-    """The jobs about which something was decided that is carried out elsewhere."""
-    found = {part.job_id for part in result.started}
-    found.update(job for victim in result.preempted for job in (victim.job_id, victim.by) if job)
-    found.update(move.job_id for move in result.moved)
-    found.update(pod[0] for pod in result.lost)
-    return found
 
 
 def _node_changes(before: KeptNode | None, after: KeptNode | None, name: str) -> Iterator[Delta]:

@@ -23,6 +23,7 @@ from scheduling.services.forecasts.told import Estimates, note_starts, write_est
 from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import Bands, bands_of
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.scene import Scene, scene_of
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ def bands_from(scene: Scene, learned: Lessons) -> Bands:
     """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
     until = time.process_time() + ENOUGH_S
     return bands_of(
-        scene,
+        ground_of(scene),
         learned.run_times,
         learned.coming,
         seed=int(scene.now),
