@@ -126,7 +126,8 @@ class Node:
     a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
     which; `devices` shows them as healthy. `gpu_parts`: slices or replicas of GPUs are among
     `extended`, under names of their own. `attach_limits`: of drivers of volumes that have one, how
-    many volumes can be attached at a time.
+    many volumes can be attached at a time. `to_come`: the node is not there, an autoscaler may add
+    it; it is not schedulable.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Node:
     gpu_parts: bool = False
     out_of_service: str = ""
     attach_limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    to_come: bool = False
 
     @property
     def without_gpus(self) -> bool:

@@ -40,6 +40,7 @@ GATE_OF: dict[str, str] = {
     Reason.BEHIND_IN_QUEUE: "order",
     Reason.EXCEEDS_CAPACITY: "capacity",
     Reason.INSUFFICIENT_GPUS: "capacity",
+    Reason.WAITING_FOR_NODES: "capacity",
     Reason.WAITING_FOR_PREEMPTION: "capacity",
     Reason.RESERVED_FOR_HEAD: "capacity",
     Reason.INSUFFICIENT_CPU_OR_MEMORY: "placement",
@@ -202,6 +203,8 @@ def start_of(job: Job) -> Start:
             return Start(None, "held", "Not before its volumes can be mounted.")
         case Reason.WAITING_FOR_DEVICES:
             return Start(None, "held", "Not before its claims can get their devices.")
+        case Reason.WAITING_FOR_NODES:
+            return Start(None, "unknown", "Not before the cluster has got new nodes.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
                 "It waits for quota, and nobody knows when that is there: a start is worked out, "

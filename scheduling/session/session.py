@@ -12,19 +12,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from time import sleep
 
+from scheduling.engine.cluster.constraints import in_order
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
     JobRequeued,
+    NodeRemoved,
     PodRequeued,
 )
 from scheduling.engine.memo import Memo
-from scheduling.engine.shards.division import WHOLE, WIDE
+from scheduling.engine.shards.division import WHOLE, WIDE, home_of
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Shard
+from scheduling.engine.types import Node, Shard
 from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.seam import (
     BudgetGone,
@@ -60,6 +62,7 @@ from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
 from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
+from scheduling.session.memory.to_come import NodesToCome
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.pods.budgets import Budgets
@@ -105,6 +108,7 @@ class Session:
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
         self.nodes = Nodes(scope, shards, self.life.out)
+        self.to_come = NodesToCome()
         self.node_loss = NodeLoss()
         self._begin()
         self.changes = Changes(cluster, scope, shards, self.life)
@@ -255,6 +259,7 @@ class Session:
             return self._take_out(now)
         self._tell_limits()
         self._tell_devices()
+        self._tell_of_nodes_to_come()
         for job in self.life.volumes.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)
@@ -397,6 +402,7 @@ class Session:
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
+                    self.to_come.node_changed()
                     self._devices.inventory.node_seen(self.nodes.known(facts.node.name))
                     self.node_loss.seen(facts, now)
                     self.life.volumes.anti_affinity.node_seen(facts.node)
@@ -404,6 +410,7 @@ class Session:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
                     self.nodes.vanished(name)
+                    self.to_come.node_changed()
                     self._devices.inventory.node_gone(name)
                     self.node_loss.gone(name)
                     if self.router is not None:
@@ -461,6 +468,21 @@ class Session:
             if name in self.nodes.facts:
                 self.nodes.devices_seen(name, inventory.gpus(name), books.on_node(name))
                 inventory.node_seen(self.nodes.known(name))
+
+    def _tell_of_nodes_to_come(self) -> None:
+        """An autoscaler may add other nodes than before."""
+        for delta in self.to_come.changes(self.changes.node_groups, self.nodes.facts):
+            name = delta.name if isinstance(delta, NodeRemoved) else delta.node.name
+            if self.router is not None:
+                if isinstance(delta, NodeRemoved):
+                    self.router.node_gone(name)
+                else:  # where a job would be if they were there
+                    self.router.node_seen(in_order(delta.node))
+            if isinstance(delta, NodeRemoved) or self._is_at_home(delta.node):
+                self.life.out.deltas.append(delta)
+
+    def _is_at_home(self, node: Node) -> bool:
+        return home_of(node, self.shards) == self.scope
 
     def _lose_nodes(self, now: float) -> None:
         """Let pods go whose node has not answered for long enough, or evicts them."""

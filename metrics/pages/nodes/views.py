@@ -1,5 +1,6 @@
 """The pages of nodes, for everybody."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.core.paginator import Paginator
@@ -9,7 +10,8 @@ from django.shortcuts import get_object_or_404, render
 
 from metrics import selectors
 from metrics.pages.operations.views import selection
-from scheduling.models import NodeRecord, Placement, PodSet
+from scheduling.engine.verdict import counted
+from scheduling.models import Cluster, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.nodes.orders import order_of
 from tenants.names import but
@@ -57,8 +59,23 @@ def nodes(request: HttpRequest) -> HttpResponse:
         "q": wanted,
         "show": show,
         "unknown": unknown,
+        "may_come": _may_come(chosen.scope.cluster, chosen.clusters),
     }
     return render(request, live_or_whole(request, "metrics/nodes/nodes.html"), context)
+
+
+def _may_come(one: Cluster | None, clusters: Iterable[Cluster]) -> list[tuple[Cluster, str]]:
+    """What autoscalers may add to these clusters, or to one of them, in words."""
+    found = []
+    for cluster in [one] if one is not None else clusters:
+        groups = [
+            f"{name} up to {counted(group['max_nodes'], 'node', 'nodes')} of "
+            + (f"{group['gpus']} {group['gpu_type']}" if group.get("gpus") else "no GPU")
+            for name, group in sorted(cluster.node_groups.items())
+        ]
+        if groups:
+            found.append((cluster, "; ".join(groups)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

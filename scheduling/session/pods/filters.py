@@ -24,7 +24,7 @@ def nodes_by_filter(state: ClusterState, pod_set: PodSetSpec) -> str:
     found = Counter(
         _filter(state, slot, node, pod_set, closed)
         for slot, node in enumerate(state.facts)
-        if node is not None
+        if node is not None and not node.to_come
     )
     total, room = found.total(), found.pop(HAS_ROOM, 0)
     text = f"{room}/{total} nodes can take it"

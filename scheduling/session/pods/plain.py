@@ -53,6 +53,7 @@ MORE_NODES = frozenset(
         Reason.FRAGMENTED_CAPACITY,
         Reason.INSUFFICIENT_CPU_OR_MEMORY,
         Reason.RESERVED_FOR_HEAD,
+        Reason.WAITING_FOR_NODES,
     }
 )
 # Why a pod has no job although nobody made a mistake.
