@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection, connections
 from django.utils import timezone
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from scheduling import compiled
 from tests import cases
@@ -38,6 +39,25 @@ def pytest_collection_finish(session):
 def _quick_and_private(settings, tmp_path):
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.VAR_DIR = tmp_path / "var"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_found_once():
+    """Each test client has the middleware made anew, and a tenth of a test's time went into looking
+    through all static files."""
+    found = {}
+    look = WhiteNoiseMiddleware.add_files_from_finders
+
+    def add(self):
+        asked = (self.static_prefix, repr(django_settings.STATICFILES_DIRS))
+        if asked not in found:
+            look(self)
+            found[asked] = dict(self.files)
+        self.files.update(found[asked])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", add)
+        yield
 
 
 @pytest.fixture
