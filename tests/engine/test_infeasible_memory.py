@@ -369,7 +369,7 @@ def resized(rng: random.Random, state: SchedulerState) -> list[d.Delta]:
 def test_nobody_waits_who_could_be_placed_without_memory() -> None:
     """Ample quota, nothing reserved: what waits after a cycle is what a fresh look refuses too."""
     cured: Counter[type] = Counter()
-    tried = seeds(6, usual=18)
+    tried = seeds(6, usual=36)
     looked = sum(_history(random.Random(seed), cured) for seed in tried)
     assert looked > 800 * len(tried)
     kinds = {d.NodeChanged, d.OtherPodChanged, d.JobEnded, d.JobRequeued, d.PodEnded, d.PodRequeued}

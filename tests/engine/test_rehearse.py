@@ -49,7 +49,7 @@ def test_the_next_cycle_does_what_the_rehearsal_says(monkeypatch) -> None:
     monkeypatch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
     monkeypatch.setattr(consolidate, "LOOK_S", 5.0)
     seen = dict.fromkeys(("starts", "makes room", "waits", "reserved", "instead"), 0)
-    for seed in seeds(4, usual=12):
+    for seed in seeds(4, usual=24):
         busy_cluster(random.Random(seed), seed, seen)
     assert all(seen.values()), seen
 
