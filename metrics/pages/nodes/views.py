@@ -13,9 +13,10 @@ from metrics.pages.operations.views import selection
 from scheduling.engine.verdict import counted
 from scheduling.models import Cluster, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.pages.polled import polled
 from scheduling.queries.nodes.orders import order_of
 from tenants.names import but
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required
 
 NODES_PER_PAGE = 50
@@ -23,6 +24,10 @@ NODES_PER_PAGE = 50
 
 @page_login_required
 def nodes(request: HttpRequest) -> HttpResponse:
+    return polled(request, access_of(request.user), lambda: _nodes(request), alike=True)
+
+
+def _nodes(request: HttpRequest) -> HttpResponse:
     chosen = selection(request, ("q", "gpu", "cluster", "show"), "page")
     rows = selectors.all_nodes(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
         "cluster"
@@ -125,15 +130,19 @@ def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
 def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
     rows = NodeRecord.objects.select_related("cluster")
     found = get_object_or_404(rows, cluster__name=cluster, name=name)
+    access = access_of(request.user)
+    return polled(request, access, lambda: _node(request, found, access), alike=True)
+
+
+def _node(request: HttpRequest, found: NodeRecord, access: Access) -> HttpResponse:
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
-    live = Placement.objects.filter(node=name, state__in=LIVE_PLACEMENTS)
+    live = Placement.objects.filter(node=found.name, state__in=LIVE_PLACEMENTS)
     placements = [
         placement
         for placement in live.select_related("job__tenant")
         if placement.job.cluster_id == found.cluster_id
     ]
-    access = access_of(request.user)
-    task = order_of(found.cluster_id, name)
+    task = order_of(found.cluster_id, found.name)
     there = task.jobs if task is not None else []
     context = {
         "nav": "nodes",
