@@ -273,6 +273,25 @@ class PodRules(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRules:
+    """Which nodes pods may be on, in the words of Kubernetes: a node has to pass all of it.
+
+    `node_selector`: labels that it has. `node_affinity`: terms of which it matches one, () = any.
+    `tolerations`: of its taints. What these mean is said in `cluster/constraints.py`.
+    """
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_affinity: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.node_selector.items()), self.node_affinity, self.tolerations))
+
+
+ANY_NODE = NodeRules()
+
+
+@dataclass(frozen=True, slots=True)
 class PodSetSpec:
     """Equal pods of a job.
 
@@ -285,7 +304,7 @@ class PodSetSpec:
     `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
     `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
     `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
-    `node_affinity`: beside `node_selector`, terms of which a node has to match one.
+    `nodes`: which nodes its pods may be on.
     `rules`: what its pods say of other pods, and others of them; None = nothing.
     """
 
@@ -300,9 +319,7 @@ class PodSetSpec:
     nics: int = 0
     extended: Mapping[str, int] = field(default_factory=dict, hash=False)
     min_count: int | None = None
-    node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
-    node_affinity: tuple[NodeTerm, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    nodes: NodeRules = ANY_NODE
     required_level: str = ""
     preferred_level: str = ""
     max_per_node: int | None = None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, NodeTerm, PodRules, Taint, Toleration
+from scheduling.engine.types import Node, NodeRules, NodeTerm, PodRules, Taint
 from scheduling.kube.dra.facts import DeviceObject, GivenDevice, PodClaim
 
 
@@ -193,9 +193,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     = it names none.
     """
 
-    node_selector: Mapping[str, str]
-    node_affinity: tuple[NodeTerm, ...]
-    tolerations: tuple[Toleration, ...]
+    nodes: NodeRules
     image: str
     command: tuple[str, ...]
     preempts: bool

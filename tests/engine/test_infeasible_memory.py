@@ -25,6 +25,7 @@ from scheduling.engine.types import (
     JobRequest,
     Nic,
     Node,
+    NodeRules,
     PodPlacement,
     PodSetSpec,
     Policy,
@@ -99,7 +100,7 @@ CURES = {
     "a taint goes": (node_is(taints=(Taint("x"),)), ONE, node_is()),
     "a label comes": (
         node_is(labels={}),
-        replace(ONE, node_selector={"disk": "ssd"}),
+        replace(ONE, nodes=NodeRules({"disk": "ssd"})),
         node_is(),
     ),
     "a GPU gets well": (node_is(devices=SICK), ONE, node_is()),
@@ -318,7 +319,7 @@ def random_job(rng: random.Random, name: str) -> JobRequest:
         memory_mib=rng.choice((0, 2_000)),
         nics=rng.choice((0, 0, 1)),
         extended=rng.choice(({}, {}, {"fpga": 1})),
-        node_selector=rng.choice(({}, {}, {"disk": "ssd"})),
+        nodes=NodeRules(rng.choice(({}, {}, {"disk": "ssd"}))),
         required_level=rng.choice(("", "", "leaf")),
         max_per_node=rng.choice((None, None, 1)),
     )

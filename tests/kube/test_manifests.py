@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.types import NodeExpression, Toleration
+from scheduling.engine.types import NodeExpression, NodeRules, Toleration
 from scheduling.kube.translate.manifests import (
     IDENTITY,
-    REQUIRED,
     Gang,
     PodSettings,
     PodTemplate,
@@ -22,6 +21,7 @@ from scheduling.kube.translate.manifests import (
     pod_manifest,
     pod_name,
 )
+from scheduling.kube.translate.node_rules import REQUIRED
 
 JOB_ID = "3f2b8c1e-0000-4000-8000-000000000001"
 
@@ -50,15 +50,17 @@ def test_a_whole_gpu_pod():
             env={"EPOCHS": "3"},
             labels={"team": "a", "kant.io/tenant": "forged"},
             annotations={"sim.kant.io/run-seconds": "60"},
-            node_selector={"zone": "a"},
-            node_affinity=(
+            nodes=NodeRules(
+                {"zone": "a"},
                 (
-                    NodeExpression("cores", "Gt", ("64",)),
-                    NodeExpression("old", "DoesNotExist"),
-                    NodeExpression("metadata.name", "NotIn", ("n1",), of_name=True),
+                    (
+                        NodeExpression("cores", "Gt", ("64",)),
+                        NodeExpression("old", "DoesNotExist"),
+                        NodeExpression("metadata.name", "NotIn", ("n1",), of_name=True),
+                    ),
                 ),
+                (Toleration("team", "Equal", "a", "NoSchedule"),),
             ),
-            tolerations=[Toleration("team", "Equal", "a", "NoSchedule")],
             extended={"rdma/hca": 8, "none": 0},
         ),
         "train-3f2b8c1e-2-workers-3",

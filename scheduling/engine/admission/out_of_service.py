@@ -277,7 +277,7 @@ def _why(world: ClusterState, node: Node, s: PodSetSpec) -> str:
     """Why the node holds fewer pods of the set than it would."""
     if not node.schedulable:
         return node.out_of_service or "out of service"
-    taint = blocking_taint(node.taints, s.tolerations)
+    taint = blocking_taint(node.taints, s.nodes.tolerations)
     if taint is not None:
         return f"tainted {taint.key}"
     others = world.others_on(node.name)

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from scheduling.engine.types import MILLI, NodeTerm, Toleration
+from scheduling.engine.types import ANY_NODE, MILLI, NodeRules
 from scheduling.kube.translate.containers import (
     basic_amounts,
     container_rights,
@@ -16,6 +16,7 @@ from scheduling.kube.translate.containers import (
     probes_of,
 )
 from scheduling.kube.translate.health import DEAD, TOLERATED
+from scheduling.kube.translate.node_rules import rules_in_pod
 from scheduling.kube.translate.quantities import DISK, GPU_MILLI, GPU_RESOURCES, is_space
 
 SCHEDULER_NAME = "kant"
@@ -29,8 +30,6 @@ IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
 DEVICE_MILLI = "kant.io/milli"
 NICS = "kant.io/nics"
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 # A pod that is to be told before it is deleted finds its annotations there, one a line.
 TOLD_AT = "/etc/kant"
@@ -118,9 +117,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     settings: PodSettings = PodSettings()
-    node_selector: Mapping[str, str] = {}
-    node_affinity: tuple[NodeTerm, ...] = ()
-    tolerations: Iterable[Toleration] = ()
+    nodes: NodeRules = ANY_NODE
     gpu_resource: str = ""
     scheduler_name: str = SCHEDULER_NAME
     is_told: bool = False
@@ -185,15 +182,12 @@ def pod_manifest(
         "schedulerName": template.scheduler_name,
         "restartPolicy": "Never",
         "containers": [container],
-        "tolerations": _tolerations(template.tolerations),
+        **rules_in_pod(template.nodes),
     }
+    spec["tolerations"] = [*_own_tolerations(), *spec["tolerations"]]
     if template.gang is not None:
         spec["hostname"] = host_name(template.pod_set, template.gang.pod_set_name, ordinal)
         spec["subdomain"] = subdomain(template.job_id)
-    if template.node_selector:
-        spec["nodeSelector"] = dict(template.node_selector)
-    if template.node_affinity:
-        spec["affinity"] = {"nodeAffinity": {REQUIRED: _selector_of(template.node_affinity)}}
     container |= probes_of(settings.probes)
     if beside := [
         *(extra_container(each, env) for each in settings.init_containers),
@@ -239,22 +233,6 @@ def pod_manifest(
         },
         "spec": spec,
     }
-
-
-def _selector_of(terms: Iterable[NodeTerm]) -> dict[str, Any]:
-    """core/v1 NodeSelector."""
-    found = []
-    for term in terms:
-        parts: dict[str, list[dict[str, Any]]] = {}
-        for e in term:
-            expression: dict[str, Any] = {"key": e.key, "operator": e.operator}
-            if e.values:
-                expression["values"] = list(e.values)
-            parts.setdefault("matchFields" if e.of_name else "matchExpressions", []).append(
-                expression
-            )
-        found.append(parts)
-    return {"nodeSelectorTerms": found}
 
 
 def service_manifest(namespace: str, job_id: str, tenant: str) -> dict[str, Any]:
@@ -398,20 +376,10 @@ def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
     return {"requests": {**amounts, **extended}, "limits": extended}
 
 
-def _tolerations(wanted: Iterable[Toleration]) -> list[dict[str, str]]:
+def _own_tolerations() -> list[dict[str, str]]:
     own = [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)]
     # How long they stay where nothing answers is for Kant alone to say (session.pods.node_loss).
-    own += [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in sorted(DEAD)]
-    for each in wanted:
-        toleration = {"operator": each.operator}
-        if each.key:
-            toleration["key"] = each.key
-        if each.value:
-            toleration["value"] = each.value
-        if each.effect:
-            toleration["effect"] = each.effect
-        own.append(toleration)
-    return own
+    return own + [{"key": k, "operator": "Exists", "effect": "NoExecute"} for k in sorted(DEAD)]
 
 
 def _legal(name: str) -> str:

@@ -69,9 +69,7 @@ def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | B
         labels=job.labels,
         annotations=content.annotations,
         settings=content.settings,
-        node_selector=pod_set.node_selector,
-        node_affinity=pod_set.node_affinity,
-        tolerations=pod_set.tolerations,
+        nodes=pod_set.nodes,
         is_told=job.notice_s > 0,
         gang=_gang(job, place.pod_set),
     )
