@@ -124,15 +124,17 @@ def submitted(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehears
     return _decided(state, job, run_cycle(state, [asked], now), quota, now)
 
 
-def review(state: SchedulerState, job_id: str, now: float) -> Rehearsal | None:
+def review(
+    state: SchedulerState, job_id: str, now: float, told_anew: Iterable[Delta] = ()
+) -> Rehearsal | None:
     """As `submitted`, of a job that waits in the state, which is no use afterwards; None where it
-    waits in it no more."""
+    waits in it no more. `told_anew`: the job again, where the state has decided about it before."""
     record = state.jobs.get(job_id)
     if record is None or record.started_at is not None:
         return None
     job = record.job
     quota = tuple(quota_terms(job, state.pools, state.book))
-    return _decided(state, job, run_cycle(state, [], now), quota, now)
+    return _decided(state, job, run_cycle(state, told_anew, now), quota, now)
 
 
 def _decided(

@@ -1,10 +1,13 @@
 """Run times of ended jobs, as the forecast learns them."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from scheduling.models import Cluster, Job
 from scheduling.simulator.forecast.likeness import Traits
 from scheduling.simulator.forecast.run_times import RunTimes
+
+LEARNED_FROM = timedelta(days=30)
+MOST_RUNS = 1000  # that what would happen is told by
 
 
 def learn_runs(known: RunTimes, cluster: Cluster, since: datetime, most: int) -> datetime:

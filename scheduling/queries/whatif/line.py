@@ -40,16 +40,19 @@ class Away(Exception):
 
 
 class Message(NamedTuple):
-    """`question`: pickled, to be read by the same release only."""
+    """`question`: pickled, to be read by the same release only. `since`: what was written until
+    then is to be known, in seconds since the epoch."""
 
     release: str
     cluster_id: int
     question: bytes
+    since: float
 
 
-def ask(cluster_id: int, question: object) -> Any:
-    """What the process that keeps the state of the cluster answers. Raises Away, Crowded."""
-    message = Message(release(), cluster_id, pickle.dumps(question))
+def ask(cluster_id: int, question: object, since: float = 0.0) -> Any:
+    """What the process that keeps the state of the cluster answers, by all that was written until
+    `since`, and else by what it knew a moment ago. Raises Away, Crowded."""
+    message = Message(release(), cluster_id, pickle.dumps(question), since)
     try:
         said = _line().ask(cluster_id, pickle.dumps(message))
     except (OSError, EOFError, *REDIS_ERRORS) as error:

@@ -6,6 +6,8 @@ no more. What it decided by itself it takes back when it looks again: rows tell 
 
 from collections.abc import Iterable, Iterator
 
+from django.utils import timezone
+
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import (
@@ -18,19 +20,26 @@ from scheduling.engine.deltas import (
     PastUse,
     PolicyChanged,
 )
+from scheduling.engine.rehearse import standing
 from scheduling.models import Cluster
+from scheduling.queries.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.queries.known import JobFacts
 from scheduling.queries.whatif.rows import KeptNode, KeptRows
 from scheduling.session.memory.past import half_life_of
-from scheduling.simulator.forecast.ground import jobs_in
+from scheduling.simulator.forecast.ground import Ground, ground_of, jobs_in
+from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.scene import scene_of
 
 
 class KeptState:
     """`rows`: what it knows. `state`: to be asked on a copy, or in a process of its own, since who
-    asks changes it. `decided`: what it decided by itself at the last look; None = nothing."""
+    asks changes it. `decided`: what it decided by itself at the last look; None = nothing.
+    `run_times`: of jobs that have ended."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.rows = KeptRows(cluster)
+        self.run_times = RunTimes()
+        self._cluster, self._ended = cluster, timezone.now() - LEARNED_FROM
         self._begin()
 
     def _begin(self) -> None:
@@ -44,11 +53,30 @@ class KeptState:
         """Take over what has changed in the rows, and decide what is to be decided at `now`, in
         seconds since the epoch."""
         self.rows.refresh(now)
+        if self._jobs is not self.rows.jobs:
+            self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
         if self._holds_what_is_gone():
             self._begin()
         result = run_cycle(self.state, list(self._changes()), max(now, self.state.cluster.now))
         self.decided = result if jobs_in(result) else None
 
+    # --- for whoever asks, in a process of its own --------------------------------------------
+    def ground(self, now: float) -> Ground:
+        """What runs ahead begin with, at `now` in seconds since the epoch."""
+        now = max(now, self.state.cluster.now)
+        scene = scene_of(self.rows.facts(), now, self.rows.names)
+        return Ground(scene, self.state) if self.decided is None else ground_of(scene)
+
+    def undecided(self, now: float) -> SchedulerState:
+        """A state that has been told all, and has started nobody who waits by the rows."""
+        return self.state if self.decided is None else standing(self.rows.facts(), now)
+
+    def told_anew(self, job_id: str) -> list[Delta]:
+        """What lets the state forget what it knows of a job and decide about it again."""
+        again = self._again({job_id})
+        return [*map(JobEnded, sorted(again)), *self._facts_of(again)]
+
+    # --- following the rows -------------------------------------------------------------------
     def _holds_what_is_gone(self) -> bool:
         """Whether a job holds places on a node that is gone, of which the engine remembers what it
         was, as one that is told all anew would not."""
@@ -68,13 +96,17 @@ class KeptState:
         yield from self._tenancy_changes()
         for name in sorted(nodes):
             yield from _node_changes(self._nodes.get(name), rows.nodes.get(name), name)
-        told = sorted((rows.jobs[job] for job in again if job in rows.jobs), key=lambda j: j.order)
+        yield from self._facts_of(again)
+        self._tenancy, self._nodes, self._jobs = rows.tenancy, rows.nodes, rows.jobs
+
+    def _facts_of(self, jobs: Iterable[str]) -> Iterator[Delta]:
+        rows = self.rows
+        told = sorted((rows.jobs[job] for job in jobs if job in rows.jobs), key=lambda j: j.order)
         for one in told:
             yield from one.facts
         for one in told:
             if one.history is not None:
                 yield one.history
-        self._tenancy, self._nodes, self._jobs = rows.tenancy, rows.nodes, rows.jobs
 
     def _told_again(self, nodes: set[str]) -> set[str]:
         """The jobs of which the engine forgets what it knows, to be told it anew: those of which
@@ -87,10 +119,14 @@ class KeptState:
             again |= jobs_in(self.decided)
         if nodes:
             again.update(job for job, told in self._jobs.items() if not nodes.isdisjoint(_on(told)))
-        if again:
-            waits = (i for i, j in rows.jobs.items() if j.request.after or j.request.after_ok)
-            again.update(waits)
-        return again
+        return self._again(again)
+
+    def _again(self, jobs: set[str]) -> set[str]:
+        """With those that wait for others, if any."""
+        if not jobs:
+            return jobs
+        rows = self.rows.jobs.items()
+        return jobs.union(i for i, j in rows if j.request.after or j.request.after_ok)
 
     def _tenancy_changes(self) -> Iterator[Delta]:
         before = {type(fact): fact for fact in self._tenancy}

@@ -1,0 +1,30 @@
+"""Questions to which a process that keeps a state answers, or, where none does, what rows tell."""
+
+from collections.abc import Callable
+from threading import BoundedSemaphore
+from typing import TypeVar
+
+from scheduling.queries.whatif.line import PATIENCE_S, Away, ask
+from tenants.outage import Crowded
+
+T = TypeVar("T")
+
+AT_ONCE = 2  # states that this process makes of rows
+
+_turns = BoundedSemaphore(AT_ONCE)
+
+
+def asked_or(cluster_id: int, question: object, rows: Callable[[], T], since: float = 0.0) -> T:
+    """The answer; `rows` works it out where nobody keeps a state, which takes seconds: few may at
+    once. `since`: as of `ask`. Raises Crowded, and what `rows` raises."""
+    try:
+        said: T = ask(cluster_id, question, since)
+        return said
+    except Away:
+        pass
+    if not _turns.acquire(timeout=PATIENCE_S):
+        raise Crowded
+    try:
+        return rows()
+    finally:
+        _turns.release()
