@@ -247,10 +247,9 @@ def copied(state: SchedulerState) -> SchedulerState:
         id(state.forecasts): {},
         id(state.memo): (remembers := state.memo.twin()),
         id(state.policy): state.policy,
-        # Nodes do not change while a cycle decides.
-        id(state.pools): state.pools,
-        id(state.cleared): state.cleared,
-        id(state.mended): state.mended,
+        id(state.pools): state.pools.copy(),
+        id(state.cleared): state.cleared.twin(cluster),
+        id(state.mended): state.mended.twin(cluster),
     }
     twins = [(record, record.twin(memo)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)
