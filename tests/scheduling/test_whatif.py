@@ -20,6 +20,7 @@ from scheduling.services.forecasts import answers as serving
 from scheduling.services.forecasts import process
 from scheduling.services.forecasts.answers import Answers
 from scheduling.services.forecasts.forecaster import Forecaster
+from tenants.listeners import listened_to
 from tenants.outage import Crowded
 from tests.live.test_production_shape import redis
 from tests.scheduling.test_rehearsal import ask, fleet, runs, waits  # noqa: F401 - a fixture
@@ -194,6 +195,20 @@ def test_who_waits_for_long_is_told_that_many_ask(fleet, answers, monkeypatch): 
     monkeypatch.setattr(line, "PATIENCE_S", 0.2)
     said = served(answers, lambda: line.ask(fleet.cluster.pk, Sleeps(2.0)))
     assert isinstance(said, Crowded)
+
+
+def test_who_has_gone_is_not_waited_for(fleet, answers, monkeypatch):  # noqa: F811
+    keep(answers, fleet.cluster)
+    monkeypatch.setattr(serving, "LONGEST_S", 60.0)
+    gone = threading.Event()
+    threading.Timer(0.3, gone.set).start()
+
+    def asks():
+        with listened_to(gone):
+            return line.ask(fleet.cluster.pk, Sleeps(60.0))
+
+    assert isinstance(served(answers, asks), Crowded)
+    assert gone.is_set()
 
 
 def test_of_many_at_once_some_are_told_so(fleet, answers, monkeypatch):  # noqa: F811

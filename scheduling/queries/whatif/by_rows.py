@@ -1,10 +1,12 @@
 """Questions to which a process that keeps a state answers, or, where none does, what rows tell."""
 
+import time
 from collections.abc import Callable
 from threading import BoundedSemaphore
 from typing import TypeVar
 
-from scheduling.queries.whatif.line import PATIENCE_S, Away, ask
+from scheduling.queries.whatif.line import LISTEN_S, PATIENCE_S, Away, ask
+from tenants.listeners import nobody_listens
 from tenants.outage import Crowded
 
 T = TypeVar("T")
@@ -22,8 +24,10 @@ def asked_or(cluster_id: int, question: object, rows: Callable[[], T], since: fl
         return said
     except Away:
         pass
-    if not _turns.acquire(timeout=PATIENCE_S):
-        raise Crowded
+    until = time.monotonic() + PATIENCE_S
+    while not _turns.acquire(timeout=LISTEN_S):
+        if nobody_listens() or time.monotonic() > until:
+            raise Crowded
     try:
         return rows()
     finally:
