@@ -200,6 +200,13 @@ def reserved_start(result: CycleResult, job_id: str) -> float | None:
     return starts[0] if starts else None
 
 
+def reserved_at(state: SchedulerState, job_id: str) -> float | None:
+    """The same of a state that has told of it."""
+    record = state.jobs.get(job_id)
+    expected = record.expected if record is not None and job_id in state.reserving else None
+    return expected.at if expected is not None else None
+
+
 def standing(
     facts: Iterable[Delta], now: float, levels: tuple[str, ...] = DEFAULT_LEVELS
 ) -> SchedulerState:
