@@ -380,6 +380,15 @@ class CreateAndBind(Struct, frozen=True, gc=False):
     annotations: Mapping[str, str]
 
 
+class CreatePod(Struct, frozen=True, gc=False):
+    """Create a pod that is not to be bound."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    manifest: Mapping[str, Any]
+
+
 class Bind(Struct, frozen=True, gc=False):
     """Bind an existing pod; `annotations` (the device choice) arrive with the node, atomically."""
 
@@ -531,6 +540,7 @@ class ReleaseClaim(Struct, frozen=True, gc=False):
 
 Effect = (
     CreateAndBind
+    | CreatePod
     | Bind
     | DeletePod
     | EvictPod

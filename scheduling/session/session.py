@@ -306,6 +306,9 @@ class Session:
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
         for waiting in result.waiting if self.scope != WIDE else ():
             self.life.waiting(waiting, now)
+        if self.connected:
+            ours, groups = self.leftovers.looked_after, self.changes.node_groups
+            self.life.stand_ins.look_after(groups, ours, now)
         self.life.out.writes.staying += result.staying
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
@@ -471,7 +474,7 @@ class Session:
 
     def _tell_of_nodes_to_come(self) -> None:
         """An autoscaler may add other nodes than before."""
-        for delta in self.to_come.changes(self.changes.node_groups, self.nodes.facts):
+        for delta in self.to_come.changes(self.changes.node_groups, self.nodes.there):
             name = delta.name if isinstance(delta, NodeRemoved) else delta.node.name
             if self.router is not None:
                 if isinstance(delta, NodeRemoved):
@@ -558,6 +561,7 @@ class Session:
 
     def _arrived(self, names: Set[str]) -> None:
         self.nodes.arrived(names)
+        self.to_come.node_changed()
         if self.shards:
             for name in sorted(names):
                 self.life.foreign.node_arrived(name, self.life.out)

@@ -15,11 +15,14 @@ from scheduling.kube.translate.manifests import (
     PodTemplate,
     binding_annotations,
     bound_devices,
+    digest_of,
     host_name,
     is_made,
+    is_stand_in,
     own_labels,
     pod_manifest,
     pod_name,
+    stand_in_manifest,
 )
 from scheduling.kube.translate.node_rules import REQUIRED
 
@@ -164,6 +167,28 @@ def test_a_pod_that_kant_makes_is_known_by_its_labels_and_name_together():
         assert not is_made(other, labels)
     for label in IDENTITY:
         assert not is_made(name, {n: value for n, value in labels.items() if n != label})
+
+
+def test_a_stand_in_asks_for_the_same_and_is_no_pod_of_the_job():
+    asked = template(gang=GANG, gpus=8, labels={"app": "x"}, annotations={"a": "b"})
+    own, other = pod_manifest(asked, "pod", 3), stand_in_manifest(asked, "pod", 3)
+    assert other["spec"]["containers"] == own["spec"]["containers"]
+    assert other["spec"].keys() == own["spec"].keys() - {"hostname", "subdomain"}
+    labels = other["metadata"]["labels"]
+    assert labels == {
+        "kant.io/stands-in-for": JOB_ID,
+        "kant.io/tenant": own["metadata"]["labels"]["kant.io/tenant"],
+        "kant.io/pod-set": own["metadata"]["labels"]["kant.io/pod-set"],
+        "kant.io/ordinal": "3",
+    }
+    assert other["metadata"]["annotations"] == {}
+    assert digest_of(own) != digest_of(other) == digest_of(stand_in_manifest(asked, "pod", 3))
+    name = pod_name("train", JOB_ID, "waits", 0, "workers", 3)
+    assert is_stand_in(name, labels)
+    assert not is_stand_in("copy-3", labels)
+    assert not is_stand_in(name, {**labels, "kant.io/ordinal": "4"})
+    assert not is_stand_in(name, own["metadata"]["labels"])
+    assert not is_made(name, labels)
 
 
 def test_what_a_pod_uses_of_its_namespace():

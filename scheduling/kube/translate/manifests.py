@@ -1,5 +1,6 @@
 """Pod manifests of Kant's own jobs: plain values in, a Kubernetes object out."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,10 @@ TENANT = "kant.io/tenant"
 ATTEMPT = "kant.io/attempt"
 POD_SET = "kant.io/pod-set"
 ORDINAL = "kant.io/ordinal"
+# On a pod that is to be seen by autoscalers only: the job for one of whose pods it stands, and what
+# it was made of.
+STANDS_IN_FOR = "kant.io/stands-in-for"
+MADE_OF = "kant.io/made-of"
 # Labels by which Kant knows the pods that it made.
 IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
@@ -48,6 +53,8 @@ VOLUME_SOURCES = {
 
 # Pod names may be longer, but a host name is made of them.
 NAME_LIMIT = 63
+# In place of an attempt in the name of a pod that stands in for one of a job.
+WAITS = "waits"
 POD_SET_LIMIT = 20
 _ILLEGAL = re.compile(r"[^a-z0-9-]+")
 
@@ -125,7 +132,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
 
 
 def pod_name(
-    job_name: str, job_id: str, attempt: int, pod_set: int, pod_set_name: str, ordinal: int
+    job_name: str, job_id: str, attempt: int | str, pod_set: int, pod_set_name: str, ordinal: int
 ) -> str:
     """`{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, a legal name of ≤ 63
     characters; a pod set's name of more than 20 is cut and followed by its index, the job's name
@@ -142,6 +149,14 @@ def is_made(name: str, labels: Mapping[str, str]) -> bool:
         return False
     middle, ordinal = _middle(labels[JOB], labels[ATTEMPT]), labels[ORDINAL]
     return middle in name and name.endswith(f"-{ordinal}")
+
+
+def is_stand_in(name: str, labels: Mapping[str, str]) -> bool:
+    """Whether Kant gives these labels to a pod of this name that stands in for one of a job."""
+    if not labels.keys() >= {STANDS_IN_FOR, POD_SET, ORDINAL}:
+        return False
+    middle = _middle(labels[STANDS_IN_FOR], WAITS)
+    return middle in name and name.endswith(f"-{labels[ORDINAL]}")
 
 
 def _middle(job_id: str, attempt: int | str) -> str:
@@ -233,6 +248,30 @@ def pod_manifest(
         },
         "spec": spec,
     }
+
+
+def stand_in_manifest(
+    template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
+) -> dict[str, Any]:
+    """A pod that asks for what that of `pod_manifest` does and is none of the job: no Service finds
+    it, and no disruption budget counts it."""
+    manifest = pod_manifest(template, name, ordinal, milli)
+    manifest["metadata"]["labels"] = {
+        STANDS_IN_FOR: template.job_id,
+        TENANT: template.tenant,
+        POD_SET: str(template.pod_set),
+        ORDINAL: str(ordinal),
+    }
+    manifest["metadata"]["annotations"] = {}
+    for field in ("hostname", "subdomain"):
+        manifest["spec"].pop(field, None)
+    return manifest
+
+
+def digest_of(manifest: Mapping[str, Any]) -> str:
+    """Another one for another manifest."""
+    text = json.dumps(manifest, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def service_manifest(namespace: str, job_id: str, tenant: str) -> dict[str, Any]:

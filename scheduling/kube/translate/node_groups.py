@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from scheduling.engine.types import Node
+from scheduling.engine.types import Node, NodeExpression, NodeTerm
 from scheduling.kube.translate.labels import label_table
 from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import KubeNode, Meta, NodeSpec, NodeStatus, NodeTaint
@@ -18,11 +18,13 @@ NOT_THERE = "not there yet"
 
 class NodeGroup(NamedTuple):
     """`example`: a node of the group that is not there. `labels`: which all of its nodes have; with
-    the GPU model and the number of GPUs they say which nodes are of the group."""
+    the GPU model and the number of GPUs they say which nodes are of the group. `by_model`: the
+    label that tells the model, {} of nodes without GPUs."""
 
     name: str
     most: int
     labels: Mapping[str, str]
+    by_model: Mapping[str, str]
     example: Node
 
     def has(self, node: Node) -> bool:
@@ -30,6 +32,13 @@ class NodeGroup(NamedTuple):
         mine = self.example
         alike = node.gpu_model == mine.gpu_model and len(node.devices) == len(mine.devices)
         return alike and all(node.labels.get(key) == it for key, it in self.labels.items())
+
+    @property
+    def term(self) -> NodeTerm:
+        """What of a node says that it is of the group, where pods do not say which GPUs they
+        want."""
+        marks = self.labels or self.by_model
+        return tuple(NodeExpression(key, "In", (it,)) for key, it in sorted(marks.items()))
 
     def to_come(self, there: int) -> Iterator[Node]:
         """The nodes that it may still get when it has so many."""
@@ -89,4 +98,4 @@ def _group(name: str, given: Mapping[str, Any], label_map: Mapping[str, Any]) ->
         problems=(),
         to_come=True,
     )
-    return NodeGroup(name, given["max_nodes"], labels, example)
+    return NodeGroup(name, given["max_nodes"], labels, by_model, example)

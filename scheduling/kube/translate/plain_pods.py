@@ -15,7 +15,7 @@ from scheduling.engine.types import ANY_NODE
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.claims import names_of_claims, names_of_device_claims
-from scheduling.kube.translate.manifests import IDENTITY, is_made
+from scheduling.kube.translate.manifests import IDENTITY, STANDS_IN_FOR, is_made, is_stand_in
 from scheduling.kube.translate.node_rules import rules_of
 from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec, decoded
 from scheduling.kube.translate.quantities import is_counted, requested
@@ -46,7 +46,8 @@ class _Variable(Struct):
 def is_plain(raw: KubePod) -> bool:
     """Whether it waits for a place and Kant did not make it."""
     waits = not raw.spec.node_name and raw.status.phase not in ("Succeeded", "Failed")
-    return waits and not is_made(raw.metadata.name, raw.metadata.labels)
+    of = raw.metadata.name, raw.metadata.labels
+    return waits and not (is_made(*of) or is_stand_in(*of))
 
 
 def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
@@ -96,7 +97,8 @@ def _env(spec: PodSpec) -> tuple[str, ...]:
 
 def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
     remedy = "Only Kant gives it, to the pods that it makes; remove it."
-    return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
+    own = IDENTITY | {STANDS_IN_FOR}
+    return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(own & labels.keys())]
 
 
 def _older_group(spec: PodSpec) -> list[Unhonoured]:

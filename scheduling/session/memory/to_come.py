@@ -1,11 +1,10 @@
 """The nodes that an autoscaler may still add to a cluster, as the engine of a scope is told of
 them: those that are at home in it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.types import Node
-from scheduling.kube.seam import NodeFacts
 from scheduling.kube.translate.node_groups import NodeGroup, nodes_to_come
 
 
@@ -22,13 +21,13 @@ class NodesToCome:
         self._stale = bool(self._groups)
 
     def changes(
-        self, groups: tuple[NodeGroup, ...], there: Mapping[str, NodeFacts]
+        self, groups: tuple[NodeGroup, ...], there: Callable[[], Iterable[Node]]
     ) -> Iterator[NodeChanged | NodeRemoved]:
         """What is new since the last time. `there`: the nodes that the cluster has."""
         if groups == self._groups and not self._stale:
             return
         self._groups, self._stale = groups, False
-        before, self.nodes = self.nodes, nodes_to_come(groups, _nodes(there))
+        before, self.nodes = self.nodes, nodes_to_come(groups, there())
         yield from changed(before, self.nodes)
 
 
@@ -42,7 +41,3 @@ def changed(
     for name, node in after.items():
         if before.get(name) != node:
             yield NodeChanged(node)
-
-
-def _nodes(there: Mapping[str, NodeFacts]) -> Iterable[Node]:
-    return (facts.node for facts in there.values())
