@@ -9,6 +9,7 @@ from scheduling.api import (
     logs,
     nodes,
     organisation,
+    snapshots,
     startable,
 )
 
@@ -68,6 +69,7 @@ urlpatterns: list[URLPattern] = [
         )
         for verb, view in nodes.NODE_ACTIONS.items()
     ),
+    path("clusters/<str:name>/snapshot", snapshots.SnapshotView.as_view(), name="api-snapshot"),
     path(
         "clusters/<str:name>/queue",
         global_queue.GlobalQueueView.as_view(),

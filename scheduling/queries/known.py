@@ -60,13 +60,14 @@ class CannotTell(Exception):
 
 
 class Known:
-    """What rows tell of a cluster now. Raises CannotTell where nobody decides on it."""
+    """What rows tell of a cluster now. Raises CannotTell where no node of it is known, and unless
+    `decided_on` is False where nobody decides on it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, decided_on: bool = True) -> None:
         self.cluster = cluster
         rows = RawRows(NodeRecord.objects.filter(cluster=cluster).order_by("name"))
         self.nodes: list[NodeRecord] = [rows.columns(row) for row in rows.rows]
-        if why := standstill(cluster):
+        if decided_on and (why := standstill(cluster)):
             raise CannotTell(why)
         if not self.nodes:
             raise CannotTell(f"No node of cluster {cluster.name} is known.")
