@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, NodeRules, NodeTerm, PodRules, Taint
+from scheduling.engine.types import Node, NodeTerm, PodRules, Taint, Toleration
 from scheduling.kube.dra.facts import DeviceObject, GivenDevice, PodClaim
 
 
@@ -193,7 +193,9 @@ class PlainPod(Struct, frozen=True, gc=False):
     = it names none.
     """
 
-    nodes: NodeRules
+    node_selector: Mapping[str, str]
+    node_affinity: tuple[NodeTerm, ...]
+    tolerations: tuple[Toleration, ...]
     image: str
     command: tuple[str, ...]
     preempts: bool
@@ -380,15 +382,6 @@ class CreateAndBind(Struct, frozen=True, gc=False):
     annotations: Mapping[str, str]
 
 
-class CreatePod(Struct, frozen=True, gc=False):
-    """Create a pod that is not to be bound."""
-
-    key: Hashable
-    namespace: str
-    name: str
-    manifest: Mapping[str, Any]
-
-
 class Bind(Struct, frozen=True, gc=False):
     """Bind an existing pod; `annotations` (the device choice) arrive with the node, atomically."""
 
@@ -540,7 +533,6 @@ class ReleaseClaim(Struct, frozen=True, gc=False):
 
 Effect = (
     CreateAndBind
-    | CreatePod
     | Bind
     | DeletePod
     | EvictPod

@@ -25,7 +25,6 @@ from scheduling.policy.document import effective
 from scheduling.queries.wording import policy_differences
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import DomainError, NotFound
-from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
@@ -119,8 +118,7 @@ def replays(request: HttpRequest) -> HttpResponse:
         "clusters": Cluster.objects.exists(),
         "unknown": {},
     }
-    answer = render(request, live_or_whole(request, "metrics/replays/replays.html"), context)
-    return by_its_text(request, answer)
+    return render(request, live_or_whole(request, "metrics/replays/replays.html"), context)
 
 
 @operator_required
@@ -204,8 +202,7 @@ def replay(request: HttpRequest, replay_id: uuid.UUID) -> HttpResponse:
         context["ahead"] = earlier.filter(created_at__lt=found.replay.created_at).count()
     if found.replay.result is not None:
         context |= _result(found.replay.result)
-    answer = render(request, live_or_whole(request, "metrics/replays/replay.html"), context)
-    return by_its_text(request, answer)
+    return render(request, live_or_whole(request, "metrics/replays/replay.html"), context)
 
 
 def _result(result: dict[str, Any]) -> dict[str, Any]:

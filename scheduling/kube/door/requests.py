@@ -18,7 +18,6 @@ from scheduling.kube.seam import (
     Bind,
     CallOutcome,
     CreateAndBind,
-    CreatePod,
     DeletePod,
     EvictPod,
     PatchCondition,
@@ -69,7 +68,7 @@ class PodRequests:
         self._client = client
 
     # --- create and bind ------------------------------------------------------------------------
-    def create(self, effect: CreateAndBind | CreatePod) -> Request:
+    def create(self, effect: CreateAndBind) -> Request:
         """DONE with the uid once a pod of that name with our own labels exists."""
 
         def settle(reply: Reply) -> CallOutcome | None:

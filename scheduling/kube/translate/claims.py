@@ -3,10 +3,11 @@
 import logging
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from scheduling.kube.dra.facts import PodClaim
-from scheduling.kube.translate.objects import KubePod, decoded
+from scheduling.kube.translate.objects import KubePod
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,9 @@ def names_of_claims(raw: KubePod) -> tuple[str, ...]:
     if b"persistentVolumeClaim" not in text and b"ephemeral" not in text:
         return ()
     pod = raw.metadata.name
+    volumes = msgspec.json.decode(text, type=list[_Volume] | None) or []
     found = set[str]()
-    for volume in decoded(raw.spec.volumes, list[_Volume], []):
+    for volume in volumes:
         if volume.persistent_volume_claim is not None:
             found.add(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
@@ -71,8 +73,11 @@ def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
 
 def names_of_device_claims(raw: KubePod) -> tuple[PodClaim, ...]:
     """The claims that it names. What was made of a template, its status says. Raises ValueError."""
-    named = decoded(raw.spec.resource_claims, list[_PodClaim], [])
-    told = decoded(raw.status.resource_claim_statuses, list[_PodClaimStatus], [])
+    if not bytes(raw.spec.resource_claims):
+        return ()
+    named = msgspec.json.decode(raw.spec.resource_claims, type=list[_PodClaim] | None) or []
+    status = bytes(raw.status.resource_claim_statuses) or b"null"
+    told = msgspec.json.decode(status, type=list[_PodClaimStatus] | None) or []
     # One without a name says that the pod needs none.
     made = {each.name: each.resource_claim_name or "" for each in told}
     return tuple(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from scheduling.engine.cluster.affinity import both, matches, said
-from scheduling.engine.cluster.constraints import narrowed, spread_over
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import Node, NodeTerm, PodRules, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict
@@ -171,17 +170,20 @@ class Volumes:
                 need = self._need(job, name)
                 job.volume_hold = job.volume_hold or need.hold
                 for terms in need.affinity:
-                    sets[index] = _narrowed(sets[index], terms)
+                    affinity = both(sets[index].node_affinity, terms)
+                    sets[index] = replace(sets[index], node_affinity=affinity)
                     notes.append(f"Volume claim {name} is only for nodes with {said(terms)}.")
             if parts:
                 job.volume_hold = job.volume_hold or parts[index].hold
                 notes += parts[index].notes
                 sets[index] = replace(sets[index], **parts[index].changes(sets[index]))
                 for terms in parts[index].terms:
-                    sets[index] = _narrowed(sets[index], terms)
+                    affinity = both(sets[index].node_affinity, terms)
+                    sets[index] = replace(sets[index], node_affinity=affinity)
             terms, keepers = self._kept_from(job, index)
             if terms:
-                sets[index] = _narrowed(sets[index], terms)
+                affinity = both(sets[index].node_affinity, terms)
+                sets[index] = replace(sets[index], node_affinity=affinity)
                 notes.append(
                     f"Pods with a required anti-affinity ({', '.join(keepers)}) leave only nodes "
                     f"with {said(terms)}."
@@ -315,7 +317,7 @@ class Volumes:
             uids = [ref.uid for key, ref in job.plain.items() if key[0] == index]
             rules = groups.rules_of(uids, self._namespace(job), self._labels(job, index))
             if rules is not None and (rules.spread or rules.evenly):
-                rules = spread_over(rules, pod_set.nodes)
+                rules = rules._replace(affinity=pod_set.node_affinity)
             found[index] = rules
         for index, names in enumerate(claims):
             if names:
@@ -371,10 +373,6 @@ def _keys(job: LiveJob) -> list[list[PodKey]]:
 def _with_rules(sets: Iterable[PodSetSpec], rules: Iterable[PodRules | None]) -> list[PodSetSpec]:
     pairs = zip(sets, rules, strict=True)
     return [s if s.rules == said else replace(s, rules=said) for s, said in pairs]
-
-
-def _narrowed(pod_set: PodSetSpec, terms: tuple[NodeTerm, ...]) -> PodSetSpec:
-    return replace(pod_set, nodes=narrowed(pod_set.nodes, terms))
 
 
 def _is_to_come(pod: LivePod) -> bool:

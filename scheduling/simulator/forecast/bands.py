@@ -12,9 +12,10 @@ from numpy.random import PCG64, Generator
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.coming import Coming
-from scheduling.simulator.forecast.ground import Ground
+from scheduling.simulator.forecast.learned import LearnedTimes
 from scheduling.simulator.forecast.likeness import Kin, traits_of
 from scheduling.simulator.forecast.run_times import Basis, Foregone, Likely, RunTimes
+from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.forecast.succession import EDGE, Succession, score_of, share_of
 from scheduling.simulator.model import Arrival
 
@@ -57,7 +58,7 @@ class Bands:
 
 
 def bands_of(
-    ground: Ground,
+    scene: Scene,
     run_times: RunTimes,
     coming: Coming,
     *,
@@ -66,11 +67,11 @@ def bands_of(
     enough: Callable[[], bool] = lambda: False,
 ) -> Bands:
     """Run ahead at most so many times, and until there was `enough` after the least number."""
-    outlook = Draws(ground, run_times)
+    outlook = Draws(scene, run_times)
     starts: list[dict[str, float]] = []
     never: dict[str, str] = {}
     while len(starts) < most and not (len(starts) >= LEAST_RUNS and enough()):
-        if not ground.scene.waiting:
+        if not scene.waiting:
             break
         dice = Generator(PCG64([seed, len(starts)]))
         ahead = outlook.ahead(dice, coming)
@@ -124,9 +125,8 @@ def _least(one: _OpenJob) -> float:
 class Draws:
     """A scene and what is likely of each job in it."""
 
-    def __init__(self, ground: Ground, run_times: RunTimes) -> None:
-        self._ground = ground
-        scene = self.scene = ground.scene
+    def __init__(self, scene: Scene, run_times: RunTimes) -> None:
+        self.scene = scene
         self._run_times = run_times
         run_times.going(
             (traits_of(fact.job, scene.name_of(fact.job)), self._age(fact.started_at))
@@ -155,11 +155,14 @@ class Draws:
             for one, chance in group.chances(dice)
         }
         return RunAhead(
-            self._ground,
+            self.scene,
             lasting,
             self._arrivals(coming, dice),
             until=self.scene.now + AHEAD_S,
             most_cycles=self._cycles,
+            learned=LearnedTimes(
+                self._run_times, self.scene.name_by_id, learns=False, settled=True
+            ),
         )
 
     def _age(self, since: float) -> float:

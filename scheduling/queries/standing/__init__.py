@@ -1,1 +1,0 @@
-"""How a cluster stands now: who holds it, and all that its scheduler is told."""
