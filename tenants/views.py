@@ -30,7 +30,6 @@ from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
 from tenants.web import shown_once
-from tenants.web.conditional import by_its_text
 from tenants.web.pages import (
     UnknownFilter,
     actor_of,
@@ -93,7 +92,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     context["tenants"] = sorted(visible_names(user))
     context["has_password"] = settings.KANT_PASSWORD_SIGN_IN and user.has_usable_password()
     if request.htmx:  # type: ignore[attr-defined]
-        return by_its_text(request, render(request, "tenants/_tokens_live.html", context))
+        return render(request, "tenants/_tokens_live.html", context)
     status = 200
     if request.method == "POST":
         name, lasts = request.POST.get("name", ""), request.POST.get("lasts", "90")
@@ -200,8 +199,7 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         "tenant": wanted,
         "unknown": unknown,
     }
-    answer = render(request, live_or_whole(request, "tenants/quota_changes.html"), context)
-    return by_its_text(request, answer)
+    return render(request, live_or_whole(request, "tenants/quota_changes.html"), context)
 
 
 @dataclass(frozen=True, slots=True)

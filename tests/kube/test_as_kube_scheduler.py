@@ -14,7 +14,6 @@ import pytest
 from metrics.benches.apiserver import ApiServer, ServerUnavailable, programs, scheduler
 from scheduling.engine.cluster.affinity import both
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.cluster.constraints import narrowed, spread_over
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.pod_rules import Around, kept_from
 from scheduling.engine.statement import Statement
@@ -336,7 +335,7 @@ class Kant:
                 self._count(other, own)
         rules = self.groups.rules_of([facts.uid], facts.namespace, [facts.labels])
         if rules is not None:
-            rules = spread_over(rules, facts.plain.nodes)
+            rules = rules._replace(affinity=facts.plain.node_affinity)
         rules = self.storage.with_mounts(rules, facts.namespace, facts.claims)
         away = self.keepers.affinity(facts.namespace, facts.labels)
         for need in self.needs(facts):
@@ -348,7 +347,9 @@ class Kant:
             0,
             cpu_milli=facts.cpu_milli,
             extended=facts.extended,
-            nodes=narrowed(facts.plain.nodes, away),
+            node_selector=facts.plain.node_selector,
+            node_affinity=both(facts.plain.node_affinity, away),
+            tolerations=facts.plain.tolerations,
             rules=rules,
         )
         return JobRequest(facts.uid, "t", 0.0, (pod_set,))

@@ -1,1 +1,0 @@
-"""How a cluster stands now."""
