@@ -38,10 +38,12 @@ run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=
 	@$(PYTHON) -I kant/environment.py --port $(PORT)
 	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
-# The core is tested as Python interprets it, and as machine code with all the rest. These are long,
-# and tried on machine code alone; `test_compiled` shows that it decides the same.
+# The core is tested as machine code with all the rest. As Python interprets it, by day those tests
+# alone that machine code does not allow: `test_compiled` shows that both decide the same. At night
+# all but these, which are long.
 NATIVE := backfill_histories compiled cycle_machine fair_users forecast preempt_chains preempt_optimum \
   queue_machine rehearse without_gpus_histories
+INTERPRETED = $(if $(filter all,$(KANT_TEST_CASES)),-n 2,-m interpreted)
 # In folders whose other tests are run again on PostgreSQL, these have no database.
 STUDIES := arrived charts definitions easy experiment foresight interrupts simulate simulation_files \
   studies undivided
@@ -57,14 +59,14 @@ test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TES
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
 pass-core:
-	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
+	KANT_INTERPRETED=1 $(BIN)/pytest $(INTERPRETED) $(NATIVE:%=--ignore tests/engine/test_%.py) tests/engine tests/simulator
 	$(BIN)/pytest -n 3 --dist worksteal -m "not browser" $(FUZZED)
 
 # PostgreSQL tells what is wrong with it also where a page fails.
 pass-pages:
 	@failed=; set -x; $(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e || failed=pages; \
 	if [ -n "$$KANT_TEST_POSTGRES" ]; then \
-	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 1 -m "not apiserver and not browser and not live" \
+	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 1 -m "stored and not apiserver and not browser and not live" \
 	  $(STUDIES:%=--ignore tests/metrics/test_%.py) $(COMPUTED:%=--ignore tests/%.py) tests/tenants tests/scheduling tests/metrics \
 	  || failed="$$failed postgres"; fi; test -z "$$failed"
 

@@ -6,6 +6,7 @@ cache, and crosses between it and the event loop for every middleware and signal
 
 import asyncio
 import io
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from kant.bodies import Receive, Send
 from kant.health import PROBES
 from kant.postgresql import REQUEST_S, bounded
 from tenants.api.problems import not_available
+from tenants.listeners import listened_to
 from tenants.outage import THREADS
 
 
@@ -39,12 +41,14 @@ class Handler(ASGIHandler):
         body = await _whole(receive)
         if body is None:
             return
-        probe = scope["path"] in PROBES
-        job = (self._probes if probe else self._threads).submit(self._answered, scope, body)
-        waiting = asyncio.wrap_future(job)
-        await asyncio.wait((waiting,), timeout=settings.REQUEST_WAIT_S)
-        # A job that runs cannot be cancelled, and is waited for.
-        answer = self._busy(scope) if job.cancel() else await waiting
+        gone = threading.Event()
+        leaves = asyncio.ensure_future(_leaves(receive, gone))
+        try:
+            answer = await self._made(scope, body, leaves, gone)
+        finally:
+            leaves.cancel()
+        if answer is None:
+            return
         # As where the client goes while it is answered: there is nobody left to tell.
         with suppress(asyncio.CancelledError):
             if answer.streaming:
@@ -52,10 +56,29 @@ class Handler(ASGIHandler):
             else:
                 await self.send_response(answer, send)
 
-    def _answered(self, scope: dict[str, Any], body: bytes) -> Any:
+    async def _made(
+        self,
+        scope: dict[str, Any],
+        body: bytes,
+        leaves: "asyncio.Future[None]",
+        gone: threading.Event,
+    ) -> Any:
+        """The answer; None where the client has gone (`gone`) before a thread was free."""
+        threads = self._probes if scope["path"] in PROBES else self._threads
+        job = threads.submit(self._answered, scope, body, gone)
+        waiting = asyncio.wrap_future(job)
+        await asyncio.wait(
+            (waiting, leaves), timeout=settings.REQUEST_WAIT_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        # A job that runs cannot be cancelled, and is waited for.
+        if job.cancel():
+            return None if gone.is_set() else self._busy(scope)
+        return await waiting
+
+    def _answered(self, scope: dict[str, Any], body: bytes, gone: threading.Event) -> Any:
         """The answer, made in this thread. One that is not streamed is closed: its connection to
         the database is free before the client has taken it."""
-        with bounded(REQUEST_S):
+        with bounded(REQUEST_S), listened_to(gone):
             set_script_prefix(get_script_prefix(scope))
             signals.request_started.send(sender=self.__class__, scope=scope)
             request, refusal = self.create_request(scope, io.BytesIO(body))
@@ -83,6 +106,13 @@ class Handler(ASGIHandler):
                 await sync_to_async(answer.close)()
             if not told.cancelled():
                 told.result()
+
+
+async def _leaves(receive: Receive, gone: threading.Event) -> None:
+    """Ends when the client goes. Nothing else follows the body."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
 
 
 async def _whole(receive: Receive) -> bytes | None:

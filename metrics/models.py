@@ -45,6 +45,12 @@ class MetricSample(models.Model):
         indexes = [models.Index(fields=["cluster", "at"])]  # all pools at one instant
 
 
+class ThinnedSamples(models.Model):
+    """One row: of what was sampled before `until`, one sample of a pool in ten minutes is left."""
+
+    until = models.DateTimeField()
+
+
 class CounterTotals(models.Model):
     """One row: what `/metrics` counts of the time before `until` (docs/decisions/0016).
 

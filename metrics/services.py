@@ -7,15 +7,17 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from metrics import definitions, selectors
 from metrics.gpu_time import totals
 from metrics.gpu_time.accounting import account
-from metrics.models import MetricSample, Replay
+from metrics.gpu_time.days import BEGINNING, day_by_day
+from metrics.models import MetricSample, Replay, ThinnedSamples
 from metrics.samples.held import HeldOverTime, nodes_of
 from scheduling.models import Cluster
 from scheduling.services.retention import prune_jobs
-from tenants.chunks import CHUNK
+from tenants.chunks import CHUNK, chunks
 
 # How far back samples are corrected by what became known since: far more than a pass of the
 # scheduler takes from reading the clock to its commit.
@@ -135,21 +137,39 @@ def _sampled(
 
 def thin_samples(now: datetime) -> int:
     """Keep one sample in ten minutes of what is older than two days, and none of what is older
-    than KANT_KEEP_DAYS; returns rows deleted."""
-    kept_from = now - timedelta(days=settings.KANT_KEEP_DAYS)
-    old = MetricSample.objects.filter(at__lt=now - FULL_RESOLUTION)
-    kept: set[tuple[int, str, int]] = set()
+    than KANT_KEEP_DAYS; returns rows deleted. Read is what has become so old since the last time.
+    """
+    kept_from, until = now - timedelta(days=settings.KANT_KEEP_DAYS), now - FULL_RESOLUTION
+    thinned, _ = ThinnedSamples.objects.get_or_create(pk=1, defaults={"until": BEGINNING})
+    deleted = 0
+    for cluster in Cluster.objects.all():
+        own = MetricSample.objects.filter(cluster=cluster)
+        deleted += own.filter(at__lt=kept_from).delete()[0]
+        oldest = own.order_by("at").values_list("at", flat=True).first()
+        if oldest is not None:
+            for begin, end in day_by_day(max(oldest, _ten_minutes(thinned.until)), until):
+                deleted += _thin(own.filter(at__gte=begin, at__lt=end))
+    ThinnedSamples.objects.filter(until__lt=until).update(until=until)
+    return deleted
+
+
+def _thin(samples: QuerySet[MetricSample]) -> int:
+    """Delete all but the first of each pool in ten minutes; returns how many."""
+    kept: set[tuple[str, datetime]] = set()
     doomed = []
-    for pk, cluster_id, model, at in old.order_by("at").values_list(
-        "pk", "cluster_id", "gpu_model", "at"
-    ):
-        slot = (cluster_id, model, int(at.timestamp() // THINNED_TO.total_seconds()))
-        if slot in kept or at < kept_from:
+    for pk, model, at in samples.order_by("at").values_list("pk", "gpu_model", "at"):
+        slot = (model, _ten_minutes(at))
+        if slot in kept:
             doomed.append(pk)
         kept.add(slot)
-    for first in range(0, len(doomed), 500):
-        MetricSample.objects.filter(pk__in=doomed[first : first + 500]).delete()
+    for some in chunks(doomed):
+        MetricSample.objects.filter(pk__in=some).delete()
     return len(doomed)
+
+
+def _ten_minutes(at: datetime) -> datetime:
+    """The beginning of those that an instant lies in."""
+    return at - (at - BEGINNING) % THINNED_TO
 
 
 def prune(now: datetime) -> int:

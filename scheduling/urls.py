@@ -46,6 +46,7 @@ urlpatterns = [
         name="queue-state",
     ),
     path("quotas/", quota_views.quotas, name="quotas"),
+    path("quotas/quotas.csv", quota_views.as_csv, name="quotas-csv"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
     path("quotas/check/", quota_views.check, name="quota-check"),
     path("quotas/preview/", quota_views.preview, name="quota-preview"),

@@ -30,6 +30,7 @@ from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
 from tenants.web import shown_once
+from tenants.web.conditional import by_its_text
 from tenants.web.pages import (
     UnknownFilter,
     actor_of,
@@ -92,7 +93,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     context["tenants"] = sorted(visible_names(user))
     context["has_password"] = settings.KANT_PASSWORD_SIGN_IN and user.has_usable_password()
     if request.htmx:  # type: ignore[attr-defined]
-        return render(request, "tenants/_tokens_live.html", context)
+        return by_its_text(request, render(request, "tenants/_tokens_live.html", context))
     status = 200
     if request.method == "POST":
         name, lasts = request.POST.get("name", ""), request.POST.get("lasts", "90")
@@ -199,7 +200,8 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         "tenant": wanted,
         "unknown": unknown,
     }
-    return render(request, live_or_whole(request, "tenants/quota_changes.html"), context)
+    answer = render(request, live_or_whole(request, "tenants/quota_changes.html"), context)
+    return by_its_text(request, answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """How many random cases, and how many states of processes, a test tries.
 
-By day one in six of them. KANT_TEST_CASES=all (`make test-nightly`): all of them, and many more
+By day one in twelve of them. KANT_TEST_CASES=all (`make test-nightly`): all of them, and many more
 examples of Hypothesis, other ones in each run.
 """
 
@@ -15,7 +15,7 @@ ASKED = os.environ.get("KANT_TEST_CASES") or "few"
 if ASKED not in ("all", "few"):
     raise ValueError(f"KANT_TEST_CASES={ASKED}: must be all or few, which is what it is unset.")
 NIGHTLY = ASKED == "all"
-SHARE = 1.0 if NIGHTLY else 1 / 6
+SHARE = 1.0 if NIGHTLY else 1 / 12
 MORE_AT_NIGHT = 5
 
 

@@ -2,11 +2,13 @@
 
 import gc
 import os
+from collections import Counter
 
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection, connections
 from django.utils import timezone
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from scheduling import compiled
 from tests import cases
@@ -18,15 +20,35 @@ os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 os.environ.setdefault("KANT_ACCESS_DIRS", "/")
 django_settings.KANT_ACCESS_DIRS = ["/"]
 
+# The fixtures of pytest-django by which a test gets its database.
+DATABASE = {"db", "transactional_db", "live_server"}
+
 cases.load_profile()
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config, items):
-    """What machine code does not allow runs where the core is interpreted."""
+    """What machine code does not allow runs where the core is interpreted. `stored` are the tests
+    that are worth a second database: by day one in three of the values that one test tries, which
+    differ in what is stored more than in how."""
+    tried = Counter()
+    for item in items:
+        if not uses_database(item):
+            continue
+        test = (item.parent, item.originalname) if hasattr(item, "callspec") else item
+        if cases.NIGHTLY or tried[test] % 3 == 0:
+            item.add_marker("stored")
+        tried[test] += 1
     if compiled.in_use():
         left_out = [item for item in items if item.get_closest_marker("interpreted")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("interpreted")]
+
+
+def uses_database(item):
+    return item.get_closest_marker("django_db") is not None or not DATABASE.isdisjoint(
+        item.fixturenames
+    )
 
 
 def pytest_collection_finish(session):
@@ -38,6 +60,25 @@ def pytest_collection_finish(session):
 def _quick_and_private(settings, tmp_path):
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.VAR_DIR = tmp_path / "var"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_found_once():
+    """Each test client has the middleware made anew, and a tenth of a test's time went into looking
+    through all static files."""
+    found = {}
+    look = WhiteNoiseMiddleware.add_files_from_finders
+
+    def add(self):
+        asked = (self.static_prefix, repr(django_settings.STATICFILES_DIRS))
+        if asked not in found:
+            look(self)
+            found[asked] = dict(self.files)
+        self.files.update(found[asked])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", add)
+        yield
 
 
 @pytest.fixture

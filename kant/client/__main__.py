@@ -30,6 +30,7 @@ from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
 from kant.client.previews import defrag, nodes
+from kant.client.state import snapshot, top
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -208,6 +209,10 @@ def _parser() -> argparse.ArgumentParser:
     found = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
     found.add_argument("cluster", nargs="?", help="its name, if there are several")
     _node_commands(command, both)
+    text = "who holds GPUs now, who asks for more; or what is held of each node"
+    top.add_flags(command("top", top.top, text, (*both, "csv")))
+    text = "write all that a cluster is scheduled by to a file, e.g. for a bug report"
+    snapshot.add_flags(command("snapshot", snapshot.snapshot, text, ()))
     used = command("usage", usage.usage, "GPU-hours of tenants and users", (*both, "csv"))
     usage.add_flags(used)
     replay = commands.add_parser("replay", help=REPLAYS, description=f"{REPLAYS.capitalize()}.")

@@ -1,8 +1,9 @@
 """What commands print: tables for people, one JSON document for programs."""
 
+import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -27,6 +28,21 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], empty: str) ->
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows for spreadsheets, which take no cell for a formula."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_plain(row[name]) for name in columns])
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        value = "; ".join(map(str, value))
+    begins_one = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if begins_one else value
 
 
 def listed(

@@ -46,8 +46,16 @@ def _cluster(api: Api, args: argparse.Namespace) -> None:
     rules = cluster["job_rules"].items()
     output.pairs((name, ", ".join(v) if isinstance(v, list) else v) for name, v in rules)
     print()
+    if groups := cluster["node_groups"]:
+        output.pairs((f"may grow by {name}", _of_group(group)) for name, group in groups.items())
+        print()
     fields = policy["policy"] | {"shards": [one["name"] for one in policy["policy"]["shards"]]}
     output.pairs((name, output.value(value)) for name, value in fields.items())
+
+
+def _of_group(group: dict[str, Any]) -> str:
+    what = f"{group['gpus']} {group['gpu_type']}" if group.get("gpus") else "no GPU"
+    return f"up to {group['max_nodes']} nodes of {what}"
 
 
 def _state(cluster: dict[str, Any]) -> str:

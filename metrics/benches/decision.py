@@ -11,6 +11,7 @@ from scheduling.engine.types import (
     Apart,
     JobKind,
     JobRequest,
+    NodeRules,
     PodRules,
     PodSetSpec,
     Spread,
@@ -62,7 +63,8 @@ def run() -> dict[str, float]:
     """Figures named in the bars: ratios inside this process, plus the microseconds behind them."""
     plain = JobRequest("bench", "tenant", 0.0, (POD,))
     tolerant = tuple(Toleration("kind", "Equal", f"kind-{i}") for i in range(0, 16, 2))
-    classes = JobRequest("bench", "tenant", 0.0, (replace(POD, tolerations=tolerant),))
+    picky = replace(POD, nodes=NodeRules(tolerations=tolerant))
+    classes = JobRequest("bench", "tenant", 0.0, (picky,))
     declared = JobRequest("bench", "tenant", 0.0, (POD,), declared_s=7_200.0)
     share = JobRequest("bench", "tenant", 0.0, (replace(POD, gpu_milli=300),))
     service = JobRequest("bench", "tenant", 0.0, (POD,), gang=False, kind=JobKind.INFERENCE)

@@ -67,9 +67,9 @@ def naive_find(nodes: list[NaiveNode], pod_set: PodSetSpec) -> NaiveNode | None:
             continue
         if node.cpu_milli < pod_set.cpu_milli or node.memory_mib < pod_set.memory_mib:
             continue
-        if node.pods_left < 1 or blocking_taint(facts.taints, pod_set.tolerations):
+        if node.pods_left < 1 or blocking_taint(facts.taints, pod_set.nodes.tolerations):
             continue
-        if not selected(facts.labels, pod_set.node_selector):
+        if not selected(facts.labels, pod_set.nodes.node_selector):
             continue
         key = (node.free, node.name)
         if best is None or key < best:

@@ -24,6 +24,7 @@ from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.bands import WIDEST_S, Band, Draws, bands_of
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.likeness import Traits, size_of, traits_of
 from scheduling.simulator.forecast.run_times import Basis, Likely, RunTimes
 from scheduling.simulator.forecast.scene import scene_of
@@ -148,22 +149,23 @@ class Looking(Watching):
 
     def _look(self, now: float) -> None:
         scene = scene_of(self._facts(), now)
+        ground = ground_of(scene)
         if not scene.waiting:
             return
         self.looks += 1
         self.most_waiting = max(self.most_waiting, len(scene.waiting))
         plan, seed = self._plan, self._plan.seed + self.looks
         cpu = time.process_time()
-        found = bands_of(scene, self._run_times, self._coming, seed=seed, most=plan.runs)
+        found = bands_of(ground, self._run_times, self._coming, seed=seed, most=plan.runs)
         self.cpu_s += time.process_time() - cpu
         waiting = [told for of in self._open.values() for told in of]
         self._calibration.waiting([(t.raw, t.at) for t in waiting if t.raw], now)
         self._of_oracle.waiting([(t.oracle, t.at) for t in waiting if t.oracle], now)
-        known = bands_of(scene, self._true_times, self._coming, seed=-seed % 2**31, most=plan.runs)
+        known = bands_of(ground, self._true_times, self._coming, seed=-seed % 2**31, most=plan.runs)
         slurm: dict[str, float] = {}
         if any(job.declared_s for job in scene.waiting):
             dice = np.random.Generator(np.random.PCG64(seed))
-            slurm = Draws(scene, DeclaredLimits()).ahead(dice, Coming()).starts_all()
+            slurm = Draws(ground, DeclaredLimits()).ahead(dice, Coming()).starts_all()
         for job in scene.waiting:
             raw, ideal = found.bands.get(job.id), known.bands.get(job.id)
             average = self._average.get(size_of(job.gpu_milli))

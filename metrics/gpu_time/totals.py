@@ -4,6 +4,7 @@ A counter must not fall when old jobs are deleted, nor cost more the longer Kant
 change any more is therefore counted once and kept as a sum (docs/decisions/0016).
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +13,13 @@ from typing import Any
 
 import numpy as np
 from django.db import transaction
-from django.db.models import CharField, Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import CharField, Count, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 from numpy.typing import NDArray
 
 from metrics import definitions
+from metrics.gpu_time.days import BEGINNING, ONE_DAY
 from metrics.models import CounterTotals
 from metrics.selectors import unit_waits
 from scheduling.engine.states import JobEventKind
@@ -36,7 +38,7 @@ EVENTS = (
 )
 # An event is dated before its transaction commits, by the clock of the host that writes it.
 LAG = timedelta(minutes=5)
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
 MICROSECOND = timedelta(microseconds=1)
 ENDLESS = datetime.max.replace(tzinfo=UTC)
 _BOUNDS_US = [s * 1_000_000 for s in WAIT_BUCKETS_S]
@@ -112,18 +114,36 @@ def totals() -> Totals:
 
 
 def fold(now: datetime) -> datetime:
-    """Count what is older than LAG into the row; returns up to when everything is in it."""
+    """Count what is older than LAG into the row, a day after the other until BUDGET_S have passed;
+    returns up to when everything is in it."""
+    deadline = time.monotonic() + BUDGET_S
     row, _ = CounterTotals.objects.get_or_create(pk=1, defaults={"until": BEGINNING})
     until = now - LAG
-    if until <= row.until:
-        return row.until
-    span = (row.until, until)
+    while row.until < until:
+        begin = _oldest(until) if row.until == BEGINNING else row.until
+        row = _folded_until(row, min(begin + ONE_DAY, until))
+        if time.monotonic() > deadline:
+            break
+    return row.until
+
+
+def _oldest(until: datetime) -> datetime:
+    """When anything happened first that is counted; `until` if nothing did before."""
+    firsts = (
+        JobEvent.objects.aggregate(first=Min("at"))["first"],
+        Job.objects.aggregate(first=Min("ended_at"))["first"],
+    )
+    return min(until, *(first for first in firsts if first is not None))
+
+
+def _folded_until(row: CounterTotals, until: datetime) -> CounterTotals:
+    """The row with what came before `until`; as somebody else made it who was faster."""
     new = _counted(
-        JobEvent.objects.filter(at__gte=span[0], at__lt=span[1]),
-        Job.objects.filter(ended_at__gte=span[0], ended_at__lt=span[1]),
+        JobEvent.objects.filter(at__gte=row.until, at__lt=until),
+        Job.objects.filter(ended_at__gte=row.until, ended_at__lt=until),
     )
     sums = _folded(row).plus(new)
-    # Read outside of the transaction, which therefore is short; whoever was faster has folded it.
+    # Read outside of the transaction, which therefore is short.
     with transaction.atomic():
         CounterTotals.objects.filter(pk=row.pk, until=row.until).update(
             until=until,
@@ -131,7 +151,7 @@ def fold(now: datetime) -> datetime:
             waits=_document(sums.waits),
             first_starts=_document(sums.first_starts),
         )
-    return _row().until
+    return _row()
 
 
 def _row() -> CounterTotals:

@@ -67,6 +67,14 @@ class ClusterChange(Serializer):
         help_text="What jobs choose clusters by (cluster_selector, preferred_cluster_labels), "
         "e.g. where data are.",
     )
+    node_groups = Object(
+        required=False,
+        help_text="{name: {gpu_type, gpus, cpu_milli, memory_mib, max_nodes, labels, taints, "
+        "extended}}: what an autoscaler may add to the cluster, as one node of each group, and how "
+        "many nodes the group has at most. A node is of the group if it has its GPU type, number "
+        "of GPUs and labels. Jobs that fit only then are accepted, and wait for nodes. Empty: the "
+        "cluster does not grow.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -99,6 +107,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     namespace_tenants = serializers.SerializerMethodField()
     queue_map = serializers.SerializerMethodField()
     labels = serializers.DictField(child=serializers.CharField())
+    node_groups = serializers.DictField()
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()

@@ -4,10 +4,12 @@ from scheduling.api import (
     batch,
     clusters,
     global_queue,
+    holders,
     jobs,
     logs,
     nodes,
     organisation,
+    snapshots,
     startable,
 )
 
@@ -46,6 +48,7 @@ urlpatterns: list[URLPattern] = [
         name="api-job-array-release",
     ),
     path("organisation", organisation.OrganisationView.as_view(), name="api-organisation"),
+    path("holders", holders.HoldersView.as_view(), name="api-holders"),
     path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
@@ -66,6 +69,7 @@ urlpatterns: list[URLPattern] = [
         )
         for verb, view in nodes.NODE_ACTIONS.items()
     ),
+    path("clusters/<str:name>/snapshot", snapshots.SnapshotView.as_view(), name="api-snapshot"),
     path(
         "clusters/<str:name>/queue",
         global_queue.GlobalQueueView.as_view(),

@@ -4,6 +4,7 @@ The copy runs the very cycle that the scheduler would run. Other requests that w
 looked for on the same copy, one after the other, each withdrawn before the next.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from scheduling.engine.native import copied_by_fields
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import DEFAULT_LEVELS, JobRequest
 from scheduling.engine.verdict import Reason, Verdict
 
 # Other GPU models that are tried, those with the most free GPUs first, and that are told.
@@ -123,15 +124,17 @@ def submitted(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehears
     return _decided(state, job, run_cycle(state, [asked], now), quota, now)
 
 
-def review(state: SchedulerState, job_id: str, now: float) -> Rehearsal | None:
+def review(
+    state: SchedulerState, job_id: str, now: float, told_anew: Iterable[Delta] = ()
+) -> Rehearsal | None:
     """As `submitted`, of a job that waits in the state, which is no use afterwards; None where it
-    waits in it no more."""
+    waits in it no more. `told_anew`: the job again, where the state has decided about it before."""
     record = state.jobs.get(job_id)
     if record is None or record.started_at is not None:
         return None
     job = record.job
     quota = tuple(quota_terms(job, state.pools, state.book))
-    return _decided(state, job, run_cycle(state, [], now), quota, now)
+    return _decided(state, job, run_cycle(state, told_anew, now), quota, now)
 
 
 def _decided(
@@ -197,9 +200,18 @@ def reserved_start(result: CycleResult, job_id: str) -> float | None:
     return starts[0] if starts else None
 
 
-def standing(facts: Iterable[Delta], now: float) -> SchedulerState:
+def reserved_at(state: SchedulerState, job_id: str) -> float | None:
+    """The same of a state that has told of it."""
+    record = state.jobs.get(job_id)
+    expected = record.expected if record is not None and job_id in state.reserving else None
+    return expected.at if expected is not None else None
+
+
+def standing(
+    facts: Iterable[Delta], now: float, levels: tuple[str, ...] = DEFAULT_LEVELS
+) -> SchedulerState:
     """A state that knows these facts and has decided nothing yet."""
-    state = SchedulerState(told_of_runs=True)
+    state = SchedulerState(levels=levels, told_of_runs=True)
     state.cluster.now = now
     out = Outcome(now, state.refresh_s)
     for delta in facts:
@@ -242,10 +254,9 @@ def copied(state: SchedulerState) -> SchedulerState:
         id(state.forecasts): {},
         id(state.memo): (remembers := state.memo.twin()),
         id(state.policy): state.policy,
-        # Nodes do not change while a cycle decides.
-        id(state.pools): state.pools,
-        id(state.cleared): state.cleared,
-        id(state.mended): state.mended,
+        id(state.pools): state.pools.copy(),
+        id(state.cleared): state.cleared.twin(cluster),
+        id(state.mended): state.mended.twin(cluster),
     }
     twins = [(record, record.twin(memo)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)
@@ -255,6 +266,16 @@ def copied(state: SchedulerState) -> SchedulerState:
         if record.eq_class is not None:
             twin.wait_in(memo[id(record.eq_class)])
     return copied
+
+
+def to_run_ahead(state: SchedulerState) -> SchedulerState:
+    """An independent state to be run on by itself: pods run as soon as they have places, and nobody
+    reads the numbers in its reasons."""
+    twin = copied(state)
+    twin.refresh_s, twin.told_of_runs = math.inf, False
+    for record in twin.running.values():  # how long each is protected follows from that
+        twin.preemptible_jobs.touch(record)
+    return twin
 
 
 def _places(state: SchedulerState, job: JobRequest, result: CycleResult) -> Places | None:

@@ -126,7 +126,8 @@ class Node:
     a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
     which; `devices` shows them as healthy. `gpu_parts`: slices or replicas of GPUs are among
     `extended`, under names of their own. `attach_limits`: of drivers of volumes that have one, how
-    many volumes can be attached at a time.
+    many volumes can be attached at a time. `to_come`: the node is not there, an autoscaler may add
+    it; it is not schedulable.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Node:
     gpu_parts: bool = False
     out_of_service: str = ""
     attach_limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    to_come: bool = False
 
     @property
     def without_gpus(self) -> bool:
@@ -271,6 +273,25 @@ class PodRules(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRules:
+    """Which nodes pods may be on, in the words of Kubernetes: a node has to pass all of it.
+
+    `node_selector`: labels that it has. `node_affinity`: terms of which it matches one, () = any.
+    `tolerations`: of its taints. What these mean is said in `cluster/constraints.py`.
+    """
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_affinity: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.node_selector.items()), self.node_affinity, self.tolerations))
+
+
+ANY_NODE = NodeRules()
+
+
+@dataclass(frozen=True, slots=True)
 class PodSetSpec:
     """Equal pods of a job.
 
@@ -283,7 +304,7 @@ class PodSetSpec:
     `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
     `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
     `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
-    `node_affinity`: beside `node_selector`, terms of which a node has to match one.
+    `nodes`: which nodes its pods may be on.
     `rules`: what its pods say of other pods, and others of them; None = nothing.
     """
 
@@ -298,9 +319,7 @@ class PodSetSpec:
     nics: int = 0
     extended: Mapping[str, int] = field(default_factory=dict, hash=False)
     min_count: int | None = None
-    node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
-    node_affinity: tuple[NodeTerm, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    nodes: NodeRules = ANY_NODE
     required_level: str = ""
     preferred_level: str = ""
     max_per_node: int | None = None
@@ -530,9 +549,7 @@ class Policy:
     of jobs that save their work or use spares for `node_loss_saved_s`.
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
-    in its way but what it may preempt. `learned_run_times`: what is kept for heads goes by the run
-    times that were learned (`RunTimesLearned`) where a gang declares none.
-    `preemption`: the kinds that are allowed. By priority or
+    in its way but what it may preempt. `preemption`: the kinds that are allowed. By priority or
     reclaim nobody preempts before it has waited for `preempt_after_s`. A job is not
     preempted in its first `min_runtime_s` seconds, where its tenant has none of its own, nor more
     than `max_preemptions` times. `consolidation`: replicas of preemptible inference jobs that have
@@ -560,7 +577,6 @@ class Policy:
     node_loss_s: float = 300.0
     node_loss_saved_s: float = 60.0
     backfill_after_s: float = 600.0
-    learned_run_times: bool = True
     preemption: tuple[PreemptionKind, ...] = ()
     preempt_after_s: float = 0.0
     min_runtime_s: float = 60.0
@@ -583,8 +599,3 @@ class Policy:
     def foresees_starts(self) -> bool:
         """Whether what a blocked job will need when it starts is kept for it."""
         return self.queueing is QueueingPolicy.BACKFILL
-
-    @property
-    def plans_by_learned(self) -> bool:
-        """Whether learned run times count."""
-        return self.foresees_starts and self.learned_run_times

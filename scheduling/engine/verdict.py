@@ -25,6 +25,7 @@ class Reason(StrEnum):
     INSUFFICIENT_GPUS = "InsufficientGpus"
     FRAGMENTED_CAPACITY = "FragmentedCapacity"
     INSUFFICIENT_CPU_OR_MEMORY = "InsufficientCpuOrMemory"
+    WAITING_FOR_NODES = "WaitingForNodes"
     WAITING_FOR_PREEMPTION = "WaitingForPreemption"
     RESERVED_FOR_HEAD = "ReservedForHead"
     BACKING_OFF = "BackingOff"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, inspect
 
-from scheduling.engine.types import JobRequest, PodSetSpec
+from scheduling.engine.types import JobRequest, NodeRules, PodSetSpec
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.job_fields.faults import Faults
 from scheduling.job_fields.parts import Field, fields_of, plain
@@ -79,22 +79,35 @@ def document_of(
 
 def pod_set_of(columns: Mapping[str, Any]) -> PodSetSpec:
     """What the engine knows of a pod set."""
-    return PodSetSpec(**{name: read(columns[name]) for name, read in _POD_SET})
+    return PodSetSpec(
+        nodes=node_rules_of(columns), **{f.column: f.kind.noun(columns[f.column]) for f in _POD_SET}
+    )
+
+
+def node_rules_of(columns: Mapping[str, Any]) -> NodeRules:
+    """Which nodes the pods of a pod set may be on."""
+    return NodeRules(**{f.column: f.kind.noun(columns[f.column]) for f in _NODE_RULES})
+
+
+def document_of_rules(rules: NodeRules) -> dict[str, Any]:
+    """The fields of a pod set that say the same."""
+    return {f.name: f.kind.written(getattr(rules, f.column)) for f in _NODE_RULES}
 
 
 def wishes_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     """What a job asks for of what the engine knows of it, as fields of a `JobRequest`."""
-    return {name: read(columns[name]) for name, read in _JOB_REQUEST}
+    return {f.column: f.kind.noun(columns[f.column]) for f in _JOB_REQUEST}
 
 
 def _stored(struct: type[Struct]) -> list[Field]:
     return [field for field in fields_of(struct).values() if field.column]
 
 
-def _known(struct: type[Struct], noun: type) -> tuple[tuple[str, Any], ...]:
-    """(column, how its value is read) for each field of a noun that is called as a column."""
+def _known(struct: type[Struct], noun: type) -> tuple[Field, ...]:
+    """The fields of a noun that are called as a column."""
     names = {field.name for field in dataclasses.fields(noun)}
-    return tuple((f.column, f.kind.noun) for f in _stored(struct) if f.column in names)
+    return tuple(field for field in _stored(struct) if field.column in names)
 
 
-_POD_SET, _JOB_REQUEST = _known(PodSetDocument, PodSetSpec), _known(JobDocument, JobRequest)
+_POD_SET, _NODE_RULES = _known(PodSetDocument, PodSetSpec), _known(PodSetDocument, NodeRules)
+_JOB_REQUEST = _known(JobDocument, JobRequest)

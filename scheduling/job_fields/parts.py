@@ -23,12 +23,14 @@ class Kind:
     """What values mean beyond their type.
 
     `check(value, path, faults)`: what can be wrong. `stored`: from a document to a row, `noun`:
-    from there to the engine, `short`: from a row to the shortest document. `one_of`: its names.
+    from there to the engine, `written`: back from there, `short`: from a row to the shortest
+    document. `one_of`: its names.
     """
 
     check: Callable[[Any, Path, Faults], None] | None = None
     stored: Callable[[Any], Any] = _as_it_is
     noun: Callable[[Any], Any] = _as_it_is
+    written: Callable[[Any], Any] = _as_it_is
     short: Callable[[Any], Any] = _as_it_is
     one_of: tuple[str, ...] = ()
 

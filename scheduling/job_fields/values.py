@@ -265,15 +265,19 @@ STRATEGY = Kind(check=_among("", *STRATEGIES))
 JOB_KIND = Kind(check=_among(*JobKind), noun=JobKind, one_of=tuple(kind.value for kind in JobKind))
 JOB_IDS = Kind(check=_ids, stored=lambda ids: [str(one) for one in ids], noun=tuple)
 LABELS = Kind(check=_own_labels, noun=dict)
-NODE_LABELS = Kind(check=check_labels, noun=dict)
+NODE_LABELS = Kind(check=check_labels, noun=dict, written=dict)
 CLUSTER_LABELS = Kind(check=check_labels)
 NODE_AFFINITY = Kind(
-    check=_affinity, stored=lambda given: write_terms(read_terms(given)), noun=read_terms
+    check=_affinity,
+    stored=lambda given: write_terms(read_terms(given)),
+    noun=read_terms,
+    written=write_terms,
 )
 TOLERATIONS = Kind(
     check=_tolerations,
     stored=_whole_tolerations,
     noun=lambda stored: tuple(Toleration(**one) for one in stored),
+    written=lambda tolerations: list(map(asdict, tolerations)),
     short=_short_tolerations,
 )
 GPU_TYPES = Kind(stored=lambda names: list(dict.fromkeys(names)), noun=tuple)

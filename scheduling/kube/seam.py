@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, NodeTerm, PodRules, Taint, Toleration
+from scheduling.engine.types import Node, NodeRules, NodeTerm, PodRules, Taint
 from scheduling.kube.dra.facts import DeviceObject, GivenDevice, PodClaim
 
 
@@ -193,9 +193,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     = it names none.
     """
 
-    node_selector: Mapping[str, str]
-    node_affinity: tuple[NodeTerm, ...]
-    tolerations: tuple[Toleration, ...]
+    nodes: NodeRules
     image: str
     command: tuple[str, ...]
     preempts: bool
@@ -382,6 +380,15 @@ class CreateAndBind(Struct, frozen=True, gc=False):
     annotations: Mapping[str, str]
 
 
+class CreatePod(Struct, frozen=True, gc=False):
+    """Create a pod that is not to be bound."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    manifest: Mapping[str, Any]
+
+
 class Bind(Struct, frozen=True, gc=False):
     """Bind an existing pod; `annotations` (the device choice) arrive with the node, atomically."""
 
@@ -533,6 +540,7 @@ class ReleaseClaim(Struct, frozen=True, gc=False):
 
 Effect = (
     CreateAndBind
+    | CreatePod
     | Bind
     | DeletePod
     | EvictPod

@@ -16,6 +16,8 @@ class Cluster(models.Model):
     `queue_map`: {name or namespace/name: "tenant/queue" or another name} of queues that plain pods
     name by labels of other schedulers.
     `labels`: what jobs choose clusters by, e.g. {"data/imagenet": "local"}.
+    `node_groups`: {name: {"gpu_type", "gpus", "cpu_milli", "memory_mib", "max_nodes", …}} that an
+    autoscaler may give nodes (services/clusters/node_groups.py); {} = the cluster does not grow.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -34,6 +36,9 @@ class Cluster(models.Model):
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     labels = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    node_groups = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     is_active = models.BooleanField(default=True)

@@ -1,27 +1,32 @@
-"""What a change would do: the engine run ahead without it and with it, on what rows tell.
+"""What a change would do: the engine run ahead without it and with it, by the process that keeps
+the state of a cluster, or on what rows tell.
 
-Bounded in time: what there is to look at is read, and the runs ahead go as far as the rest of the
-time lasts.
+Bounded in time: the runs ahead go as far as it lasts.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 
 from django.utils import timezone
 
-from scheduling.engine.deltas import Delta, PolicyChanged, TenantsChanged
-from scheduling.engine.types import Policy
+from scheduling.engine.deltas import Delta, PastUse, PolicyChanged, TenantsChanged
+from scheduling.engine.types import Policy, QuotaSpec
 from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.queries.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.queries.explain import policy_in_use
 from scheduling.queries.known import CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
-from scheduling.session.memory.ended_runs import learn_runs
+from scheduling.queries.standstill import standstill
+from scheduling.queries.whatif.by_rows import asked_or
+from scheduling.queries.whatif.questions import ChangeTold, Preview
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
-from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift, effects_of
+from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from tenants.chunks import chunks
 from tenants.effects import (
@@ -38,13 +43,8 @@ from tenants.permissions import Access, access_of
 from tenants.selectors import visible_names
 
 WITHIN_S = 2.5  # of the time of a clock, for all clusters together
-LEARNED_FROM = timedelta(days=30)
-MOST_RUNS = 1000  # ended ones that run times are learned of
 SHOWN = 20  # jobs of each list
 LEAST_SHIFT_S = 60.0
-
-# What changes, by what the scheduler of a scope is told.
-Change = Callable[[Sequence[Delta]], Sequence[RunChange]]
 
 
 def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
@@ -54,21 +54,28 @@ def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effec
     clusters = Cluster.objects.filter(
         is_active=True, pk__in=NodeRecord.objects.filter(gpu_model__in=models).values("cluster")
     )
-
-    def change(facts: Sequence[Delta]) -> Sequence[TenantsChanged]:
-        told = next(fact for fact in facts if isinstance(fact, TenantsChanged))
-        quotas = {(q.tenant, q.gpu_model): q for q in told.quotas}
-        for key, quota in after.items():
-            quotas.pop(key, None)
-            if quota is not None:
-                quotas[key] = terms_of(quota)
-        return [replace(told, quotas=tuple(quotas.values()))]
-
-    looked = _looked(clusters.order_by("name"), change)
+    terms = {key: None if quota is None else terms_of(quota) for key, quota in after.items()}
+    looked = _looked(clusters.order_by("name"), QuotasChange(terms))
     return _told(viewer, looked, after)
 
 
-def change_effects(viewer: User, clusters: Iterable[Cluster], change: Change) -> Effects:
+@dataclass(frozen=True, slots=True)
+class QuotasChange:
+    """These quotas are others, None = none any more."""
+
+    after: Mapping[QuotaKey, QuotaSpec | None]
+
+    def __call__(self, facts: Sequence[Delta]) -> Sequence[TenantsChanged]:
+        told = next(fact for fact in facts if isinstance(fact, TenantsChanged))
+        quotas = {(q.tenant, q.gpu_model): q for q in told.quotas}
+        for key, quota in self.after.items():
+            quotas.pop(key, None)
+            if quota is not None:
+                quotas[key] = quota
+        return [replace(told, quotas=tuple(quotas.values()))]
+
+
+def change_effects(viewer: User, clusters: Iterable[Cluster], change: ChangeTold) -> Effects:
     """What a change of these clusters would do, as the viewer may see it."""
     return _told(viewer, _looked(clusters, change), {})
 
@@ -79,15 +86,22 @@ def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
     if before.shards != policy.shards:
         why = f"{cluster.name}: its shards would be other ones, and each of them begin anew."
         return Effects(timezone.now(), troubles=[why])
+    half_life_s, used = half_life_of(policy), None
+    if half_life_s and half_life_s != half_life_of(before):
+        used = past_use(cluster.pk, half_life_s, timezone.now())
+    return change_effects(viewer, [cluster], PolicyChange(policy, used))
 
-    def change(_: Sequence[Delta]) -> list[RunChange]:
-        changes: list[RunChange] = [PolicyChanged(policy)]
-        half_life_s = half_life_of(policy)
-        if half_life_s and half_life_s != half_life_of(before):
-            changes.append(past_use(cluster.pk, half_life_s, timezone.now()))
-        return changes
 
-    return change_effects(viewer, [cluster], change)
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """`used`: what was held so far, where it counts in another way; None = as it did."""
+
+    policy: Policy
+    used: PastUse | None
+
+    def __call__(self, _: Sequence[Delta]) -> Sequence[RunChange]:
+        told = PolicyChanged(self.policy)
+        return [told] if self.used is None else [told, self.used]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,39 +112,36 @@ class _Looked:
     troubles: Sequence[str]
 
 
-def _looked(clusters: Iterable[Cluster], change: Change) -> _Looked:
+def _looked(clusters: Iterable[Cluster], change: ChangeTold) -> _Looked:
     deadline = time.monotonic() + WITHIN_S
     found: list[RunEffects] = []
     troubles: list[str] = []
-    scopes: list[tuple[Known, RunTimes, str]] = []
-    for cluster in clusters:
+    all_of_them = list(clusters)
+    for at, cluster in enumerate(all_of_them):
+        left = max(0.0, deadline - time.monotonic()) / (len(all_of_them) - at)
+        question = Preview(change, left)
         try:
-            known = Known(cluster)
+            if why := standstill(cluster):
+                raise CannotTell(why)
+            found += asked_or(cluster.pk, question, partial(_by_rows, cluster, question))
         except CannotTell as error:
             troubles.append(f"{cluster.name}: {error}")
-            continue
-        run_times = RunTimes()
-        learn_runs(run_times, cluster.pk, timezone.now() - LEARNED_FROM, MOST_RUNS)
-        scopes += [(known, run_times, scope) for scope in scopes_of(known.policy)]
-    for at, (known, run_times, scope) in enumerate(scopes):
-        began = time.monotonic()
-        share = max(0.0, deadline - began) / (len(scopes) - at)
-        found.append(_of_scope(known.facts(scope), change, run_times, began + share))
     return _Looked(found, troubles)
 
 
-def _of_scope(
-    facts: Sequence[Delta], change: Change, run_times: RunTimes, until: float
-) -> RunEffects:
-    scene = scene_at(facts, time.time())
-    read = time.monotonic()
-    left = max(0.0, until - read)
-    return effects_of(
-        scene,
-        change(facts),
-        run_times,
-        enough=lambda part: time.monotonic() > read + part * left,
-    )
+def _by_rows(cluster: Cluster, question: Preview) -> list[RunEffects]:
+    """What it does in each scope. Raises CannotTell."""
+    until = time.monotonic() + question.within_s
+    known, run_times = Known(cluster), RunTimes()
+    learn_runs(run_times, cluster, timezone.now() - LEARNED_FROM, MOST_RUNS)
+    found, scopes = [], scopes_of(known.policy)
+    for at, scope in enumerate(scopes):
+        began = time.monotonic()
+        share = max(0.0, until - began) / (len(scopes) - at)
+        facts = known.facts(scope)
+        ground = ground_of(scene_at(facts, time.time()))
+        found.append(question.on(ground, facts, run_times, began + share))
+    return found
 
 
 # --- what is told ---------------------------------------------------------------------------------

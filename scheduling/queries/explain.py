@@ -40,6 +40,7 @@ GATE_OF: dict[str, str] = {
     Reason.BEHIND_IN_QUEUE: "order",
     Reason.EXCEEDS_CAPACITY: "capacity",
     Reason.INSUFFICIENT_GPUS: "capacity",
+    Reason.WAITING_FOR_NODES: "capacity",
     Reason.WAITING_FOR_PREEMPTION: "capacity",
     Reason.RESERVED_FOR_HEAD: "capacity",
     Reason.INSUFFICIENT_CPU_OR_MEMORY: "placement",
@@ -80,7 +81,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """When and where a blocked head is expected to start, as run times promise."""
+    """When and where a blocked head is expected to start, as declared run times promise."""
 
     starts_at: datetime
     nodes: tuple[str, ...]
@@ -179,7 +180,7 @@ def start_of(job: Job) -> Start:
     if job.reserved_start is not None:
         nodes = len(job.reserved_nodes)
         on = "one node" if nodes == 1 else f"{nodes} nodes"
-        text = f"It is expected to start on {on}, if running jobs end as expected."
+        text = f"It is expected to start on {on}, if running jobs end as they declared."
         return Start(job.reserved_start, "reservation", text)
     if job.reason in NEVER:
         return Start(None, "never", "It will not start as it is.")
@@ -202,10 +203,12 @@ def start_of(job: Job) -> Start:
             return Start(None, "held", "Not before its volumes can be mounted.")
         case Reason.WAITING_FOR_DEVICES:
             return Start(None, "held", "Not before its claims can get their devices.")
+        case Reason.WAITING_FOR_NODES:
+            return Start(None, "unknown", "Not before the cluster has got new nodes.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
                 "It waits for quota, and nobody knows when that is there: a start is worked out, "
-                "by run times declared or learned, under backfill for the first that waits for it."
+                "by the run times declared, under backfill for the first job that waits for it."
             )
             return Start(None, "unknown", text)
         case Reason.QUEUE_LIMIT_REACHED:

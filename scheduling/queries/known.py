@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django.utils import timezone
 
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import in_order
 from scheduling.engine.deltas import (
     Delta,
     DisruptionBudget,
@@ -26,11 +27,12 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.shards.division import WHOLE, WIDE, Demand, home_of, route
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import Apart, JobRequest, PodRules, Policy
+from scheduling.engine.types import Apart, JobRequest, Node, PodRules, Policy
 from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import selects
 from scheduling.kube.translate.manifests import own_labels
+from scheduling.kube.translate.node_groups import groups_of, nodes_to_come
 from scheduling.kube.translate.pod_rules import name_of_group
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.models.jobs import PlacementState
@@ -58,13 +60,14 @@ class CannotTell(Exception):
 
 
 class Known:
-    """What rows tell of a cluster now. Raises CannotTell where nobody decides on it."""
+    """What rows tell of a cluster now. Raises CannotTell where no node of it is known, and unless
+    `decided_on` is False where nobody decides on it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, decided_on: bool = True) -> None:
         self.cluster = cluster
         rows = RawRows(NodeRecord.objects.filter(cluster=cluster).order_by("name"))
         self.nodes: list[NodeRecord] = [rows.columns(row) for row in rows.rows]
-        if why := standstill(cluster):
+        if decided_on and (why := standstill(cluster)):
             raise CannotTell(why)
         if not self.nodes:
             raise CannotTell(f"No node of cluster {cluster.name} is known.")
@@ -85,8 +88,15 @@ class Known:
         """What the scheduler of a scope would be told, jobs that wait or hold places included."""
         cluster_id = self.cluster.pk
         jobs = jobs_of(cluster_id, scope, load.waiting_or_holding(cluster_id, scope), self.policy)
-        nodes = (facts_of_node(row) for row in self.nodes if row.scope == scope)
+        nodes = [facts_of_node(row) for row in self.nodes if row.scope == scope]
+        nodes.append(tuple(map(NodeChanged, self._to_come(scope))))
         return told_at_start(tenancy_of(cluster_id, scope, self.policy), nodes, jobs)
+
+    def _to_come(self, scope: str) -> list[Node]:
+        """Nodes that an autoscaler may add to a scope."""
+        groups = groups_of(self.cluster.node_groups, self.cluster.label_map)
+        found = nodes_to_come(groups, map(node_of, self.nodes if groups else ()))
+        return [node for node in found.values() if home_of(node, self.policy.shards) == scope]
 
     @cached_property
     def keepers(self) -> set[KeepsAway]:
@@ -101,6 +111,9 @@ class Known:
         for row in self.nodes:
             node = node_of(row)
             empty[home_of(node, shards)].upsert_node(node)
+        for name, state in empty.items():
+            for node in self._to_come(name):
+                state.upsert_node(in_order(node))
         return empty
 
     @cached_property

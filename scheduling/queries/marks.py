@@ -1,8 +1,9 @@
 """What tells that something has changed, without reading it.
 
-Every transition of a job has an event, and tenants, quotas, queues and policies have versions. Of
-what a scheduler writes beside, e.g. the places of pods, the count of its passes tells, which it
-writes every other second. An event that commits after one with a larger id is told with the next.
+Every transition of a job has an event; tenants, quotas, queues and policies have versions; and what
+people change of an organisation, of nodes and of policies stands in the audit trail. Of what a
+scheduler writes beside, e.g. the places of pods, the count of its passes tells, which it writes
+every other second. An event that commits after one with a larger id is told with the next.
 """
 
 from typing import Any, NamedTuple
@@ -11,33 +12,38 @@ from django.db import connection
 from django.db.models.fields.json import KeyTextTransform
 
 from scheduling.models import Cluster, JobEvent
-from tenants.models import GpuType, Queue, Quota, Tenant
+from tenants.models import AuditRecord, GpuType, Queue, Quota, Tenant
 
 
 class Marks(NamedTuple):
     """`newest`: the id of the newest event of any job. `versions`: of tenants, quotas, queues and
-    GPU types. `clusters`: of each how it stands, how far its forecast is, its policy, who leads a
-    scope of it and how many passes of that scheduler changed something."""
+    GPU types. `audited`: when anything was recorded in the audit trail last. `clusters`: of each
+    how it stands, how far its forecast is, its policy, who leads a scope of it and how many passes
+    of that scheduler changed something."""
 
     newest: int | None
     versions: tuple[Any, ...]
+    audited: Any
     clusters: tuple[tuple[Any, ...], ...]
 
 
 def marks() -> Marks:
     """As of now, by two statements."""
     quote = connection.ops.quote_name
-    asked = [f"(SELECT MAX(id) FROM {quote(JobEvent._meta.db_table)})"]
+    asked = [
+        f"(SELECT MAX(id) FROM {quote(JobEvent._meta.db_table)})",
+        f"(SELECT MAX(at) FROM {quote(AuditRecord._meta.db_table)})",
+    ]
     for model in (Tenant, Quota, Queue, GpuType):
         table = quote(model._meta.db_table)
         sums = ("COUNT(*)", "MAX(id)", *(() if model is GpuType else ("SUM(version)",)))
         asked += [f"(SELECT {one} FROM {table})" for one in sums]
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(asked)}")
-        newest, *versions = cursor.fetchone()
+        newest, audited, *versions = cursor.fetchone()
     clusters = Cluster.objects.order_by("pk", "leases__pk").values_list(
         "pk", "name", "title", "is_active", "connected", "status_message", "forecasting__as_of",
         "policy__version", "leases__scope", "leases__holder", "leases__token",
         KeyTextTransform("passes", "leases__pace"), KeyTextTransform("own_clock", "leases__pace"),
     )  # fmt: skip
-    return Marks(newest, tuple(versions), tuple(clusters))
+    return Marks(newest, tuple(versions), audited, tuple(clusters))

@@ -6,12 +6,10 @@ where none does, on one that is made of what rows tell (`known`).
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from threading import BoundedSemaphore
 
 from scheduling.engine.deltas import JobSubmitted
 from scheduling.engine.demand.pools import Pools
@@ -42,23 +40,18 @@ from scheduling.queries.known import (
 )
 from scheduling.queries.queues.waiting_order import JobAhead
 from scheduling.queries.standstill import standstill
-from scheduling.queries.whatif.line import PATIENCE_S, Away, ask
-from scheduling.queries.whatif.questions import DryRun
+from scheduling.queries.whatif.by_rows import asked_or
+from scheduling.queries.whatif.questions import DryRun, Review
 from scheduling.session.memory import load
 from scheduling.session.memory.live import LiveJob
 from tenants.models import GpuType, User
-from tenants.outage import Crowded
 
 FORECASTS = ("reservation", "forecast")
 OVERDUE = (
     "It starts when jobs end that have run for longer than they declared: by what they declared "
     "there would be room already."
 )
-AT_ONCE = 2  # states that a process makes of rows
 DUE_S = 1.0  # what running jobs declare is over by now, or in so long
-
-
-_turns = BoundedSemaphore(AT_ONCE)
 
 
 class Outlook(StrEnum):
@@ -117,46 +110,26 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
     live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
     if why := standstill(job.cluster):
         return _by_quota_alone(live.request, why, job.cluster)
-    try:
-        return _told(viewer, job, live.request, _asked_of_the_kept(job, live))
-    except Away:
-        with _turn():
-            return _rehearsed_by_rows(viewer, job, live)
-
-
-def _asked_of_the_kept(job: Job, live: LiveJob) -> Rehearsal:
-    """What the process that keeps the state of the cluster says. Raises Away, Crowded."""
     asked = JobSubmitted(live.request, live.not_before, job.held)
     question = DryRun(asked, surroundings_of(job.cluster, live), time.time())
-    said: Rehearsal = ask(job.cluster_id, question)
-    return said
-
-
-@contextmanager
-def _turn() -> Iterator[None]:
-    """To make a state of rows takes seconds: few may at once. Raises Crowded."""
-    if not _turns.acquire(timeout=PATIENCE_S):
-        raise Crowded
     try:
-        yield
-    finally:
-        _turns.release()
-
-
-def _rehearsed_by_rows(viewer: User, job: Job, live: LiveJob) -> Rehearsed:
-    try:
-        known = Known(job.cluster)
-        job.scope = known.scope_of(live.request)
+        said = asked_or(job.cluster_id, question, lambda: _rehearsed_by_rows(job, live))
     except CannotTell as error:
         return _by_quota_alone(live.request, str(error), job.cluster)
+    return _told(viewer, job, live.request, said)
+
+
+def _rehearsed_by_rows(job: Job, live: LiveJob) -> Rehearsal:
+    """Raises CannotTell."""
+    known = Known(job.cluster)
+    job.scope = known.scope_of(live.request)
     request = kept_away(live.request, surroundings_of(job.cluster, live), known.keepers)
     # The scheduler of a shard need not know the jobs that it waits for.
     before = (*live.request.after, *live.request.after_ok)
     held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
     now = time.time()
     asked = JobSubmitted(request, live.not_before, held)
-    state = standing(known.facts(job.scope), now)
-    return _told(viewer, job, request, submitted(state, asked, now))
+    return submitted(standing(known.facts(job.scope), now), asked, now)
 
 
 def review_job(viewer: User, job: Job) -> Rehearsed | None:
@@ -183,15 +156,23 @@ def _reviewed(viewer: User, job: Job) -> Rehearsed | None:
     except ValueError as error:  # its rows do not say what it asks for
         text = f"Whether it would start now cannot be told: {error}."
         return Rehearsed(Outlook.UNKNOWN, text, job.cluster.last_cycle_at, ())
+    if why := standstill(job.cluster):
+        return _by_quota_alone(request, why, job.cluster)
+    question, now = Review(str(job.pk)), time.time()
     try:
-        known = Known(job.cluster)
-        if job.scope == WIDE:
-            raise CannotTell(FITS_NO_SHARD)
+        said = asked_or(job.cluster_id, question, lambda: _reviewed_by_rows(job), since=now)
     except CannotTell as error:
         return _by_quota_alone(request, str(error), job.cluster)
-    now = time.time()
-    said = review(standing(known.facts(job.scope), now), str(job.pk), now)
     return _told(viewer, job, request, said) if said is not None else None
+
+
+def _reviewed_by_rows(job: Job) -> Rehearsal | None:
+    """Raises CannotTell."""
+    known = Known(job.cluster)
+    if job.scope == WIDE:
+        raise CannotTell(FITS_NO_SHARD)
+    now = time.time()
+    return review(standing(known.facts(job.scope), now), str(job.pk), now)
 
 
 def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearsed:

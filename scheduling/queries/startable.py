@@ -1,22 +1,29 @@
 """How large a new job could be and start now, by GPU type: what is free, less what quotas,
-reservations and those who wait leave it. The engine is asked, by what rows tell (`known`)."""
+reservations and those who wait leave it. The engine is asked."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
+
+from django.db.models import Count, Max, Q, Sum
 
 from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.rehearse import Rise, rise, standing
-from scheduling.engine.types import JobRequest, PodSetSpec
+from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import NEVER
 from scheduling.models import Cluster, NodeRecord
 from scheduling.queries import quota_use
 from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import CannotTell, Known
+from scheduling.queries.standstill import standstill
+from scheduling.queries.whatif.by_rows import asked_or
+from scheduling.queries.whatif.climbs import Climb, Climbed
+from scheduling.queries.whatif.questions import StartableNow
 from tenants.models import GpuType, User
 
 # Of tenants that could take most of a GPU type, so many are asked for.
@@ -91,17 +98,18 @@ def _asked(user: User, tenants: Sequence[str]) -> Answer:
     troubles, seen = [], []
     for cluster in Cluster.objects.filter(is_active=True).order_by("name"):
         try:
-            looks = _Looks(Known(cluster), user, book)
+            climbs, told = _climbed(cluster, user, tenants, book)
         except CannotTell as error:
             troubles.append(str(error))
             continue
         if cluster.last_cycle_at is not None:
             seen.append(cluster.last_cycle_at)
-        for gpu_type, nodes in looks.pools.items():
-            free[gpu_type] = free.get(gpu_type, 0) + sum(n.free_gpus for n in nodes)
-            row = looks.best(gpu_type, tenants)
-            if gpu_type not in found or row.gpus > found[gpu_type].gpus:
-                found[gpu_type] = row
+        for climb, climbed in zip(climbs, told, strict=True):
+            best = found.get(climb.gpu_type)
+            if best is None or climbed.gpus > best.gpus:
+                found[climb.gpu_type] = _row(climb, climbed, cluster)
+        for pool in _pools(cluster):
+            free[pool.gpu_model] = free.get(pool.gpu_model, 0) + pool.free
     rows = tuple(
         replace(found[name], free=free[name])
         for name in GpuType.objects.order_by("name").values_list("name", flat=True)
@@ -110,72 +118,86 @@ def _asked(user: User, tenants: Sequence[str]) -> Answer:
     return Answer(rows, tuple(troubles), min(seen, default=None))
 
 
-class _Looks:
-    """Questions to the engine about one cluster, on states that are made once."""
+class _Pool(NamedTuple):
+    """The nodes of a GPU type on which pods may start; GPUs."""
 
-    def __init__(self, known: Known, user: User, book: QuotaBook) -> None:
-        self._known, self._user, self._book = known, user, book
-        self._now = time.time()
-        self._states: dict[str, SchedulerState] = {}
-        self.pools = _pools(known.nodes)
+    gpu_model: str
+    per_node: int
+    installed: int
+    free: int
+    leaves: int
 
-    def best(self, gpu_type: str, tenants: Sequence[str]) -> Startable:
-        """What could start on a GPU type for the best of these tenants."""
-        left = {name: quota_use.headroom(self._book, name, gpu_type) for name in tenants}
-        first = sorted(tenants, key=lambda name: (-left[name], name))[:MAX_TENANTS]
-        rows = [self._row(gpu_type, name) for name in first]
-        return max(rows, key=lambda row: row.gpus)
 
-    def _row(self, gpu_type: str, tenant: str) -> Startable:
-        nodes = self.pools[gpu_type]
-        per_node = max(node.gpus for node in nodes)
-        sizes = _sizes(per_node, sum(node.gpus for node in nodes))
-        said, trouble = self._rise(self._jobs(gpu_type, tenant, per_node, sizes))
-        started = said.started
-        next_size = sizes[started] if started < len(sizes) else None
-        reason = why = trouble
-        if said.verdict is not None:
-            reason, why = said.verdict.reason.value, said.verdict.summary
-        return Startable(
-            gpu_type,
-            tenant,
-            self._known.cluster.name,
-            sizes[started - 1] if started else 0,
-            self._in_leaf(gpu_type, tenant, per_node, sizes[:started]),
-            0,
-            next_size,
-            "" if trouble else reason,
-            why,
+def _pools(cluster: Cluster) -> list[_Pool]:
+    nodes = NodeRecord.objects.filter(
+        cluster=cluster, gpus__gt=0, schedulable=True, healthy_gpus__gt=0
+    )
+    found = (
+        nodes.values("gpu_model")
+        .annotate(
+            per_node=Max("gpus"),
+            installed=Sum("gpus"),
+            free=Sum("free_gpus"),
+            leaves=Count("id", filter=~Q(leaf="")),
         )
+        .order_by("gpu_model")
+    )
+    return [_Pool(**one) for one in found]
 
-    def _in_leaf(
-        self, gpu_type: str, tenant: str, per_node: int, sizes: Sequence[int]
-    ) -> int | None:
-        """The largest of sizes that start anywhere which starts within one leaf group, too."""
-        if not any(node.leaf for node in self.pools[gpu_type]):
-            return None
-        inside = [size for size in sizes if size <= per_node]
-        wider = sizes[len(inside) :]
-        jobs = self._jobs(gpu_type, tenant, per_node, wider, required_level="leaf")
-        inside += wider[: self._rise(jobs)[0].started]
-        return inside[-1] if inside else 0
 
-    def _jobs(
-        self, gpu_type: str, tenant: str, per_node: int, sizes: Iterable[int], **fields: str
-    ) -> Iterator[JobRequest]:
-        for size in sizes:
-            pods = max(1, size // per_node)
-            pod_set = PodSetSpec("worker", pods, min(size, per_node), (gpu_type,))
-            yield JobRequest(
-                f"startable {gpu_type} {tenant}",
-                tenant,
-                self._now,
-                (pod_set,),
-                user=str(self._user.pk),
-                **fields,  # type: ignore[arg-type]
+def _climbed(
+    cluster: Cluster, user: User, tenants: Sequence[str], book: QuotaBook
+) -> tuple[list[Climb], list[Climbed]]:
+    """What the engine is asked about a cluster, for the tenants that have most left of a GPU type,
+    and what it says. Raises CannotTell, Crowded."""
+    if why := standstill(cluster):
+        raise CannotTell(why)
+    climbs = []
+    for pool in _pools(cluster):
+        left = {name: quota_use.headroom(book, name, pool.gpu_model) for name in tenants}
+        first = sorted(tenants, key=lambda name: (-left[name], name))[:MAX_TENANTS]
+        climbs += [
+            Climb(
+                pool.gpu_model, name, str(user.pk), pool.per_node, pool.installed, pool.leaves > 0
             )
+            for name in first
+        ]
+    now = time.time()
 
-    def _rise(self, jobs: Iterable[JobRequest]) -> tuple[Rise, str]:
+    def by_rows() -> list[Climbed]:
+        states = _StatesOfRows(Known(cluster), now)
+        return [climb.climbed(states.rise, now) for climb in climbs]
+
+    if not climbs:  # where no node is known at all it says so
+        return [], by_rows()
+    return climbs, asked_or(cluster.pk, StartableNow(tuple(climbs), now), by_rows)
+
+
+def _row(climb: Climb, climbed: Climbed, cluster: Cluster) -> Startable:
+    reason = why = climbed.trouble
+    if climbed.verdict is not None:
+        reason, why = climbed.verdict.reason.value, climbed.verdict.summary
+    return Startable(
+        climb.gpu_type,
+        climb.tenant,
+        cluster.name,
+        climbed.gpus,
+        climbed.in_leaf,
+        0,
+        climbed.refused,
+        "" if climbed.trouble else reason,
+        why,
+    )
+
+
+class _StatesOfRows:
+    """Questions to the engine about one cluster, on states that are made of rows once."""
+
+    def __init__(self, known: Known, now: float) -> None:
+        self._known, self._now = known, now
+        self._states: dict[str, SchedulerState] = {}
+
+    def rise(self, jobs: Iterable[JobRequest]) -> tuple[Rise, str]:
         """How far it goes, each job asked about in its own shard; and why more cannot be told."""
         asked: list[tuple[str, JobRequest]] = []
         trouble = ""
@@ -196,25 +218,3 @@ class _Looks:
         if scope not in self._states:
             self._states[scope] = standing(self._known.facts(scope), self._now)
         return self._states[scope]
-
-
-def _pools(nodes: Iterable[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
-    """The nodes of each GPU type on which pods may start."""
-    found: dict[str, list[NodeRecord]] = {}
-    for node in nodes:
-        if node.gpus and node.schedulable and node.healthy_gpus:
-            found.setdefault(node.gpu_model, []).append(node)
-    return dict(sorted(found.items()))
-
-
-def _sizes(per_node: int, installed: int) -> list[int]:
-    """1, 2, 4 ... GPUs below a node's, then those of 1, 2, 4 ... whole nodes."""
-    sizes, size = [], 1
-    while size < per_node:
-        sizes.append(size)
-        size *= 2
-    size = per_node
-    while size <= installed:
-        sizes.append(size)
-        size *= 2
-    return sizes

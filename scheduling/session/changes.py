@@ -21,6 +21,7 @@ from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
+from scheduling.kube.translate.node_groups import NodeGroup, groups_of
 from scheduling.models import Cluster
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, Offer, Transition
@@ -50,7 +51,8 @@ class Inactive(Exception):
 class Changes:
     """`touched`, in the wide scope: jobs of the cluster that something happened to since it was
     emptied. Of the last read: `came`, of how many jobs it was told, and `looked`, `counted`,
-    whether it did what is done only now and then. `cordons`: what operators want of nodes."""
+    whether it did what is done only now and then. `cordons`: what operators want of nodes,
+    `node_groups`: what an autoscaler may add."""
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -70,6 +72,7 @@ class Changes:
         self.queues = QueuesChanged(())
         self.others = OtherScopesChanged()
         self.cordons: Mapping[str, Cordon] = {}
+        self.node_groups: tuple[NodeGroup, ...] = ()
         self._looked_back = (0.0, False)  # by which half-life, and whether for users
         self._looked_at = self._counted_at = self._used_at = 0.0
 
@@ -270,6 +273,7 @@ class Changes:
             self.life.scope.policy = policy
             self.life.out.deltas.append(PolicyChanged(policy))
         self.cordons = cordons(self.cluster_id)
+        self.node_groups = groups_of(cluster.node_groups, cluster.label_map)
         self._tell_tenancy()
 
     def _tell_tenancy(self) -> None:

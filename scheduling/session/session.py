@@ -10,22 +10,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
-from datetime import UTC, datetime
 from time import sleep
 
+from scheduling.engine.cluster.constraints import in_order
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
     JobRequeued,
+    NodeRemoved,
     PodRequeued,
 )
 from scheduling.engine.memo import Memo
-from scheduling.engine.shards.division import WHOLE, WIDE
+from scheduling.engine.shards.division import WHOLE, WIDE, home_of
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Shard
+from scheduling.engine.types import Node, Shard
 from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.seam import (
     BudgetGone,
@@ -59,9 +60,9 @@ from scheduling.session.changes import Changes, Reopen
 from scheduling.session.devices.books import DeviceBooks
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
-from scheduling.session.memory.ended_runs import MOST_RUNS, PAST, learn_runs
 from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
+from scheduling.session.memory.to_come import NodesToCome
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.pods.budgets import Budgets
@@ -72,8 +73,6 @@ from scheduling.session.pods.leftovers import Leftovers
 from scheduling.session.pods.node_loss import NodeLoss
 from scheduling.session.pods.services import Services
 from scheduling.session.routing import Router
-from scheduling.simulator.forecast.learned import LearnedTimes
-from scheduling.simulator.forecast.run_times import RunTimes
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +108,7 @@ class Session:
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
         self.nodes = Nodes(scope, shards, self.life.out)
+        self.to_come = NodesToCome()
         self.node_loss = NodeLoss()
         self._begin()
         self.changes = Changes(cluster, scope, shards, self.life)
@@ -126,7 +126,6 @@ class Session:
         self._cycled = self._claimed = False
         self._at = 0.0  # of the last cycle
         self._bites = Bites()
-        self._learned: LearnedTimes | None = None
 
     # --- at start ---------------------------------------------------------------------------------
     def connect(self) -> None:
@@ -260,6 +259,7 @@ class Session:
             return self._take_out(now)
         self._tell_limits()
         self._tell_devices()
+        self._tell_of_nodes_to_come()
         for job in self.life.volumes.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)
@@ -282,25 +282,8 @@ class Session:
         deltas, self.life.out.deltas = self.life.out.deltas, []
         return self._decided(deltas, now)
 
-    def _learn(self, deltas: list[Delta], now: float) -> list[Delta]:
-        """What the engine is to be told of run times, where the policy has it plan by them."""
-        if not self.life.scope.policy.plans_by_learned:
-            self._learned = None
-            return []
-        if self._learned is None:
-            known = RunTimes()
-            since = datetime.fromtimestamp(now, UTC) - PAST
-            learn_runs(known, self.cluster_id, since, MOST_RUNS)
-            self._learned = LearnedTimes(known, self._name_of)
-        return self._learned.follow(deltas, self.state.jobs, now)
-
-    def _name_of(self, job_id: str) -> str:
-        job = self.life.jobs.get(job_id)
-        return job.name if job is not None else ""
-
     def _decided(self, deltas: list[Delta], now: float) -> Pass:
         self.life.out.at = now
-        deltas += self._learn(deltas, now)
         result = self._cycle(deltas, now)
         self.next_at, self._at = result.next_at, now
         self.life.lost(result.lost, self._is_dead, now)
@@ -323,6 +306,9 @@ class Session:
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
         for waiting in result.waiting if self.scope != WIDE else ():
             self.life.waiting(waiting, now)
+        if self.connected:
+            ours, groups = self.leftovers.looked_after, self.changes.node_groups
+            self.life.stand_ins.look_after(groups, ours, now)
         self.life.out.writes.staying += result.staying
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
@@ -419,6 +405,7 @@ class Session:
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
+                    self.to_come.node_changed()
                     self._devices.inventory.node_seen(self.nodes.known(facts.node.name))
                     self.node_loss.seen(facts, now)
                     self.life.volumes.anti_affinity.node_seen(facts.node)
@@ -426,6 +413,7 @@ class Session:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
                     self.nodes.vanished(name)
+                    self.to_come.node_changed()
                     self._devices.inventory.node_gone(name)
                     self.node_loss.gone(name)
                     if self.router is not None:
@@ -483,6 +471,21 @@ class Session:
             if name in self.nodes.facts:
                 self.nodes.devices_seen(name, inventory.gpus(name), books.on_node(name))
                 inventory.node_seen(self.nodes.known(name))
+
+    def _tell_of_nodes_to_come(self) -> None:
+        """An autoscaler may add other nodes than before."""
+        for delta in self.to_come.changes(self.changes.node_groups, self.nodes.there):
+            name = delta.name if isinstance(delta, NodeRemoved) else delta.node.name
+            if self.router is not None:
+                if isinstance(delta, NodeRemoved):
+                    self.router.node_gone(name)
+                else:  # where a job would be if they were there
+                    self.router.node_seen(in_order(delta.node))
+            if isinstance(delta, NodeRemoved) or self._is_at_home(delta.node):
+                self.life.out.deltas.append(delta)
+
+    def _is_at_home(self, node: Node) -> bool:
+        return home_of(node, self.shards) == self.scope
 
     def _lose_nodes(self, now: float) -> None:
         """Let pods go whose node has not answered for long enough, or evicts them."""
@@ -558,6 +561,7 @@ class Session:
 
     def _arrived(self, names: Set[str]) -> None:
         self.nodes.arrived(names)
+        self.to_come.node_changed()
         if self.shards:
             for name in sorted(names):
                 self.life.foreign.node_arrived(name, self.life.out)

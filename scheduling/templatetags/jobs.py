@@ -8,9 +8,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scheduling.engine.cluster.affinity import read_terms, said
+from scheduling.engine.cluster.constraints import texts_of
 from scheduling.engine.states import WAITING, JobEventKind, JobState
 from scheduling.engine.verdict import NEVER
+from scheduling.job_fields.nouns import node_rules_of
 from scheduling.kube.translate.manifests import host_name, subdomain
 from scheduling.models import Job, JobEvent, PodSet, unreadable
 from scheduling.queries.evidence import JobNames
@@ -181,7 +182,7 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
         volumes.append(f"{volume['mount_path']}: {source}{', read-only' * volume['read_only']}")
     secrets = pod_set.env_from_secrets.items()
     shown = [
-        ("Only on nodes with", nodes_of(pod_set)),
+        ("Only on nodes with", texts_of(node_rules_of(vars(pod_set)))),
         ("Service account", [pod_set.service_account] if pod_set.service_account else []),
         ("Image pull secrets", pod_set.image_pull_secrets),
         ("Size of /dev/shm", [f"{pod_set.shm_mib} MiB"] if pod_set.shm_mib else []),
@@ -213,13 +214,6 @@ def _told(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def nodes_of(pod_set: PodSet) -> list[str]:
-    """What its node selector and its node affinity say, a text each."""
-    found = [f"{key} = {value}" for key, value in pod_set.node_selector.items()]
-    terms = said(read_terms(pod_set.node_affinity))
-    return [*found, *filter(None, [terms])]
 
 
 @register.filter

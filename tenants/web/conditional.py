@@ -36,6 +36,14 @@ def conditional(
     return tagged(request, (reader, marks, words_of_now()), make)
 
 
+def by_its_text(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    """An answer that costs little to make, or that nothing but itself tells to have changed: 304
+    where a page that is open has the same."""
+    if not request.headers.get("HX-Request") or answer.status_code != 200:
+        return answer
+    return tagged(request, answer.content, lambda: answer)
+
+
 def tagged(request: HttpRequest, content: object, make: Callable[[], HttpResponse]) -> HttpResponse:
     """Likewise, where `content` alone names the answer, whoever asks: e.g. its own text."""
     tag = f'W/"{hashlib.sha256(repr(content).encode()).hexdigest()[:24]}"'

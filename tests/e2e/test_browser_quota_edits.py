@@ -178,3 +178,87 @@ def test_a_preview_shows_beside_the_edits_until_they_are_others(new_tab):
     one = tab.page.get_by_role("region", name="What this would do to vision and others")
     expect(one).to_be_in_viewport(timeout=20_000)
     tab.check_looks()
+
+
+PASTE = """(field, text) => {
+  const held = new DataTransfer();
+  held.setData("text/plain", text);
+  field.focus();
+  const event = new ClipboardEvent("paste", {clipboardData: held, bubbles: true, cancelable: true});
+  return field.dispatchEvent(event);
+}"""
+
+
+def paste(tab, key, text):
+    with tab.page.expect_response("**/quotas/check/"):
+        assert not cell(tab, key).evaluate(PASTE, text), "the browser would paste it into one cell"
+
+
+def pasted(tab):
+    return tab.page.locator("#pasted div").text_content()
+
+
+def test_a_block_of_a_spreadsheet_fills_cells_and_junk_is_marked_and_kept(new_tab):
+    tab = new_tab()
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    heads = tab.page.locator(".matrix thead th").all_text_contents()[1:]
+    tenants = tab.page.locator(".matrix tbody th a").all_text_contents()
+    assert {"H100", "H200"} <= {head.strip() for head in heads}
+    first, second = heads[0].strip(), heads[1].strip()
+    mine = [name for name in tenants if name != "research"]
+    paste(tab, f"{mine[0]} {first}", f"3\t1,200\r\n{'x' * 5}\t\r\n")
+    assert pasted(tab) == "3 cells are filled; nothing is saved yet."
+    assert cell(tab, f"{mine[0]} {first}").input_value() == "3"
+    assert cell(tab, f"{mine[0]} {second}").input_value() == "1,200"
+    assert cell(tab, f"{mine[1]} {first}").input_value() == "xxxxx"
+    junk = tab.page.locator("td", has=cell(tab, f"{mine[0]} {second}"))
+    expect(junk).to_contain_text("Write thousands without a separator, e.g. 1200.")
+    expect(tab.page.locator("td", has=cell(tab, f"{mine[1]} {first}"))).to_contain_text(
+        "Write a number of GPUs in the digits 0 to 9"
+    )
+    expect(tab.page.locator(".savebar")).to_contain_text("Nothing is saved until you correct")
+    # Beyond the last row, and where only others may write.
+    paste(tab, f"{mine[-1]} {first}", "5\n6\n7")
+    assert pasted(tab).endswith("page has no such cell that you may change: 6, 7.")
+    # By names, in any order, with what is of nobody here.
+    table = f"\t{second}\tQ9\t{first}\n{mine[-1]}\t2\t1\t4\nnobody\t1\t1\t1\nresearch\t9999\t\t"
+    paste(tab, f"{mine[0]} {first}", table)
+    assert cell(tab, f"{mine[-1]} {second}").input_value() == "2"
+    assert cell(tab, f"{mine[-1]} {first}").input_value() == "4"
+    assert "mine" not in pasted(tab)
+    for name in (f"{mine[-1]} Q9: 1", f"nobody {first}: 1", f"research {second}: 9999"):
+        assert name in pasted(tab)
+    assert cell(tab, f"{mine[0]} {first}").input_value() == "3"  # one edit more, none less
+    tab.check_looks()
+    # A single value is pasted as into any field.
+    assert cell(tab, f"{mine[0]} {first}").evaluate(PASTE, "8")
+
+
+def test_the_csv_of_the_page_is_changed_in_a_spreadsheet_and_taken_back(new_tab, tmp_path):
+    tab = new_tab(width=390, theme="dark")
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    before = draft_of(tab)
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("link", name="CSV", exact=True).click()
+    text = download.value.path().read_text()
+    assert text.startswith("tenant,")
+    rows = [line.split(",") for line in text.splitlines()]
+    at = rows[0].index("H200")
+    for row in rows:
+        if row[0] == "nlp":
+            row[at] = "41"
+    file = tmp_path / "changed.csv"
+    file.write_text("\ufeff" + "\r\n".join(";".join(row) for row in rows))
+    field = tab.page.get_by_label("Fill from CSV")
+    with tab.page.expect_response("**/quotas/check/"):
+        field.set_input_files(file)
+    assert draft_of(tab) == before | {"nlp H200": "41"}
+    assert pasted(tab).endswith("nothing is saved yet.")
+    expect(tab.page.locator(".savebar")).to_contain_text("1 change")
+    tab.check_looks()
+    file.write_text("a,b\n1,2\n")
+    field.set_input_files(file)
+    expect(tab.page.locator("#pasted")).to_contain_text("names no GPU type of this table")
+    assert draft_of(tab) == before | {"nlp H200": "41"}

@@ -437,3 +437,21 @@ def test_a_preview_of_edits_tells_what_they_would_do_or_what_stands_against_them
     refused = vera.post(at, fields | {"guaranteed": "1,000"}).content.decode()
     assert "without a separator" in refused
     assert as_user("erin").post(at, fields).content.decode().count("tenant admins") == 1
+
+
+def test_the_csv_has_what_the_reader_may_see(as_user):
+    def table(user: str) -> list[list[str]]:
+        answer = as_user(user).get("/quotas/quotas.csv")
+        assert answer["Content-Type"] == "text/csv"
+        return [line.split(",") for line in answer.content.decode().splitlines()]
+
+    rows = table("operator")
+    assert rows[0] == ["tenant", *GpuType.objects.values_list("name", flat=True)]
+    assert {row[0] for row in rows[1:]} == set(Tenant.objects.values_list("name", flat=True))
+    by_name = {row[0]: dict(zip(rows[0][1:], row[1:], strict=True)) for row in rows[1:]}
+    assert by_name["nlp"]["H200"] == str(guaranteed("nlp"))
+    Quota.objects.filter(tenant__name="nlp", gpu_type__name="H200").delete()
+    seen = table("vera")
+    assert {row[0] for row in seen[1:]} == {"research", "vision", "speech", "nlp"}
+    assert next(row for row in seen if row[0] == "nlp")[rows[0].index("H200")] == ""
+    assert as_user("vera").post("/quotas/quotas.csv").status_code == 405

@@ -12,7 +12,7 @@ from scheduling.engine.cluster.affinity import (
     write_terms,
     wrong_expression,
 )
-from scheduling.engine.types import NodeExpression
+from scheduling.engine.types import NodeExpression, NodeRules
 from scheduling.kube.translate.manifests import PodTemplate, pod_manifest
 from scheduling.simcluster.controllers.predicates import KubeletView, admit
 from tests.engine.scenario import node
@@ -51,7 +51,7 @@ def test_a_node_is_meant_exactly_if_its_kubelet_lets_the_pod_in(terms, labels):
         attempt=1,
         pod_set=0,
         image="i",
-        node_affinity=terms,
+        nodes=NodeRules(node_affinity=terms),
     )
     spec = pod_manifest(template, "pod", 0)["spec"] | {"nodeName": "n"}
     refused = admit(spec, {}, KubeletView("n", labels=labels, allocatable={"pods": 1}))

@@ -13,6 +13,7 @@ from scheduling.engine.types import (
     JobRequest,
     Nic,
     Node,
+    NodeRules,
     PodPlacement,
     PodSetSpec,
     QuotaSpec,
@@ -132,7 +133,7 @@ def test_a_selector_that_leaves_only_nodes_without_shares_is_told_so():
         TENANCY,
         d.NodeChanged(replace(NODE, gives_shares=False, labels={"disk": "ssd"})),
         d.NodeChanged(replace(NODE, name="n1")),
-        d.JobSubmitted(job("shares", gpu_milli=500, node_selector={"disk": "ssd"})),
+        d.JobSubmitted(job("shares", gpu_milli=500, nodes=NodeRules({"disk": "ssd"}))),
     )
     [verdict] = [waiting.verdict for waiting in found.waiting]
     assert verdict.reason is Reason.EXCEEDS_CAPACITY

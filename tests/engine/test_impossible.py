@@ -6,30 +6,34 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.types import NodeExpression, Taint, Toleration
+from scheduling.engine.types import NodeExpression, NodeRules, Taint, Toleration
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play
 
 KEEP_OUT = Taint("team", "x", "NoSchedule")
 
+TOLERATES = (Toleration("team", "Exists"),)
+AT_A_OR_B = (NodeExpression("zone", "In", ("a", "b")),)
+NOT_N0 = (NodeExpression("metadata.name", "NotIn", ("n0",), of_name=True),)
+
 WISHES = {
     "a selector that no node meets": (
-        {"node_selector": {"zone": "b"}},
+        {"nodes": NodeRules({"zone": "b"}, tolerations=TOLERATES)},
         "no node may run",
         "relax the node selector",
     ),
     "an affinity that no node meets": (
-        {"node_affinity": ((NodeExpression("zone", "In", ("a", "b")),),)},
+        {"nodes": NodeRules(node_affinity=(AT_A_OR_B,))},
         "no node may run",
         "relax the node affinity",
     ),
     "an affinity that leaves too few nodes": (
-        {"node_affinity": ((NodeExpression("metadata.name", "NotIn", ("n0",), of_name=True),),)},
+        {"nodes": NodeRules(node_affinity=(NOT_N0,))},
         "the 2 nodes that may run",
         "relax the node affinity",
     ),
     "taints that it does not tolerate": (
-        {"node_selector": {"closed": "yes"}},
+        {"nodes": NodeRules({"closed": "yes"})},
         "no node may run",
         "tolerate the taint team=x:NoSchedule",
     ),
@@ -74,8 +78,7 @@ def test_it_is_told_at_once_and_keeps_nobody_waiting(name, policy):
     wishes, text, remedy = WISHES[name]
     world = cluster(policy)
     head = job("head", "a", "4x6 H100", at=2.0)
-    tolerates = (Toleration("team", "Exists"),) if "selector" in name else ()
-    sets = (replace(head.pod_sets[0], tolerations=tolerates, **wishes),)
+    sets = (replace(head.pod_sets[0], **wishes),)
     world.pending.append(d.JobSubmitted(replace(head, pod_sets=sets)))
     world.cycle(2.0)
     world.cycle(20.0)
@@ -90,7 +93,7 @@ def test_it_is_told_at_once_and_keeps_nobody_waiting(name, policy):
 def test_it_is_asked_again_when_the_nodes_change():
     world = cluster()
     head = job("head", "a", "1x8 H100", at=2.0)
-    sets = (replace(head.pod_sets[0], node_selector={"zone": "b"}),)
+    sets = (replace(head.pod_sets[0], nodes=NodeRules({"zone": "b"})),)
     world.pending.append(d.JobSubmitted(replace(head, pod_sets=sets)))
     world.cycle(2.0)
     assert world.state.jobs["head"].verdict.reason is Reason.EXCEEDS_CAPACITY

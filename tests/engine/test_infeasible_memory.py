@@ -25,6 +25,7 @@ from scheduling.engine.types import (
     JobRequest,
     Nic,
     Node,
+    NodeRules,
     PodPlacement,
     PodSetSpec,
     Policy,
@@ -99,7 +100,7 @@ CURES = {
     "a taint goes": (node_is(taints=(Taint("x"),)), ONE, node_is()),
     "a label comes": (
         node_is(labels={}),
-        replace(ONE, node_selector={"disk": "ssd"}),
+        replace(ONE, nodes=NodeRules({"disk": "ssd"})),
         node_is(),
     ),
     "a GPU gets well": (node_is(devices=SICK), ONE, node_is()),
@@ -318,7 +319,7 @@ def random_job(rng: random.Random, name: str) -> JobRequest:
         memory_mib=rng.choice((0, 2_000)),
         nics=rng.choice((0, 0, 1)),
         extended=rng.choice(({}, {}, {"fpga": 1})),
-        node_selector=rng.choice(({}, {}, {"disk": "ssd"})),
+        nodes=NodeRules(rng.choice(({}, {}, {"disk": "ssd"}))),
         required_level=rng.choice(("", "", "leaf")),
         max_per_node=rng.choice((None, None, 1)),
     )
@@ -369,7 +370,7 @@ def resized(rng: random.Random, state: SchedulerState) -> list[d.Delta]:
 def test_nobody_waits_who_could_be_placed_without_memory() -> None:
     """Ample quota, nothing reserved: what waits after a cycle is what a fresh look refuses too."""
     cured: Counter[type] = Counter()
-    tried = seeds(6, usual=18)
+    tried = seeds(6, usual=36)
     looked = sum(_history(random.Random(seed), cured) for seed in tried)
     assert looked > 800 * len(tried)
     kinds = {d.NodeChanged, d.OtherPodChanged, d.JobEnded, d.JobRequeued, d.PodEnded, d.PodRequeued}

@@ -10,7 +10,7 @@ from scheduling.engine.deltas import JobEnded, JobRestored, JobSubmitted, NodeCh
 from scheduling.engine.lifecycle.apply_deltas import apply
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import PodPlacement
+from scheduling.engine.types import NodeRules, PodPlacement
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 
 HOUR = 3600.0
@@ -51,7 +51,7 @@ def test_growth_is_the_integral_of_the_time_that_is_added():
 
 
 def running_since(state, name, at, declared_s, gpus, node):
-    job = job_of(name, pods(1, gpus, node_selector={"at": node}), declared_s=declared_s)
+    job = job_of(name, pods(1, gpus, nodes=NodeRules({"at": node})), declared_s=declared_s)
     assert nodes_of(place(state, job)) == [node]
     state.began(name, at, declared_s)
 

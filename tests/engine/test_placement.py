@@ -10,7 +10,15 @@ import pytest
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import Device, JobKind, Node, PodPlacement, PodSetSpec, Taint
+from scheduling.engine.types import (
+    Device,
+    JobKind,
+    Node,
+    NodeRules,
+    PodPlacement,
+    PodSetSpec,
+    Taint,
+)
 from scheduling.engine.verdict import Reason
 from tests.engine.fleet import (
     cluster_of,
@@ -278,7 +286,7 @@ class TestBadInput:
         assert verdict.remedies[0] == "ask for less of CPU per pod"
 
     def test_a_selector_no_node_has_names_the_remedy(self):
-        state, job = two_spines(), job_of("x", pods(1, 1, node_selector={"disk": "ssd"}))
+        state, job = two_spines(), job_of("x", pods(1, 1, nodes=NodeRules({"disk": "ssd"})))
         verdict = explain(state, job, place(state, job))
         assert verdict.reason is Reason.EXCEEDS_CAPACITY
         assert "relax the node selector" in verdict.remedies
@@ -379,7 +387,7 @@ def story():
             1 + i % 4,
             1 + i % 3 if i % 2 else 1,
             gpu_milli=1000 if i % 2 else 250,
-            node_selector={"a": "1"} if i % 7 == 0 else {},
+            nodes=NodeRules({"a": "1"}) if i % 7 == 0 else NodeRules(),
         )
         kind = JobKind.INFERENCE if i % 2 else JobKind.TRAINING
         print(place(state, job_of(f"j{i}", pod_set, kind=kind, gang=i % 3 > 0), how))

@@ -19,6 +19,7 @@ from scheduling.engine.types import (
     Nic,
     Node,
     NodeExpression,
+    NodeRules,
     PodSetSpec,
     Taint,
     Toleration,
@@ -30,6 +31,7 @@ from tests.engine.reference_cluster import Cluster
 # The gradient remembers what was typical when it learned it: held to its own rules below.
 COMPARED = sorted(set(STRATEGIES) - {"fragmentation"})
 NO_HDD = ((NodeExpression("disk", "NotIn", ("hdd",)),),)
+TOLERATES_ALL = (Toleration("", "Exists"),)
 LEVEL_NAMES = ("", "", "", "leaf", "spine", "superspine", "hyper-node")
 
 
@@ -97,10 +99,10 @@ def pod_sets(draw):
         nics=draw(st.sampled_from((0, 0, 0, 1, 2))) if gpus else 0,
         extended=draw(st.sampled_from(({}, {}, {"fpga": 1}, {"rdma/a": 1}))),
         min_count=draw(st.one_of(st.none(), st.integers(1, count))) if slice_size < 2 else None,
-        node_selector=draw(st.sampled_from(({}, {}, {"disk": "ssd"}))),
-        node_affinity=draw(st.sampled_from(((), (), NO_HDD))),
-        tolerations=draw(
-            st.sampled_from(((), (Toleration("team", "Equal", "a"),), (Toleration("", "Exists"),)))
+        nodes=NodeRules(
+            draw(st.sampled_from(({}, {}, {"disk": "ssd"}))),
+            draw(st.sampled_from(((), (), NO_HDD))),
+            draw(st.sampled_from(((), (Toleration("team", "Equal", "a"),), TOLERATES_ALL))),
         ),
         required_level=required,
         preferred_level="" if required else draw(st.sampled_from(LEVEL_NAMES)),

@@ -21,6 +21,7 @@ from scheduling.engine.types import (
     JobRequest,
     Near,
     NodeExpression,
+    NodeRules,
     NodeWish,
     PodRules,
     PodSetSpec,
@@ -248,7 +249,7 @@ def test_what_one_pod_may_have_and_what_fits_to_a_node():
         return PodRules(attached=tuple(Attached("disk", name) for name in names))
 
     state = cluster("xx", gpus=8)  # n1 takes two volumes, n0 any number
-    at_one = {"node_selector": {HOST: "n1"}}
+    at_one = {"nodes": NodeRules({HOST: "n1"})}
     assert place(state, asks("three", disks("a", "b", "c"), **at_one)) is None
     assert place(state, asks("a-b", disks("a", "b"), **at_one)) == ["n1"]
     assert place(state, asks("shared", disks("a"), count=2, **at_one)) == ["n1", "n1"]

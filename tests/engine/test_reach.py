@@ -238,7 +238,7 @@ def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     monkeypatch.setattr(preempt, "may_succeed_at", asked)
     plans = Plans(monkeypatch)
     succeeded = failed = in_vain = 0
-    tried = seeds(400, usual=600)
+    tried = seeds(400, usual=1200)
     for seed in tried:
         state, waits = crowded(seed)
         deltas: list[d.Delta] = [d.JobSubmitted(waits)]
@@ -267,7 +267,7 @@ def test_where_units_are_too_many_to_try_all_nodes_that_hold_the_job_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, cost = Counter[int](), Counter[int]()
-    tried = seeds(400, usual=600)
+    tried = seeds(400, usual=1200)
     for seed in tried:
         for most in (planning.TRY_ALL_UNITS, 0):
             state, waits = crowded(seed)

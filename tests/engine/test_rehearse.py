@@ -49,7 +49,7 @@ def test_the_next_cycle_does_what_the_rehearsal_says(monkeypatch) -> None:
     monkeypatch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
     monkeypatch.setattr(consolidate, "LOOK_S", 5.0)
     seen = dict.fromkeys(("starts", "makes room", "waits", "reserved", "instead"), 0)
-    for seed in seeds(4, usual=12):
+    for seed in seeds(4, usual=24):
         busy_cluster(random.Random(seed), seed, seen)
     assert all(seen.values()), seen
 
@@ -258,3 +258,14 @@ def test_a_start_is_foreseen_by_what_running_jobs_declare() -> None:
     assert said.reservation is not None
     assert (said.reservation.start_at, said.reservation.nodes) == (100.0, ("n0",))
     assert ask(fleet(("x", "2x8 H100")), "1x8 H100").room_at is None  # nobody declares anything
+
+
+def test_what_happens_to_the_nodes_of_a_copy_happens_to_it_alone() -> None:
+    """Runs ahead drain nodes: one after the other would have lost them for all."""
+    state = fleet(("runs", "1x8 H100"), ("wide", "3x8 H100"))
+    before = [ask(state, asks) for asks in ("2x8 H100", "1x8 A100", "3x8 H100")]
+    for name in ("n0", "n1", "n2"):
+        twin = copied(state)
+        run_cycle(twin, [d.NodeRemoved(name)], 10.0)
+        assert ask(twin, "2x8 H100") != before[0] or name == "n2"
+    assert [ask(state, asks) for asks in ("2x8 H100", "1x8 A100", "3x8 H100")] == before

@@ -8,7 +8,15 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.rehearse import copied, submitted
-from scheduling.engine.types import CpuJobs, JobKind, Policy, QueueingPolicy, Taint, TenantSpec
+from scheduling.engine.types import (
+    CpuJobs,
+    JobKind,
+    NodeRules,
+    Policy,
+    QueueingPolicy,
+    Taint,
+    TenantSpec,
+)
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play
 
@@ -268,7 +276,7 @@ WRONG = {
     "NICs": ({"nics": 1}, Reason.MISCONFIGURED, "asks for NICs, which come with GPUs"),
     "nothing": ({"cpu_milli": 0}, Reason.MISCONFIGURED, "asks for no GPU, CPU or memory"),
     "a selector": (
-        {"node_selector": {"zone": "z"}},
+        {"nodes": NodeRules({"zone": "z"})},
         Reason.EXCEEDS_CAPACITY,
         "no node may run such pods: ",
     ),

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 import threading
+import time
 
 import pytest
 from django.core.cache import caches
@@ -11,6 +12,7 @@ from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
 from kant.handler import Handler
+from tenants.listeners import nobody_listens
 
 THREADS = 3
 go_on, begun, ended = threading.Event(), threading.Semaphore(0), []
@@ -39,7 +41,23 @@ def follow(_):
     return StreamingHttpResponse(lines())
 
 
-urlpatterns = [path("here", here), path("api/wait", wait), path("wait", wait), path("log", follow)]
+def asks_for_long(_):
+    """As who waits for the answer of another process."""
+    begun.release()
+    until = time.monotonic() + 20
+    while not nobody_listens() and time.monotonic() < until:
+        time.sleep(0.01)
+    ended.append(nobody_listens())
+    return HttpResponse("nobody hears it")
+
+
+urlpatterns = [
+    path("here", here),
+    path("api/wait", wait),
+    path("wait", wait),
+    path("log", follow),
+    path("long", asks_for_long),
+]
 
 
 @pytest.fixture
@@ -115,3 +133,36 @@ def test_a_stream_ends_when_its_client_goes_and_takes_no_thread(handler):
 
     assert {status for status, _, _ in asyncio.run(followed())} == {200}
     assert ended == ["log"] * (THREADS + 2)
+
+
+def test_who_goes_takes_no_thread_any_more(handler):
+    """A browser that asked at each key held a thread for each until its answer came."""
+
+    async def gone_again():
+        sent, gone = [{"type": "http.request"}], asyncio.Event()
+
+        async def receive():
+            if not sent:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            return sent.pop()
+
+        async def send(_):
+            pass
+
+        scope = {
+            "type": "http", "method": "GET", "path": "/long", "query_string": b"", "headers": []
+        }  # fmt: skip
+        asks = asyncio.create_task(handler(scope, receive, send))
+        await asyncio.to_thread(begun.acquire, timeout=20)
+        gone.set()
+        await asks
+
+    async def many():
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(gone_again() for _ in range(THREADS)))
+            return await asked(handler, "/here")
+
+    assert asyncio.run(many())[0] == 200
+    assert ended == [True] * THREADS
+    assert not nobody_listens()

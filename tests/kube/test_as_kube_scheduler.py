@@ -14,6 +14,7 @@ import pytest
 from metrics.benches.apiserver import ApiServer, ServerUnavailable, programs, scheduler
 from scheduling.engine.cluster.affinity import both
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import narrowed, spread_over
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.pod_rules import Around, kept_from
 from scheduling.engine.statement import Statement
@@ -335,7 +336,7 @@ class Kant:
                 self._count(other, own)
         rules = self.groups.rules_of([facts.uid], facts.namespace, [facts.labels])
         if rules is not None:
-            rules = rules._replace(affinity=facts.plain.node_affinity)
+            rules = spread_over(rules, facts.plain.nodes)
         rules = self.storage.with_mounts(rules, facts.namespace, facts.claims)
         away = self.keepers.affinity(facts.namespace, facts.labels)
         for need in self.needs(facts):
@@ -347,9 +348,7 @@ class Kant:
             0,
             cpu_milli=facts.cpu_milli,
             extended=facts.extended,
-            node_selector=facts.plain.node_selector,
-            node_affinity=both(facts.plain.node_affinity, away),
-            tolerations=facts.plain.tolerations,
+            nodes=narrowed(facts.plain.nodes, away),
             rules=rules,
         )
         return JobRequest(facts.uid, "t", 0.0, (pod_set,))

@@ -10,6 +10,7 @@ from scheduling.kube.seam import (
     Annotate,
     Bind,
     CreateAndBind,
+    CreatePod,
     DeletePod,
     EmitEvent,
     EvictPod,
@@ -50,6 +51,26 @@ def test_a_pod_is_created_and_bound_with_its_devices(place, door):
     assert conditions["PodScheduled"] == "True"
     seen = door.until_seen(PodSeen, "worker", node=place.node)
     assert seen.pod.annotations.items() >= DEVICES.items()
+
+
+def test_a_pod_is_created_without_a_place_and_says_why(place, door):
+    made = CreatePod("waits", place.namespace, "waits", place.manifest("waits"))
+    [outcome] = door.carry_out(made)
+    pod = place.get("waits")
+    assert (outcome.result, outcome.uid) == (Result.DONE, pod["metadata"]["uid"])
+    assert "nodeName" not in pod["spec"]
+    [again] = door.carry_out(msgspec.structs.replace(made, key="again"))
+    assert (again.result, again.uid) == (Result.DONE, outcome.uid)
+    of = place.namespace, "waits", outcome.uid
+    [told] = door.carry_out(PatchCondition((), *of, "Unschedulable", "WaitingForNodes: none."))
+    assert told.result is Result.DONE
+    [condition] = [
+        c for c in place.get("waits")["status"]["conditions"] if c["type"] == "PodScheduled"
+    ]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    [gone] = door.carry_out(DeletePod(("job", -1, 0, 0), *of, grace=0))
+    assert gone.result in (Result.DONE, Result.GONE)
+    eventually(lambda: place.api.call("GET", f"{place.pods}/waits").code == 404)
 
 
 def test_node_and_devices_arrive_together(place, door):

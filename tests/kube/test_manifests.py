@@ -7,21 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.types import NodeExpression, Toleration
+from scheduling.engine.types import NodeExpression, NodeRules, Toleration
 from scheduling.kube.translate.manifests import (
     IDENTITY,
-    REQUIRED,
     Gang,
     PodSettings,
     PodTemplate,
     binding_annotations,
     bound_devices,
+    digest_of,
     host_name,
     is_made,
+    is_stand_in,
     own_labels,
     pod_manifest,
     pod_name,
+    stand_in_manifest,
 )
+from scheduling.kube.translate.node_rules import REQUIRED
 
 JOB_ID = "3f2b8c1e-0000-4000-8000-000000000001"
 
@@ -50,15 +53,17 @@ def test_a_whole_gpu_pod():
             env={"EPOCHS": "3"},
             labels={"team": "a", "kant.io/tenant": "forged"},
             annotations={"sim.kant.io/run-seconds": "60"},
-            node_selector={"zone": "a"},
-            node_affinity=(
+            nodes=NodeRules(
+                {"zone": "a"},
                 (
-                    NodeExpression("cores", "Gt", ("64",)),
-                    NodeExpression("old", "DoesNotExist"),
-                    NodeExpression("metadata.name", "NotIn", ("n1",), of_name=True),
+                    (
+                        NodeExpression("cores", "Gt", ("64",)),
+                        NodeExpression("old", "DoesNotExist"),
+                        NodeExpression("metadata.name", "NotIn", ("n1",), of_name=True),
+                    ),
                 ),
+                (Toleration("team", "Equal", "a", "NoSchedule"),),
             ),
-            tolerations=[Toleration("team", "Equal", "a", "NoSchedule")],
             extended={"rdma/hca": 8, "none": 0},
         ),
         "train-3f2b8c1e-2-workers-3",
@@ -162,6 +167,28 @@ def test_a_pod_that_kant_makes_is_known_by_its_labels_and_name_together():
         assert not is_made(other, labels)
     for label in IDENTITY:
         assert not is_made(name, {n: value for n, value in labels.items() if n != label})
+
+
+def test_a_stand_in_asks_for_the_same_and_is_no_pod_of_the_job():
+    asked = template(gang=GANG, gpus=8, labels={"app": "x"}, annotations={"a": "b"})
+    own, other = pod_manifest(asked, "pod", 3), stand_in_manifest(asked, "pod", 3)
+    assert other["spec"]["containers"] == own["spec"]["containers"]
+    assert other["spec"].keys() == own["spec"].keys() - {"hostname", "subdomain"}
+    labels = other["metadata"]["labels"]
+    assert labels == {
+        "kant.io/stands-in-for": JOB_ID,
+        "kant.io/tenant": own["metadata"]["labels"]["kant.io/tenant"],
+        "kant.io/pod-set": own["metadata"]["labels"]["kant.io/pod-set"],
+        "kant.io/ordinal": "3",
+    }
+    assert other["metadata"]["annotations"] == {}
+    assert digest_of(own) != digest_of(other) == digest_of(stand_in_manifest(asked, "pod", 3))
+    name = pod_name("train", JOB_ID, "waits", 0, "workers", 3)
+    assert is_stand_in(name, labels)
+    assert not is_stand_in("copy-3", labels)
+    assert not is_stand_in(name, {**labels, "kant.io/ordinal": "4"})
+    assert not is_stand_in(name, own["metadata"]["labels"])
+    assert not is_made(name, labels)
 
 
 def test_what_a_pod_uses_of_its_namespace():

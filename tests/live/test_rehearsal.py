@@ -5,9 +5,12 @@ from django.test import Client
 
 from metrics.benches import stage
 from scheduling.engine.states import JobState as S
-from scheduling.models import Cluster, Job, JobConstraints, NodeRecord
+from scheduling.models import Cluster, Job, JobConstraints, NodeRecord, Placement
 from scheduling.queries import standstill
 from scheduling.queries.rehearsal import Outlook, review_job
+from scheduling.queries.snapshots.anonymise import anonymised, renaming
+from scheduling.queries.snapshots.decided import decide
+from scheduling.queries.standing.snapshot import snapshot_of_cluster
 from tests.live.plain_pods import REQUIRED, job_of, make, path, state_of
 
 pytestmark = pytest.mark.live
@@ -68,6 +71,30 @@ def test_what_is_said_of_a_job_is_what_becomes_of_it(world):
         lambda: world.scheduler.led[world.cluster.pk, ""].session.life.scope.policy.queueing
     )
     assert rehearse(world)["reason"] == "BehindInQueue"
+
+
+def test_what_is_decided_of_a_snapshot_is_what_the_scheduler_does_next(world):
+    led(world)
+    for name, replicas, gpus in (("b", 1, 3), ("a", 2, 8), ("c", 1, 3), ("d", 2, 4), ("e", 2, 8)):
+        ask(world, "", name=name, replicas=replicas, gpus=gpus)
+    snapshot = snapshot_of_cluster(Cluster.objects.get())
+    [said], [without] = decide(snapshot), decide(anonymised(snapshot))
+    waiting = [one.job_id for one in said.result.waiting]
+    assert (len(said.result.started), len(waiting)) == (4, 1)
+    world.drive(lambda: Placement.objects.filter(state="RUNNING").count() == 6)
+    told = {
+        (start.job_id, place.ordinal): (place.node, list(place.devices))
+        for start in said.result.started
+        for place in start.placements
+    }
+    rows = Placement.objects.values_list("job_id", "ordinal", "node", "devices")
+    assert {(str(job), at): (node, devices) for job, at, node, devices in rows} == told
+    assert [str(job.pk) for job in Job.objects.exclude(reason="")] == waiting
+    rename = renaming(snapshot)
+    assert [(s.job_id, [p.node for p in s.placements]) for s in without.result.started] == [
+        (rename("job", s.job_id), [rename("node", p.node) for p in s.placements])
+        for s in said.result.started
+    ]
 
 
 def test_pods_of_others_hold_what_they_hold(world):

@@ -128,6 +128,31 @@ def test_thinning_keeps_one_in_ten_minutes_and_the_integrals():
     assert after == pytest.approx(before)
 
 
+def test_thinning_goes_on_where_it_ended(settings):
+    settings.KANT_KEEP_DAYS = 5
+    c = cluster(1)
+    day = 86400
+    for second in (*range(0, 3600, 90), *range(day - 1800, day + 3600, 90)):
+        services.record_sample(c, at(second))
+    ticks = {s.at for s in MetricSample.objects.all()}
+    first_of_ten = {}
+    for tick in sorted(ticks):
+        first_of_ten.setdefault((tick - at(0)) // timedelta(minutes=10), tick)
+    # Neither hours nor days nor the ten minutes of a sample end where a run ends.
+    for hour in (0, 0.4, 0.5, 23.7, 24.1, 24.3, 30):
+        services.thin_samples(at((48 + hour) * 3600))
+    for model in ("", "H100"):
+        kept = MetricSample.objects.filter(gpu_model=model).values_list("at", flat=True)
+        assert sorted(kept) == sorted(first_of_ten.values())
+    # What has been looked through is not read again, and goes with its time.
+    again = MetricSample.objects.filter(gpu_model="").earliest("at")
+    again.pk, again.at = None, again.at + timedelta(seconds=5)
+    again.save()
+    assert services.thin_samples(at(4 * day)) == 0
+    assert services.thin_samples(at(5 * day + 60)) == 3
+    assert services.thin_samples(at(60)) == 0  # a clock that was set back
+
+
 def test_waits_count_a_gang_once_and_other_jobs_pod_by_pod():
     c = cluster(4)
     job(c, "gang", pods=2, submitted=0, bound=30, nodes=("n000", "n001"))

@@ -216,6 +216,21 @@ def test_counters_say_the_same_folded_and_pruned(cluster, settings):
     assert counters() == before
 
 
+def test_a_long_history_is_folded_a_part_at_a_time(cluster, monkeypatch):
+    for day in range(4):
+        job(cluster, f"old-{day}", ended=day * DAY + 100)
+    before = counters()
+    monkeypatch.setattr(totals, "BUDGET_S", 0.0)
+    known = [totals.fold(at(10 * DAY)) for _ in range(3)]
+    assert known == [at(70 + (day + 1) * DAY) for day in range(3)]  # since the first submission
+    JobEvent.objects.filter(at__lt=known[-1]).delete()
+    Job.objects.filter(ended_at__lt=known[-1]).delete()
+    assert counters() == before
+    monkeypatch.undo()
+    assert totals.fold(at(10 * DAY)) == at(10 * DAY) - totals.LAG
+    assert counters() == before
+
+
 def test_what_was_counted_before_pools_were_told_apart_stays_counted(cluster):
     division = importlib.import_module("metrics.migrations.0004_waits_by_pool")
     within = [0, 0, *[3] * (len(totals.WAIT_BUCKETS_S) - 2)]
@@ -292,6 +307,7 @@ BOUNDS = {
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
+        "metrics.ThinnedSamples",
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
         "scheduling.NodeRecord", "scheduling.NodeOrder", "scheduling.Forecasting",
         "tenants.Identity",

@@ -1,6 +1,7 @@
 """A job that waits on one cluster goes to another one where that gains it enough, and only once."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -10,7 +11,14 @@ from django.utils import timezone
 
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, StartEstimate
-from scheduling.services.cluster_choice.moves import Mover, is_wanted, may_move, move_waiting
+from scheduling.queries.whatif.state import KeptState
+from scheduling.services.cluster_choice.moves import (
+    Mover,
+    is_wanted,
+    may_move,
+    move_waiting,
+    nothing_is_kept,
+)
 from scheduling.services.common.lease import take_or_renew
 from scheduling.services.jobs import acceptance
 from scheduling.services.scheduler.apply import apply_decisions
@@ -49,12 +57,20 @@ def where(job):
     return Job.objects.get(pk=job.pk).cluster.name
 
 
-def test_a_waiting_job_moves_when_another_cluster_frees_up(waits):
+def kept(cluster):
+    """The state of a cluster as the process has it that keeps it."""
+    state = KeptState(cluster)
+    state.refresh(time.time())
+    return state
+
+
+@pytest.mark.parametrize("keeps", [nothing_is_kept, kept])
+def test_a_waiting_job_moves_when_another_cluster_frees_up(waits, keeps):
     job, (_, of_far) = waits
-    assert (move_waiting(later()), where(job)) == ([], "demo")  # nothing is free anywhere
+    assert (move_waiting(later(), keeps), where(job)) == ([], "demo")  # nothing is free anywhere
     ends(of_far)
-    assert (move_waiting(later(1)), where(job)) == ([], "demo")  # it came just now
-    [moved] = move_waiting(later())
+    assert (move_waiting(later(1), keeps), where(job)) == ([], "demo")  # it came just now
+    [moved] = move_waiting(later(), keeps)
     now = Job.objects.get(pk=job.pk)
     assert (moved.pk, now.cluster.name, now.state) == (job.pk, "far", "PENDING")
     assert (now.submitted_at, now.version) == (job.submitted_at, job.version + 1)
@@ -65,17 +81,18 @@ def test_a_waiting_job_moves_when_another_cluster_frees_up(waits):
     assert event.evidence == {"from_cluster": "demo", "to_cluster": "far"}
     # There it starts: no reason to go back, whatever frees up.
     ends(waits[1][0])
-    assert (move_waiting(later(600)), where(job)) == ([], "far")
+    assert (move_waiting(later(600), keeps), where(job)) == ([], "far")
 
 
-def test_no_two_jobs_are_sent_to_one_place(two):
+@pytest.mark.parametrize("keeps", [nothing_is_kept, kept])
+def test_no_two_jobs_are_sent_to_one_place(two, keeps):
     fill("demo", 4)
     far = fill("far", 2)
     jobs = [submit(two, replicas=2, priority=at)["id"] for at in (0, 5, 0)]
     Job.objects.update(cluster=Cluster.objects.get(name="demo"))
     Job.objects.filter(pk=far.pk).update(cluster=Cluster.objects.get(name="far"))
     ends(far)
-    [moved] = move_waiting(later())
+    [moved] = move_waiting(later(), keeps)
     assert str(moved.pk) == jobs[1]  # the one that goes first
 
 
@@ -197,7 +214,8 @@ def test_the_mover_rests_and_says_whether_it_is_needed(waits, monkeypatch):
     job, _ = waits
     rounds = []
     monkeypatch.setattr(
-        "scheduling.services.cluster_choice.moves.move_waiting", lambda now: rounds.append(now)
+        "scheduling.services.cluster_choice.moves.move_waiting",
+        lambda now, _keeps: rounds.append(now),
     )
     mover = Mover()
     assert (mover.turn(), mover.turn(), len(rounds)) == (True, True, 1)

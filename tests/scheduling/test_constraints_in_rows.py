@@ -9,9 +9,11 @@ from scheduling.engine.types import (
     GroupWish,
     JobRequest,
     NodeExpression,
+    NodeRules,
     NodeWish,
     PodRules,
     PodSetSpec,
+    Toleration,
 )
 from scheduling.kube.seam import KeepsAway, Requirement, Spaces
 from scheduling.session.memory.constraints import (
@@ -37,7 +39,7 @@ def job(*sets):
 
 
 def test_of_most_jobs_there_is_nothing_to_tell():
-    asked = job(PodSetSpec("a", 1, 1, node_affinity=(TERM,)))
+    asked = job(PodSetSpec("a", 1, 1, nodes=NodeRules(node_affinity=(TERM,))))
     assert written(asked, asked) is None
     assert written(asked, job(*asked.pod_sets)) is None
 
@@ -47,12 +49,17 @@ def test_all_that_is_told_comes_back(seed):
     rng = random.Random(seed)
     asked = [
         PodSetSpec("a", 1, 1),
-        PodSetSpec("b", 2, 1, node_affinity=(TERM,)),
+        PodSetSpec("b", 2, 1, nodes=NodeRules(node_affinity=(TERM,))),
         PodSetSpec("c", 1, 0),
     ]
+    narrower = NodeRules(
+        rng.choice(({}, {"zone": "a"})),
+        (TERM[:1], TERM),
+        rng.choice(((), (Toleration("team", "Exists"),))),
+    )
     told = [
         PodSetSpec("a", 1, 1, rules=any_rules(rng)._replace(evenly=any_rules(rng).spread)),
-        PodSetSpec("b", 2, 1, node_affinity=(TERM[:1], TERM), rules=rng.choice((None, BESIDE))),
+        PodSetSpec("b", 2, 1, nodes=narrower, rules=rng.choice((None, BESIDE))),
         PodSetSpec("c", 1, 0),
     ]
     document = written(job(*asked), job(*told))

@@ -1,18 +1,21 @@
 """A state that follows the rows answers as one that is built anew from them, whatever happened."""
 
+import math
 import random
 import time
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db.models import F
 from django.utils import timezone
 
 from scheduling.engine.deltas import JobSubmitted, PastUse
-from scheduling.engine.rehearse import copied, submitted
+from scheduling.engine.rehearse import copied, review, rise, standing, submitted
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import JobRequest, PodSetSpec
+from scheduling.engine.types import JobRequest, PodSetSpec, QuotaSpec
 from scheduling.models import (
     ClusterPolicy,
     Job,
@@ -23,9 +26,17 @@ from scheduling.models import (
     PodSet,
 )
 from scheduling.models.jobs import PREEMPTED, PlacementState
-from scheduling.queries.known import Known
+from scheduling.policy.document import to_policy
+from scheduling.queries.effects import PolicyChange, QuotasChange
+from scheduling.queries.history import node_of
+from scheduling.queries.known import Known, scene_at
+from scheduling.queries.nodes.effects import NodeAct, NodesAdded, NodesChange
+from scheduling.queries.whatif import questions
 from scheduling.queries.whatif import rows as kept_rows
+from scheduling.queries.whatif.climbs import Climb
+from scheduling.queries.whatif.questions import PlanWanted, Preview, Review, StartableNow
 from scheduling.queries.whatif.state import KeptState
+from scheduling.simulator.forecast.ground import ground_of
 from tenants.models import Queue, Quota, Tenant
 from tests.scheduling.test_rehearsal import fleet  # noqa: F401 - a fixture
 
@@ -265,3 +276,84 @@ def test_a_kept_state_answers_as_one_made_of_the_rows(fleet, seed, monkeypatch):
         for asked in asks(fleet):
             ours = submitted(copied(kept.state), asked, now)
             assert ours == submitted(copied(anew.state), asked, now), done
+
+
+# --- previews and plans ---------------------------------------------------------------------------
+class DecidedWorld(World):
+    """What the kept state decides is carried out at once, as by a scheduler."""
+
+    def decide(self, kept, now):
+        for _ in range(8):
+            kept.refresh(now)
+            if kept.decided is None:
+                return
+            for victim in kept.decided.preempted:
+                job = Job.objects.get(pk=victim.job_id)
+                self._is_over(job)
+                self.changed(job, state="PENDING", admitted_at=None)
+            for part in kept.decided.started:
+                self._starts(part)
+
+    def _starts(self, part):
+        job, at = Job.objects.get(pk=part.job_id), timezone.now()
+        attempt = job.attempt + (job.state == "PENDING")
+        Placement.objects.bulk_create(
+            Placement(
+                job=job, attempt=attempt, pod_set=p.pod_set, ordinal=p.ordinal, node=p.node,
+                pod_name=f"{job.name}-{p.ordinal}-{attempt}", gpu_model="H100",
+                devices=list(p.devices), state=PlacementState.RUNNING, intended_at=at,
+                running_at=at, held_milli=p.milli * len(p.devices),
+            )
+            for p in part.placements
+        )  # fmt: skip
+        self.changed(job, state="RUNNING", attempt=attempt, admitted_at=at)
+
+
+def previews(world):
+    """A change of each kind."""
+    rng, names = world.rng, [n.name for n in NodeRecord.objects.order_by("name")]
+    law = QuotaSpec("law", "H100", 1000 * rng.choice((0, 8, 40)), borrow_limit=16000)
+    some = frozenset(rng.sample(names, 2))
+    soon = timezone.now() + timedelta(minutes=rng.choice((-1, 5)))
+    yield QuotasChange({("law", "H100"): law, ("vision", "H100"): None})
+    yield PolicyChange(to_policy(rng.choice(POLICIES)), None)
+    yield NodesChange(some, rng.choice((NodeAct.DRAIN, NodeAct.REMOVE)), soon)
+    yield NodesChange(some, rng.choice((NodeAct.CORDON, NodeAct.UNCORDON)), None)
+    yield NodesAdded((replace(node_of(NodeRecord.objects.first()), name="new-1"),))
+
+
+def answered(kept, question):
+    """As in a process of its own."""
+    twin = copy(kept)
+    twin.state = copied(kept.state)
+    return question.answer(twin)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_previews_and_plans_of_a_kept_state_are_those_of_the_rows(fleet, seed, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(kept_rows, "COMPARE_S", 3600.0)
+    world, now, rested = DecidedWorld(fleet, seed), time.time(), 0
+    monkeypatch.setattr(questions.time, "time", lambda: now)
+    kept, done = KeptState(world.cluster), []
+    for turn in range(4):
+        done += [world.turn() for _ in range(8)]
+        kept.refresh(now) if turn == 2 else world.decide(kept, now)
+        rested += kept.decided is None
+        facts = Known(world.cluster).facts("")
+        ground = ground_of(scene_at(facts, now))
+        for change in previews(world):
+            asked = Preview(change, 600.0)
+            by_rows = asked.on(ground, facts, kept.run_times, math.inf)
+            assert answered(kept, asked) == [by_rows], (done, change)
+        waiting = [job.id for job in ground.scene.waiting]
+        for plan in (("H100", 1, ""), ("", 0, waiting[0] if waiting else "")):
+            asked = PlanWanted(*plan, 600.0)
+            assert answered(kept, asked) == asked.on(ground, math.inf), done
+        for job in waiting:
+            by_rows = review(standing(facts, now), job, now)
+            assert answered(kept, Review(job)) == by_rows, done
+        climb = Climb("H100", "law", "", 8, 32, True)
+        (told,) = answered(kept, StartableNow((climb,), now))
+        rises = partial(rise, standing(facts, now), now=now)
+        assert told == climb.climbed(lambda jobs, rises=rises: (rises(jobs), ""), now), done
+    assert rested

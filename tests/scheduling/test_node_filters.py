@@ -6,7 +6,15 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import NO_GPUS, PodSetSpec, Policy, QuotaSpec, Taint, TenantSpec
+from scheduling.engine.types import (
+    NO_GPUS,
+    NodeRules,
+    PodSetSpec,
+    Policy,
+    QuotaSpec,
+    Taint,
+    TenantSpec,
+)
 from scheduling.session.pods.filters import TOLD, nodes_by_filter
 from tests.engine.scenario import job, node
 
@@ -37,7 +45,7 @@ def cluster():
 
 
 def test_each_node_counts_once_where_it_is_filtered_first(cluster):
-    asked = PodSetSpec("w", 1, 8, ("H100",), node_selector={"zone": "mars"})
+    asked = PodSetSpec("w", 1, 8, ("H100",), nodes=NodeRules({"zone": "mars"}))
     text = nodes_by_filter(cluster, asked)
     assert text.startswith("1/7 nodes can take it: 2 no H100, ")
     parts = set(text.partition(": ")[2].split(", "))
@@ -61,7 +69,7 @@ def test_pods_without_gpus_may_be_kept_from_nodes_that_have_some(cluster):
 
 
 def test_a_text_names_only_so_many_filters(cluster):
-    asked = PodSetSpec("w", 1, 8, ("H100",), node_selector={"zone": "mars"})
+    asked = PodSetSpec("w", 1, 8, ("H100",), nodes=NodeRules({"zone": "mars"}))
     many = [
         replace(cluster.facts[0], name=f"x{n}", taints=(Taint(f"t{n}", "", "NoSchedule"),))
         for n in range(9)

@@ -6,6 +6,7 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import (
     JobRequest,
     Node,
+    NodeRules,
     PodPlacement,
     PodSetSpec,
     Policy,
@@ -26,7 +27,7 @@ REPAIR = Taint("repair", "now", "NoExecute")
 
 def job_of(*tolerations, plain=False, notice_s=0.0, saved_at=0.0, spares=False):
     """A job of one pod, which runs on node `n`."""
-    pods = PodSetSpec("w", 1, 1, tolerations=tolerations)
+    pods = PodSetSpec("w", 1, 1, nodes=NodeRules(tolerations=tolerations))
     asks = JobRequest("j", "t", 0.0, (pods,), uses_spares=spares)
     job = LiveJob(asks, "g", (PodContent("i", (), {}, {}),), JobState.RUNNING, 1, 1)
     job.notice_s, job.saved_at = notice_s, saved_at

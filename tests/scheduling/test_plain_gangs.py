@@ -3,13 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
+from scheduling.engine.types import NodeRules
 from scheduling.kube.seam import PlainPod
 from scheduling.services.jobs.validation import job_spec
 from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
 from scheduling.services.plain_pods.spec import Refused, document_of
 from tests.scheduling.test_scope_of_session import pod
 
-PLAIN = PlainPod({}, (), (), "team/train:1", ("train",), True, (), 0.0, ())
+PLAIN = PlainPod(NodeRules(), "team/train:1", ("train",), True, (), 0.0, ())
 
 
 def member(name, size="2", gang="train", tenant="team", *, gates=(), selector=None, **fields):
@@ -17,7 +18,7 @@ def member(name, size="2", gang="train", tenant="team", *, gates=(), selector=No
     labels = {"kant.io/tenant": tenant, "job-index": name, "app": "bert"}
     labels |= {} if gang is None else {"kant.io/gang": gang}
     notes = fields.pop("notes", {}) | ({} if size is None else {"kant.io/gang-size": size})
-    plain = replace(PLAIN, gates=gates, node_selector=selector or {})
+    plain = replace(PLAIN, gates=gates, nodes=NodeRules(selector or {}))
     given = {"gpus": 8, "cpu_milli": 100, **fields}
     return replace(
         pod(name, ""),

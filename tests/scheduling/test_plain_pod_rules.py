@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scheduling.engine.types import Toleration
+from scheduling.engine.types import NodeRules, Toleration
 from scheduling.kube.translate.objects import KubePod
 from scheduling.kube.translate.plain_pods import plain_pod
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
@@ -33,10 +33,15 @@ def told(document, *pods, priority=0):
     return {}
 
 
-CONTROL_PLANE = (Toleration("node-role.kubernetes.io/control-plane", "Exists"),)
+def tolerating(key):
+    return {"nodes": NodeRules(tolerations=(Toleration(key, "Exists"),))}
+
+
+CONTROL_PLANE = tolerating("node-role.kubernetes.io/control-plane")
+TOLERATES_ALL = tolerating("")
 DENIED = [
-    ({"tolerations": (Toleration("", "Exists"),)}, {}, "spec.tolerations", "toleration_of"),
-    ({"tolerations": CONTROL_PLANE}, {}, "spec.tolerations", "denied_tolerations"),
+    (TOLERATES_ALL, {}, "spec.tolerations", "toleration_of"),
+    (CONTROL_PLANE, {}, "spec.tolerations", "denied_tolerations"),
     ({"notes": {"cdi.k8s.io/x": "y"}}, {}, "metadata.annotations", "denied_annotations"),
     ({"labels": {"app.kubernetes.io/name": "kant"}}, {}, "metadata.labels", "denied_labels"),
     ({"env": ("A", "NVIDIA_VISIBLE_DEVICES")}, {}, "spec.containers[].env", "denied_env"),
@@ -58,9 +63,9 @@ def test_a_pod_that_names_what_is_denied_is_told_field_rule_and_remedy(pod, rule
 
 
 ALLOWED = [
-    ({"tolerations": CONTROL_PLANE}, {"denied_tolerations": []}),
-    ({"tolerations": (Toleration("", "Exists"),)}, {"toleration_of_everything": True}),
-    ({"tolerations": (Toleration("nvidia.com/gpu", "Exists"),)}, {}),
+    (CONTROL_PLANE, {"denied_tolerations": []}),
+    (TOLERATES_ALL, {"toleration_of_everything": True}),
+    (tolerating("nvidia.com/gpu"), {}),
     ({"env": ("NVIDIA_VISIBLE_DEVICES",)}, {"denied_env": []}),
     ({"service_account": "admin"}, {}),
     ({"service_account": "train-a"}, {"service_accounts": ["train-*"]}),
@@ -87,9 +92,7 @@ def test_of_a_gang_each_pod_is_told_its_own_fault_and_the_others_for_whom_they_w
 
 
 def test_all_that_is_wrong_with_a_pod_is_told_at_once():
-    ((_, text),) = told(
-        {}, named(env=("NVIDIA_VISIBLE_DEVICES",), tolerations=CONTROL_PLANE)
-    ).values()
+    ((_, text),) = told({}, named(env=("NVIDIA_VISIBLE_DEVICES",), **CONTROL_PLANE)).values()
     assert "denied_env" in text
     assert "denied_tolerations" in text
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest, PodSetSpec
+from scheduling.engine.types import JobRequest, NodeRules, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.seam import PatchCondition, PlainPod
 from scheduling.session.memory.live import TELL_AGAIN_S, LiveJob, PodRef
@@ -67,7 +67,7 @@ def waits():
 
 def seen(life, *gates):
     """What of its conditions the pod is told when it is seen with these gates."""
-    plain = PlainPod({}, (), (), "i", (), True, gates, 0.0, ())
+    plain = PlainPod(NodeRules(), "i", (), True, gates, 0.0, ())
     facts = replace(pod("p", "", phase="Pending"), uid="uid", owned=True, plain=plain)
     life.pod_seen(replace(facts, gated=bool(gates)), 0.0)
     effects, life.out.effects = life.out.effects, []

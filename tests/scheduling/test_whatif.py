@@ -13,12 +13,14 @@ from django.utils import timezone
 from redis import Redis
 
 from scheduling.models import Job
-from scheduling.queries import rehearsal
-from scheduling.queries.whatif import line
+from scheduling.queries import effects, rehearsal, startable
+from scheduling.queries.nodes import defragment
+from scheduling.queries.whatif import by_rows, line
 from scheduling.services.forecasts import answers as serving
 from scheduling.services.forecasts import process
 from scheduling.services.forecasts.answers import Answers
 from scheduling.services.forecasts.forecaster import Forecaster
+from tenants.listeners import listened_to
 from tenants.outage import Crowded
 from tests.live.test_production_shape import redis
 from tests.scheduling.test_rehearsal import ask, fleet, runs, waits  # noqa: F401 - a fixture
@@ -74,13 +76,13 @@ def keep(answers, cluster):
 def asking(answers, monkeypatch):
     """Dry runs ask this process."""
 
-    def through(cluster_id, question):
-        said = served(answers, lambda: line.ask(cluster_id, question))
+    def through(cluster_id, question, since=0.0):
+        said = served(answers, lambda: line.ask(cluster_id, question, since))
         if isinstance(said, Exception):
             raise said
         return said
 
-    monkeypatch.setattr(rehearsal, "ask", through)
+    monkeypatch.setattr(by_rows, "ask", through)
 
 
 def test_a_dry_run_is_told_the_same_by_the_kept_state(fleet, answers, monkeypatch):  # noqa: F811
@@ -98,6 +100,50 @@ def test_a_dry_run_is_told_the_same_by_the_kept_state(fleet, answers, monkeypatc
     Job.objects.filter(name="hello").update(state="CANCELLED", version=9)
     monkeypatch.setattr(serving, "FRESH_S", 0.0)
     assert ask(fleet, replicas=2)["rehearsal"]["position"] == 1, "what changed is known at once"
+
+
+@pytest.mark.parametrize("answers", ["socket"], indirect=True)
+def test_previews_plans_and_outlooks_are_told_the_same_by_the_kept_state(
+    fleet,  # noqa: F811
+    answers,
+    monkeypatch,
+):
+    runs(fleet, ["h000", "h001"], declared_s=3600)
+    runs(fleet, ["h002"], gpus=4, declared_s=7200)
+    runs(fleet, ["h003"], gpus=4, declared_s=7200)
+    job = waits(fleet, 2)
+    asking(answers, monkeypatch)  # nobody keeps the state yet
+
+    def told():
+        ops, cluster = fleet.client("ops"), f"/api/v1/clusters/{fleet.cluster.name}"
+        drained = {"action": "drain", "nodes": ["h000"]}
+        quota = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 0}
+        asked = (
+            ops.post("/api/v1/quotas:preview", {"quotas": [quota]}, format="json"),
+            ops.post(f"{cluster}/nodes:preview", drained, format="json"),
+            ops.post(f"{cluster}/nodes:plan", {"job": job}, format="json"),
+            ops.get(f"/api/v1/jobs/{job}/outlook"),
+            fleet.client("eve").get("/api/v1/startable"),
+        )
+        cache.clear()
+        assert [answer.status_code for answer in asked] == [200] * 5
+        return [without_times(answer.json()) for answer in asked]
+
+    by_rows = told()
+    keep(answers, fleet.cluster)
+    for module in (rehearsal, effects, defragment, startable):
+        monkeypatch.setattr(module, "Known", None)  # no rows are read for an answer
+    assert told() == by_rows
+
+
+def without_times(told):
+    """An answer without the instants in it, which differ by when it was asked."""
+    if isinstance(told, list):
+        return [without_times(one) for one in told]
+    if not isinstance(told, dict):
+        return told
+    times = {"as_of", "until", "again", "before", "after", "start", "lost_gpu_s", "requests"}
+    return {key: without_times(value) for key, value in told.items() if key not in times}
 
 
 @dataclass
@@ -149,6 +195,20 @@ def test_who_waits_for_long_is_told_that_many_ask(fleet, answers, monkeypatch): 
     monkeypatch.setattr(line, "PATIENCE_S", 0.2)
     said = served(answers, lambda: line.ask(fleet.cluster.pk, Sleeps(2.0)))
     assert isinstance(said, Crowded)
+
+
+def test_who_has_gone_is_not_waited_for(fleet, answers, monkeypatch):  # noqa: F811
+    keep(answers, fleet.cluster)
+    monkeypatch.setattr(serving, "LONGEST_S", 60.0)
+    gone = threading.Event()
+    threading.Timer(0.3, gone.set).start()
+
+    def asks():
+        with listened_to(gone):
+            return line.ask(fleet.cluster.pk, Sleeps(60.0))
+
+    assert isinstance(served(answers, asks), Crowded)
+    assert gone.is_set()
 
 
 def test_of_many_at_once_some_are_told_so(fleet, answers, monkeypatch):  # noqa: F811

@@ -13,6 +13,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.effects import Holder, JobStop, effects_of
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
 from tests.simulator.runs import machines
@@ -45,7 +46,7 @@ def waits(name, at=500.0, **wishes):
 
 
 def effects(at, *change, **how):
-    return effects_of(at, change, RunTimes(), **how)
+    return effects_of(ground_of(at), change, RunTimes(), **how)
 
 
 def test_more_quota_starts_the_owner_and_takes_back_what_was_borrowed():

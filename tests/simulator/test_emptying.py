@@ -5,6 +5,7 @@ from dataclasses import replace
 from scheduling.engine.deltas import JobRestored, JobSubmitted, NodeChanged, PolicyChanged
 from scheduling.engine.types import JobKind, PodPlacement, Policy
 from scheduling.simulator.forecast.emptying import Goal, NodeFigures, plan_for
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.scene import scene_of
 from tests.simulator.runs import machines
 from tests.simulator.test_effects import tenancy
@@ -27,7 +28,7 @@ def scene(*facts, nodes=4, change=lambda node: node, **gpus):
 
 
 def plan(at, enough=lambda: False, **goal):
-    return plan_for(at, Goal(MODEL, **goal), enough)
+    return plan_for(ground_of(at), Goal(MODEL, **goal), enough)
 
 
 def test_the_node_that_costs_least_is_emptied_and_its_job_fits_elsewhere():

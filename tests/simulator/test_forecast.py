@@ -25,6 +25,7 @@ from scheduling.simulator.forecast import bands as told
 from scheduling.simulator.forecast.bands import Band, bands_of, quantile
 from scheduling.simulator.forecast.calibration import ENOUGH, Calibration, Miss, quantiles
 from scheduling.simulator.forecast.coming import Coming
+from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.likeness import Traits, stem_of
 from scheduling.simulator.forecast.run_times import LONGEST_S, Basis, RunTimes, survival
 from scheduling.simulator.forecast.scene import scene_of
@@ -52,7 +53,7 @@ def scene(*facts, nodes=1, policy=None, quota=10**9):
 
 def bands(of, run_times=None, coming=None, **how):
     how = {"seed": 1, "most": told.LEAST_RUNS, **how}
-    return bands_of(of, run_times or RunTimes(), coming or Coming(), **how)
+    return bands_of(ground_of(of), run_times or RunTimes(), coming or Coming(), **how)
 
 
 def learned(*took, declared=None, **traits):

@@ -123,9 +123,9 @@ def edge_case(case):
 
 
 def tried(case):
-    """Of edge cases one in six by day."""
+    """Of edge cases one in twelve by day."""
     number = edge_case(case)
-    return NIGHTLY or number is None or number % 6 == 0
+    return NIGHTLY or number is None or number % 12 == 0
 
 
 def roles_of(case):
@@ -135,7 +135,7 @@ def roles_of(case):
     if NIGHTLY or number is None:
         return ROLES
     others = [role for role in ROLES if role != "operator"]
-    other = others[number // 6 % len(others)]
+    other = others[number // 12 % len(others)]
     return {role: who for role, who in ROLES.items() if role in (other, "operator")}
 
 

@@ -15,6 +15,7 @@ from django.utils import timezone
 from metrics import services
 from metrics.benches.pages.fill import ENGINEER, MODELS, OPERATOR, TEAM
 from metrics.gpu_time import totals
+from metrics.gpu_time.accounting import account
 from scheduling.models import Job
 from tenants.models import User
 
@@ -66,6 +67,7 @@ PAGES = {
 WORK: dict[str, Callable[[], object]] = {
     "fold": lambda: totals.fold(timezone.now()),
     "thin_samples": lambda: services.thin_samples(timezone.now()),
+    "account": lambda: account(timezone.now()),
 }
 QUESTIONS = (*WORK, *PAGES)
 

@@ -1,5 +1,6 @@
 """The pages of nodes, for everybody."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.core.paginator import Paginator
@@ -9,11 +10,13 @@ from django.shortcuts import get_object_or_404, render
 
 from metrics import selectors
 from metrics.pages.operations.views import selection
-from scheduling.models import NodeRecord, Placement, PodSet
+from scheduling.engine.verdict import counted
+from scheduling.models import Cluster, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.pages.polled import polled
 from scheduling.queries.nodes.orders import order_of
 from tenants.names import but
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required
 
 NODES_PER_PAGE = 50
@@ -21,6 +24,10 @@ NODES_PER_PAGE = 50
 
 @page_login_required
 def nodes(request: HttpRequest) -> HttpResponse:
+    return polled(request, access_of(request.user), lambda: _nodes(request), alike=True)
+
+
+def _nodes(request: HttpRequest) -> HttpResponse:
     chosen = selection(request, ("q", "gpu", "cluster", "show"), "page")
     rows = selectors.all_nodes(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
         "cluster"
@@ -57,8 +64,23 @@ def nodes(request: HttpRequest) -> HttpResponse:
         "q": wanted,
         "show": show,
         "unknown": unknown,
+        "may_come": _may_come(chosen.scope.cluster, chosen.clusters),
     }
     return render(request, live_or_whole(request, "metrics/nodes/nodes.html"), context)
+
+
+def _may_come(one: Cluster | None, clusters: Iterable[Cluster]) -> list[tuple[Cluster, str]]:
+    """What autoscalers may add to these clusters, or to one of them, in words."""
+    found = []
+    for cluster in [one] if one is not None else clusters:
+        groups = [
+            f"{name} up to {counted(group['max_nodes'], 'node', 'nodes')} of "
+            + (f"{group['gpus']} {group['gpu_type']}" if group.get("gpus") else "no GPU")
+            for name, group in sorted(cluster.node_groups.items())
+        ]
+        if groups:
+            found.append((cluster, "; ".join(groups)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +130,19 @@ def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
 def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
     rows = NodeRecord.objects.select_related("cluster")
     found = get_object_or_404(rows, cluster__name=cluster, name=name)
+    access = access_of(request.user)
+    return polled(request, access, lambda: _node(request, found, access), alike=True)
+
+
+def _node(request: HttpRequest, found: NodeRecord, access: Access) -> HttpResponse:
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
-    live = Placement.objects.filter(node=name, state__in=LIVE_PLACEMENTS)
+    live = Placement.objects.filter(node=found.name, state__in=LIVE_PLACEMENTS)
     placements = [
         placement
         for placement in live.select_related("job__tenant")
         if placement.job.cluster_id == found.cluster_id
     ]
-    access = access_of(request.user)
-    task = order_of(found.cluster_id, name)
+    task = order_of(found.cluster_id, found.name)
     there = task.jobs if task is not None else []
     context = {
         "nav": "nodes",

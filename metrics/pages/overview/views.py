@@ -20,7 +20,7 @@ from tenants.facts import QuotaUse
 from tenants.models import Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_tenants
-from tenants.web.conditional import conditional
+from tenants.web.conditional import by_its_text, conditional
 from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 12
@@ -98,4 +98,5 @@ def can_start(request: HttpRequest) -> HttpResponse:
     tenants = list(visible_tenants(user))
     mine = [t.name for t in submittable(access_of(user), tenants)]
     told = startable(user, mine) if mine else None
-    return render(request, "metrics/overview/_can_start.html", {"told": told, "mine": mine})
+    shown = {"told": told, "mine": mine}
+    return by_its_text(request, render(request, "metrics/overview/_can_start.html", shown))

@@ -14,6 +14,7 @@ from metrics.pages.policies.drafts import draft_of_now
 from metrics.pages.policies.forms import ReasonForm
 from metrics.pages.policies.views import of_cluster
 from scheduling.models import Cluster
+from scheduling.pages.polled import polled
 from scheduling.pages.quotas.matrix import shown_version
 from scheduling.pages.quotas.revert import Line
 from scheduling.policy.settings import settings_of
@@ -26,6 +27,7 @@ from scheduling.services.policies.revert import (
 )
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
+from tenants.permissions import access_of
 from tenants.services.audit import PAGE
 from tenants.web.pages import actor_of, live_or_whole
 
@@ -52,6 +54,11 @@ def differences(record: AuditRecord) -> list[Difference]:
 @of_cluster
 @require_safe
 def policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    access = access_of(request.user)
+    return polled(request, access, lambda: _policy_changes(request, cluster), alike=True)
+
+
+def _policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     records = changes_of(cluster).select_related("reverts").prefetch_related("reverted_by")
     page = Paginator(records, PER_PAGE).get_page(request.GET.get("page"))
     context = {

@@ -25,6 +25,7 @@ from scheduling.policy.document import effective
 from scheduling.queries.wording import policy_differences
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import DomainError, NotFound
+from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
@@ -118,7 +119,8 @@ def replays(request: HttpRequest) -> HttpResponse:
         "clusters": Cluster.objects.exists(),
         "unknown": {},
     }
-    return render(request, live_or_whole(request, "metrics/replays/replays.html"), context)
+    answer = render(request, live_or_whole(request, "metrics/replays/replays.html"), context)
+    return by_its_text(request, answer)
 
 
 @operator_required
@@ -202,7 +204,8 @@ def replay(request: HttpRequest, replay_id: uuid.UUID) -> HttpResponse:
         context["ahead"] = earlier.filter(created_at__lt=found.replay.created_at).count()
     if found.replay.result is not None:
         context |= _result(found.replay.result)
-    return render(request, live_or_whole(request, "metrics/replays/replay.html"), context)
+    answer = render(request, live_or_whole(request, "metrics/replays/replay.html"), context)
+    return by_its_text(request, answer)
 
 
 def _result(result: dict[str, Any]) -> dict[str, Any]:

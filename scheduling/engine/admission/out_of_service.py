@@ -1,10 +1,12 @@
 """Jobs that could not start though all that runs had ended: nodes are cordoned or out of service,
-GPUs are bad, pods of others are in the way, or the job avoids a node that rejected it.
+GPUs are bad, pods of others are in the way, or the job avoids a node that rejected it; or nodes are
+not there yet, which an autoscaler may add.
 
 Nobody waits for such a job: it is passed as if those nodes had been removed, says what it lacks,
 and takes its place again when that comes back. Whether a job is such a one is asked here alone.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,10 +29,18 @@ from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSetSpec
-from scheduling.engine.verdict import Verdict, counted
+from scheduling.engine.verdict import Reason, Verdict, counted
 
 # Nodes that are named in a reason, and in its evidence.
 NAMED, LISTED = 3, 16
+# Why a job waits that quota allows, and nobody ahead keeps from a start.
+BY_PLACES = frozenset(
+    {
+        Reason.INSUFFICIENT_GPUS,
+        Reason.FRAGMENTED_CAPACITY,
+        Reason.INSUFFICIENT_CPU_OR_MEMORY,
+    }
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +110,9 @@ def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdic
     """The reason of a job that is not within reach, and what keeps it from a start for longer than
     others run."""
     lacks = list(_lacks(state, record))
+    by_places = verdict.reason in BY_PLACES
+    if by_places and any(_is_to_come(state.cluster, name) for name, _ in lacks):
+        return _waits_for_nodes(state, verdict, [name for name, _ in lacks])
     if lacks and len(lacks) == verdict.evidence.get("avoided_nodes"):
         return replace(verdict, summary=f"{verdict.summary}. Until then nobody waits for it.")
     numbers: dict[str, int | float | str] = {"lacking_nodes": len(lacks)}
@@ -121,6 +134,30 @@ def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdic
         summary=f"{verdict.summary.rstrip('.')}. {text}",
         evidence={**verdict.evidence, **numbers},
         remedies=(*helps, *others),
+    )
+
+
+def _is_to_come(cluster: ClusterState, name: str) -> bool:
+    node = cluster.node(name)
+    return node is not None and node.to_come
+
+
+def _waits_for_nodes(state: SchedulerState, verdict: Verdict, lacks: list[str]) -> Verdict:
+    """Of a job that could start if some of these nodes were there, or in order."""
+    nodes = [node for node in map(state.cluster.node, lacks) if node is not None]
+    come = Counter(node.name.rpartition("/")[0] for node in nodes if node.to_come)
+    groups = ", ".join(f"{n} of {group}" for group, n in sorted(come.items()))
+    text = f"It waits for new nodes; the cluster may get {groups}"
+    if bad := len(nodes) - come.total():
+        text += f", and {counted(bad, 'node is', 'nodes are')} not as they should be"
+    numbers: dict[str, int | float | str] = {"nodes_to_come": come.total(), "node_groups": groups}
+    numbers["lacking_nodes"] = len(lacks)
+    return replace(
+        verdict,
+        reason=Reason.WAITING_FOR_NODES,
+        summary=f"{verdict.summary.rstrip('.')}. {text}. Nobody waits for it.",
+        evidence={**verdict.evidence, **numbers},
+        remedies=("wait until the autoscaler has added nodes", "ask for fewer or smaller pods"),
     )
 
 
@@ -240,7 +277,7 @@ def _why(world: ClusterState, node: Node, s: PodSetSpec) -> str:
     """Why the node holds fewer pods of the set than it would."""
     if not node.schedulable:
         return node.out_of_service or "out of service"
-    taint = blocking_taint(node.taints, s.tolerations)
+    taint = blocking_taint(node.taints, s.nodes.tolerations)
     if taint is not None:
         return f"tainted {taint.key}"
     others = world.others_on(node.name)

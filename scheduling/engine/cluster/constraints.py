@@ -1,12 +1,19 @@
-"""Which nodes a pod may use at all: selectors, affinity, taints and tolerations (Kubernetes
-semantics), and whether they give shares of a GPU, or have GPUs where the pod is to take nothing
-from those."""
+"""Which nodes a pod may use at all: all that `NodeRules` mean (Kubernetes semantics), and whether
+they give shares of a GPU, or have GPUs where the pod is to take nothing from those."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from scheduling.engine.cluster.affinity import matches
-from scheduling.engine.types import Node, PodSetSpec, Taint, Toleration
+from scheduling.engine.cluster.affinity import both, matches, said, wrong_expression
+from scheduling.engine.types import (
+    Node,
+    NodeRules,
+    NodeTerm,
+    PodRules,
+    PodSetSpec,
+    Taint,
+    Toleration,
+)
 
 # PreferNoSchedule is a wish, not a rule.
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -63,19 +70,72 @@ def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
 def admits(node: Node, pod_set: PodSetSpec) -> bool:
     """Whether selector, affinity and taints let pods of this set onto the node, and it gives shares
     if they need them, or has no GPUs if they are to avoid these."""
-    return _lets_in(node, node.taints, pod_set)
+    return lets_in(node, node.taints, pod_set.nodes, pod_set.is_share, pod_set.avoids_gpus)
 
 
 def will_admit(node: Node, pod_set: PodSetSpec) -> bool:
     """Whether they do, or will when the state of the node that passes has passed."""
-    return _lets_in(node, lasting(node.taints), pod_set)
+    taints = lasting(node.taints)
+    return lets_in(node, taints, pod_set.nodes, pod_set.is_share, pod_set.avoids_gpus)
 
 
-def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSetSpec) -> bool:
+def lets_in(
+    node: Node, taints: Iterable[Taint], rules: NodeRules, is_share: bool, avoids_gpus: bool
+) -> bool:
+    """Whether a node with these taints lets in a pod of these rules, that needs a share of a GPU,
+    or has to avoid GPUs."""
     return (
-        (node.gives_shares or not pod_set.is_share)
-        and (node.without_gpus or not pod_set.avoids_gpus)
-        and selected(node.labels, pod_set.node_selector)
-        and matches(node, pod_set.node_affinity)
-        and blocking_taint(taints, pod_set.tolerations) is None
+        (node.gives_shares or not is_share)
+        and (node.without_gpus or not avoids_gpus)
+        and selected(node.labels, rules.node_selector)
+        and matches(node, rules.node_affinity)
+        and blocking_taint(taints, rules.tolerations) is None
     )
+
+
+def barriers(node: Node, taints: Iterable[Taint], rules: NodeRules) -> Iterator[tuple[str, str]]:
+    """All that keeps pods of these rules from a node with these taints, by kind: each label
+    (`key=value`), the affinity (its terms), the first taint (`key=value:effect`)."""
+    for key, value in sorted(rules.node_selector.items()):
+        if node.labels.get(key) != value:
+            yield "label", f"{key}={value}"
+    if not matches(node, rules.node_affinity):
+        yield "affinity", said(rules.node_affinity)
+    taint = blocking_taint(taints, rules.tolerations)
+    if taint is not None:
+        yield "taint", f"{taint.key}={taint.value}:{taint.effect}"
+
+
+def narrowed(rules: NodeRules, terms: tuple[NodeTerm, ...]) -> NodeRules:
+    """The same for those of the nodes that match one of the terms too."""
+    return replace(rules, node_affinity=both(rules.node_affinity, terms))
+
+
+def spread_over(rules: PodRules, nodes: NodeRules) -> PodRules:
+    """Pods are spread over the nodes that they name themselves, whatever else narrows these."""
+    return rules._replace(affinity=nodes.node_affinity)
+
+
+def counted_nodes(pod_set: PodSetSpec, by_affinity: bool) -> NodeRules:
+    """Over which nodes they are spread, where labels and affinity count and where not."""
+    if not by_affinity:
+        return NodeRules(tolerations=pod_set.nodes.tolerations)
+    own = pod_set.rules.affinity if pod_set.rules is not None else ()
+    return replace(pod_set.nodes, node_affinity=own)
+
+
+def texts_of(rules: NodeRules) -> list[str]:
+    """The nodes that they mean, as people read it: a text for each label, one for the terms."""
+    labels = [f"{key} = {value}" for key, value in rules.node_selector.items()]
+    return [*labels, *filter(None, [said(rules.node_affinity)])]
+
+
+def wrong_rules(rules: NodeRules) -> str:
+    """What is wrong with them, as a clause; "" when nothing is."""
+    for term in rules.node_affinity:
+        if not term:
+            return "a term of its node affinity has no expression and matches no node; leave it out"
+        for expression in term:
+            if wrong := wrong_expression(expression):
+                return f"its node affinity for {expression.key} is wrong: {wrong.rstrip('.')}"
+    return ""

@@ -11,19 +11,16 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from scheduling.engine.cluster.affinity import matches
-from scheduling.engine.cluster.constraints import blocking_taint, selected
+from scheduling.engine.cluster.constraints import lets_in
 from scheduling.engine.cluster.index_layout import Layout, layouts
-from scheduling.engine.types import MILLI, Node, NodeTerm, PodSetSpec, Toleration
+from scheduling.engine.types import MILLI, Node, NodeRules, PodSetSpec
 
 if TYPE_CHECKING:
     from scheduling.engine.cluster.columns import Columns
 
-# A selector as sorted items, node affinity, tolerations, whether shares of a GPU are asked for, and
+# Of what kind pods are for which nodes: their rules, whether shares of a GPU are asked for, and
 # whether nodes with GPUs are out of the question.
-Constraint = tuple[
-    tuple[tuple[str, str], ...], tuple[NodeTerm, ...], tuple[Toleration, ...], bool, bool
-]
+Constraint = tuple[NodeRules, bool, bool]
 MAX_CONSTRAINTS = 256
 
 
@@ -200,10 +197,7 @@ class CapacityIndex:
     def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSetSpec) -> int:
         """Nodes of the pool that the set's selector and affinity mean, whose taints it tolerates,
         and that give shares if it needs them, or have no GPUs if it avoids these."""
-        selector = pod_set.node_selector
-        items = tuple(sorted(selector.items())) if selector else ()
-        affinity, tolerations = pod_set.node_affinity, pod_set.tolerations
-        key = (items, affinity, tolerations, pod_set.is_share, pod_set.avoids_gpus)
+        key = (pod_set.nodes, pod_set.is_share, pod_set.avoids_gpus)
         mask = pool.constraints.get(key)
         if mask is None:
             mask = 0
@@ -236,11 +230,4 @@ def index_of(state: Columns) -> CapacityIndex:
 
 
 def _admits(node: Node, key: Constraint) -> bool:
-    selector, affinity, tolerations, is_share, avoids_gpus = key
-    return (
-        (node.gives_shares or not is_share)
-        and (node.without_gpus or not avoids_gpus)
-        and selected(node.labels, dict(selector))
-        and matches(node, affinity)
-        and blocking_taint(node.taints, tolerations) is None
-    )
+    return lets_in(node, node.taints, *key)

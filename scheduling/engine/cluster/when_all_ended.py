@@ -13,7 +13,7 @@ from scheduling.engine.types import Node
 MAX_CHANGES = 4096
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal shares it
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Cleared:
     """A copy of the cluster without pods of Kant, made when it is first asked for; it follows the
     nodes and the pods of others. `changes`: how often any of that changed since. `mended`: all
@@ -28,6 +28,17 @@ class Cleared:
         self._opening: Mapping[str, Node] = {}
         self._log: list[str] = []  # nodes that changed, the last of `changes`
         self.changes = 0
+
+    def twin(self, cluster: ClusterState) -> "Cleared":
+        """An independent one that knows the same, of a copy of its cluster."""
+        twin = Cleared(cluster, mended=self._mended)
+        twin._opening, twin._log, twin.changes = self._opening, self._log.copy(), self.changes
+        if self._world is not None:
+            twin._world = self._world.copy()
+            twin._world.times = self._world.times.copy()
+            twin._changed = self._changed.copy()
+            cluster.fact_followers.append(twin._changed)
+        return twin
 
     def world(self) -> ClusterState:
         """The copy, brought up to date. Whatever is tried on it is to be taken back."""

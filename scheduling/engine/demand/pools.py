@@ -29,6 +29,18 @@ class Pools:
         self._beside: dict[str, Counter[_Beside]] = {}
         self._without_gpus: dict[str, _Beside] = {}  # by node
 
+    def copy(self) -> "Pools":
+        """Independent ones that know the same."""
+        twin = Pools()
+        twin.version, twin._models, twin._models_at = self.version, self._models, self._models_at
+        twin.model_of, twin._size_of = self.model_of.copy(), self._size_of.copy()
+        twin._admits, twin.groups_of = self._admits.copy(), self.groups_of.copy()
+        twin._in_group = {key: counts.copy() for key, counts in self._in_group.items()}
+        twin._sizes = {model: counts.copy() for model, counts in self._sizes.items()}
+        twin._beside = {model: counts.copy() for model, counts in self._beside.items()}
+        twin._without_gpus = self._without_gpus.copy()
+        return twin
+
     def upsert(self, node: Node) -> None:
         size = (
             node.gpu_model,

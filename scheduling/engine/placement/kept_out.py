@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduling.engine.cluster.affinity import matches, said
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.cluster.constraints import blocking_taint, lasting
+from scheduling.engine.cluster.constraints import barriers, lasting
 from scheduling.engine.types import Node, PodSetSpec
 from scheduling.engine.verdict import counted
 
@@ -82,15 +81,15 @@ def kept_out(state: ClusterState, pod_set: PodSetSpec) -> KeptOut | None:
     nodes = [node for node in state.facts if node is not None and _is_meant(node, pod_set)]
     counts: Counter[tuple[str, str]] = Counter()
     for node in nodes:
-        counts.update(_barriers(node, pod_set))
+        counts.update(barriers(node, lasting(node.taints), pod_set.nodes))
     if not counts:
         return None
     order = {"label": 0, "affinity": 1, "taint": 2}
     most = sorted(counts.items(), key=lambda it: (-it[1], order[it[0][0]], it[0][1]))
-    barriers = tuple(Barrier(kind, name, n) for (kind, name), n in most)
-    first = barriers[0]
+    found = tuple(Barrier(kind, name, n) for (kind, name), n in most)
+    first = found[0]
     values = _values(nodes, first.name.partition("=")[0]) if first.kind == "label" else ""
-    return KeptOut(len(nodes), barriers, values)
+    return KeptOut(len(nodes), found, values)
 
 
 def _is_meant(node: Node, pod_set: PodSetSpec) -> bool:
@@ -99,20 +98,6 @@ def _is_meant(node: Node, pod_set: PodSetSpec) -> bool:
             not pod_set.gpu_models or node.gpu_model in pod_set.gpu_models
         )
     return node.without_gpus or not pod_set.avoids_gpus
-
-
-def _barriers(node: Node, pod_set: PodSetSpec) -> list[tuple[str, str]]:
-    found = [
-        ("label", f"{key}={value}")
-        for key, value in pod_set.node_selector.items()
-        if node.labels.get(key) != value
-    ]
-    if not matches(node, pod_set.node_affinity):
-        found.append(("affinity", said(pod_set.node_affinity)))
-    taint = blocking_taint(lasting(node.taints), pod_set.tolerations)
-    if taint is not None:
-        found.append(("taint", f"{taint.key}={taint.value}:{taint.effect}"))
-    return found
 
 
 def _values(nodes: Sequence[Node], key: str) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.company import LabelDomains
-from scheduling.engine.cluster.constraints import blocking_taint, selected
+from scheduling.engine.cluster.constraints import counted_nodes, lets_in
 from scheduling.engine.cluster.index_layout import Ints
 from scheduling.engine.types import HostPort, Near, PodRules, PodSetSpec, Spread
 
@@ -201,22 +201,16 @@ def _even(around: Around, pod_set: PodSetSpec, spread: Spread, all_of: tuple[Spr
 def _counted(around: Around, pod_set: PodSetSpec, spread: Spread, keys: tuple[str, ...]) -> Nodes:
     """The nodes over which pods are spread: those with all the labels, and by its policies those
     that the pod may be on."""
-    rules = pod_set.rules
-    selector = tuple(sorted(pod_set.node_selector.items())) if spread.by_affinity else ()
-    affinity = rules.affinity if spread.by_affinity and rules is not None else ()
-    tolerations = pod_set.tolerations if spread.by_taints else None
-    question = (keys, selector, affinity, tolerations)
+    rules = counted_nodes(pod_set, spread.by_affinity)
+    question = (keys, rules, spread.by_taints)
     known = around.company.remembered(question)
     if known is not None:
         return known
-    chosen = dict(selector)
     found = np.array(
         [
             node is not None
             and all(key in node.labels for key in keys)
-            and selected(node.labels, chosen)
-            and matches(node, affinity)
-            and (tolerations is None or blocking_taint(node.taints, tolerations) is None)
+            and lets_in(node, node.taints if spread.by_taints else (), rules, False, False)
             for node in around.state.facts
         ],
         np.bool_,

@@ -1,6 +1,6 @@
 """What is wrong with a request before any node is looked at: one sentence, or nothing."""
 
-from scheduling.engine.cluster.affinity import wrong_expression
+from scheduling.engine.cluster.constraints import wrong_rules
 from scheduling.engine.types import MILLI, PodSetSpec
 
 HYPER_NODE = "hyper-node"
@@ -35,7 +35,7 @@ def misconfigured(
         return wrong
     for pod_set in pod_sets:
         wrong = _wrong_amounts(pod_set) or _wrong_levels(pod_set, levels)
-        wrong = wrong or _wrong_affinity(pod_set)
+        wrong = wrong or wrong_rules(pod_set.nodes)
         if wrong:
             return f"pod set {pod_set.name!r}: {wrong}"
     return ""
@@ -85,16 +85,6 @@ def _wrong_levels(s: PodSetSpec, levels: tuple[str, ...]) -> str:
         or _unknown_level("preferred_level", s.preferred_level, levels)
         or _unknown_level("balance_level", s.balance_level, levels)
     )
-
-
-def _wrong_affinity(s: PodSetSpec) -> str:
-    for term in s.node_affinity:
-        if not term:
-            return "a term of its node affinity has no expression and matches no node; leave it out"
-        for expression in term:
-            if wrong := wrong_expression(expression):
-                return f"its node affinity for {expression.key} is wrong: {wrong.rstrip('.')}"
-    return ""
 
 
 def _unknown_level(name: str, level: str, levels: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from scheduling.kube.seam import (
     Bind,
     CallOutcome,
     CreateAndBind,
+    CreatePod,
     CreateService,
     DeletePod,
     DeleteService,
@@ -131,6 +132,8 @@ class Executor:
         match effect:
             case CreateAndBind():
                 return await self._create_and_bind(effect)
+            case CreatePod():
+                return await self._created(effect.namespace, pods.create(effect))
             case Bind():
                 return await self._bind(effect)
             case DeletePod():

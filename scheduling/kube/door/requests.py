@@ -18,6 +18,7 @@ from scheduling.kube.seam import (
     Bind,
     CallOutcome,
     CreateAndBind,
+    CreatePod,
     DeletePod,
     EvictPod,
     PatchCondition,
@@ -68,7 +69,7 @@ class PodRequests:
         self._client = client
 
     # --- create and bind ------------------------------------------------------------------------
-    def create(self, effect: CreateAndBind) -> Request:
+    def create(self, effect: CreateAndBind | CreatePod) -> Request:
         """DONE with the uid once a pod of that name with our own labels exists."""
 
         def settle(reply: Reply) -> CallOutcome | None:

@@ -80,7 +80,7 @@ def claim_facts(raw: KubeClaim) -> ClaimFacts:
 
 
 def volume_facts(raw: KubeVolume) -> VolumeFacts:
-    meta, nodes = raw.metadata, raw.spec.node_affinity
+    meta, nodes = raw.metadata, raw.spec.nodes
     found = [node_terms(nodes.required)] if nodes is not None else []
     for key in ZONES:
         if key in meta.labels:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from scheduling.kube.seam import KeepsAway
 from scheduling.kube.translate.label_selectors import requirements
-from scheduling.kube.translate.manifests import REQUIRED
+from scheduling.kube.translate.node_rules import REQUIRED
 from scheduling.kube.translate.objects import KubePod
 from scheduling.kube.translate.pod_rules import AffinityTerm, spaces_of
 

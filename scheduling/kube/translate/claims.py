@@ -3,11 +3,10 @@
 import logging
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from scheduling.kube.dra.facts import PodClaim
-from scheduling.kube.translate.objects import KubePod
+from scheduling.kube.translate.objects import KubePod, decoded
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +49,8 @@ def names_of_claims(raw: KubePod) -> tuple[str, ...]:
     if b"persistentVolumeClaim" not in text and b"ephemeral" not in text:
         return ()
     pod = raw.metadata.name
-    volumes = msgspec.json.decode(text, type=list[_Volume] | None) or []
     found = set[str]()
-    for volume in volumes:
+    for volume in decoded(raw.spec.volumes, list[_Volume], []):
         if volume.persistent_volume_claim is not None:
             found.add(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
@@ -73,11 +71,8 @@ def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
 
 def names_of_device_claims(raw: KubePod) -> tuple[PodClaim, ...]:
     """The claims that it names. What was made of a template, its status says. Raises ValueError."""
-    if not bytes(raw.spec.resource_claims):
-        return ()
-    named = msgspec.json.decode(raw.spec.resource_claims, type=list[_PodClaim] | None) or []
-    status = bytes(raw.status.resource_claim_statuses) or b"null"
-    told = msgspec.json.decode(status, type=list[_PodClaimStatus] | None) or []
+    named = decoded(raw.spec.resource_claims, list[_PodClaim], [])
+    told = decoded(raw.status.resource_claim_statuses, list[_PodClaimStatus], [])
     # One without a name says that the pod needs none.
     made = {each.name: each.resource_claim_name or "" for each in told}
     return tuple(

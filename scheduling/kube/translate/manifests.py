@@ -1,13 +1,14 @@
 """Pod manifests of Kant's own jobs: plain values in, a Kubernetes object out."""
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from scheduling.engine.types import MILLI, NodeTerm, Toleration
+from scheduling.engine.types import ANY_NODE, MILLI, NodeRules
 from scheduling.kube.translate.containers import (
     basic_amounts,
     container_rights,
@@ -16,6 +17,7 @@ from scheduling.kube.translate.containers import (
     probes_of,
 )
 from scheduling.kube.translate.health import DEAD, TOLERATED
+from scheduling.kube.translate.node_rules import rules_in_pod
 from scheduling.kube.translate.quantities import DISK, GPU_MILLI, GPU_RESOURCES, is_space
 
 SCHEDULER_NAME = "kant"
@@ -24,13 +26,15 @@ TENANT = "kant.io/tenant"
 ATTEMPT = "kant.io/attempt"
 POD_SET = "kant.io/pod-set"
 ORDINAL = "kant.io/ordinal"
+# On a pod that is to be seen by autoscalers only: the job for one of whose pods it stands, and what
+# it was made of.
+STANDS_IN_FOR = "kant.io/stands-in-for"
+MADE_OF = "kant.io/made-of"
 # Labels by which Kant knows the pods that it made.
 IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
 DEVICE_MILLI = "kant.io/milli"
 NICS = "kant.io/nics"
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 # A pod that is to be told before it is deleted finds its annotations there, one a line.
 TOLD_AT = "/etc/kant"
@@ -49,6 +53,8 @@ VOLUME_SOURCES = {
 
 # Pod names may be longer, but a host name is made of them.
 NAME_LIMIT = 63
+# In place of an attempt in the name of a pod that stands in for one of a job.
+WAITS = "waits"
 POD_SET_LIMIT = 20
 _ILLEGAL = re.compile(r"[^a-z0-9-]+")
 
@@ -118,9 +124,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     settings: PodSettings = PodSettings()
-    node_selector: Mapping[str, str] = {}
-    node_affinity: tuple[NodeTerm, ...] = ()
-    tolerations: Iterable[Toleration] = ()
+    nodes: NodeRules = ANY_NODE
     gpu_resource: str = ""
     scheduler_name: str = SCHEDULER_NAME
     is_told: bool = False
@@ -128,7 +132,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
 
 
 def pod_name(
-    job_name: str, job_id: str, attempt: int, pod_set: int, pod_set_name: str, ordinal: int
+    job_name: str, job_id: str, attempt: int | str, pod_set: int, pod_set_name: str, ordinal: int
 ) -> str:
     """`{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, a legal name of ≤ 63
     characters; a pod set's name of more than 20 is cut and followed by its index, the job's name
@@ -145,6 +149,14 @@ def is_made(name: str, labels: Mapping[str, str]) -> bool:
         return False
     middle, ordinal = _middle(labels[JOB], labels[ATTEMPT]), labels[ORDINAL]
     return middle in name and name.endswith(f"-{ordinal}")
+
+
+def is_stand_in(name: str, labels: Mapping[str, str]) -> bool:
+    """Whether Kant gives these labels to a pod of this name that stands in for one of a job."""
+    if not labels.keys() >= {STANDS_IN_FOR, POD_SET, ORDINAL}:
+        return False
+    middle = _middle(labels[STANDS_IN_FOR], WAITS)
+    return middle in name and name.endswith(f"-{labels[ORDINAL]}")
 
 
 def _middle(job_id: str, attempt: int | str) -> str:
@@ -185,15 +197,12 @@ def pod_manifest(
         "schedulerName": template.scheduler_name,
         "restartPolicy": "Never",
         "containers": [container],
-        "tolerations": _tolerations(template.tolerations),
+        **rules_in_pod(template.nodes),
     }
+    spec["tolerations"] = [*_own_tolerations(), *spec["tolerations"]]
     if template.gang is not None:
         spec["hostname"] = host_name(template.pod_set, template.gang.pod_set_name, ordinal)
         spec["subdomain"] = subdomain(template.job_id)
-    if template.node_selector:
-        spec["nodeSelector"] = dict(template.node_selector)
-    if template.node_affinity:
-        spec["affinity"] = {"nodeAffinity": {REQUIRED: _selector_of(template.node_affinity)}}
     container |= probes_of(settings.probes)
     if beside := [
         *(extra_container(each, env) for each in settings.init_containers),
@@ -241,20 +250,28 @@ def pod_manifest(
     }
 
 
-def _selector_of(terms: Iterable[NodeTerm]) -> dict[str, Any]:
-    """core/v1 NodeSelector."""
-    found = []
-    for term in terms:
-        parts: dict[str, list[dict[str, Any]]] = {}
-        for e in term:
-            expression: dict[str, Any] = {"key": e.key, "operator": e.operator}
-            if e.values:
-                expression["values"] = list(e.values)
-            parts.setdefault("matchFields" if e.of_name else "matchExpressions", []).append(
-                expression
-            )
-        found.append(parts)
-    return {"nodeSelectorTerms": found}
+def stand_in_manifest(
+    template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
+) -> dict[str, Any]:
+    """A pod that asks for what that of `pod_manifest` does and is none of the job: no Service finds
+    it, and no disruption budget counts it."""
+    manifest = pod_manifest(template, name, ordinal, milli)
+    manifest["metadata"]["labels"] = {
+        STANDS_IN_FOR: template.job_id,
+        TENANT: template.tenant,
+        POD_SET: str(template.pod_set),
+        ORDINAL: str(ordinal),
+    }
+    manifest["metadata"]["annotations"] = {}
+    for field in ("hostname", "subdomain"):
+        manifest["spec"].pop(field, None)
+    return manifest
+
+
+def digest_of(manifest: Mapping[str, Any]) -> str:
+    """Another one for another manifest."""
+    text = json.dumps(manifest, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def service_manifest(namespace: str, job_id: str, tenant: str) -> dict[str, Any]:
@@ -398,20 +415,10 @@ def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
     return {"requests": {**amounts, **extended}, "limits": extended}
 
 
-def _tolerations(wanted: Iterable[Toleration]) -> list[dict[str, str]]:
+def _own_tolerations() -> list[dict[str, str]]:
     own = [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)]
     # How long they stay where nothing answers is for Kant alone to say (session.pods.node_loss).
-    own += [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in sorted(DEAD)]
-    for each in wanted:
-        toleration = {"operator": each.operator}
-        if each.key:
-            toleration["key"] = each.key
-        if each.value:
-            toleration["value"] = each.value
-        if each.effect:
-            toleration["effect"] = each.effect
-        own.append(toleration)
-    return own
+    return own + [{"key": k, "operator": "Exists", "effect": "NoExecute"} for k in sorted(DEAD)]
 
 
 def _legal(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Node selectors of Kubernetes, as pods and volumes have them, as terms of the engine."""
+"""Node selectors of Kubernetes, as pods and volumes have them, and terms of the engine."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -35,3 +38,18 @@ def node_term(term: NodeSelectorTerm) -> NodeTerm:
         for part, of_name in ((term.match_expressions, False), (term.match_fields, True))
         for e in part or ()
     )
+
+
+def node_selector(terms: Iterable[NodeTerm]) -> dict[str, Any]:
+    """The core/v1 NodeSelector of these terms."""
+    found = []
+    for term in terms:
+        parts: dict[str, list[dict[str, Any]]] = {}
+        for e in term:
+            expression: dict[str, Any] = {"key": e.key, "operator": e.operator}
+            if e.values:
+                expression["values"] = list(e.values)
+            part = "matchFields" if e.of_name else "matchExpressions"
+            parts.setdefault(part, []).append(expression)
+        found.append(parts)
+    return {"nodeSelectorTerms": found}

@@ -78,6 +78,12 @@ class Resources(Struct, gc=False, rename="camel"):
 LATER = msgspec.Raw()
 
 
+def decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
+    """What was left undecoded; `absent` where it is not there, or null. Raises ValueError."""
+    found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
+    return absent if found is None else found
+
+
 class Container(Struct, gc=False, rename="camel"):
     resources: Resources = msgspec.field(default_factory=Resources)
     restart_policy: str = ""  # "Always" on an init container makes it a sidecar
@@ -234,7 +240,7 @@ class InTreeVolume(Struct, gc=False):
 
 
 class VolumeSpec(Struct, gc=False, rename="camel"):
-    node_affinity: VolumeNodes | None = None
+    nodes: VolumeNodes | None = msgspec.field(default=None, name="nodeAffinity")
     csi: CsiVolume | None = None
     aws_elastic_block_store: InTreeVolume | None = None
     gce_persistent_disk: InTreeVolume | None = None

@@ -7,19 +7,17 @@ Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from scheduling.engine.cluster.affinity import both
-from scheduling.engine.types import NodeExpression, NodeTerm, Toleration
+from scheduling.engine.types import ANY_NODE
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.claims import names_of_claims, names_of_device_claims
-from scheduling.kube.translate.manifests import IDENTITY, REQUIRED, is_made
-from scheduling.kube.translate.node_selectors import NodeSelector, node_terms
-from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec
+from scheduling.kube.translate.manifests import IDENTITY, STANDS_IN_FOR, is_made, is_stand_in
+from scheduling.kube.translate.node_rules import rules_of
+from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec, decoded
 from scheduling.kube.translate.quantities import is_counted, requested
 from scheduling.kube.translate.texts import storable
 
@@ -34,25 +32,7 @@ ANYWHERE = frozenset(
 CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 # The label that names the gang of a pod, and the annotation that says of how many pods it is.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
-NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 DEFAULT_ACCOUNT = "default"
-SYSTEM, WINDOWS = "kubernetes.io/os", "windows"
-
-
-class _Toleration(Struct, rename="camel"):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: int | None = None
-
-
-class _NodeAffinity(Struct):
-    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
-
-
-class _Affinity(Struct, rename="camel"):
-    node_affinity: _NodeAffinity | None = None
 
 
 class _SchedulingGroup(Struct, rename="camel"):
@@ -63,53 +43,38 @@ class _Variable(Struct):
     name: str = ""
 
 
-class _More(Struct, rename="camel"):
-    """The fields of a pod's spec that only matter where Kant has to find its place."""
-
-    node_selector: dict[str, str] = {}
-    tolerations: list[_Toleration] = []
-    affinity: _Affinity | None = None
-    volumes: list[dict[str, msgspec.Raw]] = []
-
-
 def is_plain(raw: KubePod) -> bool:
     """Whether it waits for a place and Kant did not make it."""
     waits = not raw.spec.node_name and raw.status.phase not in ("Succeeded", "Failed")
-    return waits and not is_made(raw.metadata.name, raw.metadata.labels)
+    of = raw.metadata.name, raw.metadata.labels
+    return waits and not (is_made(*of) or is_stand_in(*of))
 
 
 def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     """Never raises: what cannot be read is not honoured either."""
     spec = raw.spec
     main = spec.containers[0] if spec.containers else Container()
-    more, command = _More(), list[str]()
+    nodes, command = ANY_NODE, list[str]()
     env, group = tuple[str, ...](), _SchedulingGroup()
     try:
-        more = _more(spec)
-        group = _decoded(spec.scheduling_group, _SchedulingGroup, group)
+        nodes = rules_of(spec)
+        group = decoded(spec.scheduling_group, _SchedulingGroup, group)
         pod_rules.says(raw)
         names_of_claims(raw)
         names_of_device_claims(raw)
-        command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
+        command = [*decoded(main.command, list[str], []), *decoded(main.args, list[str], [])]
         env = _env(spec)
         unhonoured = (
             *_labels(raw.metadata.labels),
             *_older_group(spec),
-            *_volumes(more),
+            *_volumes(spec),
             *_resources(spec),
         )
     except ValueError as wrong:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
     account = spec.service_account_name
     return PlainPod(
-        node_selector=more.node_selector,
-        node_affinity=both(_terms(more), _system(spec)),
-        # What is tolerated for a while only is no reason to be placed there.
-        tolerations=tuple(
-            Toleration(t.key, t.operator or "Equal", t.value, t.effect)
-            for t in more.tolerations
-            if t.toleration_seconds is None
-        ),
+        nodes=nodes,
         image=storable(main.image),
         command=tuple(map(storable, command)),
         preempts=spec.preemption_policy != "Never",
@@ -123,30 +88,17 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     )
 
 
-def _more(spec: PodSpec) -> _More:
-    return _More(
-        node_selector=_decoded(spec.node_selector, dict[str, str], {}),
-        tolerations=_decoded(spec.tolerations, list[_Toleration], []),
-        affinity=_decoded(spec.affinity, _Affinity | None, None),
-        volumes=_decoded(spec.volumes, list[dict[str, msgspec.Raw]], []),
-    )
-
-
 def _env(spec: PodSpec) -> tuple[str, ...]:
     """The names of the variables of all containers, each once."""
     containers = (*spec.init_containers, *spec.containers)
-    found = (_decoded(each.env, list[_Variable], []) for each in containers)
+    found = (decoded(each.env, list[_Variable], []) for each in containers)
     return tuple(dict.fromkeys(storable(v.name) for variables in found for v in variables))
-
-
-def _decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
-    found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
-    return absent if found is None else found
 
 
 def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
     remedy = "Only Kant gives it, to the pods that it makes; remove it."
-    return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
+    own = IDENTITY | {STANDS_IN_FOR}
+    return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(own & labels.keys())]
 
 
 def _older_group(spec: PodSpec) -> list[Unhonoured]:
@@ -168,26 +120,11 @@ def _owner(owners: Sequence[OwnerReference]) -> Reference | None:
     return None
 
 
-def _terms(more: _More) -> tuple[NodeTerm, ...]:
-    """The terms of its required node affinity."""
-    rules = more.affinity and more.affinity.node_affinity
-    return node_terms(rules.required if rules else None)
-
-
-def _system(spec: PodSpec) -> tuple[NodeTerm, ...]:
-    """A kubelet of another system rejects the pod. Only those of Windows surely have the label."""
-    name = spec.os.name if spec.os is not None else ""
-    if not name:
-        return ()
-    operator = "In" if name == WINDOWS else "NotIn"
-    return ((NodeExpression(SYSTEM, operator, (WINDOWS,)),),)
-
-
-def _volumes(more: _More) -> list[Unhonoured]:
+def _volumes(spec: PodSpec) -> list[Unhonoured]:
     remedy = "Kant does not know which nodes can mount it; use a claim for a volume."
     return [
         Unhonoured(f"spec.volumes[{index}].{name}", remedy)
-        for index, volume in enumerate(more.volumes)
+        for index, volume in enumerate(decoded(spec.volumes, list[dict[str, msgspec.Raw]], []))
         for name in sorted(volume.keys() - ANYWHERE - CLAIMS - {"name"})
     ]
 

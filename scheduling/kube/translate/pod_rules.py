@@ -7,7 +7,6 @@ it again changes nothing.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -17,17 +16,14 @@ from scheduling.engine.types import (
     GroupWish,
     HostPort,
     Near,
-    NodeWish,
     PodRules,
     Spread,
 )
 from scheduling.kube.seam import KeepsAway, PodSays, PodsMeant, Requirement, Spaces
 from scheduling.kube.translate.label_selectors import requirements
-from scheduling.kube.translate.manifests import REQUIRED
-from scheduling.kube.translate.node_selectors import NodeSelectorTerm, node_term
-from scheduling.kube.translate.objects import Container, KubePod, LabelSelector
+from scheduling.kube.translate.node_rules import PREFERRED, REQUIRED, wishes_of
+from scheduling.kube.translate.objects import Container, KubePod, LabelSelector, decoded
 
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 NOTHING = PodRules()
 Groups = dict[str, tuple[PodsMeant, ...]]
 
@@ -51,17 +47,7 @@ class _PodAffinity(Struct):
     preferred: list[_WeightedTerm] | None = msgspec.field(default=None, name=PREFERRED)
 
 
-class _WeightedNodes(Struct, rename="camel"):
-    weight: int
-    preference: NodeSelectorTerm
-
-
-class _NodeWishes(Struct):
-    preferred: list[_WeightedNodes] | None = msgspec.field(default=None, name=PREFERRED)
-
-
 class _RulesOfPods(Struct, rename="camel"):
-    node_affinity: _NodeWishes | None = None
     pod_affinity: _PodAffinity | None = None
     pod_anti_affinity: _PodAffinity | None = None
 
@@ -72,7 +58,7 @@ class _Spread(Struct, rename="camel"):
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
     min_domains: int | None = None
-    node_affinity_policy: str | None = None
+    nodes_policy: str | None = msgspec.field(default=None, name="nodeAffinityPolicy")
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
 
@@ -89,7 +75,7 @@ def says(raw: KubePod) -> PodSays | None:
     meta, spec = raw.metadata, raw.spec
     groups: Groups = {}
     rules = PodRules(ports=host_ports(raw))
-    affinity = _decoded(spec.affinity, _RulesOfPods) or _RulesOfPods()
+    affinity = decoded(spec.affinity, _RulesOfPods, _RulesOfPods())
     to, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     own = meta.namespace, meta.labels
     if to is not None and to.required:
@@ -99,11 +85,9 @@ def says(raw: KubePod) -> PodSays | None:
     if apart is not None and apart.required:
         terms = ((_meant(term, *own), term.topology_key) for term in apart.required)
         rules = rules._replace(apart=tuple(Apart(_group(groups, (m,)), key) for m, key in terms))
-    rules = rules._replace(wishes=tuple(_wishes(affinity, groups, *own)))
-    if affinity.node_affinity is not None and affinity.node_affinity.preferred:
-        wishes = ((w.weight, node_term(w.preference)) for w in affinity.node_affinity.preferred)
-        rules = rules._replace(node_wishes=tuple(NodeWish(w, term) for w, term in wishes if term))
-    for constraint in _decoded(spec.topology_spread_constraints, list[_Spread]) or ():
+    wishes = tuple(_wishes(affinity, groups, *own))
+    rules = rules._replace(wishes=wishes, node_wishes=wishes_of(spec))
+    for constraint in decoded(spec.topology_spread_constraints, list[_Spread], []):
         spread = _spread(constraint, groups, *own)
         if constraint.when_unsatisfiable == "ScheduleAnyway":
             rules = rules._replace(evenly=(*rules.evenly, spread))
@@ -144,14 +128,8 @@ def spaces_of(term: AffinityTerm, own: str) -> Spaces:
 
 
 def _ports(container: Container) -> list[_Port]:
-    if not bytes(container.ports):
-        return []
-    found: list[_Port] | None = msgspec.json.decode(container.ports, type=list[_Port] | None)
-    return found or []
-
-
-def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
-    return msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
+    found: list[_Port] = decoded(container.ports, list[_Port], [])
+    return found
 
 
 def _wishes(
@@ -172,7 +150,7 @@ def _spread(c: _Spread, groups: Groups, namespace: str, labels: Mapping[str, str
         c.topology_key,
         c.max_skew,
         c.min_domains or 1,
-        c.node_affinity_policy != "Ignore",
+        c.nodes_policy != "Ignore",
         c.node_taints_policy == "Honor",
     )
 

@@ -38,7 +38,7 @@ from scheduling.services.jobs.submit import cancel_array, cancel_job
 from tenants.errors import DomainError, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of
-from tenants.web.conditional import conditional
+from tenants.web.conditional import by_its_text, conditional
 from tenants.web.pages import actor_of, page_login_required
 
 PODS_SHOWN = 200
@@ -95,11 +95,8 @@ def job_outlook(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     after it, for the engine is asked."""
     found = job_or_404(request, job_id)
     said = review_job(actor_of(request), found)
-    return render(
-        request,
-        "scheduling/jobs/_job_outlook.html",
-        {"job": found, "said": said, "told": told_start(found)},
-    )
+    shown = {"job": found, "said": said, "told": told_start(found)}
+    return by_its_text(request, render(request, "scheduling/jobs/_job_outlook.html", shown))
 
 
 def job_page(

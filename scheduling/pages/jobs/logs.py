@@ -14,6 +14,7 @@ from scheduling.models import Job, PodSet
 from scheduling.pages.jobs.job import job_or_404
 from scheduling.queries.pod_logs import STOPS, containers_of, last_ordinal, open_log, pod_set_of
 from tenants.errors import DomainError, Invalid
+from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole, page_login_required, unknown_names
 
 LINES = 200
@@ -68,7 +69,8 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         "over": job.state in TERMINAL,
         "unknown": unknown_names(request, FILTERS),
     }
-    return render(request, live_or_whole(request, "scheduling/jobs/job_logs.html"), context)
+    answer = render(request, live_or_whole(request, "scheduling/jobs/job_logs.html"), context)
+    return by_its_text(request, answer)
 
 
 def _which(job: Job, name: str, number: str) -> tuple[PodSet, int]:

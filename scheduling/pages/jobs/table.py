@@ -22,6 +22,7 @@ from scheduling.models import Cluster, Job
 from scheduling.pages.jobs.job import job_or_404
 from scheduling.pages.jobs.submit_again import Filled, filled_from
 from scheduling.pages.jobs.submit_form import JobForm, PodSets, all_forms, show_errors
+from scheduling.pages.polled import polled
 from scheduling.queries import selectors
 from scheduling.queries.evidence import names_in
 from scheduling.queries.evidence import shown as shown_evidence
@@ -64,6 +65,12 @@ STATE_CHOICES = [
 @require_GET
 @page_login_required
 def jobs(request: HttpRequest) -> HttpResponse:
+    # An array has buttons, whose forms carry a secret of the session.
+    own = request.GET.keys() & {"user", "array"}
+    return polled(request, access_of(request.user), lambda: _jobs(request), alike=not own)
+
+
+def _jobs(request: HttpRequest) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
     array = array_or_404(request, filters["array"]) if filters["array"] else None
     tenants, gpu_types = visible_tenants(request.user), GpuType.objects.all()

@@ -6,6 +6,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from scheduling.models import Cluster
+from scheduling.pages.polled import polled
 from scheduling.queries.names import gpu_type_names
 from scheduling.queries.queues.global_queue import global_queue as global_queue_of
 from scheduling.queries.queues.global_queue import scopes_of, shard_names
@@ -13,6 +15,7 @@ from scheduling.queries.selectors import cluster_by_name
 from scheduling.queries.standstill import standstill
 from tenants.errors import NotFound
 from tenants.models import GpuType
+from tenants.permissions import access_of
 from tenants.web.pages import (
     UnknownFilter,
     actor_of,
@@ -32,6 +35,11 @@ def global_queue(request: HttpRequest, name: str) -> HttpResponse:
         cluster = cluster_by_name(name)
     except NotFound as error:
         raise Http404(error.detail) from None
+    access = access_of(request.user)
+    return polled(request, access, lambda: _global_queue(request, cluster), alike=True)
+
+
+def _global_queue(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
     scopes = scopes_of(cluster)
     unknown = unknown_names(request, FILTERS, "page")

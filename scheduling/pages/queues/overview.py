@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from scheduling.models import Cluster
+from scheduling.pages.polled import polled
 from scheduling.pages.tenants.tenants import in_tree_order
 from scheduling.queries.queues.stages import STAGES, QueueNow, queues_now
 from tenants.models import DEFAULT_QUEUE, Queue, QueueState, Tenant
@@ -91,9 +92,13 @@ def in_order(queues: Iterable[Queue], tenants: Sequence[Tenant]) -> list[tuple[Q
 @page_login_required
 @require_GET
 def queues(request: HttpRequest) -> HttpResponse:
+    access = access_of(request.user)
+    return polled(request, access, lambda: _queues(request, access), alike=True)
+
+
+def _queues(request: HttpRequest, access: Access) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
     unknown = unknown_names(request, FILTERS, "page") | unknown_filters(request.user, filters)
-    access = access_of(request.user)
     tenants = list(visible_tenants(request.user))
     found = [] if unknown else filtered(list(visible_queues(request.user)), filters, tenants)
     ordered = in_order(found, tenants)

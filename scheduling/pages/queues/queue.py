@@ -7,13 +7,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from scheduling.pages.polled import polled
 from scheduling.pages.queues.overview import limits_of, staged
 from scheduling.pages.queues.settings_form import NewQueueForm, QueueForm
 from scheduling.queries.queues.stages import first_of, queues_now
 from scheduling.templatetags.queues import ACTS
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord, Queue, QueueState
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.selectors import (
     tenant_by_name,
     visible_audit_records,
@@ -80,8 +81,13 @@ def queue_to_change_or_404(request: HttpRequest, tenant: str, name: str) -> Queu
 @require_GET
 def queue(request: HttpRequest, tenant: str, name: str) -> HttpResponse:
     found = queue_or_404(request, tenant, name)
+    access = access_of(request.user)
+    return polled(request, access, lambda: _queue(request, found, access), alike=True)
+
+
+def _queue(request: HttpRequest, found: Queue, access: Access) -> HttpResponse:
     (now,) = queues_now([found])
-    may_change = access_of(request.user).may_administer(found.tenant_id)
+    may_change = access.may_administer(found.tenant_id)
     context = {
         "nav": "queues",
         "queue": found,

@@ -1,5 +1,6 @@
 """Pages about who may use how much: the quota matrix and one quota of it."""
 
+import csv
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -11,7 +12,7 @@ from django.db.models import Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import Truncator
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from scheduling.models import NodeRecord
 from scheduling.pages.forms import DAMAGED
@@ -390,6 +391,25 @@ def preview(request: HttpRequest) -> HttpResponse:
 def refusal(request: HttpRequest, why: str) -> HttpResponse:
     """In place of effects; htmx shows what comes with 200 alone."""
     return render(request, "parts/effects_refused.html", {"why": why})
+
+
+@page_login_required
+@require_GET
+def as_csv(request: HttpRequest) -> HttpResponse:
+    """What each tenant is guaranteed, a row a tenant and a column a GPU type, for spreadsheets; the
+    matrix takes it back."""
+    types = list(GpuType.objects.all())
+    quotas = visible_quotas(request.user).order_by()
+    stored = {(q.tenant_id, q.gpu_type_id): q.guaranteed_milli for q in quotas}
+    answer = HttpResponse(
+        content_type="text/csv",
+        headers={"Content-Disposition": 'attachment; filename="quotas.csv"'},
+    )
+    rows = csv.writer(answer, lineterminator="\n")
+    rows.writerow(["tenant", *(t.name for t in types)])
+    for tenant, _ in in_tree_order(list(visible_tenants(request.user))):
+        rows.writerow([tenant.name, *(_text(stored.get((tenant.pk, t.pk))) for t in types)])
+    return answer
 
 
 # --- one quota ------------------------------------------------------------------------------------

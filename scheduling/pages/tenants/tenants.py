@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from scheduling.engine.states import OPEN
 from scheduling.models import Job
 from scheduling.pages.forms import LimitsForm, show
+from scheduling.pages.polled import polled
 from scheduling.queries import selectors
 from scheduling.queries.quota_use import quota_uses
 from tenants.errors import DomainError
@@ -55,6 +56,11 @@ def in_tree_order(tenants: Sequence[Tenant]) -> list[tuple[Tenant, int]]:
 @page_login_required
 @require_GET
 def tenants(request: HttpRequest) -> HttpResponse:
+    access = access_of(request.user)
+    return polled(request, access, lambda: _tenants(request, access), alike=True)
+
+
+def _tenants(request: HttpRequest, access: Access) -> HttpResponse:
     visible = list(visible_tenants(request.user))
     members = dict(
         Membership.objects.filter(tenant__in=visible)
@@ -66,7 +72,6 @@ def tenants(request: HttpRequest) -> HttpResponse:
     uses: dict[str, list[QuotaUse]] = {}
     for use in quota_uses():
         uses.setdefault(use.tenant, []).append(use)
-    access = access_of(request.user)
     rows = [
         {
             "tenant": t,
@@ -107,6 +112,10 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
     if found is None:
         raise Http404("There is no such tenant, or you have no role in it.")
     access = access_of(request.user)
+    return polled(request, access, lambda: _tenant(request, found, access), alike=True)
+
+
+def _tenant(request: HttpRequest, found: Tenant, access: Access) -> HttpResponse:
     jobs = selectors.in_tenant(Job.objects.all(), found.name).filter(state__in=list(OPEN))
     children = visible_tenants(request.user).filter(parent=found)
     names = visible_names(request.user)

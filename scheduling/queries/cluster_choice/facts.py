@@ -112,14 +112,14 @@ class SupplyFacts:
     # --- rows ---------------------------------------------------------------------------------
     def _rooms_of(self, cluster: int, asked: PodsOfJob, first: PodSetSpec) -> list[FreeNodes]:
         column = _COLUMN.get(asked.level, "")
-        selector = tuple(sorted(first.node_selector.items()))
+        selector = tuple(sorted(first.nodes.node_selector.items()))
         key = column, selector
         if key not in self._rooms:
             self._rooms[key] = self._read_rooms(column, selector)
         return [
             FreeNodes(*room)
             for cluster_id, taints, *room in self._rooms[key]
-            if cluster_id == cluster and not _kept_off(taints, first.tolerations)
+            if cluster_id == cluster and not _kept_off(taints, first.nodes.tolerations)
         ]
 
     def _read_rooms(self, column: str, selector: tuple[tuple[str, str], ...]) -> list[Any]:

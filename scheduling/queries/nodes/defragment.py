@@ -5,21 +5,19 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from django.utils import timezone
 
-from scheduling.engine.types import JobRequest
 from scheduling.models import Cluster
 from scheduling.queries.effects import WITHIN_S, JobsTold
 from scheduling.queries.known import CannotTell, Known, scopes_of
-from scheduling.simulator.forecast.emptying import (
-    EmptyingPlan,
-    Goal,
-    JobMove,
-    NodeFigures,
-    plan_for,
-)
-from scheduling.simulator.forecast.scene import Scene, scene_of
+from scheduling.queries.standstill import standstill
+from scheduling.queries.whatif.by_rows import asked_or
+from scheduling.queries.whatif.questions import PlanWanted
+from scheduling.simulator.forecast.emptying import EmptyingPlan, JobMove, NodeFigures
+from scheduling.simulator.forecast.ground import ground_of
+from scheduling.simulator.forecast.scene import scene_of
 from tenants.effects import AffectedJob
 from tenants.errors import Conflict, Invalid
 from tenants.models import User
@@ -67,36 +65,34 @@ def defragmentation(
 ) -> Defragmentation:
     """A plan for so many more whole nodes of a GPU model, or for a job that waits. Raises Invalid
     naming the field, Conflict where nothing can be told of the cluster."""
-    until = time.monotonic() + WITHIN_S
+    question = PlanWanted(gpu_model, nodes, str(job or ""), WITHIN_S)
     try:
-        known = Known(cluster)
+        if why := standstill(cluster):
+            raise CannotTell(why)
+        best = asked_or(
+            cluster.pk, question, partial(_by_rows, cluster, question), since=time.time()
+        )
     except CannotTell as error:
         raise Conflict(f"Nothing can be planned on {cluster.name}. {error}") from None
-    best: tuple[EmptyingPlan, str] | None = None
-    for scope in scopes_of(known.policy):
-        facts = known.facts(scope)
-        scene = scene_of(facts, time.time())
-        if job is not None:
-            request = next((one for one in scene.waiting if one.id == str(job)), None)
-            model = _model_of(request, scene) if request is not None else ""
-        else:
-            model = gpu_model
-        if not model or all(node.gpu_model != model for node in scene.nodes):
-            continue
-        goal = Goal(model, nodes, str(job or ""))
-        found = plan_for(scene, goal, lambda: time.monotonic() > until)
-        if best is None or (found.reached, found.gained) > (best[0].reached, best[0].gained):
-            best = found, model
     if best is None:
         raise _unknown(cluster, gpu_model, job)
     return _told(viewer, *best)
 
 
-def _model_of(request: JobRequest, scene: Scene) -> str:
-    """The GPU model of which nodes are emptied for a job: the first it accepts that is there."""
-    there = list(dict.fromkeys(node.gpu_model for node in scene.nodes if node.gpu_model))
-    wanted = [model for s in request.pod_sets if s.gpus for model in (s.gpu_models or there)]
-    return next((model for model in wanted if model in there), "")
+def _by_rows(cluster: Cluster, question: PlanWanted) -> tuple[EmptyingPlan, str] | None:
+    """The best plan of all scopes. Raises CannotTell."""
+    until = time.monotonic() + question.within_s
+    known = Known(cluster)
+    best: tuple[EmptyingPlan, str] | None = None
+    for scope in scopes_of(known.policy):
+        found = question.on(ground_of(scene_of(known.facts(scope), time.time())), until)
+        if found is not None and (best is None or _worth(found[0]) > _worth(best[0])):
+            best = found
+    return best
+
+
+def _worth(plan: EmptyingPlan) -> tuple[bool, int]:
+    return plan.reached, plan.gained
 
 
 def _unknown(cluster: Cluster, gpu_model: str, job: uuid.UUID | None) -> Invalid:

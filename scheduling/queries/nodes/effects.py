@@ -1,6 +1,6 @@
 """What it would do to take nodes away from jobs, to give them back, or to have more of them."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -63,7 +63,7 @@ def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffect
     if wish.act is NodeAct.ADD:
         nodes = _more(cluster, wish)
         names = tuple(node.name for node in nodes)
-        return NodeEffects(names, change_effects(viewer, [cluster], _adding(nodes)))
+        return NodeEffects(names, change_effects(viewer, [cluster], NodesAdded(tuple(nodes))))
     if wish.names:
         known = set(rows.filter(name__in=wish.names).values_list("name", flat=True))
         for at, name in enumerate(wish.names):
@@ -77,9 +77,7 @@ def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffect
     else:
         names = cheapest(cluster, wish.gpu_model, wish.count)
 
-    def change(facts: Sequence[Delta]) -> list[Change]:
-        return list(_changes(facts, frozenset(names), wish.act, wish.evict_at))
-
+    change = NodesChange(frozenset(names), wish.act, wish.evict_at)
     return NodeEffects(names, change_effects(viewer, [cluster], change))
 
 
@@ -110,23 +108,28 @@ def _work(cluster: Cluster) -> tuple[dict[UUID, float], dict[str, set[UUID]]]:
     return lost, on
 
 
-def _changes(
-    facts: Sequence[Delta], names: Collection[str], act: NodeAct, evict_at: datetime | None
-) -> Iterator[Change]:
-    at = evict_at.timestamp() if evict_at is not None else None
-    for fact in facts:
-        if not isinstance(fact, NodeChanged) or fact.node.name not in names:
-            continue
-        node = fact.node
+@dataclass(frozen=True, slots=True)
+class NodesChange:
+    """This is done to nodes; `evict_at` of a drain: None = ends are waited for."""
+
+    names: frozenset[str]
+    act: NodeAct
+    evict_at: datetime | None
+
+    def __call__(self, facts: Sequence[Delta]) -> list[Change]:
+        nodes = (fact.node for fact in facts if isinstance(fact, NodeChanged))
+        return [step for node in nodes if node.name in self.names for step in self._of(node)]
+
+    def _of(self, node: Node) -> Iterator[Change]:
         closed = NodeChanged(replace(node, schedulable=False, out_of_service="cordoned"))
-        if act is NodeAct.UNCORDON:
+        if self.act is NodeAct.UNCORDON:
             yield NodeChanged(replace(node, schedulable=True, out_of_service=""))
-        elif act is NodeAct.REMOVE:
+        elif self.act is NodeAct.REMOVE:
             yield NodeRemoved(node.name)
         else:
             yield closed
-            if act is NodeAct.DRAIN and at is not None:
-                now = timezone.now().timestamp()
+            if self.act is NodeAct.DRAIN and self.evict_at is not None:
+                at, now = self.evict_at.timestamp(), timezone.now().timestamp()
                 for step in (NodeRemoved(node.name), closed):  # all leave, and none comes
                     yield step if at <= now else TimedChange(at, step)
 
@@ -155,12 +158,14 @@ def _more(cluster: Cluster, wish: NodesMeant) -> list[Node]:
     return [replace(example, name=f"new-{n}") for n in range(1, wish.count + 1)]
 
 
-def _adding(nodes: Sequence[Node]) -> Callable[[Sequence[Delta]], list[Change]]:
-    def change(facts: Sequence[Delta]) -> list[Change]:
-        """In the shard that is their home."""
+@dataclass(frozen=True, slots=True)
+class NodesAdded:
+    """There are these nodes too, in the shard that is their home."""
+
+    nodes: tuple[Node, ...]
+
+    def __call__(self, facts: Sequence[Delta]) -> list[Change]:
         (policy,) = (fact.policy for fact in facts if isinstance(fact, PolicyChanged))
         here = (fact.node for fact in facts if isinstance(fact, NodeChanged))
         homes = {home_of(node, policy.shards) for node in here}
-        return [NodeChanged(node) for node in nodes if home_of(node, policy.shards) in homes]
-
-    return change
+        return [NodeChanged(node) for node in self.nodes if home_of(node, policy.shards) in homes]

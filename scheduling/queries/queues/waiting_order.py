@@ -31,6 +31,7 @@ OUT_OF_ORDER = NEVER | {
     Reason.QUEUE_HELD,
     Reason.WAITING_FOR_VOLUME,
     Reason.WAITING_FOR_DEVICES,
+    Reason.WAITING_FOR_NODES,
     Reason.BACKING_OFF,
 }
 FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission

@@ -25,12 +25,14 @@ from django.db import connection
 from redis import Redis
 
 from scheduling import compiled
+from tenants.listeners import nobody_listens
 from tenants.outage import REDIS_ERRORS, Crowded
 
 PATIENCE_S = 5.0  # for which who asks waits
 MOST_WAITING = 16  # questions; whoever else asks is told that there are too many
 WANTED_S = 600.0  # the state of a cluster is kept for so long after somebody asked
 HERE_S, STEP_S = 5, 0.5
+LISTEN_S = 0.1  # how soon is seen that nobody listens any more to who asks
 
 ANSWER, NOBODY, TOO_MANY = b"=", b"-", b"!"
 
@@ -40,16 +42,20 @@ class Away(Exception):
 
 
 class Message(NamedTuple):
-    """`question`: pickled, to be read by the same release only."""
+    """`question`: pickled, to be read by the same release only. `since`: what was written until
+    then is to be known, in seconds since the epoch."""
 
     release: str
     cluster_id: int
     question: bytes
+    since: float
 
 
-def ask(cluster_id: int, question: object) -> Any:
-    """What the process that keeps the state of the cluster answers. Raises Away, Crowded."""
-    message = Message(release(), cluster_id, pickle.dumps(question))
+def ask(cluster_id: int, question: object, since: float = 0.0) -> Any:
+    """What the process that keeps the state of the cluster answers, by all that was written until
+    `since`, and else by what it knew a moment ago. Raises Away; Crowded, also where nobody listens
+    any more to this thread."""
+    message = Message(release(), cluster_id, pickle.dumps(question), since)
     try:
         said = _line().ask(cluster_id, pickle.dumps(message))
     except (OSError, EOFError, *REDIS_ERRORS) as error:
@@ -144,8 +150,10 @@ class SocketLine:
     def ask(self, _cluster_id: int, message: bytes) -> bytes:
         with _connected() as line:
             line.send_bytes(message)
-            if not line.poll(PATIENCE_S):
-                raise Crowded
+            until = time.monotonic() + PATIENCE_S
+            while not line.poll(LISTEN_S):
+                if nobody_listens() or time.monotonic() > until:
+                    raise Crowded
             return line.recv_bytes()
 
 
@@ -228,7 +236,7 @@ class RedisLine:
         sent.expire(_asks(cluster_id), int(2 * PATIENCE_S))
         sent.execute()
         until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+        while time.monotonic() < until and not nobody_listens():
             if said := redis.blpop([_told(name)], timeout=STEP_S):
                 return cast(bytes, said[1])
             redis.set(_listens(name), 1, px=int(3000 * STEP_S))

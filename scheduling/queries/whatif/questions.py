@@ -1,12 +1,23 @@
 """What is asked of a kept state. Each is answered by a process of its own, on a state that is
 thrown away: it may change what it likes, and uses no database."""
 
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from scheduling.engine.deltas import JobSubmitted
-from scheduling.engine.rehearse import Rehearsal, submitted
+from scheduling.engine.deltas import Delta, JobSubmitted
+from scheduling.engine.rehearse import Rehearsal, review, rise, submitted
 from scheduling.queries.known import Surroundings, kept_away
+from scheduling.queries.whatif.climbs import Climb, Climbed
+from scheduling.queries.whatif.line import Away
 from scheduling.queries.whatif.state import KeptState
+from scheduling.simulator.forecast.effects import Change, RunEffects, effects_of
+from scheduling.simulator.forecast.emptying import EmptyingPlan, Goal, plan_for
+from scheduling.simulator.forecast.ground import Ground
+from scheduling.simulator.forecast.run_times import RunTimes
+
+# What changes, by what the scheduler of a scope is told. A noun, as it goes to another process.
+ChangeTold = Callable[[Sequence[Delta]], Sequence[Change]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +32,101 @@ class DryRun:
         job = kept_away(self.asked.job, self.company, kept.rows.keepers())
         now = max(self.now, kept.state.cluster.now)
         return submitted(kept.state, replace(self.asked, job=job), now)
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The same of a job that waits; None where it waits no more."""
+
+    job_id: str
+
+    def answer(self, kept: KeptState) -> Rehearsal | None:
+        if self.job_id not in kept.rows.jobs:
+            raise Away
+        now = kept.state.cluster.now
+        state = kept.undecided(now)
+        anew = kept.told_anew(self.job_id) if state is kept.state else ()
+        return review(state, self.job_id, now, anew)
+
+
+@dataclass(frozen=True, slots=True)
+class StartableNow:
+    """How far each of these climbs leads, of jobs that are submitted at `now`."""
+
+    climbs: tuple[Climb, ...]
+    now: float
+
+    def answer(self, kept: KeptState) -> list[Climbed]:
+        now = max(self.now, kept.state.cluster.now)
+        return [
+            climb.climbed(lambda jobs: (rise(kept.state, jobs, now), ""), now)
+            for climb in self.climbs
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a change would do, found out within so many seconds of a clock."""
+
+    change: ChangeTold
+    within_s: float
+
+    def answer(self, kept: KeptState) -> list[RunEffects]:
+        """Of the one scope that there is."""
+        until = time.monotonic() + self.within_s
+        return [self.on(_ground(kept), kept.rows.facts(), kept.run_times, until)]
+
+    def on(
+        self, ground: Ground, facts: Sequence[Delta], run_times: RunTimes, until: float
+    ) -> RunEffects:
+        """`facts`: what the ground was made of. `until`: of the monotonic clock."""
+        began = time.monotonic()
+        left = max(0.0, until - began)
+        return effects_of(
+            ground,
+            self.change(facts),
+            run_times,
+            enough=lambda part: time.monotonic() > began + part * left,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWanted:
+    """A plan for so many more whole nodes of a GPU model, or for a job that waits, found within so
+    many seconds of a clock; with the GPU model of which nodes are emptied. None = there is no such
+    job or GPU model."""
+
+    gpu_model: str
+    nodes: int
+    job: str
+    within_s: float
+
+    def answer(self, kept: KeptState) -> tuple[EmptyingPlan, str] | None:
+        if self.job and self.job not in kept.rows.jobs:
+            raise Away
+        return self.on(_ground(kept), time.monotonic() + self.within_s)
+
+    def on(self, ground: Ground, until: float) -> tuple[EmptyingPlan, str] | None:
+        """`until`: of the monotonic clock."""
+        scene = ground.scene
+        model = self._model_for_job(ground) if self.job else self.gpu_model
+        if not model or all(node.gpu_model != model for node in scene.nodes):
+            return None
+        goal = Goal(model, self.nodes, self.job)
+        return plan_for(ground, goal, lambda: time.monotonic() > until), model
+
+    def _model_for_job(self, ground: Ground) -> str:
+        """The first it accepts that is there; "" = it does not wait."""
+        scene = ground.scene
+        request = next((one for one in scene.waiting if one.id == self.job), None)
+        if request is None:
+            return ""
+        there = list(dict.fromkeys(node.gpu_model for node in scene.nodes if node.gpu_model))
+        wanted = [model for s in request.pod_sets if s.gpus for model in (s.gpu_models or there)]
+        return next((model for model in wanted if model in there), "")
+
+
+def _ground(kept: KeptState) -> Ground:
+    if not kept.rows.nodes:
+        raise Away  # rows say what is wrong
+    return kept.ground(time.time())

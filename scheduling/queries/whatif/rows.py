@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 from django.db.models import Case, Count, Max, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import MD5, Cast
 
-from scheduling.engine.deltas import Delta, PolicyChanged, TenantsChanged
+from scheduling.engine.deltas import Delta, NodeChanged, PolicyChanged, TenantsChanged
 from scheduling.engine.queue.preemption_delay import delay_of
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import OPEN
-from scheduling.engine.types import Policy
+from scheduling.engine.types import Node, Policy
 from scheduling.kube.seam import KeepsAway
+from scheduling.kube.translate.node_groups import NodeGroup, groups_of, nodes_to_come
 from scheduling.models import Cluster, Job, JobConstraints, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.queries.explain import policy_in_use
@@ -62,6 +63,7 @@ class KeptRows:
         self._news = News(cluster.pk)
         self._settings: tuple[Any, ...] | None = None
         self._node_marks: dict[str, Mark] = {}
+        self._groups: tuple[NodeGroup, ...] = ()
         self._job_marks: dict[str, Mark] = {}
         self._sums: dict[str, Mark] = {}
         self._compared_at = self._used_at = -COMPARE_S
@@ -82,7 +84,8 @@ class KeptRows:
         all_of_them = clock - self._compared_at > COMPARE_S
         if all_of_them:
             self._compared_at = clock
-        if self._differs("nodes", _sum_of_nodes(self.cluster_id)) or all_of_them:
+        differs = self._differs("nodes", _sum_of_nodes(self.cluster_id))
+        if differs or all_of_them or found.settings != self._settings:
             self._read_nodes()
         if self._job_marks and _for_jobs(before) != _for_jobs(self.tenancy):
             touched.update(self._job_marks)
@@ -115,14 +118,19 @@ class KeptRows:
     def _read_nodes(self) -> None:
         marks = _marks_of_nodes(self.cluster_id)
         changed = [name for name, mark in marks.items() if self._node_marks.get(name) != mark]
-        gone = self._node_marks.keys() - marks.keys()
-        if not changed and not gone:
+        cluster = Cluster.objects.get(id=self.cluster_id)
+        groups = groups_of(cluster.node_groups, cluster.label_map)
+        if not changed and self._node_marks.keys() == marks.keys() and groups == self._groups:
             return
-        nodes = {name: node for name, node in self.nodes.items() if name not in gone}
+        nodes = {name: node for name, node in self.nodes.items() if name in marks}
         for name, node in self._nodes_of(changed):
             if nodes.get(name) != node:
                 nodes[name] = node
-        self._node_marks = marks
+        self._node_marks, self._groups = marks, groups
+        there = [_node_in(told) for told in nodes.values()] if groups else []
+        for name, come in nodes_to_come(groups, there).items():
+            told = KeptNode((NodeChanged(come),), ())
+            nodes[name] = before if (before := self.nodes.get(name)) == told else told
         if nodes != self.nodes:
             self.nodes = nodes
 
@@ -157,6 +165,11 @@ class KeptRows:
         self._job_marks = marks
         if jobs != self.jobs:
             self.jobs = jobs
+
+
+def _node_in(told: KeptNode) -> Node:
+    (node,) = (fact.node for fact in told.facts if isinstance(fact, NodeChanged))
+    return node
 
 
 def _for_jobs(tenancy: Iterable[Delta]) -> list[object]:

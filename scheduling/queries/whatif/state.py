@@ -20,29 +20,31 @@ from scheduling.engine.deltas import (
     PastUse,
     PolicyChanged,
 )
+from scheduling.engine.rehearse import standing
 from scheduling.models import Cluster
+from scheduling.queries.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.queries.known import JobFacts
 from scheduling.queries.whatif.rows import KeptNode, KeptRows
-from scheduling.session.memory.ended_runs import MOST_RUNS, PAST, learn_runs
 from scheduling.session.memory.past import half_life_of
-from scheduling.simulator.forecast.learned import LearnedTimes
+from scheduling.simulator.forecast.ground import Ground, ground_of, jobs_in
 from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.scene import scene_of
 
 
 class KeptState:
     """`rows`: what it knows. `state`: to be asked on a copy, or in a process of its own, since who
-    asks changes it. `decided`: what it decided by itself at the last look; None = nothing."""
+    asks changes it. `decided`: what it decided by itself at the last look; None = nothing.
+    `run_times`: of jobs that have ended."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.rows = KeptRows(cluster)
-        self._run_times = RunTimes()
-        self._ended = timezone.now() - PAST
+        self.run_times = RunTimes()
+        self._cluster, self._ended = cluster, timezone.now() - LEARNED_FROM
         self._begin()
 
     def _begin(self) -> None:
         self.state = SchedulerState(told_of_runs=True)
         self.decided: CycleResult | None = None
-        self._learned: LearnedTimes | None = None
         self._tenancy: tuple[Delta, ...] = ()
         self._nodes: dict[str, KeptNode] = {}
         self._jobs: dict[str, JobFacts] = {}
@@ -51,25 +53,30 @@ class KeptState:
         """Take over what has changed in the rows, and decide what is to be decided at `now`, in
         seconds since the epoch."""
         self.rows.refresh(now)
+        if self._jobs is not self.rows.jobs:
+            self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
         if self._holds_what_is_gone():
             self._begin()
-        at, changes = max(now, self.state.cluster.now), list(self._changes())
-        result = run_cycle(self.state, changes + self._learn(changes, at), at)
+        result = run_cycle(self.state, list(self._changes()), max(now, self.state.cluster.now))
         self.decided = result if jobs_in(result) else None
 
-    def _learn(self, changes: list[Delta], at: float) -> list[Delta]:
-        """What the engine is to be told of run times, as its scheduler is."""
-        if not self.rows.policy.plans_by_learned:
-            self._learned = None
-            return []
-        if self._learned is None:
-            self._learned = LearnedTimes(self._run_times, self._name_of, learns=False)
-        self._ended = learn_runs(self._run_times, self.rows.cluster_id, self._ended, MOST_RUNS)
-        return self._learned.follow(changes, self.state.jobs, at)
+    # --- for whoever asks, in a process of its own --------------------------------------------
+    def ground(self, now: float) -> Ground:
+        """What runs ahead begin with, at `now` in seconds since the epoch."""
+        now = max(now, self.state.cluster.now)
+        scene = scene_of(self.rows.facts(), now, self.rows.names)
+        return Ground(scene, self.state) if self.decided is None else ground_of(scene)
 
-    def _name_of(self, job_id: str) -> str:
-        return self.rows.names.get(job_id, "")
+    def undecided(self, now: float) -> SchedulerState:
+        """A state that has been told all, and has started nobody who waits by the rows."""
+        return self.state if self.decided is None else standing(self.rows.facts(), now)
 
+    def told_anew(self, job_id: str) -> list[Delta]:
+        """What lets the state forget what it knows of a job and decide about it again."""
+        again = self._again({job_id})
+        return [*map(JobEnded, sorted(again)), *self._facts_of(again)]
+
+    # --- following the rows -------------------------------------------------------------------
     def _holds_what_is_gone(self) -> bool:
         """Whether a job holds places on a node that is gone, of which the engine remembers what it
         was, as one that is told all anew would not."""
@@ -89,13 +96,17 @@ class KeptState:
         yield from self._tenancy_changes()
         for name in sorted(nodes):
             yield from _node_changes(self._nodes.get(name), rows.nodes.get(name), name)
-        told = sorted((rows.jobs[job] for job in again if job in rows.jobs), key=lambda j: j.order)
+        yield from self._facts_of(again)
+        self._tenancy, self._nodes, self._jobs = rows.tenancy, rows.nodes, rows.jobs
+
+    def _facts_of(self, jobs: Iterable[str]) -> Iterator[Delta]:
+        rows = self.rows
+        told = sorted((rows.jobs[job] for job in jobs if job in rows.jobs), key=lambda j: j.order)
         for one in told:
             yield from one.facts
         for one in told:
             if one.history is not None:
                 yield one.history
-        self._tenancy, self._nodes, self._jobs = rows.tenancy, rows.nodes, rows.jobs
 
     def _told_again(self, nodes: set[str]) -> set[str]:
         """The jobs of which the engine forgets what it knows, to be told it anew: those of which
@@ -108,10 +119,14 @@ class KeptState:
             again |= jobs_in(self.decided)
         if nodes:
             again.update(job for job, told in self._jobs.items() if not nodes.isdisjoint(_on(told)))
-        if again:
-            waits = (i for i, j in rows.jobs.items() if j.request.after or j.request.after_ok)
-            again.update(waits)
-        return again
+        return self._again(again)
+
+    def _again(self, jobs: set[str]) -> set[str]:
+        """With those that wait for others, if any."""
+        if not jobs:
+            return jobs
+        rows = self.rows.jobs.items()
+        return jobs.union(i for i, j in rows if j.request.after or j.request.after_ok)
 
     def _tenancy_changes(self) -> Iterator[Delta]:
         before = {type(fact): fact for fact in self._tenancy}
@@ -128,15 +143,6 @@ class KeptState:
         return not isinstance(told, PolicyChanged) or (
             half_life_of(told.policy), told.policy.fair_users
         ) != (half_life_of(policy), policy.fair_users)  # fmt: skip
-
-
-def jobs_in(result: CycleResult) -> set[str]:
-    """The jobs about which something was decided that is carried out elsewhere."""
-    found = {part.job_id for part in result.started}
-    found.update(job for victim in result.preempted for job in (victim.job_id, victim.by) if job)
-    found.update(move.job_id for move in result.moved)
-    found.update(pod[0] for pod in result.lost)
-    return found
 
 
 def _node_changes(before: KeptNode | None, after: KeptNode | None, name: str) -> Iterator[Delta]:

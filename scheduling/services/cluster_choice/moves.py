@@ -1,15 +1,17 @@
 """Jobs that wait where Kant sent them go to another cluster where that gains them enough.
 
-Of each cluster the engine is asked, by what rows tell. A job goes by one guarded update, under the
+Of each cluster the engine is asked, on a copy of the state that this process keeps, or on one made
+of rows. A job goes by one guarded update, under the
 lease of the cluster that it leaves: whoever was about to place it there finds its version gone, and
 of a job that was placed nothing is changed.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -23,16 +25,17 @@ from scheduling.engine.cluster_choice import (
     gains,
 )
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import JobEnded, JobSubmitted
-from scheduling.engine.rehearse import reserved_start, standing, try_start
+from scheduling.engine.rehearse import copied, reserved_at, standing, try_start
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import OPEN, WAITING, JobEventKind
 from scheduling.engine.verdict import Reason
+from scheduling.kube.seam import KeepsAway
 from scheduling.models import Cluster, Job, JobConstraints, JobEvent, Placement, StartEstimate
 from scheduling.queries.known import CannotTell, Known, kept_away, surroundings_of
 from scheduling.queries.standstill import silence
 from scheduling.queries.starts import told_start
+from scheduling.queries.whatif.state import KeptState
 from scheduling.services.cluster_choice.submission import labels_in_common, refuse_on
 from scheduling.services.cluster_choice.told import document_of
 from scheduling.services.common.doorbell import ring_after_commit
@@ -48,6 +51,13 @@ log = logging.getLogger(__name__)
 MOST = 100  # jobs that are looked at in a round, those that go first
 EVERY_S = 5.0  # at most so often
 SHARE = 0.05  # of a core, at most
+
+# The state of a cluster that this process keeps; None = it does not.
+Keeps = Callable[[Cluster], KeptState | None]
+
+
+def nothing_is_kept(_: Cluster) -> None:
+    """All is read from rows."""
 
 
 def may_move() -> QuerySet[Job]:
@@ -70,6 +80,7 @@ def is_wanted(now: datetime) -> bool:
 class Mover:
     """One process has one; two of them do no harm. `rest_until`: of the monotonic clock."""
 
+    keeps: Keeps = nothing_is_kept
     rest_until: float = 0.0
 
     def turn(self) -> bool:
@@ -78,13 +89,13 @@ class Mover:
             return False
         if time.monotonic() >= self.rest_until:
             cpu = time.process_time()
-            move_waiting(timezone.now())
+            move_waiting(timezone.now(), self.keeps)
             spent = time.process_time() - cpu
             self.rest_until = time.monotonic() + max(EVERY_S, spent / SHARE)
         return True
 
 
-def move_waiting(now: datetime) -> list[Job]:
+def move_waiting(now: datetime, keeps: Keeps = nothing_is_kept) -> list[Job]:
     """Move each job that gains enough; returns those that went, as they were."""
     active = list(Cluster.objects.filter(is_active=True).order_by("name"))
     jobs = list(
@@ -94,7 +105,7 @@ def move_waiting(now: datetime) -> list[Job]:
         .prefetch_related("pod_sets")
         .order_by("-priority", "submitted_at", "id")[:MOST]
     )
-    asked = {cluster.pk: _AskedCluster(cluster, now) for cluster in active}
+    asked = {cluster.pk: _AskedCluster(cluster, now, keeps) for cluster in active}
     awaited = _awaited(jobs)
     moved = []
     for job in jobs:
@@ -212,12 +223,11 @@ class _AskedCluster:
     """Questions about one cluster, each to a state that decides for all that wait there first. Who
     goes there stays in it, so that no two are sent to the same place."""
 
-    def __init__(self, cluster: Cluster, now: datetime) -> None:
-        self.cluster, self._now = cluster, now
+    def __init__(self, cluster: Cluster, now: datetime, keeps: Keeps) -> None:
+        self.cluster, self._now, self._keeps = cluster, now, keeps
         self._silent = silence(cluster, now)
-        self._known: Known | None = None
         self._installed = Installed(cluster)
-        self._states: dict[str, tuple[SchedulerState, CycleResult]] = {}
+        self._states: dict[str, SchedulerState] = {}
 
     def of_waiting(self, question: _Question) -> ClusterOutlook:
         """Of a job that waits here."""
@@ -225,7 +235,7 @@ class _AskedCluster:
         if self._silent:
             return self._outlook(question, silent=self._silent)
         try:
-            state, result = self._state(job.scope)
+            state = self._state(job.scope)
         except CannotTell as error:
             return self._outlook(question, silent=str(error))
         record = state.jobs.get(question.id)
@@ -234,7 +244,7 @@ class _AskedCluster:
         if record.started_at is not None:
             return self._outlook(question, starts_now=True)
         verdict, told = record.verdict, told_start(job, self._now)
-        start_at = reserved_start(result, question.id)
+        start_at = reserved_at(state, question.id)
         if told is not None and told.p50 is not None and not told.overdue:
             start_at = told.p50.timestamp()
         if verdict is not None and verdict.will_never_run:
@@ -248,16 +258,15 @@ class _AskedCluster:
             return self._outlook(question, silent=self._silent)
         try:
             refuse_on(self._installed, question.spec)
-            known = self._rows()
             live = question.live
             company = surroundings_of(self.cluster, live)
-            request = kept_away(live.request, company, known.keepers)
-            state, _ = self._state(known.scope_of(request))
+            request = kept_away(live.request, company, self._keepers())
+            state = self._state(WHOLE if self._kept else self._rows.scope_of(request))
         except Invalid as error:
             return self._outlook(question, refused=error.detail)
         except CannotTell as error:
             return self._outlook(question, silent=str(error))
-        tried = try_start(state, JobSubmitted(request), self._now.timestamp())
+        tried = try_start(state, JobSubmitted(request), self._at(state))
         if tried.places is not None:
             level = request.preferred_level or request.pod_sets[0].preferred_level
             groups = tried.places.leaves if level == "leaf" else 0
@@ -271,21 +280,34 @@ class _AskedCluster:
 
     def forget(self, question: _Question) -> None:
         """The job is not here, or not any more."""
-        for state, _ in self._states.values():
+        for state in self._states.values():
             if question.id in state.jobs:
-                run_cycle(state, [JobEnded(question.id)], self._now.timestamp())
+                run_cycle(state, [JobEnded(question.id)], self._at(state))
 
+    @cached_property
+    def _kept(self) -> KeptState | None:
+        kept = self._keeps(self.cluster)
+        return kept if kept is not None and kept.rows.nodes else None
+
+    @cached_property
     def _rows(self) -> Known:
-        if self._known is None:
-            self._known = Known(self.cluster)
-        return self._known
+        return Known(self.cluster)
 
-    def _state(self, scope: str) -> tuple[SchedulerState, CycleResult]:
+    def _keepers(self) -> set[KeepsAway]:
+        return self._kept.rows.keepers() if self._kept else self._rows.keepers
+
+    def _state(self, scope: str) -> SchedulerState:
         if scope not in self._states:
-            at = self._now.timestamp()
-            state = standing(self._rows().facts(scope), at)
-            self._states[scope] = state, run_cycle(state, [], at)
+            if self._kept:
+                state = copied(self._kept.state)
+            else:
+                state = standing(self._rows.facts(scope), self._now.timestamp())
+            run_cycle(state, [], self._at(state))
+            self._states[scope] = state
         return self._states[scope]
+
+    def _at(self, state: SchedulerState) -> float:
+        return max(self._now.timestamp(), state.cluster.now)
 
     def _outlook(self, question: _Question, **known: object) -> ClusterOutlook:
         labels = labels_in_common(self.cluster.labels, question.job.preferred_cluster_labels)

@@ -13,7 +13,7 @@ from scheduling.kube.door import credentials
 from scheduling.kube.door.config import FORMS, own_namespace
 from scheduling.kube.translate.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
-from scheduling.services.clusters import namespace_rights, queue_map
+from scheduling.services.clusters import namespace_rights, node_groups, queue_map
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.jobs.permitted import rule_faults
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
@@ -23,7 +23,7 @@ from tenants.services.transactions import checked, unit_of_work
 
 FIELDS = (
     *("title", "access", "namespace", "label_map", "job_rules"),
-    *("namespace_tenants", "queue_map", "labels", "is_active"),
+    *("namespace_tenants", "queue_map", "labels", "node_groups", "is_active"),
 )
 
 
@@ -105,6 +105,7 @@ def _check(cluster: Cluster) -> None:
         *namespace_rights.faults(cluster.namespace_tenants),
         *queue_map.faults(cluster.queue_map),
         *_label_faults(cluster.labels),
+        *node_groups.faults(cluster.node_groups),
     ]
     if cluster.name == ANY_CLUSTER:
         detail = f"“{ANY_CLUSTER}” stands for whichever cluster starts a job first. Choose another."

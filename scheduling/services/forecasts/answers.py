@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from django.db import Error
+
 from scheduling.models import Cluster
 from scheduling.queries.explain import policy_in_use
 from scheduling.queries.whatif import line
@@ -133,7 +135,11 @@ class Answers:
             _tell(asked, line.NOBODY)
             return
         state = kept.state
-        _refresh(state)
+        try:
+            _refresh(state, asked.message.since)
+        except Error:
+            _tell(asked, line.NOBODY)
+            raise
         pid = os.fork()
         if not pid:
             _answer(asked, state)
@@ -178,9 +184,9 @@ class Answers:
         return pickle.loads(b"".join(parts))
 
 
-def _refresh(state: KeptState) -> None:
+def _refresh(state: KeptState, since: float = 0.0) -> None:
     now = time.time()
-    if now - state.rows.at > FRESH_S:
+    if now - state.rows.at > FRESH_S or state.rows.at < since:
         state.refresh(now)
 
 
@@ -194,7 +200,11 @@ def _answer(asked: Inquiry, state: KeptState) -> None:
     try:
         gc.disable()
         question: Any = pickle.loads(asked.message.question)
-        asked.answer(line.ANSWER + pickle.dumps(question.answer(state)))
+        try:
+            said = line.ANSWER + pickle.dumps(question.answer(state))
+        except line.Away:
+            said = line.NOBODY
+        asked.answer(said)
     except BaseException:
         log.exception("a question could not be answered")
         os._exit(1)

@@ -3,6 +3,7 @@
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,14 +17,14 @@ from scheduling.engine.states import OPEN, WAITING
 from scheduling.models import Cluster, Forecasting, Job
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.standstill import standstill
-from scheduling.queries.whatif.rows import KeptRows
+from scheduling.queries.whatif.state import KeptState
 from scheduling.services.forecasts.answers import Answers
 from scheduling.services.forecasts.lessons import Lessons
 from scheduling.services.forecasts.told import Estimates, note_starts, write_estimates
 from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import Bands, bands_of
-from scheduling.simulator.forecast.scene import Scene, scene_of
+from scheduling.simulator.forecast.ground import Ground, ground_of
 
 log = logging.getLogger(__name__)
 
@@ -94,18 +95,19 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
     except CannotTell:
         return beside
     now, runs, waiting = time.time(), [0], 0
-    for scope in scopes_of(known.policy):
-        scene = _scene(known, scope, now)
+    policy = known.rows.policy if isinstance(known, KeptState) else known.policy
+    for scope in scopes_of(policy):
+        begin = _ground_of(known, scope, now)
         if answers is None:
-            found = bands_from(scene, learned)
+            found = bands_from(begin, learned)
         else:
-            found, spent = answers.beside(partial(bands_from, scene, learned))
+            found, spent = answers.beside(partial(bands_from, begin, learned))
             beside += spent
-        told = Estimates(now, found.bands, found.none)
+        told = Estimates(found.now, found.bands, found.none)
         runs.append(found.runs)
         waiting += len(told.bands) + len(told.none)
         write_estimates(told, learned.calibration)
-    if known.policy.shards:
+    if policy.shards:
         wide = Job.objects.filter(cluster=cluster, scope=WIDE, state__in=list(WAITING)).order_by()
         none = {str(job_id): NO_SHARD for job_id in wide.values_list("id", flat=True)}
         waiting += len(none)
@@ -119,31 +121,32 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
     return beside
 
 
-def bands_from(scene: Scene, learned: Lessons) -> Bands:
+def bands_from(begin: Callable[[], Ground], learned: Lessons) -> Bands:
     """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
-    until = time.process_time() + ENOUGH_S
+    until, ground = time.process_time() + ENOUGH_S, begin()
     return bands_of(
-        scene,
+        ground,
         learned.run_times,
         learned.coming,
-        seed=int(scene.now),
+        seed=int(ground.scene.now),
         most=bands.RUNS,
         enough=lambda: time.process_time() > until,
     )
 
 
-def _known(cluster: Cluster, answers: Answers | None) -> Known | KeptRows:
+def _known(cluster: Cluster, answers: Answers | None) -> Known | KeptState:
     """What rows tell of the cluster now. Raises CannotTell."""
     if why := standstill(cluster):
         raise CannotTell(why)
     kept = answers.keep(cluster) if answers is not None else None
-    return Known(cluster) if kept is None else kept.rows
+    return Known(cluster) if kept is None else kept
 
 
-def _scene(known: Known | KeptRows, scope: str, now: float) -> Scene:
-    if isinstance(known, KeptRows):
-        return scene_of(known.facts(), now, known.names)
-    return scene_at(known.facts(scope), now)
+def _ground_of(known: Known | KeptState, scope: str, now: float) -> Callable[[], Ground]:
+    """Which is made where the runs are, for it takes long; rows are read before."""
+    if isinstance(known, KeptState):
+        return partial(known.ground, now)
+    return partial(ground_of, scene_at(known.facts(scope), now))
 
 
 # --- whose turn it is -----------------------------------------------------------------------------

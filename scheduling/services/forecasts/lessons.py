@@ -1,18 +1,21 @@
 """What is learned of a cluster from its rows: run times, arrivals, how true estimates were."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from scheduling.engine.states import WAITING
 from scheduling.models import Cluster, Job, StartEstimate
+from scheduling.queries.ended_runs import learn_runs
 from scheduling.session.memory import load
-from scheduling.session.memory.ended_runs import MOST_RUNS, PAST, learn_runs
 from scheduling.simulator.forecast.bands import Band
 from scheduling.simulator.forecast.calibration import KEPT, Calibration
 from scheduling.simulator.forecast.coming import KEPT as ARRIVALS_KEPT
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.run_times import Basis, RunTimes
+
+PAST = timedelta(days=30)
+MOST_RUNS = 5000  # that are read at once: the newest
 
 
 class Lessons:
@@ -25,7 +28,7 @@ class Lessons:
         self._ended = self._submitted = self._started = begin
 
     def catch_up(self) -> None:
-        self._ended = learn_runs(self.run_times, self._cluster.pk, self._ended, MOST_RUNS)
+        self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
         self._submitted = self._learn_arrivals(self._submitted)
         self._started = self._learn_starts(self._started)
         self._learn_waits()

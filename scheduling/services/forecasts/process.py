@@ -3,12 +3,14 @@ a child of the worker, because runs ahead take a core for seconds."""
 
 import logging
 import time
+from functools import partial
 
 from django.db import Error, connection
 from django.utils import timezone
 
 from scheduling.models import Cluster
 from scheduling.queries.whatif import line
+from scheduling.queries.whatif.state import KeptState
 from scheduling.services.cluster_choice import moves
 from scheduling.services.common.child import WorkerChild, is_gone
 from scheduling.services.forecasts.answers import Answers
@@ -34,7 +36,8 @@ def start_if_wanted() -> None:
 def keep(parent: int | None) -> None:
     """Forecast and answer until no job waits any more and nobody asks, or the parent is gone."""
     answers = Answers(line.open_desk())
-    forecaster, mover = Forecaster(answers=answers), moves.Mover()
+    forecaster = Forecaster(answers=answers)
+    mover = moves.Mover(partial(_kept_here, forecaster, answers))
     wanted_at = time.monotonic()
     while not is_gone(parent) and time.monotonic() < wanted_at + IDLE_S:
         try:
@@ -65,6 +68,12 @@ def _keep_states(forecaster: Forecaster, answers: Answers) -> int:
             answers.keep(cluster)
     answers.wanted.clear()
     return len(answers.clusters)
+
+
+def _kept_here(forecaster: Forecaster, answers: Answers, cluster: Cluster) -> KeptState | None:
+    """The state of a cluster, unless another process keeps that."""
+    mine = claim(cluster, forecaster.holder, timezone.now())
+    return answers.keep(cluster) if mine else None
 
 
 def _active() -> list[int]:

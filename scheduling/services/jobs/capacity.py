@@ -6,10 +6,11 @@ engine's verdict. A cluster whose nodes are not known yet refuses nothing.
 
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from django.db.models import Count, Max, Sum
+from django.db.models.fields.json import KeyTransform
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import in_order
@@ -17,6 +18,7 @@ from scheduling.engine.demand.competing_pod_sets import compete, never_together
 from scheduling.engine.placement import fits_when_empty
 from scheduling.engine.types import CpuJobs, JobKind, JobRequest, PodSetSpec
 from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
+from scheduling.kube.translate.node_groups import NodeGroup, groups_of
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.policy.document import to_policy
 from scheduling.queries.history import nodes_of
@@ -41,12 +43,27 @@ class Installed:
 
     def __init__(self, cluster: Cluster, pools: Mapping[str, Pool] | None = None) -> None:
         self.cluster = cluster
-        if pools is not None:
-            self.pools = dict(pools)
+        self._read = pools
 
     @cached_property
     def pools(self) -> dict[str, Pool]:
-        """{GPU model: what is installed}; empty while the cluster is unknown."""
+        """{GPU model: what is installed, or may come}; empty while the cluster is unknown."""
+        pools = dict(self._installed() if self._read is None else self._read)
+        for group, count in self.to_come:
+            node = group.example
+            if count and node.devices:
+                gpus, most = pools.get(node.gpu_model, Pool(0, 0))
+                size = len(node.devices)
+                pools[node.gpu_model] = Pool(gpus + count * size, max(most, size))
+        return pools
+
+    @cached_property
+    def to_come(self) -> list[tuple[NodeGroup, int]]:
+        """How many nodes an autoscaler may still add to each node group."""
+        groups = groups_of(self.cluster.node_groups, self.cluster.label_map)
+        return [(group, max(group.most - _there(self.cluster, group), 0)) for group in groups]
+
+    def _installed(self) -> dict[str, Pool]:
         rows = (
             NodeRecord.objects.filter(cluster=self.cluster, gpus__gt=0)
             .order_by()
@@ -65,7 +82,27 @@ class Installed:
         if allowed is not CpuJobs.NEVER or not nodes.exists():
             return None
         amounts = [how(name) for name in AMOUNT_WORDS for how in (Max, Sum)]
-        return nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)
+        found = nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)
+        for group, count in self.to_come:
+            if count and group.example.without_gpus:
+                found["id__count"] += count
+                for name in AMOUNT_WORDS:
+                    each, most, total = getattr(group.example, name), f"{name}__max", f"{name}__sum"
+                    found[most] = max(found[most] or 0, each)
+                    found[total] = (found[total] or 0) + count * each
+        return found
+
+
+def _there(cluster: Cluster, group: NodeGroup) -> int:
+    """How many nodes of a group the cluster has."""
+    mine = group.example
+    rows = NodeRecord.objects.filter(
+        cluster=cluster, gpu_model=mine.gpu_model, gpus=len(mine.devices)
+    )
+    for at, (key, value) in enumerate(sorted(group.labels.items())):
+        of_label = KeyTransform(key, "labels")
+        rows = rows.annotate(**{f"label_{at}": of_label}).filter(**{f"label_{at}": value})
+    return rows.count()
 
 
 def refuse_what_never_fits(
@@ -85,7 +122,7 @@ def refuse_what_never_fits(
             _check_one(cluster, spec, index, _acceptable(pod_set, pools))
     if spec.job.gang:
         _check_sum(cluster, spec, pools, apart)
-        _check_together(cluster, spec, apart)
+        _check_together(installed, spec, apart)
 
 
 def _check_without_gpus(installed: Installed, spec: JobSpec, apart: str) -> None:
@@ -155,7 +192,7 @@ def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], a
             raise _exceeds(("gpus",) if spec.short_form else ("pod_sets",), detail)
 
 
-def _check_together(cluster: Cluster, spec: JobSpec, apart: str) -> None:
+def _check_together(installed: Installed, spec: JobSpec, apart: str) -> None:
     """The pod sets of a gang must fit beside each other. Only as many nodes are read as that
     takes."""
     job = JobRequest(
@@ -166,7 +203,8 @@ def _check_together(cluster: Cluster, spec: JobSpec, apart: str) -> None:
     )
     if not compete(job):
         return
-    empty, nodes, more = ClusterState(), nodes_of(cluster), FIRST_NODES
+    come = (n for group, count in installed.to_come for n in group.to_come(group.most - count))
+    empty, nodes, more = ClusterState(), chain(nodes_of(installed.cluster), come), FIRST_NODES
     verdict: Verdict | None = None
     while read := [in_order(node) for node in islice(nodes, more)]:
         for node in read:

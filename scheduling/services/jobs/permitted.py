@@ -130,7 +130,7 @@ def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> 
     found = [*faults_of_job(rules, spec.job.priority, spec.job.labels)]
     for index, (asked, pods) in enumerate(zip(spec.pod_sets, spec.job.pod_sets, strict=True)):
         named = NamedInJob(
-            asked.tolerations,
+            asked.nodes.tolerations,
             pods.service_account,
             pods.annotations,
             pods.env,

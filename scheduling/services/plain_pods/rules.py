@@ -38,7 +38,7 @@ def refuse_what_may_not_be_named(
 def _faults(rules: JobRules, pod: PodFacts, priority: int | None) -> Iterator[FieldError]:
     assert pod.plain is not None
     plain = pod.plain
-    named = NamedInJob(plain.tolerations, plain.service_account, pod.annotations, plain.env)
+    named = NamedInJob(plain.nodes.tolerations, plain.service_account, pod.annotations, plain.env)
     yield from faults_of_job(rules, priority, pod.labels)
     yield from faults_of_pods(rules, named, _path)
 

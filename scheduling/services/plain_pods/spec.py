@@ -9,14 +9,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scheduling.engine.cluster.affinity import write_terms
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.job_fields.definition import IMAGE
 from scheduling.job_fields.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
+from scheduling.job_fields.nouns import document_of_rules
 from scheduling.job_fields.values import OWN_PREFIX
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
-from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
+from scheduling.kube.translate.node_rules import PLACES_IN_POD
+from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.translate.quantities import is_space
 from scheduling.kube.workloads.contradiction import Contradicts
 from scheduling.kube.workloads.levels import levels_of_pods
@@ -57,9 +58,7 @@ PLACES = {
     "cpu_milli": f"{REQUESTS}[cpu]",
     "memory_mib": f"{REQUESTS}[memory]",
     "extended": REQUESTS,
-    "node_selector": "spec.nodeSelector",
-    "node_affinity": NODE_AFFINITY,
-    "tolerations": "spec.tolerations",
+    **PLACES_IN_POD,
     "annotations": "metadata.annotations",
     "env": "spec.containers[].env",
     "service_account": "spec.serviceAccountName",
@@ -137,14 +136,7 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
     if it bound the pod."""
     if plain.unhonoured:
         raise Refused("NotHonoured", " ".join(f"{f.field}: {f.remedy}" for f in plain.unhonoured))
-    found = {
-        "node_selector": dict(plain.node_selector),
-        "node_affinity": write_terms(plain.node_affinity),
-        "tolerations": [
-            {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
-            for t in plain.tolerations
-        ],
-    }
+    found = document_of_rules(plain.nodes)
     faults = Faults()
     check_pod_set({"name": "worker", **found}, (), faults)
     try:

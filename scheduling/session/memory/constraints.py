@@ -3,7 +3,7 @@ who ask the engine by rows alone tell it the same (`queries.known`)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -15,6 +15,7 @@ from scheduling.engine.types import (
     JobRequest,
     Near,
     NodeExpression,
+    NodeRules,
     NodeTerm,
     NodeWish,
     PodRules,
@@ -25,6 +26,7 @@ from scheduling.kube.seam import KeepsAway
 
 Document = list[dict[str, Any]]
 NOTHING = PodRules()
+NODE_RULES = get_type_hints(NodeRules)
 
 
 def written(asked: JobRequest, told: JobRequest) -> Document | None:
@@ -38,8 +40,9 @@ def written(asked: JobRequest, told: JobRequest) -> Document | None:
 
 def _written(asked: PodSetSpec, told: PodSetSpec) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if told.node_affinity != asked.node_affinity:
-        found["node_affinity"] = _plain(told.node_affinity)
+    for name in NODE_RULES:
+        if (value := getattr(told.nodes, name)) != getattr(asked.nodes, name):
+            found[name] = _plain(msgspec.to_builtins(value))
     if dict(told.extended) != dict(asked.extended):
         found["extended"] = dict(told.extended)
     if told.rules is not None:
@@ -65,10 +68,12 @@ def with_constraints(asked: JobRequest, document: Document) -> JobRequest:
 
 
 def _told(pod_set: PodSetSpec, of: Mapping[str, Any]) -> PodSetSpec:
-    affinity = _terms(of["node_affinity"]) if "node_affinity" in of else pod_set.node_affinity
+    given = {name: kind for name, kind in NODE_RULES.items() if name in of}
+    nodes = {name: msgspec.convert(of[name], kind) for name, kind in given.items()}
     rules = read_rules(of["rules"]) if "rules" in of else pod_set.rules
     extended = of.get("extended", pod_set.extended)
-    return replace(pod_set, node_affinity=affinity, rules=rules, extended=extended)
+    told = replace(pod_set.nodes, **nodes) if nodes else pod_set.nodes
+    return replace(pod_set, nodes=told, rules=rules, extended=extended)
 
 
 def read_rules(of: Mapping[str, Any]) -> PodRules:

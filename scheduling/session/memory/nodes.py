@@ -141,6 +141,13 @@ class Nodes:
             self.gone.add(name)
             self._out.deltas.append(NodeRemoved(name))
 
+    def there(self) -> Iterable[Node]:
+        """All nodes of the cluster but those of which the engine of their scope is yet to hear, as
+        they have no row."""
+        for name, facts in self.facts.items():
+            if name in self.mine or self.home(name) != self._scope:
+                yield facts.node
+
     def home(self, name: str) -> str:
         return home_of(self.facts[name].node, self._shards)
 

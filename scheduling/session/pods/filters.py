@@ -7,15 +7,20 @@ has it such GPUs, are enough of them free, what is beside them, and what it says
 from collections import Counter
 from collections.abc import Sequence
 
-from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.cluster.constraints import blocking_taint
+from scheduling.engine.cluster.constraints import barriers
 from scheduling.engine.placement.fit import devices_on, rest_fits, share_milli
 from scheduling.engine.placement.pod_rules import Around, Nodes, kept_from
 from scheduling.engine.types import Node, PodSetSpec
 
 TOLD = 5  # filters that a text names, those of most nodes first
 HAS_ROOM = ""
+# By kind of barrier; the value and effect of a taint are not told.
+BARRED = {
+    "label": "no label {}",
+    "affinity": "not in node affinity",
+    "taint": "untolerated taint {}",
+}
 
 
 def nodes_by_filter(state: ClusterState, pod_set: PodSetSpec) -> str:
@@ -24,7 +29,7 @@ def nodes_by_filter(state: ClusterState, pod_set: PodSetSpec) -> str:
     found = Counter(
         _filter(state, slot, node, pod_set, closed)
         for slot, node in enumerate(state.facts)
-        if node is not None
+        if node is not None and not node.to_come
     )
     total, room = found.total(), found.pop(HAS_ROOM, 0)
     text = f"{room}/{total} nodes can take it"
@@ -45,13 +50,8 @@ def _filter(
     """What keeps a pod of the set from the node; HAS_ROOM = nothing does."""
     if not node.schedulable or node.out_of_service:
         return "out of service"
-    for key, value in sorted(pod_set.node_selector.items()):
-        if node.labels.get(key) != value:
-            return f"no label {key}={value}"
-    if not matches(node, pod_set.node_affinity):
-        return "not in node affinity"
-    if (taint := blocking_taint(node.taints, pod_set.tolerations)) is not None:
-        return f"untolerated taint {taint.key}"
+    for kind, name in barriers(node, node.taints, pod_set.nodes):
+        return BARRED[kind].format(name.partition("=")[0] if kind == "taint" else name)
     if not state.usable[slot]:
         return "out of service"
     if pod_set.gpus and pod_set.gpu_models and node.gpu_model not in pod_set.gpu_models:

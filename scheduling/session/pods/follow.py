@@ -28,6 +28,7 @@ from scheduling.kube.seam import (
     Bind,
     CallOutcome,
     CreateAndBind,
+    CreatePod,
     DeletePod,
     Effect,
     EvictPod,
@@ -72,6 +73,7 @@ from scheduling.session.pods.requeue import (
     with_slices,
 )
 from scheduling.session.pods.scope import SharedScope
+from scheduling.session.pods.stand_ins import StandIns
 from scheduling.session.pods.steps import Evidence, advance, record_of, release, step, which
 from scheduling.session.pods.volumes import Volumes
 
@@ -93,6 +95,7 @@ class Lifecycle:
         self.requeueing = Requeueing(self.scope, self.leave)
         self.plain = PlainPods(self.scope, self.requeueing)
         self.volumes = Volumes(self.scope, self.requeueing, self.plain)
+        self.stand_ins = StandIns(self.scope)
 
     def know(self, job: LiveJob) -> None:
         """A job that this scheduler looks after from now on."""
@@ -165,6 +168,7 @@ class Lifecycle:
             return
         verdict = self.volumes.verdict_on(job, decision.verdict)
         verdict = self.plain.verdict_on(job, verdict)
+        self.stand_ins.waits(job, verdict)
         # Why it failed is the last thing that its events say while it backs off.
         backs_off = verdict.reason is Reason.BACKING_OFF
         failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)
@@ -302,6 +306,8 @@ class Lifecycle:
 
     # --- the cluster told -----------------------------------------------------------------------
     def pod_seen(self, facts: PodFacts, now: float) -> None:
+        if self.stand_ins.seen(facts):
+            return
         found = self._find(facts)
         if found is None:
             self.plain.unplaced_seen(facts, now)
@@ -369,6 +375,8 @@ class Lifecycle:
             self.out.deltas.append(PodsRunning(job.id, now, (pod.key,)))
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
+        if self.stand_ins.gone(facts):
+            return
         self.plain.forget(facts)
         # Whatever it is found to stand for below: it may have been counted before that stood.
         self.foreign.gone(facts.uid, self.out)
@@ -409,6 +417,8 @@ class Lifecycle:
     def effect_done(self, effect: Effect, outcome: CallOutcome, now: float) -> None:
         if isinstance(effect, PatchCondition) and outcome.result == Result.FAILED:
             self.plain.not_told(effect.uid)
+        if isinstance(effect, PatchCondition | CreatePod):
+            self.stand_ins.done(effect, outcome)
         if isinstance(effect, SelectNode):
             self.volumes.selected(effect, outcome, now)
         if isinstance(effect, AllocateClaim | ReleaseClaim):

@@ -43,6 +43,10 @@ class Leftovers:
                 left.add(uid)
         return LookedUp(pods.keys() - mine.keys() - strays, left, copies, strays)
 
+    def looked_after(self, jobs: Set[str]) -> set[str]:
+        """Those of these jobs that this scope looks after."""
+        return divided.looked_after(jobs, self._scope, self._shards)
+
     def services(self, services: Set[Key]) -> set[Key]:
         """Those of these Services that are of jobs of this scope which are over, or in no row and
         without pods, or have their pods elsewhere."""

@@ -77,7 +77,7 @@ class NodeLoss:
             return GIVEN_UP if pod.going and name in self._dead else ""
         taints = self._since[name]
         patience = patience_of(job, policy)
-        tolerations = job.request.pod_sets[pod.place.pod_set].tolerations
+        tolerations = job.request.pod_sets[pod.place.pod_set].nodes.tolerations
         for taint in _evicting(taints, tolerations):
             if taint.key not in DEAD:
                 return DRIVEN

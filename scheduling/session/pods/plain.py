@@ -35,6 +35,7 @@ from scheduling.session.pods.groups import Groups
 from scheduling.session.pods.requeue import POD_DELETED, Requeueing
 from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
+from scheduling.session.pods.waits import shown, would_help
 
 AT_ONCE = 500  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
@@ -46,15 +47,6 @@ GANG_INCOMPLETE = "GangIncomplete"
 UNKNOWN_OWNER = "UnknownOwner"
 FAILED_SCHEDULING = "FailedScheduling"
 COUNTED = 4  # kinds of pods in one pass of which nodes are counted: each looks at all of them
-# Why a job waits that more nodes would help: what autoscalers act upon is `Unschedulable` alone.
-MORE_NODES = frozenset(
-    {
-        Reason.INSUFFICIENT_GPUS,
-        Reason.FRAGMENTED_CAPACITY,
-        Reason.INSUFFICIENT_CPU_OR_MEMORY,
-        Reason.RESERVED_FOR_HEAD,
-    }
-)
 # Why a pod has no job although nobody made a mistake.
 NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended"})
 
@@ -264,7 +256,7 @@ class PlainPods:
             if job is not None and (is_new or not job.told):
                 job.told = text
                 pods = self.unbound_of(job)
-                self.groups.waits(job, pods, _shown(text), text)
+                self.groups.waits(job, pods, shown(text), text)
                 for pod in pods:
                     self._tell_waiting(pod, text)
                     if is_noted:
@@ -273,7 +265,7 @@ class PlainPods:
     def _tell_waiting(self, pod: PodFacts, text: str) -> None:
         if pod.uid not in self._told:
             job_id, key = self._places[pod.uid]
-            self._set_condition(pod, _shown(text), text, self.promised(job_id).get(key, ""))
+            self._set_condition(pod, shown(text), text, self.promised(job_id).get(key, ""))
 
     def _tell_failed(
         self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSetSpec, str]
@@ -285,7 +277,7 @@ class PlainPods:
         pod_set = job.request.pod_sets[self._places[pod.uid][1][0]]
         if pod_set not in counts and len(counts) < COUNTED:
             counts[pod_set] = self.by_filter(pod_set)
-        nodes = counts.get(pod_set, "") if text.partition(":")[0] in MORE_NODES else ""
+        nodes = counts.get(pod_set, "") if would_help(text.partition(":")[0]) else ""
         note = f"{text.rstrip('.')}. {nodes}." if nodes else text
         of = pod.namespace, pod.name, pod.uid
         self.out.effects.append(EmitEvent((), *of, FAILED_SCHEDULING, note, type="Warning"))
@@ -419,12 +411,6 @@ class PlainPods:
         if pod.uid not in self._deleting:
             self._deleting.add(pod.uid)
             self.out.effects.append(EmitEvent(*of, *cause, "Deleting", kind))
-
-
-def _shown(text: str) -> str:
-    """The reason in a condition, of a text that begins with that of the job."""
-    reason = text.partition(":")[0]
-    return "Unschedulable" if reason in MORE_NODES else reason
 
 
 def _waits(job: LiveJob) -> bool:

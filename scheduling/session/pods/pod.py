@@ -3,10 +3,14 @@
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from scheduling.engine.cluster.columns import extended_of
-from scheduling.engine.types import Node, PodPlacement
+from scheduling.engine.cluster.constraints import narrowed
+from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.types import MILLI, Node, NodeTerm, PodPlacement, PodSetSpec
 from scheduling.kube.seam import Bind, CreateAndBind, PodFacts
 from scheduling.kube.translate import manifests
 from scheduling.session.memory.live import LiveJob, LivePod, PodKey
@@ -51,30 +55,8 @@ def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | B
         of = job.effect_key(pod), job.namespace, pod.name, pod.uid
         return Bind(*of, place.node, chosen)
     pod_set = job.request.pod_sets[place.pod_set]
-    content = job.contents[place.pod_set]
-    template = manifests.PodTemplate(
-        namespace=job.namespace,
-        job_id=job.id,
-        tenant=job.request.tenant,
-        attempt=pod.attempt,
-        pod_set=place.pod_set,
-        image=content.image,
-        command=content.command,
-        env=content.env,
-        gpus=pod_set.gpus,
-        cpu_milli=pod_set.cpu_milli,
-        memory_mib=pod_set.memory_mib,
-        gpu_resource=node.gpu_resource,
-        extended=extended_of(node, place, pod_set),
-        labels=job.labels,
-        annotations=content.annotations,
-        settings=content.settings,
-        node_selector=pod_set.node_selector,
-        node_affinity=pod_set.node_affinity,
-        tolerations=pod_set.tolerations,
-        is_told=job.notice_s > 0,
-        gang=_gang(job, place.pod_set),
-    )
+    extended = extended_of(node, place, pod_set)
+    template = _template(job, place.pod_set, pod_set, pod.attempt, node, extended, job.namespace)
     return CreateAndBind(
         key=job.effect_key(pod),
         namespace=job.namespace,
@@ -82,6 +64,64 @@ def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | B
         manifest=manifests.pod_manifest(template, pod.name, place.ordinal, place.milli),
         node=place.node,
         annotations=chosen,
+    )
+
+
+def stand_in(
+    job: LiveJob,
+    pod_set: int,
+    ordinal: int,
+    node: Node,
+    of_group: tuple[NodeTerm, ...],
+    name: tuple[str, str],
+) -> dict[str, Any]:
+    """A pod that asks for what the job's would on a node like this one. `of_group`: terms of nodes
+    that have such GPUs; `name`: namespace and name."""
+    asked = job.asked.pod_sets[pod_set]
+    asked = replace(asked, nodes=narrowed(asked.nodes, of_group))
+    milli = share_milli(node.gpu_memory_mib, asked) if asked.gpus else MILLI
+    every = PodPlacement(pod_set, ordinal, node.name, (), MILLI, tuple(range(asked.nics)))
+    extended = extended_of(node, every, asked)
+    template = _template(job, pod_set, asked, 0, node, extended, name[0])
+    return manifests.stand_in_manifest(template, name[1], ordinal, milli or MILLI)
+
+
+def name_of_stand_in(job: LiveJob, pod_set: int, ordinal: int) -> str:
+    """Of a pod that stands in for one of the job."""
+    name = job.asked.pod_sets[pod_set].name
+    return manifests.pod_name(job.name, job.id, manifests.WAITS, pod_set, name, ordinal)
+
+
+def _template(
+    job: LiveJob,
+    index: int,
+    pod_set: PodSetSpec,
+    attempt: int,
+    node: Node,
+    extended: Mapping[str, int],
+    namespace: str,
+) -> manifests.PodTemplate:
+    content = job.contents[index]
+    return manifests.PodTemplate(
+        namespace=namespace,
+        job_id=job.id,
+        tenant=job.request.tenant,
+        attempt=attempt,
+        pod_set=index,
+        image=content.image,
+        command=content.command,
+        env=content.env,
+        gpus=pod_set.gpus,
+        cpu_milli=pod_set.cpu_milli,
+        memory_mib=pod_set.memory_mib,
+        gpu_resource=node.gpu_resource,
+        extended=extended,
+        labels=job.labels,
+        annotations=content.annotations,
+        settings=content.settings,
+        nodes=pod_set.nodes,
+        is_told=job.notice_s > 0,
+        gang=_gang(job, index),
     )
 
 

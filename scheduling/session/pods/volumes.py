@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from scheduling.engine.cluster.affinity import both, matches, said
+from scheduling.engine.cluster.constraints import narrowed, spread_over
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import Node, NodeTerm, PodRules, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict
@@ -170,20 +171,17 @@ class Volumes:
                 need = self._need(job, name)
                 job.volume_hold = job.volume_hold or need.hold
                 for terms in need.affinity:
-                    affinity = both(sets[index].node_affinity, terms)
-                    sets[index] = replace(sets[index], node_affinity=affinity)
+                    sets[index] = _narrowed(sets[index], terms)
                     notes.append(f"Volume claim {name} is only for nodes with {said(terms)}.")
             if parts:
                 job.volume_hold = job.volume_hold or parts[index].hold
                 notes += parts[index].notes
                 sets[index] = replace(sets[index], **parts[index].changes(sets[index]))
                 for terms in parts[index].terms:
-                    affinity = both(sets[index].node_affinity, terms)
-                    sets[index] = replace(sets[index], node_affinity=affinity)
+                    sets[index] = _narrowed(sets[index], terms)
             terms, keepers = self._kept_from(job, index)
             if terms:
-                affinity = both(sets[index].node_affinity, terms)
-                sets[index] = replace(sets[index], node_affinity=affinity)
+                sets[index] = _narrowed(sets[index], terms)
                 notes.append(
                     f"Pods with a required anti-affinity ({', '.join(keepers)}) leave only nodes "
                     f"with {said(terms)}."
@@ -317,7 +315,7 @@ class Volumes:
             uids = [ref.uid for key, ref in job.plain.items() if key[0] == index]
             rules = groups.rules_of(uids, self._namespace(job), self._labels(job, index))
             if rules is not None and (rules.spread or rules.evenly):
-                rules = rules._replace(affinity=pod_set.node_affinity)
+                rules = spread_over(rules, pod_set.nodes)
             found[index] = rules
         for index, names in enumerate(claims):
             if names:
@@ -373,6 +371,10 @@ def _keys(job: LiveJob) -> list[list[PodKey]]:
 def _with_rules(sets: Iterable[PodSetSpec], rules: Iterable[PodRules | None]) -> list[PodSetSpec]:
     pairs = zip(sets, rules, strict=True)
     return [s if s.rules == said else replace(s, rules=said) for s, said in pairs]
+
+
+def _narrowed(pod_set: PodSetSpec, terms: tuple[NodeTerm, ...]) -> PodSetSpec:
+    return replace(pod_set, nodes=narrowed(pod_set.nodes, terms))
 
 
 def _is_to_come(pod: LivePod) -> bool:

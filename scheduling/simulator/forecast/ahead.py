@@ -1,15 +1,13 @@
-"""One run of the simulator on from a scene, until those who wait in it have started."""
+"""One run of the simulator on from a state, until those who wait in it have started."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from scheduling.engine.decisions import CycleResult
+from scheduling.engine.decisions import CycleResult, Waiting
 from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
 from scheduling.engine.types import JobRequest
-from scheduling.simulator.agenda import CYCLE, END, GONE
-from scheduling.simulator.forecast.learned import LearnedTimes
-from scheduling.simulator.forecast.run_times import RunTimes
-from scheduling.simulator.forecast.scene import Scene
+from scheduling.simulator.agenda import END, GONE
+from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Pod, Settings, TimedChange
 from scheduling.simulator.run import Run
@@ -25,19 +23,19 @@ class RunAhead(Simulation):
 
     def __init__(
         self,
-        scene: Scene,
+        ground: Ground,
         lasting: Mapping[str, float],
         coming: Iterator[Arrival],
         *,
         until: float,
         most_cycles: int,
-        learned: LearnedTimes | None = None,
         change: Sequence[Delta | TimedChange] = (),
     ) -> None:
         """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
         what arrives from the scene's instant on, in order of time. `until`: the last instant.
         `change`: what changes at the scene's instant, or at a
-        time of its own. `learned`: what the engine is told of run times."""
+        time of its own."""
+        scene = ground.scene
         super().__init__(
             scene.nodes,
             coming,
@@ -50,13 +48,13 @@ class RunAhead(Simulation):
                 for one in change
             ],
         )
-        self._learned = learned or LearnedTimes(RunTimes(), learns=False)
         self.starts: dict[str, float] = {}
         self._awaited = {job.id for job in scene.waiting}
         self._most_cycles = most_cycles
-        self._push(scene.now, CYCLE, None)
+        self.state = ground.twin()
+        self._deltas.clear()  # it has been told all
+        self._wake(scene.now)
         for fact in scene.facts:
-            self._deltas.append(fact)
             if isinstance(fact, JobSubmitted):
                 self._knows(fact.job, lasting[fact.job.id])
             elif isinstance(fact, JobRestored):
@@ -115,9 +113,20 @@ class RunAhead(Simulation):
             if part.job_id in self._awaited:
                 self._awaited.discard(part.job_id)
                 self.starts[part.job_id] = now
+        if self.cycles == 1:
+            result = result._replace(waiting=self._told_before(result))
         super()._carry_out(result, now)
         if self._is_over():
             raise _Over
+
+    def _told_before(self, result: CycleResult) -> tuple[Waiting, ...]:
+        """Why jobs wait after the first cycle, also where that is no news to the state."""
+        told = {waiting.job_id: waiting for waiting in result.waiting}
+        for job_id in sorted(self._awaited - told.keys()):
+            record = self.state.jobs.get(job_id)
+            if record is not None and record.eq_class is not None and record.verdict is not None:
+                told[job_id] = Waiting(job_id, record.verdict)
+        return tuple(told.values())
 
     def _is_over(self) -> bool:
         return not self._awaited or self.cycles >= self._most_cycles

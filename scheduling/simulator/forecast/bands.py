@@ -12,10 +12,9 @@ from numpy.random import PCG64, Generator
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.coming import Coming
-from scheduling.simulator.forecast.learned import LearnedTimes
+from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.likeness import Kin, traits_of
 from scheduling.simulator.forecast.run_times import Basis, Foregone, Likely, RunTimes
-from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.forecast.succession import EDGE, Succession, score_of, share_of
 from scheduling.simulator.model import Arrival
 
@@ -58,7 +57,7 @@ class Bands:
 
 
 def bands_of(
-    scene: Scene,
+    ground: Ground,
     run_times: RunTimes,
     coming: Coming,
     *,
@@ -67,11 +66,11 @@ def bands_of(
     enough: Callable[[], bool] = lambda: False,
 ) -> Bands:
     """Run ahead at most so many times, and until there was `enough` after the least number."""
-    outlook = Draws(scene, run_times)
+    outlook = Draws(ground, run_times)
     starts: list[dict[str, float]] = []
     never: dict[str, str] = {}
     while len(starts) < most and not (len(starts) >= LEAST_RUNS and enough()):
-        if not scene.waiting:
+        if not ground.scene.waiting:
             break
         dice = Generator(PCG64([seed, len(starts)]))
         ahead = outlook.ahead(dice, coming)
@@ -125,8 +124,9 @@ def _least(one: _OpenJob) -> float:
 class Draws:
     """A scene and what is likely of each job in it."""
 
-    def __init__(self, scene: Scene, run_times: RunTimes) -> None:
-        self.scene = scene
+    def __init__(self, ground: Ground, run_times: RunTimes) -> None:
+        self._ground = ground
+        scene = self.scene = ground.scene
         self._run_times = run_times
         run_times.going(
             (traits_of(fact.job, scene.name_of(fact.job)), self._age(fact.started_at))
@@ -155,14 +155,11 @@ class Draws:
             for one, chance in group.chances(dice)
         }
         return RunAhead(
-            self.scene,
+            self._ground,
             lasting,
             self._arrivals(coming, dice),
             until=self.scene.now + AHEAD_S,
             most_cycles=self._cycles,
-            learned=LearnedTimes(
-                self._run_times, self.scene.name_by_id, learns=False, settled=True
-            ),
         )
 
     def _age(self, since: float) -> float:

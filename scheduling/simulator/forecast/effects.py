@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.bands import AHEAD_S, CYCLES, CYCLES_PER_JOB
-from scheduling.simulator.forecast.learned import LearnedTimes
+from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.likeness import traits_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import Scene
@@ -89,9 +89,8 @@ class Course(RunAhead):
 
     def __init__(
         self,
-        scene: Scene,
+        ground: Ground,
         lasting: Mapping[str, float],
-        run_times: RunTimes,
         change: Sequence[Change],
         *,
         until: float,
@@ -99,17 +98,11 @@ class Course(RunAhead):
         enough: Callable[[], bool],
     ) -> None:
         super().__init__(
-            scene,
-            lasting,
-            iter(()),
-            until=until,
-            most_cycles=most_cycles,
-            change=change,
-            learned=LearnedTimes(run_times, scene.name_by_id, learns=False, settled=True),
+            ground, lasting, iter(()), until=until, most_cycles=most_cycles, change=change
         )
         self.stops: dict[str, JobStop] = {}
         self.held: Counter[Holder] = Counter()
-        self._scene = scene
+        scene = self._scene = ground.scene
         self._ran = {fact.job.id for fact in scene.running}
         self._enough = enough
         self.soon = soon_of(scene, change)
@@ -181,7 +174,7 @@ def soon_of(scene: Scene, change: Sequence[Change]) -> float:
 
 
 def effects_of(
-    scene: Scene,
+    ground: Ground,
     change: Sequence[Change],
     run_times: RunTimes,
     *,
@@ -189,18 +182,18 @@ def effects_of(
 ) -> RunEffects:
     """What these changes do. `enough(part)` says whether that part
     of the time that there is, in 0..1, is over; what runs ahead then goes no further."""
+    scene = ground.scene
     lasting = _lasting(scene, run_times)
     cycles = CYCLES + CYCLES_PER_JOB * len(lasting)
     before = Course(
-        scene, lasting, run_times, (), until=scene.now + AHEAD_S, most_cycles=cycles,
+        ground, lasting, (), until=scene.now + AHEAD_S, most_cycles=cycles,
         enough=lambda: enough(0.5),
     )  # fmt: skip
     before.starts_all()
     until = before.now if before.stopped_early else scene.now + AHEAD_S
     after = Course(
-        scene, lasting, run_times, change, until=until, most_cycles=cycles,
-        enough=lambda: enough(1.0),
-    )  # fmt: skip
+        ground, lasting, change, until=until, most_cycles=cycles, enough=lambda: enough(1.0)
+    )
     after.starts_all()
     if after.stopped_early:
         until = min(until, after.now)

@@ -15,7 +15,7 @@ from scheduling.engine.deltas import Delta, NodeChanged, NodeRemoved, OtherPodCh
 from scheduling.engine.types import MILLI, JobKind, JobRequest, Node
 from scheduling.simulator.forecast.cheapest_nodes import cheapest_nodes
 from scheduling.simulator.forecast.effects import Change, Course
-from scheduling.simulator.forecast.run_times import RunTimes
+from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.model import TimedChange
 
@@ -82,7 +82,8 @@ class EmptyingPlan:
 class _EmptyingRun(Course):
     """The instant in which nodes are emptied, and the one in which they take jobs again."""
 
-    def __init__(self, scene: Scene, names: Collection[str], model: str) -> None:
+    def __init__(self, ground: Ground, names: Collection[str], model: str) -> None:
+        scene = ground.scene
         change: list[Change] = []
         for node in (n for n in scene.nodes if n.name in names):
             closed = NodeChanged(replace(node, schedulable=False))
@@ -91,9 +92,8 @@ class _EmptyingRun(Course):
         lasting = dict.fromkeys((job.id for job in _jobs_of(scene)), LASTING_S)
         until = scene.now + OPEN_AFTER_S
         super().__init__(
-            scene, lasting, RunTimes(), change, until=until, most_cycles=MOST_CYCLES,
-            enough=lambda: False,
-        )  # fmt: skip
+            ground, lasting, change, until=until, most_cycles=MOST_CYCLES, enough=lambda: False
+        )
         self._model, self._opens = model, until
         self.emptied: NodeFigures | None = None
         self.targets: dict[str, dict[str, None]] = {}
@@ -130,10 +130,11 @@ def figures_of(cluster: ClusterState, model: str) -> NodeFigures:
     return NodeFigures(nodes, idle, fragmented)
 
 
-def plan_for(scene: Scene, goal: Goal, enough: Callable[[], bool]) -> EmptyingPlan:
+def plan_for(ground: Ground, goal: Goal, enough: Callable[[], bool]) -> EmptyingPlan:
     """The cheapest plan that is found for the goal before it is `enough`; else the one that comes
     nearest."""
-    base = _EmptyingRun(scene, (), goal.gpu_model)
+    scene = ground.scene
+    base = _EmptyingRun(ground, (), goal.gpu_model)
     before = base.figures()
     best = EmptyingPlan((), (), (), before, before, 0, _is_reached(goal, 0, base.starts))
     load = _Load(scene, goal.gpu_model)
@@ -145,7 +146,7 @@ def plan_for(scene: Scene, goal: Goal, enough: Callable[[], bool]) -> EmptyingPl
             if len(names) < count:
                 break
             trials += 1
-            trial = _EmptyingRun(scene, frozenset(names), goal.gpu_model)
+            trial = _EmptyingRun(ground, frozenset(names), goal.gpu_model)
             homeless = [job for job, stop in trial.stops.items() if stop.again != scene.now]
             if homeless:  # there is no room elsewhere for who is on these
                 skipped.update(name for name in names if load.on[name].intersection(homeless))

@@ -2,18 +2,18 @@
 
 from datetime import datetime, timedelta
 
-from scheduling.models import Job
+from scheduling.models import Cluster, Job
 from scheduling.simulator.forecast.likeness import Traits
 from scheduling.simulator.forecast.run_times import RunTimes
 
-PAST = timedelta(days=30)  # that is learned from
-MOST_RUNS = 5000  # that are read at once: the newest
+LEARNED_FROM = timedelta(days=30)
+MOST_RUNS = 1000  # that what would happen is told by
 
 
-def learn_runs(known: RunTimes, cluster_id: int, since: datetime, most: int) -> datetime:
+def learn_runs(known: RunTimes, cluster: Cluster, since: datetime, most: int) -> datetime:
     """Take in the newest runs that ended after `since`; returns when the last of them did."""
     rows = Job.objects.filter(
-        cluster_id=cluster_id, ended_at__gt=since, admitted_at__isnull=False
+        cluster=cluster, ended_at__gt=since, admitted_at__isnull=False
     ).order_by("-ended_at")
     found = rows.values_list(
         "tenant__name", "user_id", "name", "gpu_milli", "declared_s", "submitted_at",

@@ -1,0 +1,125 @@
+"""`kant top`: who holds GPUs now, who asks for more, and what is held of each node."""
+
+import argparse
+import sys
+import time
+from typing import Any
+from urllib.parse import quote
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import usage
+from kant.client.places import only_cluster, state_of
+from kant.client.submission import duration_s
+
+NODES = "nodes"
+BY = {"tenants": "tenant", "users": "user", "jobs": "job"}
+SORTS = {
+    **dict.fromkeys(BY, ("held", "asked", "share", "name")),
+    NODES: ("held", "free", "share", "name"),
+}
+WATCH_S = 2
+MOST = 500  # rows of one answer
+CLEAR = "\x1b[H\x1b[2J"
+# The columns of each list, by the fields of its rows; JSON and CSV have the fields.
+COLUMNS = {
+    "tenants": ("tenant", "gpu_type", "held", "asked", "share"),
+    "users": ("tenant", "user", "gpu_type", "held", "asked", "share"),
+    "jobs": ("job", "name", "tenant", "user", "gpu_type", "held", "asked", "share"),
+    NODES: ("node", "gpu_type", "gpus", "held", "free", "share", "leaf", "state"),
+}
+
+Row = dict[str, Any]
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("what", nargs="?", choices=tuple(SORTS), default="tenants", help="of what (tenants)")
+    every = tuple(dict.fromkeys(name for names in SORTS.values() for name in names))
+    flag("--sort", choices=every, default="held",
+         help="what comes first (held); `asked` not of nodes, `free` of nodes alone")  # fmt: skip
+    flag("-t", "--tenant", help="of this tenant and all below it; not of nodes")
+    flag("-G", "--gpu-type", help="of this GPU type")
+    flag("-c", "--cluster", help="on this cluster")
+    flag("--limit", type=int, default=20, metavar="N", help=f"how many rows (20), at most {MOST}")
+    flag("--watch", nargs="?", type=duration_s, const=WATCH_S, metavar="TIME",
+         help=f"again every {WATCH_S} s, or every TIME, until Ctrl-C")  # fmt: skip
+
+
+def top(api: Api, args: argparse.Namespace) -> None:
+    """Print it once, or again and again."""
+    if args.sort not in SORTS[args.what]:
+        raise usage(f"{args.what} are sorted by {', '.join(SORTS[args.what])}.")
+    if args.what == NODES and args.tenant:
+        raise usage("Nodes belong to no tenant. Leave --tenant out.")
+    if not 1 <= args.limit <= MOST:
+        raise usage(f"--limit is from 1 to {MOST}.")
+    if args.watch == 0:
+        raise usage("--watch is 1s or more.")
+    while True:
+        _show(args, _nodes(api, args) if args.what == NODES else _holders(api, args))
+        if args.watch is None:
+            return
+        sys.stdout.flush()
+        time.sleep(args.watch)
+
+
+def _show(args: argparse.Namespace, rows: list[Row]) -> None:
+    if args.watch is not None and sys.stdout.isatty():
+        sys.stdout.write(CLEAR)
+    columns = COLUMNS[args.what]
+    if args.output == "json":
+        output.document(rows)
+    elif args.output == "csv":
+        output.csv_of(columns, rows)
+    else:
+        heads = [{"gpu_type": "TYPE", "job": "ID"}.get(name, name.upper()) for name in columns]
+        table = ([_cell(row, name) for name in columns] for row in rows)
+        output.table(heads, table, "There are none.")
+
+
+def _cell(row: Row, name: str) -> object:
+    value = row[name]
+    if name == "share":
+        return "-" if value is None else f"{value:.1%}"
+    if name == "job":
+        return output.short(value)
+    if name == "gpu_type":
+        return value or "any"
+    return "; ".join(value) if name == "state" else value
+
+
+def _holders(api: Api, args: argparse.Namespace) -> list[Row]:
+    query = {
+        "by": BY[args.what], "sort": args.sort, "limit": args.limit,
+        "tenant": args.tenant, "gpu_type": args.gpu_type, "cluster": args.cluster,
+    }  # fmt: skip
+    found = api.get("holders", query)
+    if args.output == "table":
+        for one in found["types"]:
+            held = f"{output.number(one['held'])} of {one['gpus']} GPUs held"
+            out = one["gpus"] - one["healthy"]
+            print(f"{one['gpu_type']}: {held}" + f", {out} out of order" * bool(out))
+        if found["count"] > len(found["items"]):
+            output.note(f"The first {len(found['items'])} of {found['count']}.")
+    return list(found["items"])
+
+
+def _nodes(api: Api, args: argparse.Namespace) -> list[Row]:
+    cluster = args.cluster or only_cluster(api)
+    query = {"gpu_type": args.gpu_type}
+    nodes = [_of_node(n) for n in api.items(f"clusters/{quote(cluster, safe='')}/nodes", query)]
+    nodes.sort(key=lambda row: row["node"])
+    if args.sort != "name":
+        nodes.sort(key=lambda row: row[args.sort] or 0, reverse=True)
+    return nodes[: args.limit]
+
+
+def _of_node(node: Row) -> Row:
+    """`free`: GPUs that work and that nobody holds, wholly or in part."""
+    held, gpus = node["allocated"], node["gpus"]
+    return {
+        "node": node["name"], "gpu_type": node["gpu_type"], "gpus": gpus, "held": held,
+        "free": max(0, node["healthy_gpus"] - held), "share": held / gpus if gpus else None,
+        "leaf": node["leaf"], "state": state_of(node) + node["problems"],
+    }  # fmt: skip

@@ -1,0 +1,101 @@
+"""REST for who holds GPUs now, and who asks for more."""
+
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.queries.names import cluster_names, gpu_type_names
+from scheduling.queries.standing.holders import HolderOf, HolderOrder, standing
+from tenants.api.base import View
+from tenants.api.fields import Gpus
+from tenants.api.filters import asked_for
+from tenants.api.pagination import limit_of
+from tenants.api.problems import bad_query
+from tenants.api.schema import Shape
+from tenants.names import tenant_names
+from tenants.permissions import access_of
+from tenants.selectors import subtree_ids
+
+Word = TypeVar("Word", bound=StrEnum)
+
+QUERY = {
+    "by": "What a row is of: tenant (if absent), user or job.",
+    "sort": "What comes first: the most that is held (if absent), asked or share, or the name.",
+    "limit": "How many rows at most, from 1 to 500; 50 if absent.",
+    "tenant": "Name of a tenant; with all below it.",
+    "gpu_type": "GPU type; all if absent.",
+    "cluster": "Name of a cluster; all together if absent.",
+}
+
+
+class TypeStandingOutput(serializers.Serializer[Any]):
+    """The GPUs of a type. `held` counts what all tenants hold, those too that are not yours to
+    see."""
+
+    gpu_type = serializers.CharField()
+    gpus = serializers.IntegerField()
+    healthy = serializers.IntegerField()
+    held = Gpus(source="held_milli")
+
+
+class HolderOutput(serializers.Serializer[Any]):
+    """`user` is null of tenants, and where nobody of Kant submitted; `name` and `job` are null but
+    of jobs. `gpu_type` is empty where jobs wait that accept any. `held`: GPUs that pods have;
+    `asked`: GPUs that waiting jobs ask for, by the first type that they accept. `share`: what is
+    held of all GPUs of the type, from 0 to 1; null where no node has such GPUs."""
+
+    tenant = serializers.CharField()
+    user = serializers.CharField(allow_null=True)
+    name = serializers.CharField(allow_null=True)
+    job = serializers.UUIDField(allow_null=True)
+    gpu_type = serializers.CharField()
+    held = Gpus(source="held_milli")
+    asked = Gpus(source="asked_milli")
+    share = serializers.FloatField(allow_null=True)
+
+
+class HoldersOutput(serializers.Serializer[Any]):
+    """Each job counts for its own tenant, so that rows of a type add up. `count`: how many rows
+    there are, of which `items` has the first."""
+
+    by = serializers.ChoiceField([str(of) for of in HolderOf])
+    types = TypeStandingOutput(many=True)
+    items = HolderOutput(many=True)
+    count = serializers.IntegerField()
+
+
+class HoldersView(View):
+    """Who holds GPUs now, and who asks for more: by tenant, user or job, and GPU type."""
+
+    shapes = {"GET": Shape(HoldersOutput, texts=QUERY)}
+    query = {"GET": frozenset(QUERY)}
+
+    def get(self, request: Request) -> Response:
+        query = request.query_params
+        of = _one_of(HolderOf, "by", query.get("by", HolderOf.TENANT))
+        order = _one_of(HolderOrder, "sort", query.get("sort", HolderOrder.HELD))
+        tenants, cluster = access_of(self.actor).visible_tenants(), None
+        if name := query.get("tenant", ""):
+            tenants = frozenset(subtree_ids(asked_for("tenant", name, tenant_names(self.actor)).pk))
+        if name := query.get("cluster", ""):
+            cluster = asked_for("cluster", name, cluster_names())
+        if gpu_type := query.get("gpu_type", ""):
+            asked_for("gpu_type", gpu_type, gpu_type_names())
+        found = standing(
+            of, order, limit_of(request),
+            tenants=tenants, cluster=cluster, gpu_type=gpu_type or None,
+        )  # fmt: skip
+        body = {"by": of, "types": found.types, "items": found.holders, "count": found.count}
+        return Response(HoldersOutput(body).data)
+
+
+def _one_of(words: type[Word], parameter: str, text: str) -> Word:
+    """Raises a Problem for what is none of them."""
+    try:
+        return words(text)
+    except ValueError:
+        known = ", ".join(words)
+        raise bad_query(parameter, f"{text[:40]!r} is none of {known}.") from None

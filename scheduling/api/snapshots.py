@@ -1,0 +1,59 @@
+"""REST for snapshots of clusters."""
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.queries import selectors
+from scheduling.queries.known import CannotTell
+from scheduling.queries.snapshots.anonymise import anonymised
+from scheduling.queries.snapshots.document import FORMAT, VERSION, document_of
+from scheduling.queries.standing.snapshot import snapshot_of_cluster
+from tenants.api.base import View
+from tenants.api.schema import Shape
+from tenants.errors import Conflict, NotAllowed
+
+
+class SnapshotScopeOutput(serializers.Serializer[Any]):
+    """What the scheduler of a scope (empty = of the whole cluster) would be told at its start.
+    `fact` names each of these; its other fields are those of the engine."""
+
+    scope = serializers.CharField()
+    facts = serializers.ListField(child=serializers.DictField())
+
+
+class SnapshotOutput(serializers.Serializer[Any]):
+    """`at`: seconds since the epoch. `names` of jobs by id, empty where names are left out."""
+
+    format = serializers.ChoiceField([FORMAT])
+    version = serializers.ChoiceField([VERSION])
+    cluster = serializers.CharField()
+    at = serializers.FloatField()
+    anonymised = serializers.BooleanField()
+    names = serializers.DictField(child=serializers.CharField())
+    scopes = SnapshotScopeOutput(many=True)
+
+
+class SnapshotView(View):
+    """All that the schedulers of a cluster decide by: nodes, quotas, queues, policy, jobs that wait
+    or run. `manage.py rehearse` decides the same of it without a cluster. For operators."""
+
+    shapes = {
+        "GET": Shape(
+            SnapshotOutput,
+            flags={"anonymise": "true = names of no meaning, of which the same is decided."},
+        )
+    }
+    query = {"GET": frozenset({"anonymise"})}
+
+    def get(self, _request: Request, name: str) -> Response:
+        if not self.actor.is_operator:
+            raise NotAllowed("A snapshot shows all tenants together; only operators take one.")
+        without_names = self.flag("anonymise")
+        try:
+            found = snapshot_of_cluster(selectors.cluster_by_name(name))
+        except CannotTell as error:
+            raise Conflict(str(error)) from None
+        return Response(document_of(anonymised(found) if without_names else found))

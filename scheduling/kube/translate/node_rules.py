@@ -1,0 +1,104 @@
+"""Which nodes a pod may be on, and would rather be on: the fields of a pod's spec, and the engine's
+rules. All that is said of nodes is read and written here alone.
+
+Sources: core/v1 PodSpec (nodeSelector, affinity.nodeAffinity, tolerations, os).
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.engine.cluster.affinity import both
+from scheduling.engine.types import NodeExpression, NodeRules, NodeTerm, NodeWish, Toleration
+from scheduling.kube.translate.node_selectors import (
+    NodeSelector,
+    NodeSelectorTerm,
+    node_selector,
+    node_term,
+    node_terms,
+)
+from scheduling.kube.translate.objects import PodSpec, decoded
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+SYSTEM, WINDOWS = "kubernetes.io/os", "windows"
+# Where each of the rules stands in a pod.
+PLACES_IN_POD = {
+    "node_selector": "spec.nodeSelector",
+    "node_affinity": f"spec.affinity.nodeAffinity.{REQUIRED}",
+    "tolerations": "spec.tolerations",
+}
+
+
+class _Toleration(Struct, rename="camel"):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class _WeightedNodes(Struct):
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class _NodeAffinity(Struct):
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[_WeightedNodes] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class _Affinity(Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
+def rules_of(spec: PodSpec) -> NodeRules:
+    """What a pod says of the nodes that it may be on. Raises ValueError."""
+    affinity = _affinity(spec)
+    return NodeRules(
+        node_selector=decoded(spec.node_selector, dict[str, str], {}),
+        node_affinity=both(node_terms(affinity.required), _system(spec)),
+        # What is tolerated for a while only is no reason to be placed there.
+        tolerations=tuple(
+            Toleration(t.key, t.operator or "Equal", t.value, t.effect)
+            for t in decoded(spec.tolerations, list[_Toleration], [])
+            if t.toleration_seconds is None
+        ),
+    )
+
+
+def rules_in_pod(rules: NodeRules) -> dict[str, Any]:
+    """The fields of a pod's spec that say the same; `tolerations` is always among them."""
+    spec: dict[str, Any] = {"tolerations": [_written(each) for each in rules.tolerations]}
+    if rules.node_selector:
+        spec["nodeSelector"] = dict(rules.node_selector)
+    if rules.node_affinity:
+        selector = node_selector(rules.node_affinity)
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: selector}}
+    return spec
+
+
+def wishes_of(spec: PodSpec) -> tuple[NodeWish, ...]:
+    """The nodes that a pod would rather be on. Raises ValueError."""
+    wishes = ((w.weight, node_term(w.preference)) for w in _affinity(spec).preferred or ())
+    return tuple(NodeWish(weight, term) for weight, term in wishes if term)
+
+
+def _affinity(spec: PodSpec) -> _NodeAffinity:
+    affinity = decoded(spec.affinity, _Affinity, _Affinity())
+    return affinity.node_affinity or _NodeAffinity()
+
+
+def _written(toleration: Toleration) -> dict[str, str]:
+    parts = {"key": toleration.key, "value": toleration.value, "effect": toleration.effect}
+    return {"operator": toleration.operator, **{n: text for n, text in parts.items() if text}}
+
+
+def _system(spec: PodSpec) -> tuple[NodeTerm, ...]:
+    """A kubelet of another system rejects the pod. Only those of Windows surely have the label."""
+    name = spec.os.name if spec.os is not None else ""
+    if not name:
+        return ()
+    operator = "In" if name == WINDOWS else "NotIn"
+    return ((NodeExpression(SYSTEM, operator, (WINDOWS,)),),)

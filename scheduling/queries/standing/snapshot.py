@@ -1,0 +1,41 @@
+"""A snapshot of a cluster: what its schedulers would be told at their start, by the rows."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection, transaction
+
+from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
+from scheduling.models import Cluster
+from scheduling.queries.known import Known, names_of, scopes_of
+from scheduling.queries.snapshots.document import Snapshot, SnapshotScope
+
+
+def snapshot_of_cluster(cluster: Cluster) -> Snapshot:
+    """Now. Raises CannotTell where no node of it is known."""
+    with _at_one_time():
+        at = time.time()
+        known = Known(cluster, decided_on=False)
+        scopes = tuple(
+            SnapshotScope(scope, tuple(known.facts(scope))) for scope in scopes_of(known.policy)
+        )
+        jobs = [job for one in scopes for fact in one.facts if (job := _job_of(fact))]
+        return Snapshot(cluster.name, at, scopes, names=names_of(jobs))
+
+
+def _job_of(fact: Delta) -> str:
+    return fact.job.id if isinstance(fact, JobSubmitted | JobRestored) else ""
+
+
+@contextmanager
+def _at_one_time() -> Iterator[None]:
+    """All rows as they were together: what is written meanwhile is not seen in halves."""
+    if connection.in_atomic_block:
+        yield
+        return
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield

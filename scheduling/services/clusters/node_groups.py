@@ -1,0 +1,124 @@
+"""What is wrong with the node groups of a cluster: what an autoscaler may add to it
+(scheduling/kube/translate/node_groups.py says what Kant makes of them)."""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+from scheduling.engine.cluster.facts import MAX_AMOUNT, MAX_GPUS
+from scheduling.job_fields.faults import SLUG, SLUG_RULE, Faults, is_label_key
+from scheduling.job_fields.values import EFFECTS, OWN_RESOURCES, check_labels
+from scheduling.kube.translate.quantities import GPU_RESOURCES, parse
+from tenants import texts
+from tenants.errors import FieldError, Path
+from tenants.models import GpuType
+
+FIELD = "node_groups"
+MOST_GROUPS, MOST_NODES = 64, 10_000
+# Whole numbers of a group: from, to; all but `gpus` have to be there.
+NUMBERS = {
+    "gpus": (0, MAX_GPUS),
+    "cpu_milli": (1, MAX_AMOUNT),
+    "memory_mib": (1, MAX_AMOUNT),
+    "max_nodes": (1, MOST_NODES),
+}
+FIELDS = ("gpu_type", *NUMBERS, "labels", "taints", "extended")
+# What an extended resource may not be: it has a field of its own.
+OWN = OWN_RESOURCES | dict.fromkeys(GPU_RESOURCES, "gpus")
+
+
+def faults(document: Any) -> Iterator[FieldError]:
+    """What is wrong with a cluster's `node_groups`."""
+    if not isinstance(document, dict) or not all(isinstance(g, dict) for g in document.values()):
+        yield FieldError((FIELD,), 'Must be an object: {name: {"gpu_type": …, "max_nodes": …}}.')
+        return
+    if len(document) > MOST_GROUPS:
+        yield FieldError((FIELD,), f"At most {MOST_GROUPS} groups.")
+        return
+    found = Faults()
+    models = set(GpuType.objects.values_list("name", flat=True)) if document else set()
+    for name, group in document.items():
+        found.unless(bool(SLUG.fullmatch(name)), (FIELD, name), SLUG_RULE)
+        _group(group, models, (FIELD, name), found)
+    if not found.found:
+        _together(document, found)
+    yield from found.found
+
+
+def _group(group: Mapping[str, Any], models: set[str], at: Path, found: Faults) -> None:
+    for name in group:
+        found.unless(name in FIELDS, (*at, name), f"Unknown field. Known: {', '.join(FIELDS)}.")
+    for name, (least, most) in NUMBERS.items():
+        value = group.get(name, 0 if name == "gpus" else None)
+        good = type(value) is int and least <= value <= most
+        found.unless(good, (*at, name), f"Must be a whole number from {least} to {most}.")
+    model = group.get("gpu_type", "")
+    if not isinstance(model, str):
+        found.add((*at, "gpu_type"), "Must be the name of a GPU type.")
+    elif model and not group.get("gpus"):
+        found.add((*at, "gpus"), "Say how many GPUs of the type a node has, or leave gpu_type out.")
+    elif group.get("gpus") and model not in models:
+        known = ", ".join(sorted(models)) or "none"
+        found.add((*at, "gpu_type"), f"There is no GPU type “{model}”. There are: {known}.")
+    labels = group.get("labels", {})
+    if isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values()):
+        check_labels(labels, (*at, "labels"), found)
+    else:
+        found.add((*at, "labels"), "Must be an object of texts by label.")
+    _taints(group.get("taints", []), (*at, "taints"), found)
+    _extended(group.get("extended", {}), (*at, "extended"), found)
+
+
+def _taints(taints: Any, at: Path, found: Faults) -> None:
+    if not isinstance(taints, list):
+        found.add(at, 'Must be a list of {"key": …, "value": …, "effect": …}.')
+        return
+    for index, taint in enumerate(taints):
+        here = (*at, index)
+        texts_only = isinstance(taint, dict) and all(isinstance(v, str) for v in taint.values())
+        if not texts_only or not taint.keys() <= {"key", "value", "effect"}:
+            found.add(here, 'Must be an object of texts: {"key": …, "value": …, "effect": …}.')
+            continue
+        found.unless(is_label_key(taint.get("key", "")), (*here, "key"), "Not the key of a taint.")
+        good = taint.get("effect", "") in EFFECTS
+        found.unless(good, (*here, "effect"), texts.one_of(", ".join(EFFECTS)))
+
+
+def _extended(extended: Any, at: Path, found: Faults) -> None:
+    if not isinstance(extended, dict):
+        found.add(at, "Must be an object of amounts by resource.")
+        return
+    for resource, amount in extended.items():
+        if resource in OWN and resource != "kant.io/gpu-milli":
+            found.add((*at, resource), f"Say it by {OWN[resource]}.")
+        elif not is_label_key(resource):
+            found.add((*at, resource), "Not the name of a resource.")
+        elif isinstance(amount, bool) or not isinstance(amount, int | str):
+            found.add((*at, resource), "Must be an amount, e.g. 8 or 100Gi.")
+        else:
+            _amount(amount, (*at, resource), found)
+
+
+def _amount(amount: int | str, at: Path, found: Faults) -> None:
+    try:
+        good = 0 < parse(amount) <= MAX_AMOUNT
+    except ValueError:
+        good = False
+    found.unless(good, at, "Must be an amount above 0, e.g. 8 or 100Gi.")
+
+
+def _together(document: Mapping[str, Mapping[str, Any]], found: Faults) -> None:
+    """Of each node it must be plain to which group it belongs: else nobody knows how many more may
+    come."""
+    total = sum(group["max_nodes"] for group in document.values())
+    found.unless(total <= MOST_NODES, (FIELD,), f"At most {MOST_NODES} nodes in all groups.")
+    for one, other in combinations(sorted(document), 2):
+        mine, theirs = document[one], document[other]
+        alike = all(mine.get(n) == theirs.get(n) for n in ("gpu_type", "gpus"))
+        a, b = mine.get("labels", {}), theirs.get("labels", {})
+        if alike and not any(a[key] != b[key] for key in a.keys() & b.keys()):
+            detail = (
+                f"A node could be of this group and of “{one}”. Give both a label with different "
+                "values."
+            )
+            found.add((FIELD, other, "labels"), detail)

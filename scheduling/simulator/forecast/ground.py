@@ -1,0 +1,48 @@
+"""The state of the engine that runs ahead begin with, each on a copy of its own."""
+
+from collections.abc import Iterable
+
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import Delta, NodeChanged, PolicyChanged
+from scheduling.engine.rehearse import standing, to_run_ahead
+from scheduling.simulator.forecast.scene import Scene
+
+
+class Ground:
+    """`state` knows what the scene tells, and has decided what is to be decided at its instant.
+    Where something comes of that it has decided nothing yet: the runs do, each with its change."""
+
+    def __init__(self, scene: Scene, state: SchedulerState) -> None:
+        self.scene, self._state = scene, state
+
+    def twin(self) -> SchedulerState:
+        """A state for one run."""
+        return to_run_ahead(self._state)
+
+
+def ground_of(scene: Scene) -> Ground:
+    """By a state that is made of the scene, which takes seconds on a large fleet."""
+    state = _made_of(scene)
+    if jobs_in(run_cycle(state, [], scene.now)):
+        state = _made_of(scene)
+    return Ground(scene, state)
+
+
+def jobs_in(result: CycleResult) -> set[str]:
+    """The jobs about which something was decided that is carried out elsewhere."""
+    found = {part.job_id for part in result.started}
+    found.update(job for victim in result.preempted for job in (victim.job_id, victim.by) if job)
+    found.update(move.job_id for move in result.moved)
+    found.update(pod[0] for pod in result.lost)
+    found.update(limit.job_id for limit in result.run_limits if limit.exceeded)
+    return found
+
+
+def _made_of(scene: Scene) -> SchedulerState:
+    facts: Iterable[Delta] = (
+        PolicyChanged(scene.policy),
+        *map(NodeChanged, scene.nodes),
+        *scene.facts,
+    )
+    return standing(facts, scene.now, scene.levels)

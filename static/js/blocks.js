@@ -1,0 +1,104 @@
+// Blocks of cells from a spreadsheet into the quota matrix: pasted from the cell on under the
+// cursor, or, with names of GPU types in the first row and tenants in the first column, by these,
+// as from a CSV file. What is no number is typed all the same, and marked by the check.
+(() => {
+  const matrix = document.querySelector("#matrix");
+  if (!matrix) return;
+  const MOST_BYTES = 1 << 20;
+  const MOST_TOLD = 12;
+  const fieldOf = (cell) => cell?.querySelector("input:not([type=hidden])") ?? null;
+  const shownIn = (cell) => cell?.querySelector(".strong")?.textContent.trim().replaceAll(",", "");
+
+  // The rows of a text; what stands in quotes is one cell, whatever is in it.
+  const rowsOf = (text, separator) => {
+    const rows = [[""]];
+    let quoted = false;
+    const add = (sign) => { const row = rows.at(-1); row[row.length - 1] += sign; };
+    for (let at = 0; at < text.length; at += 1) {
+      const sign = text[at];
+      if (sign === '"' && quoted && text[at + 1] === '"') { add(sign); at += 1; }
+      else if (sign === '"' && (quoted || rows.at(-1).at(-1) === "")) quoted = !quoted;
+      else if (quoted) add(sign);
+      else if (sign === separator) rows.at(-1).push("");
+      else if (sign === "\n") rows.push([""]);
+      else if (sign !== "\r") add(sign);
+    }
+    if (rows.at(-1).join("") === "") rows.pop();
+    return rows.map((row) => row.map((cell) => cell.trim()));
+  };
+
+  const separatorOf = (text) => {
+    const first = text.split("\n", 1)[0];
+    return ["\t", ";", ","].find((sign) => first.includes(sign)) ?? ",";
+  };
+
+  const columns = () => [...matrix.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+  const namesTypes = (rows) => rows[0]?.slice(1).some((name) => name && columns().includes(name));
+
+  // [cell of the table or undefined, text, what to call it where there is no such cell]
+  const byName = (rows) => {
+    const [types, heads] = [rows[0], columns()];
+    const lines = [...matrix.querySelectorAll("tbody tr")];
+    const named = new Map(lines.map((line) => [line.cells[0].querySelector("a").textContent, line]));
+    return rows.slice(1).flatMap((row) => row.slice(1).map((text, at) => {
+      const column = heads.indexOf(types[at + 1] ?? "", 1);
+      const cell = column > 0 ? named.get(row[0])?.cells[column] : undefined;
+      return [cell, text, `${row[0]} ${types[at + 1] ?? ""}: ${text}`];
+    }));
+  };
+
+  const byPlace = (rows, from) => {
+    const lines = [...matrix.querySelectorAll("tbody tr")];
+    const [top, left] = [lines.indexOf(from.closest("tr")), from.closest("td").cellIndex];
+    return rows.flatMap((row, down) => row.map((text, right) =>
+      [lines[top + down]?.cells[left + right], text, text]));
+  };
+
+  const tell = (text) => {
+    const notice = document.getElementById("pasted");
+    notice.hidden = false;
+    notice.querySelector("div").textContent = text;
+  };
+
+  const fill = (found) => {
+    let count = 0;
+    let last = null;
+    const without = [];
+    for (const [cell, text, name] of found) {
+      if (text === "") continue;  // says nothing of the cell
+      const field = fieldOf(cell);
+      if (field) {
+        field.value = text;
+        last = field;
+        count += 1;
+      } else if (shownIn(cell) !== text) without.push(name);
+    }
+    const more = without.length - MOST_TOLD;
+    const listed = without.slice(0, MOST_TOLD).join(", ") + (more > 0 ? ` and ${more} more` : "");
+    const told = `${count} ${count === 1 ? "cell is" : "cells are"} filled; nothing is saved yet.`;
+    tell(without.length ? `${told} Not filled, because this page has no such cell that you may change: ${listed}.` : told);
+    if (without.length) document.getElementById("pasted").scrollIntoView({ block: "nearest" });
+    last?.dispatchEvent(new Event("input", { bubbles: true }));
+    last?.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+
+  document.addEventListener("paste", (event) => {
+    const from = event.target;
+    if (!from.matches?.("#matrix td input:not([type=hidden])")) return;
+    const rows = rowsOf(event.clipboardData.getData("text/plain"), "\t");
+    if (rows.flat().length < 2) return;  // one cell is typed as any text
+    event.preventDefault();
+    fill(namesTypes(rows) ? byName(rows) : byPlace(rows, from));
+  });
+
+  document.querySelector("[data-import]")?.addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    event.target.value = "";  // so that the same file can be taken again
+    if (!file) return;
+    if (file.size > MOST_BYTES) { tell(`${file.name} has more than 1 MiB; this is no table of quotas.`); return; }
+    const text = (await file.text()).replace(/^\ufeff/, "");
+    const rows = rowsOf(text, separatorOf(text));
+    if (namesTypes(rows)) fill(byName(rows));
+    else tell(`${file.name} names no GPU type of this table in its first row. Take the CSV of this page, and change numbers in it.`);
+  });
+})();

@@ -1,0 +1,192 @@
+"""A cluster that may grow: what its autoscaler sees, and what becomes of jobs when nodes come."""
+
+import pytest
+from django.db.models import F
+
+from scheduling.engine.states import JobState as S
+from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.services.jobs.changes import hold_job, release_job
+from tenants.models import GpuType, Quota
+from tests.live.plain_pods import condition, job_of, make, state_of
+
+pytestmark = pytest.mark.live
+B200 = "NVIDIA-B200"
+GROUP = {"gpu_type": B200, "gpus": 8, "cpu_milli": 64_000, "memory_mib": 512_000, "max_nodes": 2}
+SELECTOR = {"nodeSelector": {"nvidia.com/gpu.product": B200}}
+
+
+@pytest.fixture
+def autoscaled(world):
+    gpu_type = GpuType.objects.create(name=B200, memory_mib=192_000)
+    Quota.objects.create(tenant=world.tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    Cluster.objects.update(node_groups={"b200": GROUP})
+    return world
+
+
+def add_node(world, name="b200-a"):
+    """As an autoscaler's cloud does: a node like those of the group."""
+    [like] = world.call("GET", "/api/v1/nodes")["items"][:1]
+    labels = {**like["metadata"]["labels"], "nvidia.com/gpu.product": B200}
+    labels |= {"kubernetes.io/hostname": name, "nvidia.com/gpu.count": "8"}
+    meta = {"name": name, "labels": labels, "annotations": like["metadata"].get("annotations", {})}
+    world.call(
+        "POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}}
+    )
+    status = {"status": {k: like["status"][k] for k in ("capacity", "allocatable", "conditions")}}
+    world.call("PATCH", f"/api/v1/nodes/{name}/status", status, kind="merge-patch+json")
+
+
+def test_a_pod_of_a_group_at_zero_is_unschedulable_until_its_node_comes(autoscaled):
+    world = autoscaled
+    uid = make(world, **SELECTOR)
+    other = make(world, "small")  # the pods of other models go on
+    world.drive(lambda: condition(world) and condition(world)[1] == "Unschedulable")
+    assert condition(world)[2].startswith("WaitingForNodes: ")
+    assert job_of(uid).state == S.QUOTA_RESERVED
+    world.drive(lambda: state_of(other) is S.RUNNING)
+    add_node(world)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert not NodeRecord.objects.filter(name__contains="/").exists()
+
+
+def test_what_no_node_can_help_is_told_by_another_reason(autoscaled):
+    world = autoscaled
+    Quota.objects.filter(gpu_type__name=B200).update(guaranteed_milli=8_000)
+    make(world, "one", **SELECTOR)
+    make(world, "gated", schedulingGates=[{"name": "a/b"}], **SELECTOR)
+    make(world, "wide", gpus=9, **SELECTOR)
+    make(world, "never", gpus=4, nodeSelector={"nvidia.com/gpu.product": "L4"})
+    add_node(world)
+    world.drive(lambda: (condition(world, "one") or "")[0] == "True")
+    make(world, "two", **SELECTOR)
+    reasons = {"two": "WaitingForQuota", "wide": "ExceedsCapacity", "never": "ExceedsCapacity"}
+    for name, reason in reasons.items():
+        world.drive(lambda n=name, r=reason: (condition(world, n) or ("", ""))[1] == r)
+    assert condition(world, "gated")[1] != "Unschedulable"
+
+
+def test_groups_can_be_taken_back_and_a_restart_finds_them(autoscaled):
+    world = autoscaled
+    job = world.submit("wide", gpus=8)
+    job.pod_sets.update(gpu_models=[B200])
+    world.drive(lambda: type(job).objects.get(pk=job.pk).reason == "WaitingForNodes")
+    world.restart_scheduler()
+    world.drive(lambda: world.scheduler.led)
+    assert world.state(job) is S.QUOTA_RESERVED
+    Cluster.objects.update(node_groups={})
+    world.drive(lambda: type(job).objects.get(pk=job.pk).reason == "NoMatchingGpuType")
+
+
+# --- pods that stand in for those of jobs ---------------------------------------------------------
+def stand_ins(world):
+    """{pod set and ordinal: (name, reason of PodScheduled)} of the pods that are there."""
+    found = {}
+    for name, pod in world.pods().items():
+        labels = pod["metadata"]["labels"]
+        if "kant.io/stands-in-for" in labels:
+            told = [c["reason"] for c in pod["status"].get("conditions", ())
+                    if c["type"] == "PodScheduled"]  # fmt: skip
+            at = int(labels["kant.io/pod-set"]), int(labels["kant.io/ordinal"])
+            found[at] = name, told[0] if told else ""
+    return found
+
+
+def all_unschedulable(world, count):
+    told = stand_ins(world)
+    return len(told) == count and {reason for _, reason in told.values()} == {"Unschedulable"}
+
+
+def b200_job(world, name="wide", **fields):
+    job = world.submit(name, **fields)
+    job.pod_sets.update(gpu_models=[B200])
+    return job
+
+
+def test_a_job_that_waits_for_nodes_has_pods_that_autoscalers_see(autoscaled):
+    world = autoscaled
+    job = b200_job(world, pods=2)
+    world.drive(lambda: all_unschedulable(world, 2))
+    [pod] = [p for p in world.pods().values() if p["metadata"]["labels"]["kant.io/ordinal"] == "1"]
+    spec = pod["spec"]
+    assert spec["schedulerName"] == "kant"
+    assert "schedulingGates" not in spec
+    assert spec["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] == "8"
+    affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert affinity["nodeSelectorTerms"] == [
+        {
+            "matchExpressions": [
+                {"key": "nvidia.com/gpu.product", "operator": "In", "values": [B200]}
+            ]
+        }
+    ]
+    before = {name for name, _ in stand_ins(world).values()}
+    # A scheduler that begins anew finds them, and makes no others.
+    uids = {p["metadata"]["uid"] for p in world.pods().values()}
+    world.restart_scheduler()
+    world.drive(lambda: world.scheduler.led)
+    add_node(world)
+    world.drive(lambda: len(NodeRecord.objects.filter(gpu_model=B200)) == 1)
+    assert {p["metadata"]["uid"] for p in world.pods().values()} == uids
+    add_node(world, "b200-b")
+    world.drive_to(job, S.RUNNING)
+    world.drive(lambda: not stand_ins(world))
+    pods = world.pods()
+    assert len(pods) == 2
+    assert before.isdisjoint(pods)
+
+
+def test_they_go_with_the_job_its_quota_and_its_hold(autoscaled):
+    world = autoscaled
+    job = b200_job(world)
+    world.drive(lambda: all_unschedulable(world, 1))
+    quota = Quota.objects.get(gpu_type__name=B200)
+    Quota.objects.update(guaranteed_milli=0, version=quota.version + 1)
+    world.drive(lambda: world.state(job) is S.PENDING and not stand_ins(world))
+    Quota.objects.update(guaranteed_milli=16_000, version=quota.version + 2)
+    world.drive(lambda: all_unschedulable(world, 1))
+    hold_job(world.user, Job.objects.get(pk=job.pk))
+    world.drive(lambda: not stand_ins(world))
+    release_job(world.user, Job.objects.get(pk=job.pk))
+    world.drive(lambda: all_unschedulable(world, 1))
+    world.cancel(job)
+    world.drive(lambda: not stand_ins(world))
+
+
+def test_a_scheduler_that_died_leaves_none_behind(autoscaled):
+    world = autoscaled
+    gone, other = b200_job(world, "gone"), b200_job(world, "other")
+    world.drive(lambda: len(stand_ins_of(world)) == 2)
+    world.restart_scheduler()
+    world.cancel(gone)
+    other.pod_sets.update(cpu_milli=200)  # what it asks for is another thing
+    Job.objects.filter(pk=other.pk).update(version=F("version") + 1)
+    world.drive(lambda: stand_ins_of(world) == {(str(other.pk), "200m")})
+    Cluster.objects.update(node_groups={})
+    world.drive(lambda: not stand_ins_of(world))
+
+
+def stand_ins_of(world):
+    """{(job, CPU asked for)}"""
+    return {
+        (
+            pod["metadata"]["labels"]["kant.io/stands-in-for"],
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"],
+        )
+        for pod in world.pods().values()
+    }
+
+
+def test_jobs_that_no_group_can_hold_have_none_and_copies_are_refused(autoscaled):
+    world = autoscaled
+    full = world.submit("full", pods=4)
+    world.drive_to(full, S.RUNNING)
+    waits = world.submit("waits")  # of the model that no group has
+    world.drive(lambda: Job.objects.get(pk=waits.pk).reason == "InsufficientGpus")
+    labels = {
+        "kant.io/stands-in-for": str(waits.pk),
+        "kant.io/pod-set": "0",
+        "kant.io/ordinal": "0",
+    }
+    make(world, "copy", labels={"kant.io/tenant": "team", **labels})
+    world.drive(lambda: condition(world, "copy") and condition(world, "copy")[1] == "NotHonoured")
+    assert set(stand_ins(world).values()) == {("copy", "NotHonoured")}
