@@ -22,7 +22,8 @@ from scheduling.queries.known import CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses, terms_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.by_rows import asked_or
-from scheduling.queries.whatif.questions import ChangeTold, Preview
+from scheduling.queries.whatif.line import LONGEST_S
+from scheduling.queries.whatif.questions import ChangeTold, Preview, base_within
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift
@@ -123,7 +124,8 @@ def _looked(clusters: Iterable[Cluster], change: ChangeTold) -> _Looked:
         try:
             if why := standstill(cluster):
                 raise CannotTell(why)
-            found += asked_or(cluster.pk, question, partial(_by_rows, cluster, question))
+            by_rows = partial(_by_rows, cluster, question)
+            found += asked_or(cluster.pk, question, by_rows, patience_s=LONGEST_S)
         except CannotTell as error:
             troubles.append(f"{cluster.name}: {error}")
     return _Looked(found, troubles)
@@ -140,7 +142,8 @@ def _by_rows(cluster: Cluster, question: Preview) -> list[RunEffects]:
         share = max(0.0, until - began) / (len(scopes) - at)
         facts = known.facts(scope)
         ground = ground_of(scene_at(facts, time.time()))
-        found.append(question.on(ground, facts, run_times, began + share))
+        base = base_within(ground, run_times, began + share)
+        found.append(question.on(ground, facts, base, began + share))
     return found
 
 

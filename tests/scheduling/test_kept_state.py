@@ -36,7 +36,9 @@ from scheduling.queries.whatif import rows as kept_rows
 from scheduling.queries.whatif.climbs import Climb
 from scheduling.queries.whatif.questions import PlanWanted, Preview, Review, StartableNow
 from scheduling.queries.whatif.state import KeptState
+from scheduling.simulator.forecast.effects import base_of
 from scheduling.simulator.forecast.ground import ground_of
+from scheduling.simulator.forecast.run_times import RunTimes
 from tenants.models import Queue, Quota, Tenant
 from tests.scheduling.test_rehearsal import fleet  # noqa: F401 - a fixture
 
@@ -341,9 +343,10 @@ def test_previews_and_plans_of_a_kept_state_are_those_of_the_rows(fleet, seed, m
         rested += kept.decided is None
         facts = Known(world.cluster).facts("")
         ground = ground_of(scene_at(facts, now))
+        base = base_of(ground, RunTimes())
         for change in previews(world):
             asked = Preview(change, 600.0)
-            by_rows = asked.on(ground, facts, kept.run_times, math.inf)
+            by_rows = asked.on(ground, facts, base, math.inf)
             assert answered(kept, asked) == [by_rows], (done, change)
         waiting = [job.id for job in ground.scene.waiting]
         for plan in (("H100", 1, ""), ("", 0, waiting[0] if waiting else "")):

@@ -76,8 +76,8 @@ def keep(answers, cluster):
 def asking(answers, monkeypatch):
     """Dry runs ask this process."""
 
-    def through(cluster_id, question, since=0.0):
-        said = served(answers, lambda: line.ask(cluster_id, question, since))
+    def through(*asked):
+        said = served(answers, lambda: line.ask(*asked))
         if isinstance(said, Exception):
             raise said
         return said
@@ -134,6 +134,14 @@ def test_previews_plans_and_outlooks_are_told_the_same_by_the_kept_state(
     for module in (rehearsal, effects, defragment, startable):
         monkeypatch.setattr(module, "Known", None)  # no rows are read for an answer
     assert told() == by_rows
+    base = answers._kept[fleet.cluster.pk].state.base
+    assert base is not None
+    assert told() == by_rows
+    state = answers._kept[fleet.cluster.pk].state
+    assert state.base is base, "what goes on without a change is found out once"
+    waits(fleet, 1)
+    state.refresh(time.time())
+    assert state.base is None
 
 
 def without_times(told):

@@ -14,6 +14,7 @@ from scheduling.queries.effects import WITHIN_S, JobsTold
 from scheduling.queries.known import CannotTell, Known, scopes_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.by_rows import asked_or
+from scheduling.queries.whatif.line import LONGEST_S
 from scheduling.queries.whatif.questions import PlanWanted
 from scheduling.simulator.forecast.emptying import EmptyingPlan, JobMove, NodeFigures
 from scheduling.simulator.forecast.ground import ground_of
@@ -69,9 +70,8 @@ def defragmentation(
     try:
         if why := standstill(cluster):
             raise CannotTell(why)
-        best = asked_or(
-            cluster.pk, question, partial(_by_rows, cluster, question), since=time.time()
-        )
+        by_rows = partial(_by_rows, cluster, question)
+        best = asked_or(cluster.pk, question, by_rows, time.time(), LONGEST_S)
     except CannotTell as error:
         raise Conflict(f"Nothing can be planned on {cluster.name}. {error}") from None
     if best is None:

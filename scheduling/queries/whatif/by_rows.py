@@ -16,11 +16,17 @@ AT_ONCE = 2  # states that this process makes of rows
 _turns = BoundedSemaphore(AT_ONCE)
 
 
-def asked_or(cluster_id: int, question: object, rows: Callable[[], T], since: float = 0.0) -> T:
+def asked_or(
+    cluster_id: int,
+    question: object,
+    rows: Callable[[], T],
+    since: float = 0.0,
+    patience_s: float | None = None,
+) -> T:
     """The answer; `rows` works it out where nobody keeps a state, which takes seconds: few may at
-    once. `since`: as of `ask`. Raises Crowded, and what `rows` raises."""
+    once. `since`, `patience_s`: as of `ask`. Raises Crowded, and what `rows` raises."""
     try:
-        said: T = ask(cluster_id, question, since)
+        said: T = ask(cluster_id, question, since, patience_s)
         return said
     except Away:
         pass

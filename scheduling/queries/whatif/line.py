@@ -29,6 +29,7 @@ from tenants.listeners import nobody_listens
 from tenants.outage import REDIS_ERRORS, Crowded
 
 PATIENCE_S = 5.0  # for which who asks waits
+LONGEST_S = 10.0  # that an answer may take
 MOST_WAITING = 16  # questions; whoever else asks is told that there are too many
 WANTED_S = 600.0  # the state of a cluster is kept for so long after somebody asked
 HERE_S, STEP_S = 5, 0.5
@@ -51,13 +52,15 @@ class Message(NamedTuple):
     since: float
 
 
-def ask(cluster_id: int, question: object, since: float = 0.0) -> Any:
+def ask(
+    cluster_id: int, question: object, since: float = 0.0, patience_s: float | None = None
+) -> Any:
     """What the process that keeps the state of the cluster answers, by all that was written until
-    `since`, and else by what it knew a moment ago. Raises Away; Crowded, also where nobody listens
-    any more to this thread."""
+    `since`, and else by what it knew a moment ago, if that comes within `patience_s`. Raises Away;
+    Crowded, also where nobody listens any more to this thread."""
     message = Message(release(), cluster_id, pickle.dumps(question), since)
     try:
-        said = _line().ask(cluster_id, pickle.dumps(message))
+        said = _line().ask(cluster_id, pickle.dumps(message), patience_s or PATIENCE_S)
     except (OSError, EOFError, *REDIS_ERRORS) as error:
         _want(cluster_id)
         raise Away from error
@@ -122,7 +125,7 @@ class Desk(Protocol):
 
 
 class QuestionLine(Protocol):
-    def ask(self, cluster_id: int, message: bytes, /) -> bytes: ...
+    def ask(self, cluster_id: int, message: bytes, patience_s: float, /) -> bytes: ...
 
 
 def _line() -> QuestionLine:
@@ -147,10 +150,10 @@ def address() -> Path:
 
 
 class SocketLine:
-    def ask(self, _cluster_id: int, message: bytes) -> bytes:
+    def ask(self, _cluster_id: int, message: bytes, patience_s: float) -> bytes:
         with _connected() as line:
             line.send_bytes(message)
-            until = time.monotonic() + PATIENCE_S
+            until = time.monotonic() + patience_s
             while not line.poll(LISTEN_S):
                 if nobody_listens() or time.monotonic() > until:
                     raise Crowded
@@ -220,7 +223,7 @@ class RedisLine:
     def __init__(self, url: str) -> None:
         self._redis = _redis(url)
 
-    def ask(self, cluster_id: int, message: bytes) -> bytes:
+    def ask(self, cluster_id: int, message: bytes, patience_s: float) -> bytes:
         redis, name = self._redis, uuid.uuid4().hex
         found = redis.pipeline()
         found.exists(_desk(cluster_id))
@@ -233,9 +236,9 @@ class RedisLine:
         sent = redis.pipeline()
         sent.set(_listens(name), 1, px=int(3000 * STEP_S))
         sent.rpush(_asks(cluster_id), name.encode() + message)
-        sent.expire(_asks(cluster_id), int(2 * PATIENCE_S))
+        sent.expire(_asks(cluster_id), int(2 * LONGEST_S))
         sent.execute()
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + patience_s
         while time.monotonic() < until and not nobody_listens():
             if said := redis.blpop([_told(name)], timeout=STEP_S):
                 return cast(bytes, said[1])

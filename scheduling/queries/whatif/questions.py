@@ -11,7 +11,7 @@ from scheduling.queries.known import Surroundings, kept_away
 from scheduling.queries.whatif.climbs import Climb, Climbed
 from scheduling.queries.whatif.line import Away
 from scheduling.queries.whatif.state import KeptState
-from scheduling.simulator.forecast.effects import Change, RunEffects, effects_of
+from scheduling.simulator.forecast.effects import BaseRun, Change, RunEffects, base_of, effects_of
 from scheduling.simulator.forecast.emptying import EmptyingPlan, Goal, plan_for
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.run_times import RunTimes
@@ -73,21 +73,22 @@ class Preview:
 
     def answer(self, kept: KeptState) -> list[RunEffects]:
         """Of the one scope that there is."""
-        until = time.monotonic() + self.within_s
-        return [self.on(_ground(kept), kept.rows.facts(), kept.run_times, until)]
+        until, ground = time.monotonic() + self.within_s, _ground(kept)
+        if kept.base is None:
+            kept.base = base_within(ground, kept.run_times, until)
+        return [self.on(ground, kept.rows.facts(), kept.base, until)]
 
-    def on(
-        self, ground: Ground, facts: Sequence[Delta], run_times: RunTimes, until: float
-    ) -> RunEffects:
+    def on(self, ground: Ground, facts: Sequence[Delta], base: BaseRun, until: float) -> RunEffects:
         """`facts`: what the ground was made of. `until`: of the monotonic clock."""
-        began = time.monotonic()
-        left = max(0.0, until - began)
-        return effects_of(
-            ground,
-            self.change(facts),
-            run_times,
-            enough=lambda part: time.monotonic() > began + part * left,
-        )
+        change = self.change(facts)
+        return effects_of(ground, change, base, enough=lambda: time.monotonic() > until)
+
+
+def base_within(ground: Ground, run_times: RunTimes, until: float) -> BaseRun:
+    """What a change is held against: half of the time that there is, `until` an instant of the
+    monotonic clock, is for this."""
+    half = (time.monotonic() + until) / 2
+    return base_of(ground, run_times, lambda: time.monotonic() > half)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,25 +26,32 @@ from scheduling.queries.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.queries.known import JobFacts
 from scheduling.queries.whatif.rows import KeptNode, KeptRows
 from scheduling.session.memory.past import half_life_of
+from scheduling.simulator.forecast.effects import BaseRun
 from scheduling.simulator.forecast.ground import Ground, ground_of, jobs_in
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
+
+BASE_S = 10.0  # for which it is taken to go on as it was found to, while nothing changes
 
 
 class KeptState:
     """`rows`: what it knows. `state`: to be asked on a copy, or in a process of its own, since who
     asks changes it. `decided`: what it decided by itself at the last look; None = nothing.
-    `run_times`: of jobs that have ended."""
+    `run_times`: of jobs that have ended. `base`: how it goes on, by what is known, as somebody who
+    asked about a change has found out a moment ago; None = nobody has. `changes`: how often it was
+    told or decided something."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.rows = KeptRows(cluster)
         self.run_times = RunTimes()
+        self.changes = 0
         self._cluster, self._ended = cluster, timezone.now() - LEARNED_FROM
         self._begin()
 
     def _begin(self) -> None:
         self.state = SchedulerState(told_of_runs=True)
         self.decided: CycleResult | None = None
+        self.base: BaseRun | None = None
         self._tenancy: tuple[Delta, ...] = ()
         self._nodes: dict[str, KeptNode] = {}
         self._jobs: dict[str, JobFacts] = {}
@@ -57,8 +64,12 @@ class KeptState:
             self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
         if self._holds_what_is_gone():
             self._begin()
-        result = run_cycle(self.state, list(self._changes()), max(now, self.state.cluster.now))
+        changes = list(self._changes())
+        result = run_cycle(self.state, changes, max(now, self.state.cluster.now))
         self.decided = result if jobs_in(result) else None
+        self.changes += bool(changes) or self.decided is not None
+        if changes or self.decided or (self.base and now > self.base.now + BASE_S):
+            self.base = None
 
     # --- for whoever asks, in a process of its own --------------------------------------------
     def ground(self, now: float) -> Ground:

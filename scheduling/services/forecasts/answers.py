@@ -13,7 +13,10 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import Error
@@ -31,7 +34,7 @@ T = TypeVar("T")
 FRESH_S = 1.0  # no answer is told of a state that is older
 LATELY_S = 60.0  # after which a state is made fresh only when somebody asks
 AT_ONCE = 2  # children that answer
-LONGEST_S = 10.0  # that one may take
+LONGEST_S = line.LONGEST_S  # that one may take
 LOOK_S = 0.02  # how soon is seen that a child has ended
 
 
@@ -45,8 +48,14 @@ class _KeptState:
 
 
 class _Child(NamedTuple):
+    """`kept`: the state that it has, as of so many `changes`; through `found` it tells how that
+    goes on, where it had to find it out."""
+
     asked: Inquiry
     until: float
+    kept: KeptState
+    changes: int
+    found: Connection
 
 
 class Answers:
@@ -140,20 +149,26 @@ class Answers:
         except Error:
             _tell(asked, line.NOBODY)
             raise
+        here, there = Pipe(duplex=False)
         pid = os.fork()
         if not pid:
-            _answer(asked, state)
-        self._children[pid] = _Child(asked, time.monotonic() + LONGEST_S)
+            _answer(asked, state, there)
+        there.close()
+        until = time.monotonic() + LONGEST_S
+        self._children[pid] = _Child(asked, until, state, state.changes, here)
 
     def _look_after(self) -> None:
-        for pid, (asked, until) in list(self._children.items()):
+        for pid, child in list(self._children.items()):
+            asked = child.asked
+            _take_over(child)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._children[pid]
+                child.found.close()
                 if status:  # killed, or failed
                     asked.answer(line.NOBODY)
                 asked.close()
-            elif asked.is_gone or time.monotonic() > until:
+            elif asked.is_gone or time.monotonic() > child.until:
                 os.kill(pid, signal.SIGKILL)
 
     # --- other work ---------------------------------------------------------------------------
@@ -195,15 +210,27 @@ def _tell(asked: Inquiry, said: bytes) -> None:
     asked.close()
 
 
-def _answer(asked: Inquiry, state: KeptState) -> None:
+def _take_over(child: _Child) -> None:
+    """What a child has found out, for who asks next, unless something has changed."""
+    with suppress(EOFError, OSError):  # it has ended
+        if child.found.poll(0):
+            base = pickle.loads(child.found.recv_bytes())
+            if child.kept.changes == child.changes:
+                child.kept.base = base
+
+
+def _answer(asked: Inquiry, state: KeptState, found: Connection) -> None:
     """In the child, which ends with it."""
     try:
         gc.disable()
         question: Any = pickle.loads(asked.message.question)
+        base = state.base
         try:
             said = line.ANSWER + pickle.dumps(question.answer(state))
         except line.Away:
             said = line.NOBODY
+        if state.base is not base:  # told first: it is ended when who asked has gone
+            found.send_bytes(pickle.dumps(state.base))
         asked.answer(said)
     except BaseException:
         log.exception("a question could not be answered")

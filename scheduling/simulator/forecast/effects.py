@@ -173,41 +173,62 @@ def soon_of(scene: Scene, change: Sequence[Change]) -> float:
     return max(scene.now, *made, scene.now) + SOON_S
 
 
+@dataclass(frozen=True, slots=True)
+class BaseRun:
+    """How it goes on from `now` without a change, as far as `until`, where each job runs for so
+    long (`lasting`): the rest is as a `Course` has it. All changes of one state are held against
+    the same."""
+
+    now: float
+    until: float
+    lasting: Mapping[str, float]
+    starts: Mapping[str, float]
+    never: Mapping[str, str]
+    stops: Mapping[str, JobStop]
+    held: Mapping[Holder, int]
+
+
+def base_of(
+    ground: Ground, run_times: RunTimes, enough: Callable[[], bool] = lambda: False
+) -> BaseRun:
+    """It goes no further when it is `enough`."""
+    lasting, far = _lasting(ground.scene, run_times), ground.scene.now + AHEAD_S
+    run = Course(ground, lasting, (), until=far, most_cycles=_cycles(lasting), enough=enough)
+    run.starts_all()
+    until = run.now if run.stopped_early else far
+    return BaseRun(ground.scene.now, until, lasting, run.starts, run.never, run.stops, run.held)
+
+
 def effects_of(
     ground: Ground,
     change: Sequence[Change],
-    run_times: RunTimes,
+    base: BaseRun,
     *,
-    enough: Callable[[float], bool] = lambda _: False,
+    enough: Callable[[], bool] = lambda: False,
 ) -> RunEffects:
-    """What these changes do. `enough(part)` says whether that part
-    of the time that there is, in 0..1, is over; what runs ahead then goes no further."""
-    scene = ground.scene
-    lasting = _lasting(scene, run_times)
-    cycles = CYCLES + CYCLES_PER_JOB * len(lasting)
-    before = Course(
-        ground, lasting, (), until=scene.now + AHEAD_S, most_cycles=cycles,
-        enough=lambda: enough(0.5),
-    )  # fmt: skip
-    before.starts_all()
-    until = before.now if before.stopped_early else scene.now + AHEAD_S
+    """What these changes do; `base`: of a ground that tells the same, at this instant or just
+    before. The run ahead goes as far as that one, or until it is `enough`."""
+    cycles = _cycles(base.lasting)
     after = Course(
-        ground, lasting, change, until=until, most_cycles=cycles, enough=lambda: enough(1.0)
+        ground, base.lasting, change, until=base.until, most_cycles=cycles, enough=enough
     )
     after.starts_all()
-    if after.stopped_early:
-        until = min(until, after.now)
-    return _compared(scene, before, after, until)
+    until = min(base.until, after.now) if after.stopped_early else base.until
+    return _compared(ground.scene, base, after, until)
 
 
-def _compared(scene: Scene, before: Course, after: Course, until: float) -> RunEffects:
+def _cycles(lasting: Mapping[str, float]) -> int:
+    return CYCLES + CYCLES_PER_JOB * len(lasting)
+
+
+def _compared(scene: Scene, before: BaseRun, after: Course, until: float) -> RunEffects:
     now = scene.now
     shifts = {
         job.id: Shift(_by(until, before.starts, job), _by(until, after.starts, job))
         for job in scene.waiting
     }
-    at_once = [j for j, shift in shifts.items() if shift.after == now and shift.before != now]
-    delayed = [j for j, shift in shifts.items() if shift.before == now and shift.after != now]
+    at_once = [j for j, s in shifts.items() if s.after == now and not _by_now(s.before, now)]
+    delayed = [j for j, s in shifts.items() if _by_now(s.before, now) and s.after != now]
     return RunEffects(
         now,
         until,
@@ -224,6 +245,10 @@ def _compared(scene: Scene, before: Course, after: Course, until: float) -> RunE
         before.held,
         after.held,
     )
+
+
+def _by_now(at: float | None, now: float) -> bool:
+    return at is not None and at <= now
 
 
 def _stops_anyway(before: JobStop | None, after: JobStop) -> bool:
