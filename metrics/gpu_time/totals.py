@@ -19,7 +19,7 @@ from django.db.models.functions import Cast
 from numpy.typing import NDArray
 
 from metrics import definitions
-from metrics.gpu_time.days import BEGINNING, ONE_DAY
+from metrics.gpu_time.days import BEGINNING
 from metrics.models import CounterTotals
 from metrics.selectors import unit_waits
 from scheduling.engine.states import JobEventKind
@@ -38,6 +38,7 @@ EVENTS = (
 )
 # An event is dated before its transaction commits, by the clock of the host that writes it.
 LAG = timedelta(minutes=5)
+PART = timedelta(days=7)  # folded at once: shorter ones cost more together, for all jobs are read
 BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
 MICROSECOND = timedelta(microseconds=1)
 ENDLESS = datetime.max.replace(tzinfo=UTC)
@@ -114,14 +115,14 @@ def totals() -> Totals:
 
 
 def fold(now: datetime) -> datetime:
-    """Count what is older than LAG into the row, a day after the other until BUDGET_S have passed;
+    """Count what is older than LAG into the row, a week after the other until BUDGET_S have passed;
     returns up to when everything is in it."""
     deadline = time.monotonic() + BUDGET_S
     row, _ = CounterTotals.objects.get_or_create(pk=1, defaults={"until": BEGINNING})
     until = now - LAG
     while row.until < until:
         begin = _oldest(until) if row.until == BEGINNING else row.until
-        row = _folded_until(row, min(begin + ONE_DAY, until))
+        row = _folded_until(row, min(begin + PART, until))
         if time.monotonic() > deadline:
             break
     return row.until

@@ -217,17 +217,20 @@ def test_counters_say_the_same_folded_and_pruned(cluster, settings):
 
 
 def test_a_long_history_is_folded_a_part_at_a_time(cluster, monkeypatch):
-    for day in range(4):
-        job(cluster, f"old-{day}", ended=day * DAY + 100)
+    week = 7 * DAY
+    for number in range(4):
+        job(cluster, f"old-{number}", ended=number * week + 100)
     before = counters()
     monkeypatch.setattr(totals, "BUDGET_S", 0.0)
-    known = [totals.fold(at(10 * DAY)) for _ in range(3)]
-    assert known == [at(70 + (day + 1) * DAY) for day in range(3)]  # since the first submission
+    known = [totals.fold(at(5 * week)) for _ in range(3)]
+    assert known == [
+        at(70 + (number + 1) * week) for number in range(3)
+    ]  # since the first submission
     JobEvent.objects.filter(at__lt=known[-1]).delete()
     Job.objects.filter(ended_at__lt=known[-1]).delete()
     assert counters() == before
     monkeypatch.undo()
-    assert totals.fold(at(10 * DAY)) == at(10 * DAY) - totals.LAG
+    assert totals.fold(at(5 * week)) == at(5 * week) - totals.LAG
     assert counters() == before
 
 
