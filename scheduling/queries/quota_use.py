@@ -28,20 +28,25 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
         # What the children use is used already.
         if loan.lender not in book.lineage(loan.borrower):
             lent_to[loan.lender, loan.gpu_model][loan.borrower] += loan.milli
-    return [
-        QuotaUse(
-            a.tenant,
-            a.gpu_model,
-            a.guaranteed,
-            a.used,
-            min(a.over, a.used),
-            lent_to[a.tenant, a.gpu_model].total(),
-            dict(borrowed_from[a.tenant, a.gpu_model].most_common()),
-            dict(lent_to[a.tenant, a.gpu_model].most_common()),
-            a.non_preemptible,
+    nobody = Counter[str]()
+    found = []
+    for a in book.accounts():
+        key = a.tenant, a.gpu_model
+        lenders, borrowers = borrowed_from.get(key, nobody), lent_to.get(key, nobody)
+        found.append(
+            QuotaUse(
+                a.tenant,
+                a.gpu_model,
+                a.guaranteed,
+                a.used,
+                min(a.over, a.used),
+                borrowers.total(),
+                dict(lenders.most_common()),
+                dict(borrowers.most_common()),
+                a.non_preemptible,
+            )
         )
-        for a in book.accounts()
-    ]
+    return found
 
 
 def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:

@@ -156,7 +156,8 @@ def matrix(request: HttpRequest) -> ShownPart:
     # Also where a page has other tenants by now, what was typed is not passed over.
     posted = {name.removeprefix("q-") for name in request.POST if name.startswith("q-")}
     of_tenants, of_types = ({key.split("-")[at] for key in posted if "-" in key} for at in (0, 1))
-    lines = [(t, d) for t, d in tenants if (t, d) in page.object_list or str(t.pk) in of_tenants]
+    of_page = {t.pk for t, _ in page.object_list}
+    lines = [(t, d) for t, d in tenants if t.pk in of_page or str(t.pk) in of_tenants]
     columns = [t for t in all_types if t in types or str(t.pk) in of_types]
     quotas = visible_quotas(request.user).filter(
         tenant__in=[t.pk for t, _ in lines], gpu_type__in=columns
