@@ -1,9 +1,10 @@
 """Node groups of a cluster: what an autoscaler may add to it, and which jobs are taken for that."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduling.engine.deltas import NodeChanged, NodeRemoved
-from scheduling.engine.types import Node
 from scheduling.kube.translate.node_groups import groups_of, nodes_to_come
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.known import Known
@@ -88,12 +89,13 @@ def _page(org):
 def test_nodes_that_are_there_no_longer_may_come():
     groups = groups_of(GROUPS, {})
     there = [
-        Node("a", "T4", _gpus(8), labels={"pool": "t4"}),
-        Node("b", "T4", _gpus(8), labels={"pool": "t5"}),  # of no group
-        Node("c", "T4", _gpus(4), labels={"pool": "t4"}),
-        Node("d", "H100", _gpus(16)),
-        Node("e", "H100", _gpus(16)),
-        Node("f", "H100", _gpus(16)),  # one more than the operator says
+        _node("a", "T4", 8, pool="t4"),
+        _node("b", "T4", 8, pool="t5"),  # of no group
+        _node("c", "T4", 4, pool="t4"),
+        _node("d", "H100", 16),
+        _node("e", "H100", 16),
+        _node("f", "H100", 16),  # one more than the operator says
+        replace(_node("g", "T4", 8, pool="t4"), memory_mib=0),  # it registers
     ]
     found = nodes_to_come(groups, there)
     assert [*found] == ["t4/1", "t4/2", "t4/3"]
@@ -105,9 +107,9 @@ def test_nodes_that_are_there_no_longer_may_come():
     assert node.labels["kubernetes.io/hostname"] == "t4/2"
 
 
-def _gpus(count):
-    [group] = groups_of({"x": {**POOL, "gpus": count}}, {})
-    return group.example.devices
+def _node(name, model, gpus, **labels):
+    [group] = groups_of({"x": {**POOL, "gpu_type": model, "gpus": gpus}}, {})
+    return replace(group.example, name=name, labels=labels, to_come=False)
 
 
 def test_labels_and_amounts_are_read_as_of_nodes():

@@ -28,8 +28,11 @@ class NodeGroup(NamedTuple):
     example: Node
 
     def has(self, node: Node) -> bool:
-        """Whether the node is of the group."""
+        """Whether the node is of the group, and has told what pods may ask for: while it registers
+        it holds less than it will."""
         mine = self.example
+        if not (node.cpu_milli and node.memory_mib):
+            return False
         alike = node.gpu_model == mine.gpu_model and len(node.devices) == len(mine.devices)
         return alike and all(node.labels.get(key) == it for key, it in self.labels.items())
 
