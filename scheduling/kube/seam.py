@@ -470,8 +470,19 @@ class EmitEvent(Struct, frozen=True, gc=False):
     type: str = "Normal"
 
 
+class GroupCounts(Struct, frozen=True, gc=False):
+    """How many pods of a group there are, have a node, run, and have ended."""
+
+    pods: int = 0
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
 class TellGroup(Struct, frozen=True, gc=False):
-    """Say in the status of a group object that its gang has its places, or why it waits."""
+    """Say in the status of a group object that its gang has its places, or why it waits, and how
+    many of its pods do what, where it counts them."""
 
     key: Hashable
     namespace: str
@@ -480,6 +491,7 @@ class TellGroup(Struct, frozen=True, gc=False):
     placed: bool
     reason: str
     message: str
+    counts: GroupCounts = GroupCounts()
 
 
 class CreateService(Struct, frozen=True, gc=False):

@@ -8,8 +8,8 @@ import pytest
 from scheduling.kube.door.client import NoReply, Reply
 from scheduling.kube.door.groups import GroupRequests
 from scheduling.kube.door.versions import ServedVersions
-from scheduling.kube.seam import Result, TellGroup
-from scheduling.kube.workloads.group_status import status_of
+from scheduling.kube.seam import GroupCounts, Result, TellGroup
+from scheduling.kube.workloads.group_status import counted_status, status_of
 
 NATIVE, KAI = "scheduling.k8s.io/v1alpha2", "scheduling.run.ai/v2alpha2"
 NOW = "2026-11-25T12:00:00Z"
@@ -57,6 +57,82 @@ def test_a_group_of_kai_has_a_condition_while_it_finds_no_place():
     [said] = status_of(effect(KAI, placed=False), NOW)["schedulingConditions"]
     assert (said["type"], said["status"]) == ("UnschedulableOnNodePool", "True")
     assert (said["reason"], said["message"]) == ("Unschedulable", "full")
+
+
+COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
+
+
+def counted(api_version, found, reason="Unschedulable", **counts):
+    said = TellGroup((), "ns", "g", api_version, False, reason, "why", GroupCounts(**counts))
+    return counted_status(said, found, NOW)
+
+
+@pytest.mark.parametrize(
+    ("counts", "phase"),
+    [
+        ({"pods": 1}, "Pending"),
+        ({"pods": 2}, "Scheduling"),
+        ({"pods": 2, "scheduled": 1}, "Scheduling"),
+        ({"pods": 3, "scheduled": 2}, "Scheduled"),
+        ({"pods": 2, "scheduled": 2, "running": 1}, "Scheduled"),
+        ({"pods": 2, "scheduled": 2, "running": 1, "succeeded": 1}, "Running"),
+        ({"pods": 2, "scheduled": 2, "running": 1, "failed": 1}, "Failed"),
+        ({"pods": 2, "scheduled": 2, "failed": 1}, "Scheduled"),
+        ({"pods": 2, "scheduled": 2, "succeeded": 2}, "Finished"),
+    ],
+)
+def test_the_phase_of_coscheduling(counts, phase):
+    status = counted(COSCHEDULING, {"spec": {"minMember": 2}}, **counts)
+    names = ("scheduled", "running", "succeeded", "failed")
+    assert status == {"phase": phase, **{name: counts.get(name, 0) for name in names}}
+    assert counted(COSCHEDULING, {"spec": {"minMember": 2}, "status": status}, **counts) == {}
+
+
+def test_a_group_that_has_ended_stays_so():
+    found = {"spec": {"minMember": 2}, "status": {"phase": "Finished", "succeeded": 2}}
+    assert counted(COSCHEDULING, found, pods=0) == {}
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason", "phase", "type"),
+    [
+        ({"pods": 1}, "GangIncomplete", "Pending", "Unschedulable"),
+        ({"pods": 2}, "WaitingForQuota", "Pending", "Unschedulable"),
+        ({"pods": 2}, "Unschedulable", "Inqueue", "Unschedulable"),
+        ({"pods": 2, "scheduled": 2}, "Scheduled", "Inqueue", "Scheduled"),
+        ({"pods": 2, "scheduled": 2, "running": 2}, "Scheduled", "Running", "Scheduled"),
+    ],
+)
+def test_the_phase_of_volcano(counts, reason, phase, type):
+    found = {"spec": {"minMember": 2}}
+    status = counted(VOLCANO, found, reason, **counts)
+    [condition] = status["conditions"]
+    assert (status["phase"], condition["type"], condition["reason"]) == (phase, type, reason)
+    assert (condition["status"], condition["lastTransitionTime"]) == ("True", NOW)
+    assert counted(VOLCANO, {**found, "status": status}, reason, **counts) == {}
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"minMember": "many"}])
+def test_a_group_that_says_no_least_is_one_of_one(spec):
+    counts = {"pods": 1, "scheduled": 1, "running": 1}
+    assert counted(COSCHEDULING, {"spec": spec}, **counts)["phase"] == "Running"
+
+
+@pytest.mark.parametrize(("api_version", "at"), [(COSCHEDULING, "/status"), (VOLCANO, "")])
+def test_a_group_that_counts_is_read_before_it_is_told(api_version, at):
+    path = f"/apis/{api_version}/namespaces/ns/podgroups/g"
+    server = Server({path: {"spec": {"minMember": 1}}})
+    request = asyncio.run(GroupRequests(server).tell(effect(api_version, placed=False)))
+    assert (request.method, request.path) == ("PATCH", f"{path}{at}")
+    status = msgspec.json.decode(request.body)["status"]
+    server.replies[path] = {"spec": {"minMember": 1}, "status": status}
+    again = asyncio.run(GroupRequests(server).tell(effect(api_version, placed=False)))
+    assert again.method == "GET"
+    assert again.settle(Reply(200, b"{}", 0.0)).result is Result.DONE
+    del server.replies[path]
+    assert (
+        asyncio.run(GroupRequests(server).tell(effect(api_version, placed=False))).method == "GET"
+    )
 
 
 @pytest.mark.parametrize(

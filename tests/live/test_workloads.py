@@ -31,6 +31,7 @@ PLURALS = {
     "RayCluster": "ray.io/v1/{}/rayclusters",
     "PodGroup": "scheduling.k8s.io/v1alpha2/{}/podgroups",
     "Coscheduling": "scheduling.x-k8s.io/v1alpha1/{}/podgroups",
+    "Volcano": "scheduling.volcano.sh/v1beta1/{}/podgroups",
 }
 
 
@@ -187,6 +188,51 @@ def test_pods_wait_for_their_group_object_and_for_its_minimum(world, kind):
     world.drive(lambda: states() == [S.RUNNING])
     uid = member(world, "c", labels=labels, **named)
     world.drive(lambda: job_of(uid) and job_of(uid).state == S.RUNNING)
+
+
+COUNTS = ("phase", "running", "succeeded", "failed")
+
+
+def test_a_group_of_coscheduling_counts_its_pods_to_their_end(world):
+    own(world, "Coscheduling", "g", {"minMember": 2})
+    labels = {"scheduling.x-k8s.io/pod-group": "g"}
+
+    def told():
+        status = world.call("GET", address("Coscheduling", "g")).get("status", {})
+        return tuple(status.get(name) for name in (*COUNTS, "scheduled"))
+
+    member(world, "a", labels=labels)
+    world.drive(lambda: told() == ("Pending", 0, 0, 0, 0))
+    member(world, "b", labels=labels)
+    world.drive(lambda: told() == ("Running", 2, 0, 0, 2))
+    member(world, "c", labels=labels)  # beyond the least that start together
+    world.drive(lambda: told() == ("Running", 3, 0, 0, 3))
+    world.restart_scheduler()
+    for name in "ab":
+        world.report(name, "Succeeded", NAMESPACE)
+    world.drive(lambda: told()[0] == "Finished" and told()[2] == 2)
+    world.call("DELETE", path("c"))
+    world.drive(lambda: told()[0] == "Finished")
+
+
+def test_a_group_of_volcano_says_what_its_gang_waits_for(world):
+    other = full(world)
+    own(world, "Volcano", "g", {"minMember": 2})
+    notes = {"scheduling.k8s.io/group-name": "g"}
+
+    def told():
+        status = world.call("GET", address("Volcano", "g")).get("status", {})
+        said = [(c["type"], c["status"], c["reason"]) for c in status.get("conditions", ())]
+        return status.get("phase"), status.get("running"), said
+
+    member(world, "a", notes=notes)
+    incomplete = ("Unschedulable", "True", "GangIncomplete")
+    world.drive(lambda: told() == ("Pending", 0, [incomplete]))
+    member(world, "b", notes=notes)
+    waits = ("Unschedulable", "True", "Unschedulable")
+    world.drive(lambda: told() == ("Inqueue", 0, [waits]))
+    world.cancel(other)
+    world.drive(lambda: told() == ("Running", 2, [("Scheduled", "True", "Scheduled")]))
 
 
 def test_a_pod_group_of_kueue_is_a_gang(world):

@@ -15,6 +15,7 @@ from metrics.benches.apiserver import ServerUnavailable
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.kube.door import owners
+from scheduling.kube.workloads.pod_groups import VOLCANO_VERSION
 from scheduling.kube.workloads.registry import RULES
 from scheduling.models import Cluster, ClusterPolicy, Job
 from scheduling.services.scheduler.cycle import Scheduler
@@ -86,12 +87,14 @@ class Real:
         return self.server.request(method, path, body)
 
     # --- objects ----------------------------------------------------------------------------------
-    def define(self, kind):
-        """The kind by a definition that lets every object pass."""
-        group, version = VERSIONS[kind].split("/")
+    def define(self, kind, api_version="", *, subresource=False):
+        """The kind by a definition that lets every object pass. `subresource`: its status is
+        one."""
+        group, version = (api_version or VERSIONS[kind]).split("/")
         plural = RULES[group, kind].plural
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         of_version = {"name": version, "served": True, "storage": True}
+        of_version |= {"subresources": {"status": {}}} if subresource else {}
         names = {"kind": kind, "plural": plural, "singular": kind.lower()}
         definition = {
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -108,23 +111,23 @@ class Real:
                 "versions": [{**of_version, "schema": {"openAPIV3Schema": schema}}],
             },
         }
-        if self.condition_of(kind) is None:
+        if self.condition_of(kind, group) is None:
             self.call("POST", DEFINITIONS, definition)
-        self.drive(lambda: self.condition_of(kind) == "True")
+        self.drive(lambda: self.condition_of(kind, group) == "True")
 
     def undefine(self, kind):
         if self.condition_of(kind) is not None:
             self.call("DELETE", self.definition(kind))
             self.drive(lambda: self.condition_of(kind) is None)
 
-    def definition(self, kind):
-        group, _ = VERSIONS[kind].split("/")
+    def definition(self, kind, group=""):
+        group = group or VERSIONS[kind].split("/")[0]
         return f"{DEFINITIONS}/{RULES[group, kind].plural}.{group}"
 
-    def condition_of(self, kind):
+    def condition_of(self, kind, group=""):
         """Whether the kind is served, as its definition says it; None without one."""
         try:
-            status = self.call("GET", self.definition(kind)).get("status", {})
+            status = self.call("GET", self.definition(kind, group)).get("status", {})
         except HTTPError as error:
             if error.code != 404:
                 raise
@@ -420,6 +423,32 @@ def test_a_pod_group_that_is_deleted_under_its_pods(real, monkeypatch):
     real.pod("c", labels=labels)
     real.drive(lambda: real.said().get("c", ("",))[0] == "OwnerGone")
     assert not any(real.nodes_of().values())
+
+
+@pytest.mark.parametrize(
+    ("version", "subresource", "labels", "notes"),
+    [
+        (VERSIONS["PodGroup"], True, {"scheduling.x-k8s.io/pod-group": "g"}, {}),
+        (VOLCANO_VERSION, False, {}, {"scheduling.k8s.io/group-name": "g"}),
+    ],
+)
+def test_groups_that_count_their_pods(real, version, subresource, labels, notes):
+    real.undefine("PodGroup")  # of other tests, whose status is no subresource
+    real.define("PodGroup", version, subresource=subresource)
+    real.own("PodGroup", "g", {"minMember": 2, "queue": "q"}, version)
+    path = f"/apis/{version}/namespaces/{real.ns}/podgroups/g"
+
+    def told(*names):
+        status = real.call("GET", path).get("status", {})
+        return tuple(status.get(name) for name in names)
+
+    real.pod("a", labels=labels, notes=notes)
+    real.drive(lambda: told("phase") == ("Pending",))
+    real.pod("b", labels=labels, notes=notes)
+    real.drive(lambda: all(real.nodes_of().values()))
+    real.run()
+    real.drive(lambda: told("phase", "running", "failed") == ("Running", 2, 0))
+    assert real.call("GET", path)["spec"] == {"minMember": 2, "queue": "q"}
 
 
 # --- Kubernetes' own Job controller ---------------------------------------------------------------

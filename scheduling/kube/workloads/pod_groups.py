@@ -24,6 +24,8 @@ from scheduling.kube.workloads.reading import (
 
 KIND = "PodGroup"
 NATIVE_VERSION, KAI_VERSION = "scheduling.k8s.io/v1alpha2", "scheduling.run.ai/v2alpha2"
+COSCHEDULING_VERSION = "scheduling.x-k8s.io/v1alpha1"
+VOLCANO_VERSION = "scheduling.volcano.sh/v1beta1"
 COSCHEDULING = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",
@@ -51,10 +53,10 @@ def named_by(pod: PodFacts) -> Reference | None:
         return Reference(NATIVE_VERSION, KIND, pod.plain.scheduling_group)
     for label in COSCHEDULING:
         if label in labels:
-            return Reference("scheduling.x-k8s.io/v1alpha1", KIND, labels[label])
+            return Reference(COSCHEDULING_VERSION, KIND, labels[label])
     for note in VOLCANO:
         if note in notes:
-            return Reference("scheduling.volcano.sh/v1beta1", KIND, notes[note])
+            return Reference(VOLCANO_VERSION, KIND, notes[note])
     if KAI in notes:
         return Reference(KAI_VERSION, KIND, notes[KAI])
     if GROVE in labels:
@@ -95,7 +97,8 @@ def read_native(_: PodFacts, found: Found) -> Workload:
 
 def read_coscheduling(_: PodFacts, found: Found) -> Workload:
     least = count_of(part_of(found, "spec"), "minMember", 1, "spec.minMember")
-    return gang(KIND, found, [GangGroup("", least)], elastic=True)
+    groups = [GangGroup("", least)]
+    return gang(KIND, found, groups, elastic=True, version=COSCHEDULING_VERSION)
 
 
 def read_volcano(pod: PodFacts, found: Found) -> Workload:
@@ -105,9 +108,10 @@ def read_volcano(pod: PodFacts, found: Found) -> Workload:
     groups = [GangGroup(t, count_of(tasks, t, 0, f"spec.minTaskMember.{t}")) for t in sorted(tasks)]
     if sum(group.minimum for group in groups) != least:
         # Which tasks the others are of is not said.
-        return gang(KIND, found, [GangGroup("", least)], elastic=True)
+        groups = [GangGroup("", least)]
+        return gang(KIND, found, groups, elastic=True, version=VOLCANO_VERSION)
     mine = pod.labels.get(VOLCANO_TASK, pod.annotations.get(VOLCANO_TASK, ""))
-    return gang(KIND, found, groups, group=mine, elastic=True)
+    return gang(KIND, found, groups, group=mine, elastic=True, version=VOLCANO_VERSION)
 
 
 def read_kai(pod: PodFacts, found: Found) -> Workload:

@@ -308,6 +308,7 @@ class Lifecycle:
     def pod_seen(self, facts: PodFacts, now: float) -> None:
         if self.stand_ins.seen(facts):
             return
+        self.plain.groups.seen(facts)
         found = self._find(facts)
         if found is None:
             self.plain.unplaced_seen(facts, now)
@@ -377,6 +378,7 @@ class Lifecycle:
     def pod_gone(self, facts: PodFacts, now: float) -> None:
         if self.stand_ins.gone(facts):
             return
+        self.plain.groups.gone(facts)
         self.plain.forget(facts)
         # Whatever it is found to stand for below: it may have been counted before that stood.
         self.foreign.gone(facts.uid, self.out)

@@ -1,15 +1,18 @@
 """What the group objects that pods name are told of how their gangs fare."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from scheduling.engine.states import HOLDING
-from scheduling.kube.seam import PodFacts, TellGroup
-from scheduling.kube.workloads.group_status import TELLABLE
+from scheduling.kube.seam import GroupCounts, PodFacts, TellGroup
+from scheduling.kube.workloads.group_status import COUNTED, TELLABLE
 from scheduling.kube.workloads.members import workload_of
+from scheduling.kube.workloads.pod_groups import named_by
 from scheduling.session.memory.live import Cause, LiveJob, Outbox
 
 PLACED = "Scheduled"
 Group = tuple[str, str, str]  # namespace, API version, name
+Words = tuple[bool, str, str]  # whether it has its places, and why, in a word and in a sentence
 
 
 class Groups:
@@ -21,7 +24,58 @@ class Groups:
         self._out = out
         self._of: dict[str, Group] = {}  # by job
         self._last: dict[Group, str] = {}  # the last job of each
-        self._told: dict[Group, tuple[bool, str, str]] = {}
+        self._told: dict[Group, tuple[Words, GroupCounts]] = {}
+        self._said: dict[Group, Words] = {}
+        self._pods: dict[Group, dict[str, PodFacts]] = {}  # of groups that count them, by uid
+        self._counted: dict[Group, None] = {}  # those whose counts have changed
+
+    # --- groups that count their pods -------------------------------------------------------------
+    def seen(self, facts: PodFacts) -> None:
+        """A pod, whatever it does."""
+        group = _counting(facts)
+        if group is not None:
+            self._pods.setdefault(group, {})[facts.uid] = facts
+            self._counted[group] = None
+
+    def gone(self, facts: PodFacts) -> None:
+        """The pod is gone."""
+        group = _counting(facts)
+        pods = self._pods.get(group) if group is not None else None
+        if group is None or pods is None:
+            return
+        pods.pop(facts.uid, None)
+        self._counted[group] = None
+        if not pods:
+            del self._pods[group]
+
+    def tell_counts(self) -> None:
+        """Tell the groups of which other pods run than before, or that have ended. One that nobody
+        has said anything of since this scheduler leads has its places."""
+        for group in self._counted:
+            pods = self._pods.get(group, {})
+            placed = [pod.node for pod in pods.values() if pod.node]
+            words = self._said.get(group)
+            if words is None and placed:
+                words = True, PLACED, f"Pods: {len(placed)}, on nodes: {len(set(placed))}"
+            if words is not None:
+                self._tell(group, *words)
+            if not pods:
+                self._said.pop(group, None)
+                self._told.pop(group, None)
+        self._counted.clear()
+
+    def _counts(self, group: Group) -> GroupCounts:
+        pods = self._pods.get(group, {}).values()
+        phases = Counter(pod.phase for pod in pods)
+        return GroupCounts(
+            pods=len(pods),
+            scheduled=sum(bool(pod.node) for pod in pods),
+            running=phases["Running"],
+            succeeded=phases["Succeeded"],
+            failed=phases["Failed"],
+        )
+
+    # --- what is said -----------------------------------------------------------------------------
 
     def refused(self, pod: PodFacts, why: Cause) -> None:
         """The pod is in no job. One beyond those that a gang has places for says nothing of it."""
@@ -56,14 +110,27 @@ class Groups:
             group = self._of.pop(job_id)
             if self._last.get(group) == job_id:
                 del self._last[group]
-                self._told.pop(group, None)
+                if group not in self._pods:
+                    self._told.pop(group, None)
+                    self._said.pop(group, None)
 
     def _tell(self, group: Group, placed: bool, reason: str, text: str) -> None:
-        told = placed, reason, text
+        words = placed, reason, text
+        told = words, self._counts(group)
+        self._said[group] = words
         if self._told.get(group) != told:
             self._told[group] = told
             namespace, version, name = group
-            self._out.effects.append(TellGroup((), namespace, name, version, *told))
+            of = (), namespace, name, version
+            self._out.effects.append(TellGroup(*of, *words, told[1]))
+
+
+def _counting(facts: PodFacts) -> Group | None:
+    """The group that the pod names, if it counts its pods."""
+    named = named_by(facts) if facts.owned else None
+    if named is None or named.api_version.rpartition("/")[0] not in COUNTED:
+        return None
+    return facts.namespace, named.api_version, named.name
 
 
 def _group_of(pods: Sequence[PodFacts]) -> Group | None:

@@ -261,6 +261,7 @@ class PlainPods:
                     self._tell_waiting(pod, text)
                     if is_noted:
                         self._tell_failed(job, pod, text, counts)
+        self.groups.tell_counts()
 
     def _tell_waiting(self, pod: PodFacts, text: str) -> None:
         if pod.uid not in self._told:

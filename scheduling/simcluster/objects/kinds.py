@@ -121,7 +121,11 @@ STORAGE_CLASSES = ResourceKind(
 # Owners and groups of pods (`kube.workloads`): whoever makes their pods tells of them here, and
 # nobody makes pods of them.
 OWNERS: tuple[ResourceKind, ...] = tuple(
-    ResourceKind(f"{kind.lower()}s", kind, group=group, version=version, defined=True)
+    ResourceKind(
+        f"{kind.lower()}s", kind, group=group, version=version, defined=True,
+        # The definition of Volcano's has none.
+        subresources=("status",) if kind == "PodGroup" and "volcano" not in group else (),
+    )
     for group, version, kinds in (
         ("batch", "v1", ("Job",)),
         ("jobset.x-k8s.io", "v1alpha2", ("JobSet",)),
@@ -136,7 +140,7 @@ OWNERS: tuple[ResourceKind, ...] = tuple(
         ("scheduler.grove.io", "v1alpha1", ("PodGang",)),
     )
     for kind in kinds
-)
+)  # fmt: skip
 
 # What drivers of volumes tell of nodes and of themselves; nothing here is such a driver.
 CSI: tuple[ResourceKind, ...] = tuple(

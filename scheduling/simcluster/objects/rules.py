@@ -73,6 +73,7 @@ _CONDITION_TIMES: dict[str, tuple[str, ...]] = {
     "PersistentVolumeClaim": ("lastProbeTime", "lastTransitionTime"),
     "PersistentVolume": (),
     "ResourceClaim": (),
+    "PodGroup": (),
 }
 
 
