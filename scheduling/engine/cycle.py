@@ -25,6 +25,7 @@ from scheduling.engine.deltas import Delta
 from scheduling.engine.lifecycle import apply_deltas
 from scheduling.engine.lifecycle.consolidate import consolidate
 from scheduling.engine.lifecycle.grow import grow
+from scheduling.engine.lifecycle.learned import correct
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.preemption.preempt import try_to_preempt
 from scheduling.engine.queue.waiting import EquivalenceClass
@@ -48,6 +49,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         apply_deltas.apply(state, delta, out)
     drop_stale(state)
     state.wake(now)
+    correct(state, now)
     start_nominated(state, out)
     report_run_limits(state, out)
     # 2. Decide.

@@ -237,6 +237,24 @@ class Checkpointed:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedTime:
+    """How long a job is likely to run, in seconds. `most_s`: most of its like are over by then;
+    `middles`, ascending: half of them are over after the first, half of those that go on longer
+    after the second, and so on. Who outlives the last is taken to be half through."""
+
+    most_s: float
+    middles: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimesLearned:
+    """What is likely of gangs that declare no run time, by job, replacing what was known of
+    these."""
+
+    of: tuple[tuple[str, LearnedTime], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DisruptionBudget:
     """How many pods of a job may be evicted now, from its PodDisruptionBudget; None = no budget."""
 
@@ -265,5 +283,6 @@ Delta = (
     | JobEnded
     | JobRequeued
     | Checkpointed
+    | RunTimesLearned
     | DisruptionBudget
 )

@@ -106,6 +106,7 @@ class SchedulerState:
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
+        self.learned_ends: list[tuple[float, str]] = []  # when running jobs outlive what is learned
         self.dependencies = DependentJobs(self.jobs)
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
@@ -437,8 +438,8 @@ class SchedulerState:
         self.queue_reservations.starts += 1
         if self.queue_reservations.before:
             began = record.started_at if job.gang and record.started_at is not None else at
-            known = job.declared_s is not None and not promised
-            ends_at = began + (job.declared_s or 0.0) if known else math.inf
+            known = record.planned_s is not None and not promised
+            ends_at = began + (record.planned_s or 0.0) if known else math.inf
             whole = record.started_at is None and (job.gang or not any(record.missing()))
             self.queue_reservations.note_start(job, got, ends_at, whole=whole)
         if job.uses_spares and self.policy.spare_nodes:
@@ -483,7 +484,15 @@ class SchedulerState:
             if record.job.gang:
                 self.displaced.pop(record.job.id, None)
             self.cluster.began(record.job.id, at, record.job.declared_s)
+            if record.learned_s is not None:
+                record.go_by_learned(0.0)
+                self.watch_learned(record)
         self.preemptible_jobs.touch(record)
+
+    def watch_learned(self, record: JobRecord) -> None:
+        """Where a job that has started goes by a learned run time, note when it has outlived it."""
+        if record.learned_s is not None and record.started_at is not None:
+            heappush(self.learned_ends, (record.started_at + record.learned_s, record.job.id))
 
     def give_back(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> None:
         """Free the places of pods, in the cluster and in the quota book."""

@@ -549,7 +549,9 @@ class Policy:
     of jobs that save their work or use spares for `node_loss_saved_s`.
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
-    in its way but what it may preempt. `preemption`: the kinds that are allowed. By priority or
+    in its way but what it may preempt. `learned_run_times`: what is kept for heads goes by the run
+    times that were learned (`RunTimesLearned`) where a gang declares none.
+    `preemption`: the kinds that are allowed. By priority or
     reclaim nobody preempts before it has waited for `preempt_after_s`. A job is not
     preempted in its first `min_runtime_s` seconds, where its tenant has none of its own, nor more
     than `max_preemptions` times. `consolidation`: replicas of preemptible inference jobs that have
@@ -577,6 +579,7 @@ class Policy:
     node_loss_s: float = 300.0
     node_loss_saved_s: float = 60.0
     backfill_after_s: float = 600.0
+    learned_run_times: bool = True
     preemption: tuple[PreemptionKind, ...] = ()
     preempt_after_s: float = 0.0
     min_runtime_s: float = 60.0
@@ -599,3 +602,8 @@ class Policy:
     def foresees_starts(self) -> bool:
         """Whether what a blocked job will need when it starts is kept for it."""
         return self.queueing is QueueingPolicy.BACKFILL
+
+    @property
+    def plans_by_learned(self) -> bool:
+        """Whether learned run times count."""
+        return self.foresees_starts and self.learned_run_times

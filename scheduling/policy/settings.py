@@ -77,6 +77,7 @@ def without_effect(settings: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     if not backfills:
         found[f"preemption.{PreemptionKind.BACKFILL}"] = ONLY_BACKFILL
+        found["learned_run_times"] = ONLY_BACKFILL
         if not settings["shards"]:
             found["backfill_after_s"] = "Only under backfill, or with several schedulers."
     kinds = {kind for kind in PreemptionKind if settings[f"preemption.{kind}"]}

@@ -81,7 +81,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """When and where a blocked head is expected to start, as declared run times promise."""
+    """When and where a blocked head is expected to start, as run times promise."""
 
     starts_at: datetime
     nodes: tuple[str, ...]
@@ -180,7 +180,7 @@ def start_of(job: Job) -> Start:
     if job.reserved_start is not None:
         nodes = len(job.reserved_nodes)
         on = "one node" if nodes == 1 else f"{nodes} nodes"
-        text = f"It is expected to start on {on}, if running jobs end as they declared."
+        text = f"It is expected to start on {on}, if running jobs end as expected."
         return Start(job.reserved_start, "reservation", text)
     if job.reason in NEVER:
         return Start(None, "never", "It will not start as it is.")
@@ -208,7 +208,7 @@ def start_of(job: Job) -> Start:
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
                 "It waits for quota, and nobody knows when that is there: a start is worked out, "
-                "by the run times declared, under backfill for the first job that waits for it."
+                "by run times declared or learned, under backfill for the first that waits for it."
             )
             return Start(None, "unknown", text)
         case Reason.QUEUE_LIMIT_REACHED:

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
+from datetime import UTC, datetime
 from time import sleep
 
 from scheduling.engine.cluster.constraints import in_order
@@ -60,6 +61,7 @@ from scheduling.session.changes import Changes, Reopen
 from scheduling.session.devices.books import DeviceBooks
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
+from scheduling.session.memory.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
 from scheduling.session.memory.to_come import NodesToCome
@@ -73,6 +75,8 @@ from scheduling.session.pods.leftovers import Leftovers
 from scheduling.session.pods.node_loss import NodeLoss
 from scheduling.session.pods.services import Services
 from scheduling.session.routing import Router
+from scheduling.simulator.forecast.learned import LearnedTimes
+from scheduling.simulator.forecast.run_times import RunTimes
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +130,7 @@ class Session:
         self._cycled = self._claimed = False
         self._at = 0.0  # of the last cycle
         self._bites = Bites()
+        self._learned: LearnedTimes | None = None
 
     # --- at start ---------------------------------------------------------------------------------
     def connect(self) -> None:
@@ -282,8 +287,25 @@ class Session:
         deltas, self.life.out.deltas = self.life.out.deltas, []
         return self._decided(deltas, now)
 
+    def _learn(self, deltas: list[Delta], now: float) -> list[Delta]:
+        """What the engine is to be told of run times, where the policy has it plan by them."""
+        if not self.life.scope.policy.plans_by_learned:
+            self._learned = None
+            return []
+        if self._learned is None:
+            known = RunTimes()
+            since = datetime.fromtimestamp(now, UTC) - LEARNED_FROM
+            learn_runs(known, self.cluster_id, since, MOST_RUNS)
+            self._learned = LearnedTimes(known, self._name_of)
+        return self._learned.follow(deltas, self.state.jobs, now)
+
+    def _name_of(self, job_id: str) -> str:
+        job = self.life.jobs.get(job_id)
+        return job.name if job is not None else ""
+
     def _decided(self, deltas: list[Delta], now: float) -> Pass:
         self.life.out.at = now
+        deltas += self._learn(deltas, now)
         result = self._cycle(deltas, now)
         self.next_at, self._at = result.next_at, now
         self.life.lost(result.lost, self._is_dead, now)

@@ -56,6 +56,8 @@ from scheduling.simulator.agenda import (
     Agenda,
 )
 from scheduling.simulator.faults import Outages
+from scheduling.simulator.forecast.learned import LearnedTimes
+from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.model import Arrival, HardwareFault, Pod, Settings, TimedChange
 from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCEEDED, Observer
@@ -109,6 +111,7 @@ class Simulation:
         self.events = self.cycles = 0
         self._agenda = Agenda(start, arrivals, faults)
         self._push = self._agenda.push
+        self._learned: LearnedTimes | None = None
         self._deltas: list[Delta] = [TenantsChanged(tenants, quotas)]
         if queues:
             self._deltas.append(QueuesChanged(queues))
@@ -190,6 +193,10 @@ class Simulation:
         deltas, self._deltas = self._deltas, []
         self._cycle_at = None
         self.cycles += 1
+        if self.state.policy.plans_by_learned or self._learned is not None:
+            if self._learned is None:
+                self._learned = LearnedTimes(RunTimes())
+            deltas += self._learned.follow(deltas, self.state.jobs, now)
         result = run_cycle(self.state, deltas, now)
         self._carry_out(result, now)
         if result.next_at is not None:

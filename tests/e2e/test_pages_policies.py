@@ -121,8 +121,9 @@ def test_settings_without_effect_are_marked_and_kept(ops):
     change({"preemption": []})
     draft = ops.post(DRAFT, sent(ops.get(URL)), headers={"HX-Request": "true"})
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
-    assert idle == {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions",
-                    "min_runtime_s", "fair_users", "usage_half_life_s"}  # fmt: skip
+    assert idle == {"preemption.backfill", "learned_run_times", "backfill_after_s",
+                    "preempt_after_s", "max_preemptions", "min_runtime_s", "fair_users",
+                    "usage_half_life_s"}  # fmt: skip
     changes = {"queueing": "backfill", "preemption.priority": "on", "backfill_after_s": "5"}
     draft = ops.post(DRAFT, sent(ops.get(URL), **changes), headers={"HX-Request": "true"})
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}

@@ -116,6 +116,12 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.alive[request.id] = request
         self.pending.append(d.JobSubmitted(request, self.now + wait, held))
 
+    @rule(most=st.sampled_from((10.0, 40.0)), middles=st.sampled_from(((), (5.0,), (20.0, 60.0))))
+    def learn(self, most: float, middles: tuple[float, ...]) -> None:
+        """Of every other job, whether it waits or runs."""
+        likely = d.LearnedTime(most, middles)
+        self.pending.append(d.RunTimesLearned(tuple((i, likely) for i in sorted(self.alive)[::2])))
+
     def node(self, name: str) -> Node:
         where = {"topology": (LEAVES[name], "", "")} if self.leaves else {}
         return node(name, *NODES[name], **where)

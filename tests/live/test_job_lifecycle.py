@@ -1,6 +1,7 @@
 """One job's way from the queue to its end, over the wire of the embedded cluster."""
 
 import time
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -357,6 +358,38 @@ def test_the_reservation_of_a_head_is_shown_and_goes_when_it_starts_or_is_head_n
     world.drive(lambda: shown() is not None)
     world.cancel(running)
     world.drive_to(head, S.RUNNING)
+    world.drive(lambda: Job.objects.get(pk=head.pk).reserved_start is None)
+
+
+def test_a_head_is_reserved_by_what_ended_runs_took_also_after_a_restart(world):
+    at = datetime.now(UTC) - timedelta(hours=2)
+    Job.objects.bulk_create(
+        Job(
+            id=uuid.uuid4(),
+            name=f"train-{number}",
+            tenant=world.tenant,
+            cluster=world.cluster,
+            gpu_milli=32_000,
+            state=S.SUCCEEDED,
+            submitted_at=at,
+            admitted_at=at,
+            ended_at=at + timedelta(seconds=300),
+        )
+        for number in range(40)
+    )
+    world.set_policy(queueing="backfill")
+    running = world.submit("train-40", pods=4)
+    world.drive_to(running, S.RUNNING)
+    head = world.submit("head", pods=4)
+    for again in (False, True):
+        if again:
+            world.restart_scheduler()
+            world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
+        world.drive(lambda: Job.objects.get(pk=head.pk).reserved_start is not None)
+        told = Job.objects.get(pk=head.pk).reserved_start
+        began = Job.objects.get(pk=running.pk).admitted_at
+        assert abs((told - began).total_seconds() - 300) < 1
+    world.set_policy(learned_run_times=False)
     world.drive(lambda: Job.objects.get(pk=head.pk).reserved_start is None)
 
 

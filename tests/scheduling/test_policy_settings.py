@@ -44,17 +44,20 @@ def test_a_revised_document_names_only_what_it_has_to():
 @pytest.mark.parametrize(
     ("document", "idle"),
     [
-        ({}, {"preemption.backfill", "backfill_after_s", "fair_users", "usage_half_life_s"}),
+        ({}, {"preemption.backfill", "learned_run_times", "backfill_after_s", "fair_users",
+              "usage_half_life_s"}),
         ({"preemption": []},
-         {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions",
-          "min_runtime_s", "fair_users", "usage_half_life_s"}),
+         {"preemption.backfill", "learned_run_times", "backfill_after_s", "preempt_after_s",
+          "max_preemptions", "min_runtime_s", "fair_users", "usage_half_life_s"}),
         ({"queueing": "backfill", "preemption": ["backfill"], "fair_share": True},
          {"preempt_after_s"}),
         ({"queueing": "backfill", "preemption": ["reclaim"], "fair_share": True}, set()),
         ({"preemption": ["backfill"], "fair_share": True, "shards": [{"name": "all"}]},
-         {"preemption.backfill", "preempt_after_s", "max_preemptions", "min_runtime_s"}),
+         {"preemption.backfill", "learned_run_times", "preempt_after_s", "max_preemptions",
+          "min_runtime_s"}),
         ({"consolidation": True, "fair_share": True, "preemption": []},
-         {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions"}),
+         {"preemption.backfill", "learned_run_times", "backfill_after_s", "preempt_after_s",
+          "max_preemptions"}),
     ],
 )  # fmt: skip
 def test_settings_that_do_nothing_beside_the_others(document, idle):

@@ -33,6 +33,7 @@ def _backfill(threshold: float) -> Any:
         preemption=(PreemptionKind.BACKFILL,),
         backfill_after_s=threshold,
         min_runtime_s=MIN_RUNTIME_S,
+        learned_run_times=False,  # the paper's backfill knows none
     )
 
 

@@ -36,6 +36,7 @@ STRATEGY_TEXTS = {
     "fragmentation": "keeps nodes useful for the usual mix of jobs",
 }
 LABELS = {
+    "learned_run_times": "Learned run times: plan by what earlier jobs took",
     "preemption.priority": "Priority: jobs of higher priority may preempt",
     "preemption.reclaim": "Reclaim: tenants may take back the quota they lent",
     "preemption.backfill": "Backfill: an overdue head may preempt the jobs that passed it",
@@ -46,6 +47,8 @@ LABELS = {
 }
 HELP = {
     "backfill_after_s": "Other jobs may pass a blocked head for this long; then none may delay it",
+    "learned_run_times": "Where a job declares no run time. Nodes are kept for a blocked head by "
+    "these times, and shorter jobs may use them until then",
     "preemption.priority": "A job that would borrow preempts only borrowers and its own tenant's "
     "jobs",
     "preemption.reclaim": "Jobs that cannot be preempted then cannot borrow",
@@ -93,7 +96,7 @@ GROUPS = (
         "the first job:",
         ("queueing",),
     ),
-    ("Backfill", "", ("backfill_after_s",)),
+    ("Backfill", "", ("backfill_after_s", "learned_run_times")),
     (
         "Preemption",
         "Which jobs may make running jobs leave:",

@@ -95,10 +95,10 @@ def _in_front(
 
 def is_over(record: JobRecord, head: Head, now: float) -> bool:
     """Whether the job, if it does not run yet and starts now, is over when the head starts, as
-    declared."""
-    declared, began = record.job.declared_s, record.started_at
+    planned."""
+    planned_s, began = record.planned_s, record.started_at
     since = now if began is None or not record.job.gang else began
-    return declared is not None and head.hold is not None and since + declared <= head.hold.at
+    return planned_s is not None and head.hold is not None and since + planned_s <= head.hold.at
 
 
 def _least_bound(
@@ -109,20 +109,20 @@ def _least_bound(
     most: float,
     now: float,
 ) -> JobRecord:
-    """The first job of the class that is over when most of the heads start, of those that declare
-    no more than `most`; the one that would be asked else if none is over sooner."""
+    """The first job of the class that is over when most of the heads start, of those that run
+    for no more than `most`; the one that would be asked else if none is over sooner."""
     starts = sorted([head.hold.at for head in heads if head.hold is not None])
 
-    def bound(declared: float | None) -> int:
-        return len(starts) if declared is None else bisect_left(starts, now + declared)
+    def bound(planned_s: float | None) -> int:
+        return len(starts) if planned_s is None else bisect_left(starts, now + planned_s)
 
     fewest = bound(eq_class.shortest)
-    found, least = first, bound(first.job.declared_s)
+    found, least = first, bound(first.planned_s)
     for key in eq_class.jobs if fewest < least else ():
         record = state.jobs[key.job_id]
-        declared = record.job.declared_s
-        if declared is not None and declared <= most and bound(declared) < least:
-            found, least = record, bound(declared)
+        planned_s = record.planned_s
+        if planned_s is not None and planned_s <= most and bound(planned_s) < least:
+            found, least = record, bound(planned_s)
             if least == fewest:
                 break
     return found

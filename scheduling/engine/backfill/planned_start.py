@@ -1,4 +1,5 @@
-"""When and where a blocked head will start, from declared run times (paper 3.2.2, backfill).
+"""When and where a blocked head will start, from run times that were declared or learned (paper
+3.2.2, backfill).
 
 Placement-true: running jobs are ended one after the other on a what-if copy of the cluster until
 the head is really placed there, on whole nodes and in its groups, not by a count of GPUs. The
@@ -28,7 +29,7 @@ MAX_FORECASTS = 16
 
 
 def expected_start(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
-    """When and where there will be places for the job by the declared run times of others, quota
+    """When and where there will be places for the job by the run times of others, quota
     and heads ahead apart; None when they promise none."""
     job, strategy = candidate.job, state.strategy_of(candidate.job)
     return forecast_for(state, candidate).start_of(job, candidate.counts, strategy, now)
@@ -41,7 +42,7 @@ def planned_start(
     now: float,
     ahead: Iterable[Head] = (),
 ) -> Expected | None:
-    """The earliest start that declared run times promise; None when they promise none. It is over
+    """The earliest start that run times promise; None when they promise none. It is over
     before the heads `ahead` start, or leaves them what they need, or comes after them."""
     asked = least_demand(state, candidate)
     alone = _start_beside(state, record, candidate, asked, (), now, -math.inf)
@@ -54,11 +55,11 @@ def planned_start(
     if not near:
         return alone
     starts = [max(head.expected.at, now) for head in near if head.expected is not None]
-    declared = record.job.declared_s
-    if declared is not None and max(alone.at, now) + declared <= min(starts):
+    planned_s = record.planned_s
+    if planned_s is not None and max(alone.at, now) + planned_s <= min(starts):
         return alone
     found = _start_beside(state, record, candidate, asked, near, now, -math.inf)
-    run_times = [state.jobs[head.job_id].job.declared_s for head in near]
+    run_times = [state.jobs[head.job_id].planned_s for head in near]
     over = [at + (math.inf if s is None else s) for at, s in zip(starts, run_times, strict=True)]
     if max(over) < (math.inf if found is None else found.at):
         after = _start_beside(state, record, candidate, asked, (), now, max(over))
@@ -227,15 +228,15 @@ def _limit_at(state: SchedulerState, record: JobRecord, beside: Sequence[Head]) 
 
 
 def end_of(record: JobRecord) -> float:
-    """When the last pod of a job that runs ends, as declared; inf = nobody knows."""
-    job, began = record.job, record.started_at
-    if began is None or job.declared_s is None:
+    """When the last pod of a job that runs ends, as planned; inf = nobody knows."""
+    began, planned_s = record.started_at, record.planned_s
+    if began is None or planned_s is None:
         return math.inf
-    if job.gang:
-        return began + job.declared_s
+    if record.job.gang:
+        return began + planned_s
     if any(record.missing()):
         return math.inf
-    return max([record.placed_since(pod) for pod in record.pods], default=began) + job.declared_s
+    return max([record.placed_since(pod) for pod in record.pods], default=began) + planned_s
 
 
 def _hold(

@@ -218,10 +218,10 @@ class Blocking:
         return closes_quota(self._state, self._way, tenant, model)
 
     def _ends_within(self, eq_class: EquivalenceClass, window: float) -> JobRecord | None:
-        """The first job of the class that, as declared, is over when the heads can start."""
+        """The first job of the class that, as planned, is over when the heads can start."""
         for key in eq_class.jobs:
             record = self._state.jobs[key.job_id]
-            if record.job.declared_s is not None and record.job.declared_s <= window:
+            if record.planned_s is not None and record.planned_s <= window:
                 return record
         return None
 

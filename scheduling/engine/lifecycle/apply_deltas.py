@@ -6,6 +6,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.admission.limits import watch_run_limit
 from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
+from scheduling.engine.lifecycle.learned import learn
 from scheduling.engine.lifecycle.policy_change import follow
 from scheduling.engine.lifecycle.queue_change import take_over
 from scheduling.engine.outcome import Outcome
@@ -96,6 +97,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.Checkpointed(job_id, at):
             if job_id in state.jobs:
                 state.jobs[job_id].saved(at)
+            return
+        case d.RunTimesLearned():
+            learn(state, delta, out.now)
             return
         case d.DisruptionBudget(job_id, allowed):
             if job_id in state.jobs:

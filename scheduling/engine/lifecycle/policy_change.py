@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.lifecycle.held_queues import scatter
+from scheduling.engine.lifecycle.learned import follow_policy
 from scheduling.engine.queue.fair_share import Held
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import delay_of
@@ -29,6 +30,7 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         scatter(state)
     for record in list(state.turns.values()):
         state.drop_turn(record)
+    follow_policy(state, now)
     state.preemptible_jobs.forget()
     state.queue.forget_verdicts()
     state.memo.forget_shapes()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduling.engine.cluster.columns import Booking
-from scheduling.engine.deltas import JobHistory
+from scheduling.engine.deltas import JobHistory, LearnedTime
 from scheduling.engine.memo import Found
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queue.order import OrderKey, order_key
@@ -91,6 +91,10 @@ class JobRecord:
     held: bool
     avoided_nodes: dict[str, float]  # node -> until when; dropped when that has passed
 
+    # --- how long it is likely to run, where it declares nothing
+    likely: LearnedTime | None  # None = nobody knows
+    learned_s: float | None  # the run time that it goes by now; None = by none
+
     # --- how long it has waited, and for what
     queued_at: float  # when it last came into a class
     # Since when nothing but quota, its turn and places, or the pods that it misses, keeps it from a
@@ -132,6 +136,8 @@ class JobRecord:
         self.aside = None
         self.not_before = 0.0
         self.held = False
+        self.likely = None
+        self.learned_s = None
         self.reserved = False
         self.verdict = None
         self.verdict_at = 0.0
@@ -162,6 +168,13 @@ class JobRecord:
     def about(self) -> str:
         """Of whom something was found out."""
         return f"job {self.job.id}"
+
+    @property
+    def planned_s(self) -> float | None:
+        """How long it is taken to run from its start on, as declared, else as learned; None =
+        nobody knows."""
+        declared = self.job.declared_s
+        return self.learned_s if declared is None else declared
 
     @property
     def passed_since(self) -> float | None:
@@ -196,6 +209,30 @@ class JobRecord:
         """So many of its pods may be evicted now, None = any; returns whether these are more."""
         before, self.disruptions = self.disruptions, pods
         return before is not None and (pods is None or pods > before)
+
+    # --- how long it is likely to run ---------------------------------------------------------
+    def learned(self, likely: LearnedTime) -> None:
+        """What is known of its like."""
+        self.likely = likely
+
+    def go_by_learned(self, age_s: float | None) -> bool:
+        """`age_s`: for how long it runs, None = it waits: then by what most of its like take, else
+        by what half of those take that run for longer; returns whether that is news."""
+        before, self.learned_s = self.learned_s, None
+        if self.likely is not None and age_s is None:
+            self.learned_s = self.likely.most_s
+        elif self.likely is not None and age_s is not None:
+            self.learned_s = 2 * age_s
+            for seconds in self.likely.middles:
+                if seconds > age_s:
+                    self.learned_s = seconds
+                    break
+        return self.learned_s != before
+
+    def forget_learned(self) -> bool:
+        """Go by no learned run time; returns whether it did."""
+        before, self.learned_s = self.learned_s, None
+        return before is not None
 
     # --- what it is told ----------------------------------------------------------------------
     def tell(self, verdict: Verdict, at: float) -> None:
@@ -237,6 +274,8 @@ class JobRecord:
         self.verdict = self.waits_since = None
         self.not_before = not_before
         self.key = order_key(self.job, front=front)
+        if self.learned_s is not None:
+            self.go_by_learned(None)
 
     def passed_quota(self, *, passed: bool) -> bool:
         """Whether that is news."""

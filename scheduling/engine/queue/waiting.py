@@ -173,7 +173,7 @@ class WaitQueue:
             insort(self.ordered, (record.key, eq_class))
         self.touched[eq_class] = None
         insort(eq_class.jobs, record.key)
-        eq_class.shortest = min(eq_class.shortest, record.job.declared_s or math.inf)
+        eq_class.shortest = min(eq_class.shortest, record.planned_s or math.inf)
         eq_class.fresh.add(record.job.id)
         record.wait_in(eq_class)
 
@@ -193,6 +193,13 @@ class WaitQueue:
         elif not at:
             insort(self.ordered, (eq_class.jobs[0], eq_class))
         record.wait_in(None)
+
+    def planned_anew(self, record: JobRecord) -> None:
+        """A job is taken to run for another time than before."""
+        eq_class = record.eq_class
+        if eq_class is not None:
+            eq_class.shortest = min(eq_class.shortest, record.planned_s or math.inf)
+            eq_class.found.pop(SETTLED, None)
 
     def set_aside(self, eq_class: EquivalenceClass) -> None:
         """Take a class with all its jobs out of the queue; it keeps them."""

@@ -1,4 +1,4 @@
-"""The cluster as it will be when running jobs have ended, as far as they declared run times.
+"""The cluster as it will be when running jobs have ended, as far as run times are known.
 
 One what-if copy of the cluster in which the first jobs to end have ended already. It follows the
 bookings of the real one by the jobs that changed, and moves along the row of ends to where a
@@ -32,7 +32,7 @@ _LAST = "\U0010ffff"  # after every job id
 
 
 class Forecast:
-    """`ends`: those of the jobs with a declared time that hold GPUs of the models, in order; the
+    """`ends`: those of the jobs with a known time that hold GPUs of the models, in order; the
     first `gone` of them have come to pass in the copy. `due`: when the pods of each job end."""
 
     def __init__(
@@ -179,14 +179,14 @@ class Forecast:
 
     # --- following ----------------------------------------------------------------------------
     def _due_of(self, record: JobRecord | None) -> Due:
-        if record is None or record.started_at is None or record.job.declared_s is None:
+        if record is None or record.started_at is None or record.planned_s is None:
             return {}
         if not any(model in self._models for model, _ in record.pods.values()):
             return {}
-        declared, first = record.job.declared_s, record.started_at
+        planned_s, first = record.planned_s, record.started_at
         if record.job.gang:
-            return dict.fromkeys(record.pods, first + declared)
-        return {pod: record.placed_at.get(pod, first) + declared for pod in record.pods}
+            return dict.fromkeys(record.pods, first + planned_s)
+        return {pod: record.placed_at.get(pod, first) + planned_s for pod in record.pods}
 
     def follow(self) -> None:
         """Bring the copy up to date with what is booked."""

@@ -107,6 +107,7 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     d.JobEnded: {"job_id": JOB},
     d.JobRequeued: {"job_id": JOB, "avoided_nodes": NODE},
     d.Checkpointed: {"job_id": JOB},
+    d.RunTimesLearned: {"of": RowKinds((JOB, KEPT))},
     d.DisruptionBudget: {"job_id": JOB},
 }  # fmt: skip
 

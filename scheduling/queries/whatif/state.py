@@ -22,12 +22,13 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.rehearse import standing
 from scheduling.models import Cluster
-from scheduling.queries.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.queries.known import JobFacts
 from scheduling.queries.whatif.rows import KeptNode, KeptRows
+from scheduling.session.memory.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
 from scheduling.session.memory.past import half_life_of
 from scheduling.simulator.forecast.effects import BaseRun
 from scheduling.simulator.forecast.ground import Ground, ground_of, jobs_in
+from scheduling.simulator.forecast.learned import LearnedTimes
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
 
@@ -45,13 +46,14 @@ class KeptState:
         self.rows = KeptRows(cluster)
         self.run_times = RunTimes()
         self.changes = 0
-        self._cluster, self._ended = cluster, timezone.now() - LEARNED_FROM
+        self._ended = timezone.now() - LEARNED_FROM
         self._begin()
 
     def _begin(self) -> None:
         self.state = SchedulerState(told_of_runs=True)
         self.decided: CycleResult | None = None
         self.base: BaseRun | None = None
+        self._learned: LearnedTimes | None = None
         self._tenancy: tuple[Delta, ...] = ()
         self._nodes: dict[str, KeptNode] = {}
         self._jobs: dict[str, JobFacts] = {}
@@ -61,15 +63,27 @@ class KeptState:
         seconds since the epoch."""
         self.rows.refresh(now)
         if self._jobs is not self.rows.jobs:
-            self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
+            self._ended = learn_runs(self.run_times, self.rows.cluster_id, self._ended, MOST_RUNS)
         if self._holds_what_is_gone():
             self._begin()
-        changes = list(self._changes())
-        result = run_cycle(self.state, changes, max(now, self.state.cluster.now))
+        at, changes = max(now, self.state.cluster.now), list(self._changes())
+        result = run_cycle(self.state, changes + self._learn(changes, at), at)
         self.decided = result if jobs_in(result) else None
         self.changes += bool(changes) or self.decided is not None
         if changes or self.decided or (self.base and now > self.base.now + BASE_S):
             self.base = None
+
+    def _learn(self, changes: list[Delta], at: float) -> list[Delta]:
+        """What the engine is to be told of run times, as its scheduler is."""
+        if not self.rows.policy.plans_by_learned:
+            self._learned = None
+            return []
+        if self._learned is None:
+            self._learned = LearnedTimes(self.run_times, self._name_of, learns=False)
+        return self._learned.follow(changes, self.state.jobs, at)
+
+    def _name_of(self, job_id: str) -> str:
+        return self.rows.names.get(job_id, "")
 
     # --- for whoever asks, in a process of its own --------------------------------------------
     def ground(self, now: float) -> Ground:

@@ -1,20 +1,19 @@
 """What is learned of a cluster from its rows: run times, arrivals, how true estimates were."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.utils import timezone
 
 from scheduling.engine.states import WAITING
 from scheduling.models import Cluster, Job, StartEstimate
-from scheduling.queries.ended_runs import learn_runs
 from scheduling.session.memory import load
+from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.simulator.forecast.bands import Band
 from scheduling.simulator.forecast.calibration import KEPT, Calibration
 from scheduling.simulator.forecast.coming import KEPT as ARRIVALS_KEPT
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.run_times import Basis, RunTimes
 
-PAST = timedelta(days=30)
 MOST_RUNS = 5000  # that are read at once: the newest
 
 
@@ -24,11 +23,11 @@ class Lessons:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.run_times, self.coming, self.calibration = RunTimes(), Coming(), Calibration()
-        begin = timezone.now() - PAST
+        begin = timezone.now() - LEARNED_FROM
         self._ended = self._submitted = self._started = begin
 
     def catch_up(self) -> None:
-        self._ended = learn_runs(self.run_times, self._cluster, self._ended, MOST_RUNS)
+        self._ended = learn_runs(self.run_times, self._cluster.pk, self._ended, MOST_RUNS)
         self._submitted = self._learn_arrivals(self._submitted)
         self._started = self._learn_starts(self._started)
         self._learn_waits()

@@ -8,6 +8,8 @@ from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.agenda import END, GONE
 from scheduling.simulator.forecast.ground import Ground
+from scheduling.simulator.forecast.learned import LearnedTimes
+from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Pod, Settings, TimedChange
 from scheduling.simulator.run import Run
@@ -29,12 +31,13 @@ class RunAhead(Simulation):
         *,
         until: float,
         most_cycles: int,
+        learned: LearnedTimes | None = None,
         change: Sequence[Delta | TimedChange] = (),
     ) -> None:
         """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
         what arrives from the scene's instant on, in order of time. `until`: the last instant.
         `change`: what changes at the scene's instant, or at a
-        time of its own."""
+        time of its own. `learned`: what the engine is told of run times."""
         scene = ground.scene
         super().__init__(
             scene.nodes,
@@ -48,6 +51,7 @@ class RunAhead(Simulation):
                 for one in change
             ],
         )
+        self._learned = learned or LearnedTimes(RunTimes(), learns=False)
         self.starts: dict[str, float] = {}
         self._awaited = {job.id for job in scene.waiting}
         self._most_cycles = most_cycles

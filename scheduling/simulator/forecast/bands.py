@@ -13,6 +13,7 @@ from scheduling.engine.types import JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import Ground
+from scheduling.simulator.forecast.learned import LearnedTimes
 from scheduling.simulator.forecast.likeness import Kin, traits_of
 from scheduling.simulator.forecast.run_times import Basis, Foregone, Likely, RunTimes
 from scheduling.simulator.forecast.succession import EDGE, Succession, score_of, share_of
@@ -160,6 +161,9 @@ class Draws:
             self._arrivals(coming, dice),
             until=self.scene.now + AHEAD_S,
             most_cycles=self._cycles,
+            learned=LearnedTimes(
+                self._run_times, self.scene.name_by_id, learns=False, settled=True
+            ),
         )
 
     def _age(self, since: float) -> float:

@@ -30,7 +30,10 @@ class Scene:
     levels: tuple[str, ...] = DEFAULT_LEVELS
 
     def name_of(self, job: JobRequest) -> str:
-        return self.names.get(job.id, "")
+        return self.name_by_id(job.id)
+
+    def name_by_id(self, job_id: str) -> str:
+        return self.names.get(job_id, "")
 
 
 def scene_of(

@@ -1,0 +1,85 @@
+"""Run times that were learned: what is kept for heads goes by them where a gang declares none.
+
+A run time that a job outlives is corrected to the next that is likely (Tsafrir, Etsion and
+Feitelson), and every head is told its start anew: what was backfilled by the shorter one stands in
+its way until it ends, or is preempted where the policy has the overdue head do so.
+"""
+
+from heapq import heapify, heappop
+
+from scheduling.engine.deltas import RunTimesLearned
+from scheduling.engine.memo import EXPECTED, SETTLED
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.state import SchedulerState
+
+
+def learn(state: SchedulerState, delta: RunTimesLearned, now: float) -> None:
+    """Go by these from now on, where the policy has it."""
+    news = False
+    for job_id, likely in delta.of:
+        record = state.jobs.get(job_id)
+        if record is not None and record.job.gang:
+            record.learned(likely)
+            news |= _follow(state, record, now)
+    if news:
+        _tell_heads(state)
+
+
+def follow_policy(state: SchedulerState, now: float) -> None:
+    """The policy may have it otherwise than before."""
+    news = False
+    if state.policy.plans_by_learned:
+        for record in state.jobs.values():
+            news |= _follow(state, record, now)
+    else:
+        state.learned_ends.clear()
+        for record in state.jobs.values():
+            if record.forget_learned():
+                state.cluster.note(record.job.id)
+                news = True
+    if news:
+        _tell_heads(state)
+
+
+def correct(state: SchedulerState, now: float) -> None:
+    """Let those that have outlived their run times go by the next that are likely."""
+    ends, news = state.learned_ends, False
+    if len(ends) > 2 * len(state.running) + 100:  # most are of jobs that have ended
+        ends[:] = [end for end in ends if end[1] in state.running]
+        heapify(ends)
+    while ends and ends[0][0] <= now:
+        record = state.running.get(heappop(ends)[1])
+        if record is not None:
+            news |= _follow(state, record, now)
+    if news:
+        _tell_heads(state)
+
+
+def _follow(state: SchedulerState, record: JobRecord, now: float) -> bool:
+    """Whether the job goes by another run time now, or by one for the first time."""
+    if record.likely is None or not state.policy.plans_by_learned:
+        return False
+    began, age_s = record.started_at, None
+    if began is not None:
+        age_s = max(0.0, now - began)
+        if record.learned_s is not None and began + record.learned_s <= now:
+            age_s = max(age_s, record.learned_s)  # which differ by rounding at most
+    if not record.go_by_learned(age_s):
+        return False
+    if began is None:
+        state.queue.planned_anew(record)
+    else:
+        state.cluster.note(record.job.id)
+        state.watch_learned(record)
+    return record.job.declared_s is None
+
+
+def _tell_heads(state: SchedulerState) -> None:
+    """The starts of heads are to be worked out anew."""
+    for head in state.queue_reservations.all_heads():
+        record = state.jobs.get(head.job_id)
+        if record is not None:
+            state.memo.forget(EXPECTED, record)
+            if record.eq_class is not None:
+                state.memo.forget(SETTLED, record.eq_class)
+    state.dirty = True

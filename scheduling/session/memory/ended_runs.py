@@ -1,0 +1,29 @@
+"""Run times of ended jobs, as the forecast learns them."""
+
+from datetime import datetime, timedelta
+
+from scheduling.models import Job
+from scheduling.simulator.forecast.likeness import Traits
+from scheduling.simulator.forecast.run_times import RunTimes
+
+LEARNED_FROM = timedelta(days=30)
+MOST_RUNS = 1000  # that what would happen, and backfill, is told by
+
+
+def learn_runs(known: RunTimes, cluster_id: int, since: datetime, most: int) -> datetime:
+    """Take in the newest runs that ended after `since`; returns when the last of them did."""
+    rows = Job.objects.filter(
+        cluster_id=cluster_id, ended_at__gt=since, admitted_at__isnull=False
+    ).order_by("-ended_at")
+    found = rows.values_list(
+        "tenant__name", "user_id", "name", "gpu_milli", "declared_s", "submitted_at",
+        "admitted_at", "ended_at",
+    )[:most]  # fmt: skip
+    for tenant, user, name, milli, declared, submitted, begun, ended in reversed(found):
+        assert begun is not None
+        assert ended is not None  # ended_at > since
+        traits = Traits(tenant, str(user or ""), name, milli, declared)
+        ran_s = max(0.0, (ended - begun).total_seconds())
+        known.ended(traits, ran_s, submitted.timestamp())
+        since = ended
+    return since
