@@ -39,7 +39,7 @@ SWF = ".swf"
 SUFFIXES = (SWF, ".csv", ".jsonl")
 
 
-class _Reserved(Watching):
+class ReservationWatch(Watching):
     """Holds every reservation that was told against the start of its job."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -84,7 +84,7 @@ def recorded(task: Task) -> Figures:
         task,
         nodes,
         arrivals,
-        simulation_type=_Reserved,
+        simulation_type=ReservationWatch,
         tenants=tuple(TenantSpec(n) for n in names),
         quotas=tuple(QuotaSpec(n, MODEL, 1000 * gpus) for n in names),
     )

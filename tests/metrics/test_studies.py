@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from scipy import stats
 
 from metrics.benches import incremental
-from metrics.experiments import fairness, faults, runs, walltime
+from metrics.experiments import fairness, faults, learned, runs, walltime
 from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
 from metrics.experiments.intervals import half_width, paired, t_quantile
 from metrics.experiments.paper import inference as paper_inference
@@ -379,3 +379,28 @@ def test_reservations_are_kept_and_counted(tmp_path):
     assert found["backfill"]["reserved_jobs"] > 0
     assert found["backfill"]["broken_reservations"] == 0
     assert found["backfill"]["mean_wait_s"] <= found["strict-fifo"]["mean_wait_s"]
+
+
+def test_halves_of_a_trace_are_backfilled_by_learned_run_times(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "job_id,submission_time,duration,num_gpu\n"
+        + "".join(
+            f"j{i},{2500 * (i // 20)},{600 + 97 * i % 1800},{(1, 2, 8, 64)[i % 4]}\n"
+            for i in range(160)
+        )
+    )
+    plan = learned.tasks({"hours": 100.0, "data": path})
+    assert len({task.scenario for task in plan}) == 2
+    found = {task.name: runs.carry_out(task) for task in plan if "first" in task.scenario}
+    assert found[learned.BASE]["jobs"] == 80
+    assert found[learned.LEARNED]["reserved_jobs"] > 0
+    assert found[learned.CLOSING]["reserved_jobs"] == 0
+    assert found[learned.EXACT]["broken_reservations"] == 0
+    scenario = {"summary": found}
+    claims = [bar.claim for bar in learned.bars({"a half": scenario})]
+    assert claims == [
+        "mean wait over best-effort's, a half",
+        "mean wait from 64 GPUs on over best-effort's, a half",
+    ]
+    assert found[learned.LEARNED]["large_wait_s"] == found[learned.LEARNED]["wait_mean_s"]["64"]
