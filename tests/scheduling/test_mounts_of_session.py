@@ -1,10 +1,13 @@
 """What it means that pods mount claims: one pod only, so many volumes a node, room for new ones."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.engine.types import Attached, NodeExpression, PodRules
+from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.door.storage import (
     capacity_facts,
     claim_facts,
@@ -243,3 +246,12 @@ def test_nothing_is_judged_again_for_room_that_no_claim_waits_for():
     before = made.volumes.storage.version
     made.volumes.storage.gone(capacity("a", AT_A, capacity="1Gi"))
     assert made.volumes.storage.version > before
+
+
+@pytest.mark.parametrize("reason", [Reason.WAITING_FOR_NODES, Reason.INSUFFICIENT_GPUS])
+def test_who_waits_for_nodes_is_told_which_the_volumes_leave(reason):
+    """An autoscaler may add nodes that are none of these."""
+    note = "Volume claim data is only for nodes with zone in a."
+    job = SimpleNamespace(held=False, pod_hold="", volume_hold=None, node_note=note)
+    told = Lifecycle().volumes.verdict_on(job, Verdict(reason, "It waits."))
+    assert (told.reason, told.summary) == (reason, f"It waits. {note}")

@@ -36,6 +36,7 @@ BY_NODES = frozenset(
         Reason.INSUFFICIENT_GPUS,
         Reason.FRAGMENTED_CAPACITY,
         Reason.INSUFFICIENT_CPU_OR_MEMORY,
+        Reason.WAITING_FOR_NODES,
     }
 )
 
