@@ -6,6 +6,7 @@ is made of rows.
 """
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -93,13 +94,20 @@ class Nothing:
 def keeper() -> Iterator[float]:
     """A process that keeps the state of the one cluster; how long it took until it did."""
     connection.close()
-    one = get_context("fork").Process(target=process.keep, args=[os.getpid()], daemon=True)
+    one = get_context("fork").Process(target=_keep, args=[os.getpid()], daemon=True)
     one.start()
+    assert one.pid is not None
     try:
         yield _is_kept(Cluster.objects.get().pk)
     finally:
-        one.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)  # with what it has begun
         one.join()
+
+
+def _keep(parent: int) -> None:
+    os.setpgrp()
+    process.keep(parent)
 
 
 def _is_kept(cluster_id: int) -> float:

@@ -167,8 +167,9 @@ def _told(viewer: User, looked: _Looked, after: Mapping[QuotaKey, Quota | None])
         viewer, [*most_lost, *moved, *never, *by, *(j for of in first.values() for j in of)]
     )
     until = min((one.until for one in found), default=None)
+    as_of = _instant(min((one.now for one in found), default=None))
     return Effects(
-        as_of=timezone.now(),
+        as_of=as_of or timezone.now(),
         until=_instant(until),
         counts=EffectCounts(
             starts=len(starts),

@@ -70,6 +70,15 @@ def test_more_quota_starts_the_owner_and_takes_back_what_was_borrowed():
     assert found.held_after == {Holder("a", "H100", False): 8000, Holder("b", "H100", False): 8000}
 
 
+def test_what_happens_at_once_is_told_where_the_run_without_the_change_ended_before():
+    running = runs("old", 0), runs("young", 1, since=600.0)
+    at = scene(*running, waits("mine", tenant="b"), borrow=8, a=16, b=0)
+    base = base_of(ground_of(at), RunTimes(), enough=lambda: True)
+    later = ground_of(replace(at, now=NOW + 5.0))
+    found = effects_of(later, (tenancy(borrow=8, a=8, b=8),), base, enough=lambda: True)
+    assert (list(found.stops), found.until) == (["young"], NOW + 5.0)
+
+
 def test_less_quota_makes_jobs_impossible_and_more_makes_them_possible():
     at = scene(waits("wide", pods=2, gpus=8, tenant="b"), a=0, b=16)
     found = effects(at, tenancy(a=0, b=8))

@@ -207,13 +207,12 @@ def effects_of(
     enough: Callable[[], bool] = lambda: False,
 ) -> RunEffects:
     """What these changes do; `base`: of a ground that tells the same, at this instant or just
-    before. The run ahead goes as far as that one, or until it is `enough`."""
-    cycles = _cycles(base.lasting)
-    after = Course(
-        ground, base.lasting, change, until=base.until, most_cycles=cycles, enough=enough
-    )
+    before. The run ahead goes as far as that one, or until it is `enough`; what happens at once is
+    told in any case."""
+    cycles, far = _cycles(base.lasting), max(base.until, ground.scene.now)
+    after = Course(ground, base.lasting, change, until=far, most_cycles=cycles, enough=enough)
     after.starts_all()
-    until = min(base.until, after.now) if after.stopped_early else base.until
+    until = min(far, after.now) if after.stopped_early else far
     return _compared(ground.scene, base, after, until)
 
 
