@@ -14,7 +14,7 @@ from scheduling.engine.memo import ASKED, BY_QUOTA, NEVER, POSSIBLE, Finding, Qu
 from scheduling.engine.placement import impossible
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import EquivalenceClass
-from scheduling.engine.quota.book import Kept, Refusal
+from scheduling.engine.quota.borrowing import Kept, Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import BEYOND, JobRequest
 from scheduling.engine.verdict import Verdict

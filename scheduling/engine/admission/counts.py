@@ -4,7 +4,7 @@ from scheduling.engine.admission.candidates import Candidate, ask_of
 from scheduling.engine.demand.never import needs_of
 from scheduling.engine.demand.shapes import narrowed, wish_of
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.quota.book import Refusal
+from scheduling.engine.quota.borrowing import Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus

@@ -35,7 +35,7 @@ from scheduling.engine.placement.strategies.by_name import STRATEGIES, compares
 from scheduling.engine.placement.strategies.gradient import gain_of
 from scheduling.engine.queue.job import JobRecord, Nomination
 from scheduling.engine.queue.waiting import EquivalenceClass
-from scheduling.engine.quota.book import Kept
+from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.reasons.quota import quota_verdict
 from scheduling.engine.reasons.tell import tell
 from scheduling.engine.state import SchedulerState

@@ -16,7 +16,7 @@ from scheduling.engine.backfill.kept_quota import kept_from, withheld
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.reservations import Ahead, Head, Reservations, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass
-from scheduling.engine.quota.book import Kept
+from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
 
 

@@ -6,7 +6,7 @@ from scheduling.engine.demand.requested import Demand
 from scheduling.engine.memo import WITHHELD
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.reservations import Reservations, Waits
-from scheduling.engine.quota.book import Kept, Refusal
+from scheduling.engine.quota.borrowing import Kept, Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, JobRequest
 

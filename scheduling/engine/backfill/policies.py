@@ -45,7 +45,7 @@ from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.queue.preemption_delay import AFTER_PREEMPTED_S, delay_of
 from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, Reservations, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
-from scheduling.engine.quota.book import Awaited, Kept
+from scheduling.engine.quota.borrowing import Awaited, Kept
 from scheduling.engine.reasons.behind import (
     Numbers,
     behind,

@@ -13,7 +13,7 @@ from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_firs
 from scheduling.engine.memo import SETTLED, UNPLANNED, Finding, Question
 from scheduling.engine.queue.reservations import Reservations, Settled
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
-from scheduling.engine.quota.book import Kept
+from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
 
 NO_NODE = 1 << 30  # GPUs that no node has

@@ -30,7 +30,7 @@ from scheduling.engine.memo import GREW, Finding, Question
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.quota.book import Kept
+from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest

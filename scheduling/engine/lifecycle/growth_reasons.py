@@ -15,7 +15,7 @@ from scheduling.engine.demand.requested import Demand
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.quota.book import Kept
+from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.reasons.quota import quota_verdict
 from scheduling.engine.reasons.tell import worth_telling
 from scheduling.engine.state import SchedulerState

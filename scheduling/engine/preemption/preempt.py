@@ -28,7 +28,7 @@ from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
 from scheduling.engine.queue.job import JobRecord, NoPlan
 from scheduling.engine.queue.preemption_delay import not_yet
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned, UnplannedAtAll
-from scheduling.engine.quota.book import Kept
+from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
 
 # Plans a cycle may make; the blocked jobs behind get theirs in later cycles.

@@ -8,7 +8,8 @@ from scheduling.engine.demand.never import demand_of
 from scheduling.engine.demand.pools import Pools
 from scheduling.engine.preemption.candidates import EvictionCandidate, PodAt
 from scheduling.engine.preemption.solver import price_of
-from scheduling.engine.quota.book import QuotaBook, Refusal
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.quota.borrowing import Refusal
 from scheduling.engine.types import JobRequest
 
 _Held = tuple[str, frozenset[str]]  # the tenant of a unit, and the GPU models it holds

@@ -11,7 +11,7 @@ from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.queue.order import OrderKey
 from scheduling.engine.quota.accounts import Account, Cohort
-from scheduling.engine.quota.book import Awaited, Kept
+from scheduling.engine.quota.borrowing import Awaited, Kept
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import Verdict

@@ -16,7 +16,7 @@ from scheduling.engine.demand.shapes import Key
 from scheduling.engine.memo import SETTLED, UNPLANNED, WOULD_START, Finding, Found, Memo, Question
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.order import OrderKey
-from scheduling.engine.quota.book import Refusal
+from scheduling.engine.quota.borrowing import Refusal
 from scheduling.engine.types import DEFAULT_QUEUE
 from scheduling.engine.verdict import Verdict
 

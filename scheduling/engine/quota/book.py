@@ -5,42 +5,22 @@ by memory are added up to the billionth of one (`beyond`), and an account has us
 its sum; as what is asked for is rounded up, an account never has more used of it than was allowed,
 and what is within a guarantee by fractions is never refused.
 
-What an account uses beyond its guarantee is borrowed. A borrower is admitted only while its
-group has idle quota to lend; what the group cannot lend, the account above has to borrow. An
-owner's own use is never held up by what it lent: its borrowers are then overdrawn and the first
-to be reclaimed. For that there must be something to reclaim: where it is, jobs that cannot be
-preempted hold no more of any account than it is guaranteed, whatever else is used of it
-(docs/decisions/0022).
+What is used beyond guarantees is borrowed (`borrowing`), and reclaimed from the borrowers. For that
+there must be something to reclaim: where it is, jobs that cannot be preempted hold no more of any
+account than it is guaranteed, whatever else is used of it (docs/decisions/0022).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from scheduling.engine.native import mypyc_attr
-from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Cohort, open_accounts
+from scheduling.engine.quota import borrowing
+from scheduling.engine.quota.accounts import Account, Accounts, Cohort, open_accounts
+from scheduling.engine.quota.borrowing import Awaited, Kept, Refusal
 from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import BEYOND, NOISE, QuotaSpec, TenantSpec
 from scheduling.engine.verdict import Reason
-
-# What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
-Awaited = frozenset[Account | Cohort]
-# The same, or what a job ahead will need when it starts.
-Kept = frozenset[Account | Cohort | Hold]
-
-
-class Refusal(NamedTuple):
-    """Why quota refuses a request: the account that says no and its numbers (milli-GPU).
-    `non_preemptible`: it is for a job that cannot be preempted, and such jobs hold all that they
-    may. `hold`: it is refused for what a job ahead will need."""
-
-    reason: Reason
-    account: Account
-    asked: int
-    allowed: int
-    non_preemptible: bool = False
-    hold: Hold | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
@@ -63,12 +43,6 @@ class QuotaBooking:
 def whole_and_beyond(milli: float) -> tuple[int, int]:
     """An amount in milli-GPU as whole ones and billionths of one."""
     return divmod(round((milli + NOISE) * BEYOND), BEYOND)
-
-
-# An account of a chain as it would be after a request: what is used and borrowed, what its group
-# then borrows beyond what it lends, and whether the request itself borrows here, rather than
-# lending less than before.
-_Step = tuple[Account, int, int, int, bool]
 
 
 class QuotaBook:
@@ -169,20 +143,6 @@ class QuotaBook:
         return found
 
     # --- asking -------------------------------------------------------------------------------
-    def _steps(self, tenant: str, model: str, milli: int) -> list[_Step]:
-        lack: int | None = None
-        borrows = False
-        steps: list[_Step] = []
-        for account in self.chain(tenant, model):
-            cohort, used = account.cohort, account.used + milli
-            over, lendable = account.after(used, lack)
-            by_use = max(0, account.used - account.guaranteed)
-            borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
-            lack = cohort.borrowed - account.over + over - cohort.lendable + account.lendable
-            lack -= lendable
-            steps.append((account, used, over, lack, borrows))
-        return steps
-
     def beyond_guarantee(self, tenant: str, model: str, milli: int) -> Refusal | None:
         """Why jobs of the tenant that cannot be preempted may not hold `milli` more of the model,
         whatever others hold; None when they may."""
@@ -244,7 +204,7 @@ class QuotaBook:
 
     def borrows(self, tenant: str, model: str, milli: int) -> bool:
         """Whether part of `milli` more would be borrowed now, at any level."""
-        return any(borrows for _, _, _, _, borrows in self._steps(tenant, model, milli))
+        return borrowing.borrows(self.chain(tenant, model), milli)
 
     def _refusal(
         self, tenant: str, model: str, milli: int, kept: Kept, non_preemptible: bool
@@ -255,25 +215,7 @@ class QuotaBook:
             return Refusal(Reason.WAITING_FOR_QUOTA, nothing, milli, 0)
         if non_preemptible and (no := self.beyond_guarantee(tenant, model, milli)) is not None:
             return no
-        for account in chain:
-            if account.used + milli > account.guaranteed:
-                break
-        else:
-            return None  # nothing is borrowed at any level
-        for account, _, over, lack, borrows in self._steps(tenant, model, milli):
-            if not borrows:
-                continue
-            more = over - account.over
-            if not account.shared or account in kept or account.cohort in kept:
-                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, milli - more))
-            beyond = over - max(account.borrow_limit, account.over)
-            if beyond > 0:
-                left = max(0, milli - beyond)
-                return Refusal(Reason.BORROW_LIMIT_REACHED, account, milli, left)
-            if account.parent is None and lack > 0:
-                left = max(0, milli - min(more, lack))
-                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
-        return None
+        return borrowing.refused(chain, milli, kept)
 
     def slack(self, tenant: str, model: str, milli: int, *, non_preemptible: bool = False) -> int:
         """How much more of the model may be booked, by whomever, before the tenant may no longer
@@ -282,27 +224,16 @@ class QuotaBook:
         within = min([a.guaranteed - a.used for a in chain], default=0) - milli
         if within >= 0:
             return within
-        left = UNLIMITED
+        left = borrowing.slack(chain, milli)
         if non_preemptible and self.reclaims:
-            left = min(a.guaranteed - a.non_preemptible for a in chain) - milli
-        for account, _, over, lack, _ in self._steps(tenant, model, milli):
-            if not account.shared:
-                return 0
-            left = min(left, max(account.borrow_limit, account.over) - over)
-            if account.parent is None:
-                left = min(left, -lack)
+            for account in chain:
+                left = min(left, account.guaranteed - account.non_preemptible - milli)
         return max(0, left)
 
     def would_borrow(self, tenant: str, model: str, milli: int) -> bool:
         """Whether part of `milli` more would be borrowed even if nobody else, at any depth, held
         beyond its guarantee: what others owe is theirs to return."""
-        before, held = 0, 0  # of the account below: what is rightful now, and with the request
-        for account, used, _, _, borrows in self._steps(tenant, model, milli):
-            held = used if account.below is None else account.below.rightful - before + held
-            if borrows and held > account.guaranteed:
-                return True
-            before = account.rightful
-        return False
+        return borrowing.would_borrow(self.chain(tenant, model), milli)
 
     def distance(self, tenant: str, other: str, model: str) -> int:
         """How many accounts of the tenant are below the first one that both are charged to."""
@@ -329,8 +260,7 @@ class QuotaBook:
 
     def would_owe(self, tenant: str, model: str, milli: int) -> int:
         """How much more would be borrowed with `milli` more, as `book` says it afterwards."""
-        steps = self._steps(tenant, model, milli)
-        return max([over - account.over for account, _, over, _, _ in steps], default=0)
+        return borrowing.would_owe(self.chain(tenant, model), milli)
 
     def refusal_of(
         self,
@@ -353,25 +283,13 @@ class QuotaBook:
     def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Awaited:
         """What a refused request waits for that others may borrow: all it would borrow from, up to
         the account that refuses it for a limit of its own."""
-        if no.non_preemptible:
-            return frozenset()
-        found: set[Account | Cohort] = set()
-        for model, milli in asked.items():
-            for account, _, _, _, borrows in self._steps(tenant, model, milli):
-                lent_out = account.shared and no.reason is Reason.WAITING_FOR_QUOTA
-                if account is no.account and not lent_out:
-                    found.add(account)
-                    break
-                if borrows:
-                    found.add(account.cohort)
-        return frozenset(found)
+        return borrowing.awaited([(self.chain(tenant, m), asked[m]) for m in asked], no)
 
     def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
         """Whether a request would borrow of what is kept, be that there or not."""
         return any(
-            borrows and (account in kept or account.cohort in kept)
+            borrowing.wants(self.chain(tenant, model), milli, kept)
             for model, milli in asked.items()
-            for account, _, _, _, borrows in self._steps(tenant, model, milli)
         )
 
     def could_ever(
@@ -389,19 +307,8 @@ class QuotaBook:
             return min([a.guaranteed for a in self.chain(tenant, model)], default=0)
         known = self._ceilings.get((tenant, model))
         if known is None:
-            known = self._ceilings[tenant, model] = self._ceiling(self.chain(tenant, model))
+            known = self._ceilings[tenant, model] = borrowing.ceiling(self.chain(tenant, model))
         return known
-
-    def _ceiling(self, chain: tuple[Account, ...]) -> int:
-        most, beyond = UNLIMITED, 0
-        for account in reversed(chain):
-            cap = account.guaranteed
-            if account.shared:
-                others = sum(a.lends for a in account.cohort.members if a is not account)
-                cap += min(account.borrow_limit, others + beyond)
-            beyond = max(0, cap - account.guaranteed)
-            most = min(most, cap)
-        return most if chain else 0
 
     # --- booking ------------------------------------------------------------------------------
     def book(

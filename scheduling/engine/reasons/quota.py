@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from scheduling.engine.quota.book import QuotaBook, Refusal
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.quota.borrowing import Refusal
 from scheduling.engine.types import MILLI
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
