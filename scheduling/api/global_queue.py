@@ -102,8 +102,8 @@ class GlobalQueueView(ListView):
     def get(self, request: Request, name: str) -> Response:
         cluster = cluster_by_name(name)
         queue = global_queue(cluster, self._scope(cluster))
-        self.filter_queryset(queue.standing.jobs)  # refuses names that there are not
-        numbered = queue.numbered(request.query_params.get("gpu_type", ""))
+        jobs = self.filter_queryset(queue.standing.jobs)
+        numbered = queue.numbered(jobs if "gpu_type" in request.query_params else None)
         places = queue.places(self.actor, self.paginate_queryset(numbered) or ())
         return self.get_paginated_response(PlaceOutput(places, many=True).data)
 

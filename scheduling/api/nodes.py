@@ -211,6 +211,6 @@ def _shown(viewer: User, cluster: Cluster, node: str, task: NodeTask | None) -> 
     """A node and what is wanted of it. Raises NotFound."""
     found = selectors.nodes_of(cluster).filter(name=node).first()
     if found is None:
-        raise NotFound(f"Cluster “{cluster.name}” has no node “{node}”.")
+        raise NotFound(selectors.no_node(cluster, node))
     context = {"tasks": {node: task} if task else {}, "access": access_of(viewer)}
     return dict(NodeOutput(found, context=context).data)

@@ -40,6 +40,10 @@ def jobs_seen_with(access: Access) -> QuerySet[Job]:
     return rows if tenants is None else rows.filter(tenant__in=tenants)
 
 
+def no_node(cluster: Cluster, name: str) -> str:
+    return f"Cluster “{cluster.name}” has no node “{name}”."
+
+
 def accepting(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
     """Those of the jobs that accept a GPU model by name."""
     # A JSON list holds its texts in quotes; SQLite knows no containment of its own.

@@ -1,6 +1,7 @@
 """A submission asks the database little, and what it reads at once is what is read one by one."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -10,6 +11,7 @@ from rest_framework.test import APIClient
 
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.common import bulk
+from scheduling.services.jobs.batch import submit_batch
 from scheduling.services.jobs.standing import standing
 from scheduling.services.jobs.submit import submit_job
 from tenants import rows
@@ -39,6 +41,24 @@ def test_a_submission_by_a_token_costs_three_statements(org):
     asked = [one["sql"] for one in told.captured_queries if not one["sql"].startswith(FRAMES)]
     writes = 1 if connection.vendor == "postgresql" else 3
     assert len(asked) == 2 + writes, asked
+
+
+def test_what_the_jobs_of_a_batch_wait_for_is_looked_up_together(org):
+    before = [str(submit_job(org.users["eve"], JOB).pk) for _ in range(4)]
+
+    def statements(*documents):
+        with CaptureQueriesContext(connection) as told:
+            answers = submit_batch(org.users["eve"], documents, dry_run=True)
+        assert all(isinstance(one, Job) for one in answers), answers
+        return len(told.captured_queries)
+
+    one = statements({**JOB, "after": before[:1]})
+    assert statements(*({**JOB, "after_ok": [job]} for job in before)) == one
+    wrong, right = submit_batch(
+        org.users["eve"], [{**JOB, "after": [str(uuid4()), "x"]}, {**JOB, "after": before}]
+    )
+    assert [fault.path for fault in wrong.errors] == [("after", 0), ("after", 1)]
+    assert isinstance(right, Job)
 
 
 @pytest.mark.parametrize("model", [Tenant, Queue, Cluster, User, ApiToken])

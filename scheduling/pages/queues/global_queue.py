@@ -11,7 +11,7 @@ from scheduling.pages.polled import polled
 from scheduling.queries.names import gpu_type_names
 from scheduling.queries.queues.global_queue import global_queue as global_queue_of
 from scheduling.queries.queues.global_queue import scopes_of, shard_names
-from scheduling.queries.selectors import cluster_by_name
+from scheduling.queries.selectors import accepting, cluster_by_name
 from scheduling.queries.standstill import standstill
 from tenants.errors import NotFound
 from tenants.models import GpuType
@@ -46,7 +46,8 @@ def _global_queue(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     unknown |= unknown_filters(filters, scopes)
     scope = filters["scope"] or (scopes[0] if scopes else "")
     queue = global_queue_of(cluster, scope)
-    shown = [] if unknown else queue.numbered(filters["gpu"])
+    accepted = accepting(queue.standing.jobs, filters["gpu"]) if filters["gpu"] else None
+    shown = [] if unknown else queue.numbered(accepted)
     page = Paginator(shown, JOBS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "nav": "queues",

@@ -16,6 +16,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.effects import change_effects
 from scheduling.queries.history import node_of
 from scheduling.queries.nodes.orders import is_ordered
+from scheduling.queries.selectors import no_node
 from scheduling.simulator.forecast.cheapest_nodes import cheapest_nodes
 from scheduling.simulator.forecast.effects import Change
 from scheduling.simulator.model import TimedChange
@@ -68,7 +69,7 @@ def node_effects(viewer: User, cluster: Cluster, wish: NodesMeant) -> NodeEffect
         known = set(rows.filter(name__in=wish.names).values_list("name", flat=True))
         for at, name in enumerate(wish.names):
             if name not in known:
-                detail = f"Cluster “{cluster.name}” has no node “{name}”."
+                detail = no_node(cluster, name)
                 raise Invalid(detail, errors=[FieldError(("nodes", at), detail)])
         names = tuple(dict.fromkeys(wish.names))
         if wish.act is NodeAct.UNCORDON:  # what else is wrong with a node stays so

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from scheduling.models import Cluster, Job, SchedulerLease
 from scheduling.queries.queues.stages import first_by_model
 from scheduling.queries.queues.waiting_order import WaitingOrder, standing_in
-from scheduling.queries.selectors import accepting
 from tenants.models import User
 from tenants.names import Names
 from tenants.permissions import access_of
@@ -39,14 +40,13 @@ class GlobalQueue:
     def ids(self) -> list[UUID]:
         return self.standing.ids()
 
-    def numbered(self, gpu_model: str = "") -> list[tuple[int, UUID]]:
-        """(place, job) of all, or of those that accept a GPU model by name."""
+    def numbered(self, among: QuerySet[Job] | None = None) -> list[tuple[int, UUID]]:
+        """(place, job) of all, or of these."""
         every = list(enumerate(self.ids, 1))
-        if not gpu_model:
+        if among is None:
             return every
-        rows = accepting(self.standing.jobs.order_by(), gpu_model)
-        accepted = set(rows.values_list("id", flat=True))
-        return [(number, job) for number, job in every if job in accepted]
+        meant = set(among.order_by().values_list("id", flat=True))
+        return [(number, job) for number, job in every if job in meant]
 
     def places(self, viewer: User, numbered: Sequence[tuple[int, UUID]]) -> list[Place]:
         """Some of them as somebody may see them; without those that went meanwhile."""

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from scheduling.models import Cluster, NodeOrder, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.selectors import no_node
 from scheduling.services.common.doorbell import ring_after_commit
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import User
@@ -45,20 +46,8 @@ def order_node(
             raise Conflict(
                 f"Node “{node}” is {_word(before)} already, by {before.by}: {before.reason}"
             )
-        order = NodeOrder(
-            pk=before.pk if before else None,
-            cluster=cluster,
-            node=node,
-            drains=drains,
-            evict_at=evict_at,
-            reason=why.reason.strip(),
-            by=actor.get_username(),
-            at=timezone.now(),
-            pods=before.pods if before and before.drains else _pods_on(cluster, node),
-            version=before.version + 1 if before else 1,
-        )
-        order.save()
-        _record(actor, DRAINS if drains else CORDONED, cluster, node, before, order, why)
+        order = NodeOrder(cluster=cluster, node=node, drains=drains, evict_at=evict_at)
+        _order(actor, order, before, why)
         ring_after_commit(cluster.pk)
     return order
 
@@ -72,29 +61,25 @@ def empty_nodes(
     _operators_only(actor)
     _refuse([*why.faults(required=True)])
     now, plan = timezone.now(), uuid.uuid4()
-    made = []
+    orders = [
+        NodeOrder(
+            cluster=cluster,
+            node=node,
+            drains=True,
+            evict_at=now,
+            plan=plan,
+            opens_at=now + PLAN_WITHIN,
+        )
+        for node in dict.fromkeys(nodes)
+    ]
     with unit_of_work(dry_run):
-        for node in dict.fromkeys(nodes):
-            _known(cluster, node)
-            if (before := _locked(cluster, node)) is not None:
-                raise Conflict(f"Node “{node}” is {_word(before)} already, by {before.by}.")
-            order = NodeOrder(
-                cluster=cluster,
-                node=node,
-                drains=True,
-                evict_at=now,
-                reason=why.reason.strip(),
-                by=actor.get_username(),
-                at=now,
-                pods=_pods_on(cluster, node),
-                plan=plan,
-                opens_at=now + PLAN_WITHIN,
-            )
-            order.save()
-            _record(actor, DRAINS, cluster, node, None, order, why)
-            made.append(order)
+        for order in orders:
+            _known(cluster, order.node)
+            if (before := _locked(cluster, order.node)) is not None:
+                raise Conflict(f"Node “{order.node}” is {_word(before)} already, by {before.by}.")
+            _order(actor, order, None, why)
         ring_after_commit(cluster.pk)
-    return made
+    return orders
 
 
 def lift_order(
@@ -143,11 +128,23 @@ def _refuse(faults: list[FieldError]) -> None:
 
 def _known(cluster: Cluster, node: str) -> None:
     if not NodeRecord.objects.filter(cluster=cluster, name=node).exists():
-        raise NotFound(f"Cluster “{cluster.name}” has no node “{node}”.")
+        raise NotFound(no_node(cluster, node))
 
 
 def _locked(cluster: Cluster, node: str) -> NodeOrder | None:
     return NodeOrder.objects.select_for_update().filter(cluster=cluster, node=node).first()
+
+
+def _order(actor: User, order: NodeOrder, before: NodeOrder | None, why: Why) -> None:
+    """Write and record an order, in the place of the one before."""
+    if before is not None:
+        order.pk, order.version = before.pk, before.version + 1
+    drained = before if before and before.drains else None
+    order.pods = drained.pods if drained else _pods_on(order.cluster, order.node)
+    order.reason, order.by, order.at = why.reason.strip(), actor.get_username(), timezone.now()
+    order.save()
+    action = DRAINS if order.drains else CORDONED
+    _record(actor, action, order.cluster, order.node, before, order, why)
 
 
 def _pods_on(cluster: Cluster, node: str) -> int:

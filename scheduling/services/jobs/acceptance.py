@@ -1,8 +1,9 @@
 """What submissions ask of an installation, each read once for all jobs of a request."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
+from uuid import UUID
 
 from django.utils import timezone
 
@@ -16,25 +17,19 @@ from scheduling.services.cluster_choice.submission import (
     refuse_on,
 )
 from scheduling.services.cluster_choice.told import ChosenForJob
+from scheduling.services.common.asked_once import AskedOnce
 from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.capacity import Installed
-from scheduling.services.jobs.dependencies import refuse_bad_dependencies
-from scheduling.services.jobs.orders import (
-    Order,
-    refuse_inactive,
-    refuse_unknown_gpu_types,
-)
-from scheduling.services.jobs.priority_limits import refuse_too_high
+from scheduling.services.jobs.dependencies import Known, awaited_by, refuse_bad_dependencies
+from scheduling.services.jobs.orders import Order, refuse_anywhere, refuse_inactive
 from scheduling.services.jobs.standing import Installation, standing
 from scheduling.services.jobs.validation import JobSpec, job_spec
 from scheduling.services.queues.entry import Submitter, entered, fitted
-from tenants.errors import Conflict, DomainError, Invalid, NotAllowed
+from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import Queue, Tenant, User
 from tenants.permissions import Access, access_of, access_within
 from tenants.selectors import seen
 from tenants.tree import Tree
-
-T = TypeVar("T")
 
 
 class Acceptance:
@@ -44,7 +39,7 @@ class Acceptance:
     def __init__(self, actor: User, documents: Sequence[Mapping[str, Any]]) -> None:
         self.actor = actor
         self._documents = documents
-        self._answers: dict[tuple[object, ...], Any] = {}
+        self._once = AskedOnce()
 
     @cached_property
     def _standing(self) -> Installation:
@@ -67,6 +62,11 @@ class Acceptance:
         """In all tenants: jobs may wait for those of others than documents name."""
         return access_of(self.actor)
 
+    @cached_property
+    def _awaited(self) -> Known:
+        """What the jobs of all documents wait for."""
+        return awaited_by(self._access, map(_ids, self._documents))
+
     def order_of(self, document: Mapping[str, Any]) -> Order:
         """What a job document orders, where it may. Raises as `submit.submit_job`."""
         spec = job_spec(document)
@@ -75,8 +75,7 @@ class Acceptance:
         queue = self._once(("queue", tenant.pk, name), lambda: self._queue(tenant, name))
         spec = fitted(queue, document, spec)
         clusters = self._clusters(spec.job.cluster)
-        refuse_too_high(self.tree, tenant.pk, spec.job.priority)
-        refuse_unknown_gpu_types(spec, self._standing.gpu_types)
+        refuse_anywhere(spec, tenant, self.tree, self._standing.gpu_types)
         if spec.job.cluster != ANY_CLUSTER and len(clusters) == 1:
             movable = self._refuse_on(clusters[0], spec)
             return Order(spec, tenant, clusters[0], queue, awaits_movable=movable)
@@ -88,26 +87,16 @@ class Acceptance:
         """Keep the jobs that these wait for where they are until the transaction ends; to be called
         first in it. Raises Conflict where one went to another cluster since it was looked at."""
         waiting = [order for order in orders if order.awaits_movable]
+        if not waiting:
+            return
         for cluster_id in sorted({order.cluster.pk for order in waiting}):
             hold_all(cluster_id)
+        known = awaited_by(self._access, (_wanted(order.spec) for order in waiting))
         for order in waiting:
             try:
-                refuse_bad_dependencies(self._access, order.cluster, _wanted(order.spec))
+                refuse_bad_dependencies(known, order.cluster, _wanted(order.spec))
             except Invalid as error:
                 raise Conflict(f"{error.detail} It went there just now. Submit again.") from None
-
-    def _once(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
-        """The answer to a question that is asked once; a refusal is raised again."""
-        if key not in self._answers:
-            try:
-                self._answers[key] = ask()
-            except DomainError as error:
-                self._answers[key] = error
-        answer = self._answers[key]
-        if isinstance(answer, DomainError):
-            raise answer
-        known: T = answer
-        return known
 
     def _tenant(self, name: str) -> Tenant:
         access = self._who.access
@@ -143,7 +132,7 @@ class Acceptance:
         refuse_on(self._once(("installed", cluster.pk), lambda: self._installed(cluster)), spec)
         if not (spec.job.after or spec.job.after_ok):
             return False
-        return refuse_bad_dependencies(self._access, cluster, _wanted(spec))
+        return refuse_bad_dependencies(self._awaited, cluster, _wanted(spec))
 
     def _choice(self, clusters: Sequence[Cluster], spec: JobSpec) -> ChosenForJob:
         faults: dict[str, Invalid] = {}
@@ -167,6 +156,23 @@ class Acceptance:
 
 def _wanted(spec: JobSpec) -> dict[str, list[str]]:
     return {"after": spec.job.after, "after_ok": spec.job.after_ok}
+
+
+def _ids(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What a document waits for, of that what can be ids; the others are known by nobody."""
+    given = {name: document.get(name) or () for name in ("after", "after_ok")}
+    return {
+        name: [str(one) for one in many if _is_id(one)]
+        for name, many in given.items()
+        if isinstance(many, list | tuple)
+    }
+
+
+def _is_id(one: object) -> bool:
+    try:
+        return isinstance(one, UUID) or bool(UUID(str(one)))
+    except ValueError:
+        return False
 
 
 def _names(given: Iterable[object]) -> set[str]:

@@ -20,7 +20,7 @@ from scheduling.models import Cluster, Job, JobEvent
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all
-from scheduling.services.jobs.dependencies import refuse_bad_dependencies, refuse_cycle
+from scheduling.services.jobs.dependencies import awaited_by, refuse_bad_dependencies, refuse_cycle
 from scheduling.services.jobs.permitted import refuse_priority
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.resizing import SIZES, Resize
@@ -145,7 +145,7 @@ def check_dependencies(
             )
         # Two changes that cross each other could close a cycle; this makes them take turns.
         cluster = Cluster.objects.select_for_update().get(id=cluster_id)
-        refuse_bad_dependencies(access, cluster, wanted)
+        refuse_bad_dependencies(awaited_by(access, [wanted]), cluster, wanted)
         refuse_cycle(cluster_id, jobs, wanted)
 
 

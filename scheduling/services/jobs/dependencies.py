@@ -4,7 +4,7 @@ The id of an array stands for all its jobs.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Count, Q
@@ -22,8 +22,8 @@ UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What a dependency names: “Job 1f…” or “Array 2c…”, where it is, the state in which it, or a
+class AwaitedJobs:
+    """What a job waits for: “Job 1f…” or “Array 2c…”, where it is, the state in which it, or a
     job of it, ended without success ("" = none), and how many
     jobs did. `floats`: it may go to another cluster while it waits."""
 
@@ -34,18 +34,24 @@ class _Known:
     floats: bool = False
 
 
-def refuse_bad_dependencies(
-    access: Access, cluster: Cluster, wanted: Mapping[str, Sequence[str]]
-) -> bool:
+Known = Mapping[str, AwaitedJobs]
+Wanted = Mapping[str, Sequence[str]]  # {"after": ids, "after_ok": ids}, either may be missing
+
+
+def awaited_by(access: Access, wanted: Iterable[Wanted]) -> Known:
+    """The jobs and arrays that any of these wait for, of those that the user may see, by id."""
+    ids = list(dict.fromkeys(i for each in wanted for many in each.values() for i in many))
+    known = _jobs(access, ids)
+    return known | _arrays(access, [i for i in ids if i not in known])
+
+
+def refuse_bad_dependencies(known: Known, cluster: Cluster, wanted: Wanted) -> bool:
     """Raises Invalid for ids that no job or array of the cluster has, or that the user may not see.
     Returns whether any of them may go to another cluster while it waits: then it is asked again
     by who holds the leases of this one (`lease.hold_all`).
 
-    `wanted`: {"after": ids, "after_ok": ids}, either may be missing.
+    `known`: what it names, and maybe more (`awaited_by`).
     """
-    ids = list(dict.fromkeys(i for many in wanted.values() for i in many))
-    known = _jobs(access, ids)
-    known |= _arrays(access, [i for i in ids if i not in known])
     faults = [
         FieldError((name, index), detail)
         for name, many in wanted.items()
@@ -54,11 +60,11 @@ def refuse_bad_dependencies(
     ]
     if faults:
         raise Invalid.fields(faults)
-    return any(one.floats for one in known.values())
+    return any(known[job_id].floats for many in wanted.values() for job_id in many)
 
 
-def _jobs(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
-    known: dict[str, _Known] = {}
+def _jobs(access: Access, ids: Sequence[str]) -> dict[str, AwaitedJobs]:
+    known: dict[str, AwaitedJobs] = {}
     for chunk in chunks(ids):
         rows = Job.objects.filter(id__in=chunk)
         for job_id, tenant, home, state, floats in rows.values_list(
@@ -66,12 +72,12 @@ def _jobs(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
         ):
             if access.may_view(tenant):
                 failed = state if state in UNSUCCESSFUL else ""
-                known[str(job_id)] = _Known(f"Job {job_id}", home, failed, floats=floats)
+                known[str(job_id)] = AwaitedJobs(f"Job {job_id}", home, failed, floats=floats)
     return known
 
 
-def _arrays(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
-    known: dict[str, _Known] = {}
+def _arrays(access: Access, ids: Sequence[str]) -> dict[str, AwaitedJobs]:
+    known: dict[str, AwaitedJobs] = {}
     for chunk in chunks(ids):
         rows = Job.objects.filter(array_id__in=chunk).order_by()
         lost = Count("id", filter=Q(state__in=list(UNSUCCESSFUL)))
@@ -83,11 +89,11 @@ def _arrays(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
                 state = f"without success in {lost} of its jobs" if lost else ""
                 spread = before is not None and before.cluster != home
                 at = SEVERAL if spread else home
-                known[str(array_id)] = _Known(f"Array {array_id}", at, state, lost, floats)
+                known[str(array_id)] = AwaitedJobs(f"Array {array_id}", at, state, lost, floats)
     return known
 
 
-def _fault(cluster: Cluster, name: str, job_id: str, known: _Known | None) -> str:
+def _fault(cluster: Cluster, name: str, job_id: str, known: AwaitedJobs | None) -> str:
     if known is None:
         return (
             f"There is no job or array {job_id} that you may see. GET /api/v1/jobs lists your jobs."

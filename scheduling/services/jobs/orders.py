@@ -10,10 +10,12 @@ from scheduling.engine.verdict import Reason
 from scheduling.job_fields.nouns import columns_of
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.cluster_choice.told import ChosenForJob, document_of
+from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.validation import JobSpec
 from tenants.errors import Conflict, FieldError, Invalid
 from tenants.models import GpuType, Queue, Tenant, User
 from tenants.selectors import known_gpu_types_hint
+from tenants.tree import Tree
 
 # By which the pods of an array find which of its jobs they are of.
 ARRAY_INDEX, ARRAY_COUNT = "KANT_ARRAY_INDEX", "KANT_ARRAY_COUNT"
@@ -46,8 +48,14 @@ def known_gpu_types() -> list[str]:
     return list(GpuType.objects.values_list("name", flat=True))
 
 
-def refuse_unknown_gpu_types(spec: JobSpec, known: Collection[str]) -> None:
-    """Raises Invalid naming each GPU type that does not exist; `known` are all there are."""
+def refuse_anywhere(spec: JobSpec, tenant: Tenant, tree: Tree, gpu_types: Collection[str]) -> None:
+    """Raises Invalid for what is wrong on every cluster: a priority above the limit of the tenant,
+    a GPU type that is none of these, which are all there are."""
+    refuse_too_high(tree, tenant.pk, spec.job.priority)
+    _refuse_unknown(spec, gpu_types)
+
+
+def _refuse_unknown(spec: JobSpec, known: Collection[str]) -> None:
     faults = [
         FieldError(
             spec.path(index, "gpu_type"),

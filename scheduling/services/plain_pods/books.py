@@ -22,15 +22,15 @@ from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.workloads.members import gang_of
 from scheduling.models import Cluster
 from scheduling.services.clusters import namespace_rights
+from scheduling.services.common.asked_once import AskedOnce
 from scheduling.services.jobs import waiting_limits
 from scheduling.services.jobs.capacity import Installed, refuse_what_never_fits
 from scheduling.services.jobs.orders import (
     Order,
     known_gpu_types,
+    refuse_anywhere,
     refuse_inactive,
-    refuse_unknown_gpu_types,
 )
-from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.validation import job_spec
 from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
@@ -109,7 +109,7 @@ class Books:
         self._tree = shelf.tree
         self._tenants: dict[int, Tenant] = {}
         self._queues: dict[tuple[int, str], Queue] = {}
-        self._answers: dict[tuple[int, str], Queue | DomainError] = {}
+        self._once = AskedOnce()
         self._waiting = Counter[tuple[int, str]]()  # jobs by tenant and queue
         self._waiting_below = Counter[int]()  # jobs of a tenant with a limit and of those below it
         self._orders: dict[bytes, Order] = {}
@@ -207,23 +207,13 @@ class Books:
         spec = job_spec(document)
         queue = self._queue(tenant, spec.job.queue)
         spec = entry.fitted(queue, document, spec)
-        refuse_unknown_gpu_types(spec, self._shelf.gpu_types)
+        refuse_anywhere(spec, tenant, self._tree, self._shelf.gpu_types)
         refuse_what_never_fits(self._shelf.installed, spec, apart)
-        refuse_too_high(self._tree, tenant.pk, spec.job.priority)
         return Order(spec, tenant, self.cluster, queue)
 
     def _queue(self, tenant: Tenant, name: str) -> Queue:
         """The queue, which is asked for once; raises as `entry.queue_to_enter`."""
-        key = tenant.pk, name
-        if key not in self._answers:
-            try:
-                self._answers[key] = self._entered(tenant, name)
-            except DomainError as error:
-                self._answers[key] = error
-        answer = self._answers[key]
-        if isinstance(answer, DomainError):
-            raise answer
-        return answer
+        return self._once((tenant.pk, name), lambda: self._entered(tenant, name))
 
     def _entered(self, tenant: Tenant, name: str) -> Queue:
         queue = self._queues.get((tenant.pk, name))
