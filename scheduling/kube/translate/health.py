@@ -6,7 +6,7 @@ from scheduling.engine.types import Taint
 from scheduling.kube.seam import Sourced
 from scheduling.kube.translate.objects import KubeNode
 from scheduling.kube.translate.quantities import GPU_RESOURCES
-from scheduling.kube.translate.times import seconds_of
+from scheduling.kube.translate.texts import seconds_of
 
 SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 

@@ -10,8 +10,7 @@ from scheduling.kube.translate.claims import claims_of, device_claims_of
 from scheduling.kube.translate.objects import KubePod, Terminated
 from scheduling.kube.translate.plain_pods import is_plain, plain_pod
 from scheduling.kube.translate.quantities import PodHolding, holding
-from scheduling.kube.translate.texts import storable, storable_reason
-from scheduling.kube.translate.times import seconds_of
+from scheduling.kube.translate.texts import seconds_of, storable, storable_reason
 
 logger = logging.getLogger(__name__)
 

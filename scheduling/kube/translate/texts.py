@@ -1,6 +1,8 @@
-"""Texts that anybody in the cluster may have written, as the database can store them."""
+"""Texts of the Kubernetes API: what anybody in the cluster may have written, as the database can
+store it, and times."""
 
 import re
+from datetime import datetime
 
 from scheduling.engine.states import REASON_LENGTH
 
@@ -16,3 +18,13 @@ def storable(text: str) -> str:
 def storable_reason(text: str) -> str:
     """A reason of a pod, cut to what the reason of a job may have."""
     return storable(text)[:REASON_LENGTH]
+
+
+def seconds_of(moment: str | None) -> float | None:
+    """RFC 3339 to seconds since the epoch; None where it is absent or unreadable."""
+    if not moment:
+        return None
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        return None
