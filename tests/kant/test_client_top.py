@@ -131,6 +131,8 @@ def test_rest_says_what_is_wrong_and_reads_no_more_for_more_jobs(busy):
             assert client.get("/api/v1/holders?by=job").status_code == 200
         return len(done)
 
+    waits(busy.org, "huge", "law", "lex", ["H100"], 8, 1_000_000)
+    assert client.get("/api/v1/holders?sort=asked").json()["items"][0]["asked"] == 8_000_000
     statements()  # the first use of a token is written down
     before = statements()
     for at in range(20):

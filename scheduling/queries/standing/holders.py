@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import BigIntegerField, ExpressionWrapper, F, QuerySet, Sum
+from django.db.models.functions import Cast
 
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import NO_GPUS
@@ -152,7 +153,9 @@ def _asked(
         rows = rows.filter(job__cluster=cluster)
     if tenants is not None:
         rows = rows.filter(job__tenant__in=tenants)
-    milli = F("count") * F("gpus") * F("gpu_milli")
+    # As PostgreSQL multiplies, what its factors can hold is too little for the product.
+    count = Cast("count", BigIntegerField())
+    milli = ExpressionWrapper(count * F("gpus") * F("gpu_milli"), output_field=BigIntegerField())
     found: Counter[Key] = Counter()
     for *key, models, amount in rows.values_list(*columns, "gpu_models").annotate(m=Sum(milli)):
         found[*key, models[0] if models else ANY_TYPE] += amount
