@@ -118,7 +118,7 @@ def _asked(user: User, tenants: Sequence[str]) -> Answer:
     return Answer(rows, tuple(troubles), min(seen, default=None))
 
 
-class _Pool(NamedTuple):
+class _NodesOfType(NamedTuple):
     """The nodes of a GPU type on which pods may start; GPUs."""
 
     gpu_model: str
@@ -128,7 +128,7 @@ class _Pool(NamedTuple):
     leaves: int
 
 
-def _pools(cluster: Cluster) -> list[_Pool]:
+def _pools(cluster: Cluster) -> list[_NodesOfType]:
     nodes = NodeRecord.objects.filter(
         cluster=cluster, gpus__gt=0, schedulable=True, healthy_gpus__gt=0
     )
@@ -142,7 +142,7 @@ def _pools(cluster: Cluster) -> list[_Pool]:
         )
         .order_by("gpu_model")
     )
-    return [_Pool(**one) for one in found]
+    return [_NodesOfType(**one) for one in found]
 
 
 def _climbed(
