@@ -56,10 +56,11 @@ async def application(
 
 def _end_streams_by_signal() -> None:
     """A server waits for all answers before it tells of its shutdown, and the log of a container
-    that runs has no end: its reader is told by what tells the server."""
-    from scheduling.queries.pod_logs import (
-        stop_reading,  # its models need Django, which is set up above
-    )
+    that runs has no end, nor has the change feed of a page: both are told by what tells the
+    server."""
+    # Their models need Django, which is set up above.
+    from scheduling.pages.feed import feed
+    from scheduling.queries.pod_logs import stop_reading
 
     if threading.current_thread() is not threading.main_thread():
         return  # a server has no signals there either
@@ -71,6 +72,7 @@ def _end_streams_by_signal() -> None:
 
         def end(number: int, frame: FrameType | None, server: Any = server) -> None:
             loop.call_soon_threadsafe(stop_reading)
+            loop.call_soon_threadsafe(feed.end)
             server(number, frame)
 
         signal.signal(number, end)

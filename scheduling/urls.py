@@ -1,5 +1,6 @@
 from django.urls import path
 
+from scheduling.pages import feed
 from scheduling.pages.clusters import rules
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.jobs import logs
@@ -13,6 +14,7 @@ from scheduling.pages.quotas import revert
 from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
+    path("feed/", feed.changes, name="feed"),
     path("jobs/", views.jobs, name="jobs"),
     path("jobs/new/", views.job_new, name="job-new"),
     path("jobs/new/preview/", views.job_preview, name="job-preview"),

@@ -2,9 +2,17 @@
 
 // --- live updates ---
 // An element with data-poll="5" gets a "refresh" event every 5 s; htmx and charts listen for it.
-// Nothing is fetched while the tab is hidden or the reader has paused.
+// Nothing is fetched while the tab is hidden or the reader has paused. While the change feed says
+// that nothing has changed, elements with data-feed are asked for only when their words grow old.
 (() => {
+  const WORDS_LAST = 10000;
+  const TRY_FEED_EVERY = 60000;
   const due = new WeakMap();
+  const asked = new WeakMap();
+  const opened = Date.now();
+  let feed = null;
+  let feedTried = 0;
+  let changed = 0;
   let paused = false;
   let lost = false;
   let lastNews = Date.now();
@@ -21,18 +29,48 @@
 
   const refresh = (element) => {
     due.set(element, Date.now() + 1000 * Number(element.dataset.poll));
+    asked.set(element, Date.now());
     element.dispatchEvent(new CustomEvent("refresh"));
+  };
+
+  const isDue = (element) => {
+    if (Date.now() < due.get(element)) return false;
+    const last = asked.get(element) ?? opened;
+    const fed = "feed" in element.dataset && feed?.readyState === EventSource.OPEN;
+    return !fed || last < changed || Date.now() - last >= WORDS_LAST;
   };
 
   const refreshAll = (onlyDue) => {
     if (document.hidden || paused) return;
     for (const element of document.querySelectorAll("[data-poll]")) {
       if (!due.has(element)) due.set(element, Date.now() + 1000 * Number(element.dataset.poll));
-      if (!onlyDue || Date.now() >= due.get(element)) refresh(element);
+      if (!onlyDue || isDue(element)) refresh(element);
     }
   };
 
+  // One stream a tab that is looked at: a browser has few connections to a host. It opens again by
+  // itself where it breaks, and not where it was refused.
+  const listen = () => {
+    const fed = document.querySelector("[data-feed]");
+    if (!fed || document.hidden || paused) {
+      feed?.close();
+      feed = null;
+      return;
+    }
+    if (feed && feed.readyState !== EventSource.CLOSED) return;
+    if (feed && Date.now() < feedTried + TRY_FEED_EVERY) return;
+    feedTried = Date.now();
+    feed = new EventSource(fed.dataset.feed);
+    feed.addEventListener("changed", () => {
+      changed = Date.now();
+      refreshAll(true);
+    });
+    feed.addEventListener("same", () => { if (!lost) news(true); });
+  };
+  addEventListener("pagehide", () => feed?.close());
+
   setInterval(() => {
+    listen();
     refreshAll(true);
     show();
   }, 1000);

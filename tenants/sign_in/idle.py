@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 SEEN = "seen_at"
 # Between two writes of a session, in seconds.
 PRECISION_S = 60
+EVENTS = "text/event-stream"  # which scripts of pages listen to
 
 
 class IdleEnd:
@@ -34,6 +35,7 @@ class IdleEnd:
         if seen is not None and now - seen > most:
             logout(request)
             return
-        by_itself = request.method == "GET" and "HX-Request" in request.headers
+        asked_by_itself = "HX-Request" in request.headers or request.headers.get("Accept") == EVENTS
+        by_itself = request.method == "GET" and asked_by_itself
         if seen is None or (not by_itself and now - seen > PRECISION_S):
             request.session[SEEN] = now

@@ -3,25 +3,26 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from tenants.models import User
 
-View = Callable[..., HttpResponse]
+Answer = TypeVar("Answer", bound=HttpResponseBase)
 
 
-def page_login_required(view: View) -> View:
+def page_login_required(view: Callable[..., Answer]) -> Callable[..., Answer | HttpResponse]:
     """Ask to sign in. A fragment that updates itself reloads its page instead of showing a form;
     a page whose edits are being checked stays as it is, for a reload would lose them."""
 
     @wraps(view)
-    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Answer | HttpResponse:
         if request.user.is_authenticated:
             _refuse_nul(request, kwargs.values())
             return view(request, *args, **kwargs)

@@ -53,6 +53,19 @@ def test_the_page_of_a_tenant_follows_its_jobs(new_tab, write):
     write("update scheduling_job set name = 'wait-001' where name = 'renamed-001'")
 
 
+def test_a_page_hears_of_changes(new_tab, write):
+    tab = new_tab()
+    tab.sign_in("vera")
+    with tab.page.expect_response("**/feed/") as feed:
+        tab.open("/tenants/vision/")
+    assert feed.value.headers["content-type"] == "text/event-stream"
+    with tab.page.expect_response("**/tenants/vision/"):  # what was so when the stream began
+        pass
+    write("update tenants_tenant set version = version + 1 where name = 'vision'")
+    with tab.page.expect_response("**/tenants/vision/", timeout=9000):  # before words are too old
+        pass
+
+
 def test_token_is_made_once_shown_once_and_revoked(new_tab):
     tab = new_tab()
     tab.sign_in("erin")

@@ -163,6 +163,7 @@ def test_who_uses_no_page_for_long_is_signed_out(org, client, settings, monkeypa
     assert client.get("/jobs/").status_code == 200
     now += 29 * 60
     assert client.get("/jobs/", headers={"HX-Request": "true"}).status_code == 200
+    assert client.get("/feed/", headers={"Accept": "text/event-stream"}).status_code == 200
     now += 2 * 60
     assert client.get("/jobs/", headers={"HX-Request": "true"}).status_code == 401
     assert client.get("/jobs/").status_code == 302
