@@ -162,7 +162,7 @@ def test_no_head_starves_under_a_stream_of_small_jobs(seed: int, declared: bool)
     longest, after = 60.0, 30.0
     bound = after + longest + (3 * longest if declared else 0)
     declare = liar if declared else lambda *_: None
-    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after)
+    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after, learned_run_times=False)
     stream = history(rng, 250, every=4, longest=longest, declare=declare)
     outcome = rows(simulation(stream, nodes=NODES, policy=policy).run())
     head_at, waits = 0.0, []
@@ -211,7 +211,7 @@ def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> Non
         QuotaSpec("owner", "H100", NODES * 8_000),
     )
     stream = history(rng, 250, every=4, longest=longest, declare=lambda *_: None)
-    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after)
+    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after, learned_run_times=False)
     nodes = machines(2 * NODES)  # GPUs are free: it is the quota that everybody waits for
     run = Simulation(nodes, stream, policy=policy, tenants=tenants, quotas=quotas)
     outcome = rows(run.run())
