@@ -249,8 +249,8 @@ def test_runs_too_short_for_a_figure_leave_its_bars_unknown(study, value, tmp_pa
     names = (
         "gar_mean", "gar_median", "sor_mean", "sor_median", "sor_net", "gfr_mean",
         "idle_nodes_mean", "preempted_share", "restart_wait_s", "returned_after_s",
-        "cpu_us_per_event", "mean_wait_s", "broken_reservations", "told", "near", "held",
-        "width_ratio",
+        "cpu_us_per_event", "mean_wait_s", "large_wait_s", "broken_reservations", "told", "near",
+        "held", "width_ratio",
     )  # fmt: skip
     empty = {**dict.fromkeys(names, value), **{name: {} for name in runs.BY_SIZE}}
 
