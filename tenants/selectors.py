@@ -85,12 +85,24 @@ def queue_by_name(user: "Viewer", tenant: str, name: str) -> Queue:
 
 def last_quota_record(tenant: Tenant, gpu_type: GpuType) -> AuditRecord | None:
     """The record of the last change of one quota; for those who may change it."""
-    records = AuditRecord.objects.filter(
+    return _quota_records(tenant, gpu_type).first()
+
+
+def first_quota_record_since(tenant: Tenant, gpu_type: GpuType, version: int) -> AuditRecord | None:
+    """The record of the change that ended a version of one quota, 0 = there was none; for those who
+    may change it. None where none did, or the audit trail does not say."""
+    records = _quota_records(tenant, gpu_type)
+    if version:
+        return records.filter(before__version=version).first()
+    return records.filter(before__isnull=True).first()
+
+
+def _quota_records(tenant: Tenant, gpu_type: GpuType) -> QuerySet[AuditRecord]:
+    return AuditRecord.objects.filter(
         tenant=tenant,
         subject=f"{tenant.name} / {gpu_type.name}",
         action__in=("quota.changed", "quota.deleted"),
     )
-    return records.first()
 
 
 def visible_audit_records(user: "Viewer") -> QuerySet[AuditRecord]:

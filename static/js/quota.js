@@ -1,4 +1,5 @@
-// The matrix under the fingers: Enter and the arrows move down and up, like in a sheet.
+// The matrix under the fingers: Enter and the arrows move down and up, like in a sheet; a cell that
+// somebody else changed meanwhile is given up by a button.
 (() => {
   const STEP = { Enter: 1, ArrowDown: 1, ArrowUp: -1 };
 
@@ -18,5 +19,15 @@
       event.target.blur();
       event.target.focus();
     }
+  });
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-take]");
+    if (!button) return;
+    const field = button.closest("td").querySelector("input[data-now]");
+    field.value = field.dataset.now;
+    field.form.elements[field.name.replace(/^q-/, "v-")].value = button.dataset.version;
+    field.focus();
+    for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
   });
 })();

@@ -262,3 +262,38 @@ def test_the_csv_of_the_page_is_changed_in_a_spreadsheet_and_taken_back(new_tab,
     field.set_input_files(file)
     expect(tab.page.locator("#pasted")).to_contain_text("names no GPU type of this table")
     assert draft_of(tab) == before | {"nlp H200": "41"}
+
+
+def test_a_cell_that_somebody_else_changed_is_given_up_alone(new_tab):
+    mine, other = new_tab(), new_tab()
+    mine.sign_in("vera")
+    mine.open("/quotas/")
+    other.sign_in("operator")
+    other.open("/quotas/")
+    was = draft_of(mine)["speech H200"]
+    cell(other, "speech H200").fill("63")
+    other.page.get_by_label("Reason").fill("Theirs")
+    other.page.get_by_role("button", name="Save changes").click()
+    other.page.get_by_text("1 quota changed.").wait_for()
+    cell(mine, "nlp H200").fill("95")
+    cell(mine, "speech H200").fill("62")
+    with mine.page.expect_response("**/quotas/check/"):
+        mine.page.get_by_label("Reason").fill("Mine")
+    told = mine.page.locator("td", has=cell(mine, "speech H200"))
+    expect(told).to_contain_text("operator set it to 63 meanwhile (“Theirs”); you wrote 62.")
+    expect(told).to_contain_text(f"It was {was} when you began.")
+    mine.check_looks()
+    with mine.page.expect_response("**/quotas/check/"):
+        mine.page.get_by_role("button", name="Take theirs").click()
+    expect(mine.page.locator(".savebar")).to_contain_text("1 change")
+    expect(mine.page.get_by_role("button", name="Take theirs")).to_have_count(0)
+    assert cell(mine, "speech H200").input_value() == "63"
+    assert cell(mine, "nlp H200").input_value() == "95"
+    with mine.page.expect_response("**/quotas/check/"):
+        cell(mine, "speech H200").fill(was)
+        mine.page.keyboard.press("Enter")
+    expect(mine.page.locator(".savebar")).to_contain_text("2 changes")
+    assert "meanwhile" not in told.text_content()
+    cell(mine, "nlp H200").fill("96")
+    mine.page.get_by_role("button", name="Save changes").click()
+    mine.page.get_by_text("1 quota changed.").wait_for()  # as it was, for other tests

@@ -235,7 +235,8 @@ def test_a_conflict_says_who_was_faster_and_why(as_user):
     vera = sheet(vision="120", nlp="90")
     form = {"guaranteed": "120", "mode": "shared", "version": "1", "reason": "Mine"}
     as_user("operator").post("/quotas/", sheet("Fewer <cameras>", vision="100"))
-    as_user("operator").post("/quotas/", sheet("A & B", nlp="80"))
+    for fewer in ("84", "80"):
+        as_user("operator").post("/quotas/", sheet("A & B", nlp=fewer))
     client = as_user("vera")
     for path in ("/quotas/check/", "/quotas/"):
         answer = client.post(path, vera)
@@ -243,9 +244,28 @@ def test_a_conflict_says_who_was_faster_and_why(as_user):
         assert "operator set it to 100 meanwhile (“Fewer <cameras>”); you wrote 120." in told
         told = html.unescape(note(answer, "nlp"))
         assert "operator set it to 80 meanwhile (“A & B”); you wrote 90." in told
+        assert "It was 96 when you began." in told
+        assert "Take theirs</button>" in answer.content.decode()
     alone = html.unescape(client.post("/quotas/vision/H200/", form).content.decode())
     assert "operator changed this quota meanwhile (“Fewer <cameras>”)" in alone
     assert (guaranteed("vision"), guaranteed("nlp")) == (100, 80)
+
+
+def test_a_conflict_about_a_quota_that_came_or_went_says_so(as_user):
+    there, new = quota("vision"), key("speech")
+    quota("speech").delete()
+    data = sheet(vision="120") | {f"q-{new}": "1", f"v-{new}": "0"}
+    operator = as_user("operator")
+    operator.post("/quotas/", {"reason": "For tests", f"q-{new}": "2", f"v-{new}": "0"})
+    url, reason = "/api/v1/quotas/vision/H200", "?reason=Over"
+    assert (
+        operator.delete(url + reason, headers={"If-Match": f'"{there.version}"'}).status_code == 204
+    )
+    checked = as_user("vera").post("/quotas/check/", data)
+    assert "operator removed it meanwhile (“Over”); you wrote 120. It was 128" in note(
+        checked, "vision"
+    )
+    assert "There was no quota when you began." in note(checked, "speech")
 
 
 def test_a_check_after_the_sign_in_is_over_does_not_reload_the_page(client, played):

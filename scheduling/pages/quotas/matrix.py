@@ -26,6 +26,7 @@ from tenants.models import GpuType, Quota, QuotaMode, Tenant
 from tenants.names import tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import (
+    first_quota_record_since,
     last_quota_record,
     parents_by_id,
     subtree_ids,
@@ -282,18 +283,31 @@ def overtaker(tenant: Tenant, gpu_type: GpuType) -> tuple[str, str]:
     return last.actor_name, f" (“{reason}”)" if reason else ""
 
 
+def was(cell: MatrixCell) -> str:
+    """What a cell said when its edit began, with a blank before it; "" where the audit trail does
+    not say."""
+    record = first_quota_record_since(cell.tenant, cell.gpu_type, cell.version)
+    if record is None:
+        return ""
+    if record.before is None:
+        return " There was no quota when you began."
+    return f" It was {record.before['guaranteed']:.12g} when you began."
+
+
 def mark(cell: MatrixCell, error: DomainError, *, dry_run: bool) -> None:
     if isinstance(error, Stale):
         cell.stale = True
         who, why = overtaker(cell.tenant, cell.gpu_type)
+        began = was(cell)
         now = f"set it to {cell.now}" if cell.quota else "removed it"
         if dry_run:
             # The version that was sent stays, so that the next rehearsal and the save say so too.
-            advice = "Saving asks once more before it overwrites; or discard your changes."
+            advice = "Saving asks once more before it overwrites; or take theirs."
         else:
             cell.version = error.current_version
-            advice = "Save again to overwrite, or discard your changes."
-        cell.errors.append(f"{who} {now} meanwhile{why}; you wrote {cell.typed}. {advice}")
+            advice = "Save again to overwrite, or take theirs."
+        told = f"{who} {now} meanwhile{why}; you wrote {cell.typed}.{began} {advice}"
+        cell.errors.append(told)
         return
     cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
     if not error.errors:
