@@ -30,7 +30,7 @@ from scheduling.engine.types import (
     QuotaSpec,
     TenantSpec,
 )
-from tests.cases import seeds
+from tests.cases import seeds, some
 
 NODES, GPUS = 12, 4
 
@@ -95,7 +95,7 @@ def request(rng: random.Random, number: int, now: float) -> JobRequest:
     return JobRequest(f"j{number:04}", "t", now, (pod_set,), gang=gang, declared_s=declared)
 
 
-@pytest.mark.parametrize("strategy", ["e-binpack", "binpack", "spread", "fragmentation"])
+@pytest.mark.parametrize("strategy", some(["e-binpack", "binpack", "spread", "fragmentation"]))
 @pytest.mark.parametrize("seed", seeds(3))
 def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None:
     rng = random.Random(seed)

@@ -20,11 +20,13 @@ from scheduling.engine.types import (
     TenantSpec,
 )
 from scheduling.engine.verdict import Reason
-from tests.cases import seeds
+from tests.cases import NIGHTLY, seeds
 from tests.engine.scenario import ASKS, job, node
 
 STEPS = 150
 KINDS = ((), (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), tuple(PreemptionKind))
+# By day each order and each choice of kinds once.
+ORDERS = list(product(QueueingPolicy, KINDS))[:: 1 if NIGHTLY else len(KINDS) + 1]
 NODES = [
     *(node(f"g{i}", 8, "H100", topology=(f"l{i}", "", "")) for i in range(3)),
     *(node(f"s{i}", 4, "L4", topology=(f"l{i}", "", "")) for i in range(2)),
@@ -142,8 +144,7 @@ def of(delta: d.Delta) -> str:
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-@pytest.mark.parametrize("kinds", KINDS, ids=["nobody", "priority", "all"])
-@pytest.mark.parametrize("queueing", QueueingPolicy)
+@pytest.mark.parametrize(("queueing", "kinds"), ORDERS)
 def test_neither_sort_of_job_is_in_the_way_of_the_other(queueing, kinds, seed):
     world = History(seed, queueing, kinds)
     started = 0
