@@ -10,7 +10,7 @@ from scheduling.models import Job, PodSet, unreadable
 from scheduling.models.jobs import TOLD
 from scheduling.models.shaped import ShapedField, Unreadable
 from scheduling.session.memory.load import live_job
-from tests.cases import some
+from tests.cases import NIGHTLY
 
 COLUMNS = [
     (model, field.attname)
@@ -55,7 +55,9 @@ def test_a_value_of_another_shape_is_told_and_keeps_nothing_from_being_shown(
     job = Job.objects.filter(tenant__name="vision").first()
     wrong = wrong_for(model, column)
     assert len(wrong) >= 3
-    for value in some(wrong):
+    # By day one of them, of each column another one.
+    number = COLUMNS.index((model, column)) % len(wrong)
+    for value in wrong if NIGHTLY else wrong[number : number + 1]:
         rows_of(model, job).update(**{column: value})
         for url in ("/jobs/", f"/jobs/{job.pk}/", "/api/v1/jobs", f"/api/v1/jobs/{job.pk}"):
             assert client.get(url).status_code == 200, (value, url)
