@@ -29,6 +29,7 @@ from scheduling.job_fields.faults import (
     is_label_key,
 )
 from scheduling.job_fields.parts import Kind
+from scheduling.kube.dra.extended import OF_CLASS
 from scheduling.kube.translate.quantities import is_space
 from tenants import texts
 from tenants.errors import Path
@@ -190,7 +191,7 @@ def _extended(amounts: Mapping[str, int], at: Path, faults: Faults) -> None:
             "/" not in name
             or not is_label_key(f"requests.{name}")
             or name.startswith("requests.")
-            or "kubernetes.io/" in name
+            or ("kubernetes.io/" in name and not name.startswith(OF_CLASS))
         ):
             faults.add((*at, name), "Not the name of an extended resource, e.g. vendor.com/card.")
         elif not 0 <= amount <= MAX_EXTENDED:

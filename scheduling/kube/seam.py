@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from scheduling.engine.types import Node, NodeRules, NodeTerm, PodRules, Taint
-from scheduling.kube.dra.facts import DeviceObject, GivenDevice, PodClaim
+from scheduling.kube.dra.facts import (
+    DeviceObject,
+    ExtendedAsks,
+    ExtendedRequest,
+    GivenDevice,
+    PodClaim,
+    RequestMapping,
+)
 
 
 class KubeError(Exception):
@@ -190,7 +197,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     a pod that names none. `owner`: its controller; `scheduling_group`: the PodGroup of Kubernetes
     that it names. `workload`: what it belongs to; None where it names nothing, or its gang by
     Kant's own label. `devices`: what it asks for by claims, once somebody has looked at them; None
-    = it names none.
+    = it names none. `extended`: for what it asks by names for which device classes may stand.
     """
 
     nodes: NodeRules
@@ -206,6 +213,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     scheduling_group: str = ""
     workload: Workload | None = None
     devices: DeviceNeed | None = None
+    extended: ExtendedAsks = ExtendedAsks()
 
 
 class PodFacts(Struct, frozen=True, gc=False):
@@ -226,7 +234,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     pods, of one that is not owned only its host ports; None = nothing.
     `plain`: of an owned pod that waits for a place and that Kant did not make. `claims`: names of
     the volume claims that it mounts, of one that is owned or on a node; `device_claims`: claims for
-    devices that an owned pod names.
+    devices that an owned pod names, and `extended_claim`: the one that was made for its extended
+    resources, "" = none.
     """
 
     namespace: str
@@ -258,6 +267,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     says: PodSays | None = None
     claims: tuple[str, ...] = ()
     device_claims: tuple[PodClaim, ...] = ()
+    extended_claim: str = ""
 
     @property
     def finished(self) -> bool:
@@ -382,6 +392,15 @@ class CreateAndBind(Struct, frozen=True, gc=False):
 
 class CreatePod(Struct, frozen=True, gc=False):
     """Create a pod that is not to be bound."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    manifest: Mapping[str, Any]
+
+
+class CreateToBind(Struct, frozen=True, gc=False):
+    """Create a pod (see `manifests.pod_manifest`) that is bound later."""
 
     key: Hashable
     namespace: str
@@ -522,10 +541,19 @@ class SelectNode(Struct, frozen=True, gc=False):
     node: str
 
 
+class NewClaim(NamedTuple):
+    """A claim that is made for the extended resources of a pod: its requests, each for devices of a
+    class, and by which of them containers get what they ask for."""
+
+    requests: tuple[tuple[ExtendedRequest, str], ...]
+    mappings: tuple[RequestMapping, ...]
+
+
 class AllocateClaim(Struct, frozen=True, gc=False):
     """Give that incarnation of a claim these devices, None = it has them, and reserve it for a pod.
     `node`, else `nodes`: where they can be used; `class_config`: configuration of their classes, as
-    JSON, by the requests that it is for."""
+    JSON, by the requests that it is for. `new`: there is no such claim yet, whatever `uid` says; it
+    is made, and the pod is told of it."""
 
     key: Hashable
     namespace: str
@@ -537,22 +565,25 @@ class AllocateClaim(Struct, frozen=True, gc=False):
     node: str = ""
     nodes: tuple[NodeTerm, ...] = ()
     class_config: tuple[tuple[tuple[str, ...], bytes], ...] = ()
+    new: NewClaim | None = None
 
 
 class ReleaseClaim(Struct, frozen=True, gc=False):
     """That incarnation of a claim is not for the pod any more; if it is for none, its devices are
-    free again."""
+    free again. `made_for`: the name of that pod, for which the claim was made; it is deleted."""
 
     key: Hashable
     namespace: str
     name: str
     uid: str
     pod_uid: str
+    made_for: str = ""
 
 
 Effect = (
     CreateAndBind
     | CreatePod
+    | CreateToBind
     | Bind
     | DeletePod
     | EvictPod

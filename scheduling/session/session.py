@@ -428,7 +428,8 @@ class Session:
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
                     self.to_come.node_changed()
-                    self._devices.inventory.node_seen(self.nodes.known(facts.node.name))
+                    known = self.nodes.known(facts.node.name)
+                    self._devices.inventory.node_seen(known, facts.node)
                     self.node_loss.seen(facts, now)
                     self.life.volumes.anti_affinity.node_seen(facts.node)
                     if self.router is not None:
@@ -486,13 +487,13 @@ class Session:
         inventory, demands = books.inventory, books.demands
         changed = inventory.changed
         if demands.new_kinds:
-            changed.update(inventory.nodes_with_devices())
+            changed.update(inventory.nodes)
         demands.new_kinds = False
         while changed:
             name = changed.pop()
             if name in self.nodes.facts:
-                self.nodes.devices_seen(name, inventory.gpus(name), books.on_node(name))
-                inventory.node_seen(self.nodes.known(name))
+                self.nodes.devices_seen(name, books.gpus(name), books.on_node(name))
+                inventory.node_seen(self.nodes.known(name), self.nodes.told(name))
 
     def _tell_of_nodes_to_come(self) -> None:
         """An autoscaler may add other nodes than before."""

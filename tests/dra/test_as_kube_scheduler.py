@@ -7,6 +7,7 @@ on from what kube-scheduler has allocated.
 
 import json
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -14,11 +15,13 @@ import pytest
 from metrics.benches.apiserver import ApiServer, ServerUnavailable, programs, scheduler
 from scheduling.engine.cluster.affinity import matches
 from scheduling.kube.dra import reading
+from scheduling.kube.dra.extended import OF_CLASS, extended_asks
 from scheduling.kube.dra.facts import PodClaim
 from scheduling.kube.dra.objects import KubeDeviceClass, KubeResourceClaim, KubeResourceSlice
 from scheduling.kube.translate.nodes import NodeTranslator
-from scheduling.kube.translate.objects import KubeNode
-from scheduling.session.devices.books import DeviceBooks
+from scheduling.kube.translate.objects import KubeNode, PodSpec
+from scheduling.kube.translate.quantities import holding
+from scheduling.session.devices.books import NOBODY, DeviceBooks
 from scheduling.session.devices.demand import DeviceRefusal
 from tests.cases import seeds
 from tests.kube.api import Api, eventually
@@ -29,9 +32,14 @@ pytestmark = pytest.mark.apiserver
 GROUP = "/apis/resource.k8s.io/v1"
 DRIVERS = ("a.example.com", "b.example.com")
 PODS = 8
+BY_NAME = "example.com/device"
+RESOURCES = (BY_NAME, f"{OF_CLASS}{DRIVERS[1]}", f"{OF_CLASS}none", "example.com/none")
 # What asks for all devices kube-scheduler puts off while a pool of any node is being updated, Kant
 # on the nodes of that pool.
 UPDATING = "is currently being updated"
+# All devices of the first alternative break a constraint: kube-scheduler gives up, Kant tries the
+# next one.
+NO_NEXT = "because a claim constraint would not be satisfied"
 BROKEN = {"key": "broken", "value": "", "effect": "NoSchedule"}
 TOLERATES = [{"key": "broken", "operator": "Exists"}]
 
@@ -48,12 +56,17 @@ def line(tmp_path_factory):
         labels = {"resource.kubernetes.io/admin-access": "true"}
         line("POST", "/api/v1/namespaces", {"metadata": {"name": "one", "labels": labels}})
         for driver in DRIVERS:
-            selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
-            of = {"metadata": {"name": driver}, "spec": {"selectors": selectors}}
+            of = {"metadata": {"name": driver}, "spec": {"selectors": selectors_of(driver)}}
             line("POST", f"{GROUP}/deviceclasses", of)
         line("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "any"}, "spec": {}})
+        spec = {"selectors": selectors_of(DRIVERS[0]), "extendedResourceName": BY_NAME}
+        line("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "by-name"}, "spec": spec})
         pair.start_scheduler()
         yield line
+
+
+def selectors_of(driver):
+    return [{"cel": {"expression": f'device.driver == "{driver}"'}}]
 
 
 def any_device(rng, number):
@@ -146,9 +159,32 @@ def any_claim(rng, name):
     return {"metadata": {"name": name}, "spec": {"devices": devices}}
 
 
-def any_node(rng, name):
+def any_containers(rng):
+    """Containers of a pod, some of which ask for devices by names of resources."""
+
+    def container(name, **more):
+        asked = {"cpu": "10m"} if rng.random() < 0.5 else {}
+        for resource in rng.choices(RESOURCES, (6, 6, 0.3, 0.3), k=rng.choice((0, 1, 1, 2))):
+            asked[resource] = str(rng.choice((0, 1, 1, 2, 3)))
+        extended = {name: amount for name, amount in asked.items() if "/" in name}
+        resources = {"requests": asked, "limits": extended}
+        return {"name": name, "image": "i", "resources": resources, **more}
+
+    inits = [
+        container(f"i{n}", **({"restartPolicy": "Always"} if rng.random() < 0.4 else {}))
+        for n in range(rng.choice((0, 0, 1, 2)))
+    ]
+    return {
+        "initContainers": inits,
+        "containers": [container(f"c{n}") for n in range(rng.choice((1, 1, 2)))],
+    }
+
+
+def any_node(rng, name, plugins):
     labels = {"kubernetes.io/hostname": name, "zone": rng.choice("ab")}
     amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    if plugins and rng.random() < 0.5:
+        amounts[BY_NAME] = str(rng.choice((0, 1, 2)))  # by a device plugin
     ready = [{"type": "Ready", "status": "True"}]
     status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
     return {"metadata": {"name": name, "labels": labels}, "status": status}
@@ -159,6 +195,7 @@ class Kant:
 
     def __init__(self, line, seed):
         self.line, self.books, self.seed = line, DeviceBooks(), seed
+        self.used = Counter()  # of what device plugins give, by node and resource
         for raw in self._items("deviceclasses", KubeDeviceClass):
             self.books.seen(reading.class_facts(raw))
         for raw in self._items("resourceslices", KubeResourceSlice):
@@ -178,64 +215,127 @@ class Kant:
         for raw in self._items("resourceclaims", KubeResourceClaim):
             self.books.seen(reading.claim_facts(raw))
 
-    def places(self, uid, names):
-        """The nodes on which the pod gets devices for all of its claims."""
+    def places(self, uid, names, spec):
+        """The nodes on which the pod gets devices for all of its claims, and for what it asks for
+        by names of resources."""
         named = [PodClaim(name, name) for name in names]
+        extended = extended_asks(spec)
         try:
-            demand = self.books.demand("one", uid, named)
+            demand = self.books.demand("one", uid, named, extended)
         except DeviceRefusal as refusal:
             return set(), refusal.unclear.text
+        asked = holding(spec).extended
         found = {
             name
             for name, node in self.books.inventory.nodes.items()
             if all(matches(node, terms) for terms in demand.pinned)
-            and self.books.choose(demand, node) is not None
+            and self.is_left(node, asked, extended)
+            and self.books.choose(demand, node, NOBODY) is not None
         }
         terms = self.books.nodes_for(demand)
-        if terms is not None:
-            nodes = self.books.inventory.nodes
-            assert found <= {name for name in nodes if matches(nodes[name], terms)}
+        nodes = self.books.inventory.nodes
+        # Of what device plugins give the engine knows what is left.
+        has = {n for n in found if terms is None or matches(nodes[n], terms)}
+        assert has == found
+        for name in found:
+            on_node = {**nodes[name].extended, **self.books.on_node(name)}
+            wanted = {**asked, **demand.amounts}
+            assert all(on_node.get(kind, 0) >= amount for kind, amount in wanted.items() if amount)
         return found, demand
+
+    def is_left(self, node, asked, extended):
+        """Whether a device plugin, if one gives it, has enough left."""
+        given = {name: n for name, n in node.extended.items() if n}
+        return all(
+            given[name] - self.used[node.name, name] >= amount
+            for name, amount in asked.items()
+            if name in given
+        ) and all(
+            name in given or self.books.inventory.class_of(name)
+            for name, amount in asked.items()
+            if amount
+        )
+
+    def chose(self, pod, node, spec):
+        """kube-scheduler has placed the pod: what it has asked for by names of resources is what
+        Kant would have asked for."""
+        given = self.books.inventory.nodes[node].extended
+        for name, amount in holding(spec).extended.items():
+            if given.get(name):
+                self.used[node, name] += amount
+        demand = self.books.demand("one", "", (), extended_asks(spec))
+        requested = self.books.demands.requests_on(
+            self.books.inventory.nodes[node], demand.extended
+        )
+        status = pod["status"].get("extendedResourceClaimStatus")
+        assert bool(status) == bool(requested)
+        if not status:
+            return
+        path = f"{GROUP}/namespaces/one/resourceclaims/{status['resourceClaimName']}"
+        claim = msgspec.json.decode(self.line("GET", path), type=KubeResourceClaim)
+        facts = reading.claim_facts(claim)
+        asks = [(ask.name, ask.device_class, ask.amount) for (ask,) in facts.asks.requests]
+        assert asks == [(r.name, device_class, r.amount) for r, device_class in requested]
+        assert facts.made_for == (pod["metadata"]["name"], pod["metadata"]["uid"])
+        names = {request.name for request, _ in requested}
+        mappings = [m for m in demand.extended.mappings if m.request in names]
+        told = [
+            (m["containerName"], m["resourceName"], m["requestName"])
+            for m in status["requestMappings"]
+        ]
+        assert told == [(m.container, m.resource, m.request) for m in mappings]
 
 
 @pytest.mark.parametrize("seed", seeds(150, usual=6))
 def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
     rng = random.Random(seed)
     names = [f"n{seed}-{n}" for n in range(rng.randint(2, 4))]
+    plugins = rng.random() < 0.5
     for name in names:
-        line("POST", "/api/v1/nodes", any_node(rng, name))
+        line("POST", "/api/v1/nodes", any_node(rng, name, plugins))
     slices = list(any_slices(rng, names))
     for each in slices:
         line("POST", f"{GROUP}/resourceslices", each)
     kant = Kant(line, seed)
     claims, pods = [], []
     for number in range(PODS):
-        wanted = [f"c{seed}-{number}-{n}" for n in range(rng.choice((1, 1, 2)))]
+        by_name = rng.random() < 0.4
+        # kube-scheduler makes a claim for nothing, and fails, where a pod has claims of its own and
+        # a device plugin gives what it asks for by name.
+        count = rng.choice((0, 0, 0 if plugins else 1) if by_name else (1, 1, 2))
+        wanted = [f"c{seed}-{number}-{n}" for n in range(count)]
         for name in wanted:
             line("POST", f"{GROUP}/namespaces/one/resourceclaims", any_claim(rng, name))
-        if claims and rng.random() < 0.2:
+        if claims and rng.random() < 0.2 and not (by_name and plugins):
             wanted.append(rng.choice(claims))
         claims += wanted
         kant.look()
         name = f"p{seed}-{number}"
-        found, why = kant.places(name, wanted)
+        containers = {"containers": [{"name": "c", "image": "i"}]}
+        spec = any_containers(rng) if by_name else containers
         pod = {
             "metadata": {"name": name},
             "spec": {
-                "containers": [{"name": "c", "image": "i"}],
+                **spec,
                 "resourceClaims": [{"name": n, "resourceClaimName": n} for n in wanted],
             },
         }
+        decoded = msgspec.json.decode(msgspec.json.encode(spec), type=PodSpec)
+        found, why = kant.places(name, wanted, decoded)
         line("POST", "/api/v1/namespaces/one/pods", pod)
         pods.append(name)
         node, told = placed(line, name)
-        if UPDATING in told:
+        if UPDATING in told or NO_NEXT in told:
             continue
         assert bool(node) == bool(found), (seed, number, node, found, told, why)
         assert not node or node in found, (seed, number, node, found, why)
+        if node:
+            placed_pod = json.loads(line("GET", f"/api/v1/namespaces/one/pods/{name}"))
+            kant.chose(placed_pod, node, decoded)
     for name in pods:
         line("DELETE", f"/api/v1/namespaces/one/pods/{name}", {"gracePeriodSeconds": 0})
-    for name in dict.fromkeys(claims):
+    all_claims = json.loads(line("GET", f"{GROUP}/namespaces/one/resourceclaims"))["items"]
+    for name in (each["metadata"]["name"] for each in all_claims):
         path = f"{GROUP}/namespaces/one/resourceclaims/{name}"
         line("PATCH", f"{path}/status", {"status": {"reservedFor": None, "allocation": None}})
         line("PATCH", path, {"metadata": {"finalizers": None}})

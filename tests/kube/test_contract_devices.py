@@ -2,8 +2,15 @@
 
 import msgspec
 
-from scheduling.kube.dra.facts import ClassFacts, DeviceClaimFacts, DeviceId, GivenDevice
-from scheduling.kube.seam import AllocateClaim, DevicesSeen, ReleaseClaim, Result
+from scheduling.kube.dra.facts import (
+    ClassFacts,
+    DeviceClaimFacts,
+    DeviceId,
+    ExtendedRequest,
+    GivenDevice,
+    RequestMapping,
+)
+from scheduling.kube.seam import AllocateClaim, DevicesSeen, NewClaim, ReleaseClaim, Result
 from tests.kube.test_contract_storage import news
 
 GROUP = "/apis/resource.k8s.io/v1"
@@ -12,9 +19,10 @@ TOLERATES = [{"key": "broken", "operator": "Exists", "effect": "NoSchedule"}]
 OPAQUE = {"opaque": {"driver": DRIVER, "parameters": {"mode": "fast"}}}
 
 
-def pod(place, name):
+def pod(place, name, **asked):
     """A pod that waits; its uid."""
-    spec = {"schedulerName": "none", "containers": [{"name": "c", "image": "i"}]}
+    container = {"name": "c", "image": "i", "resources": {"limits": asked, "requests": asked}}
+    spec = {"schedulerName": "none", "containers": [container]}
     path = f"/api/v1/namespaces/{place.namespace}/pods"
     return place.api.ok("POST", path, {"metadata": {"name": name}, "spec": spec})["metadata"]["uid"]
 
@@ -76,4 +84,47 @@ def test_a_claim_gets_its_devices_once_and_is_released(place, door):
     [last] = door.carry_out(release(other))
     assert last.result is Result.DONE
     assert news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=None).reserved_for == ()
+    place.api.ok("DELETE", f"{GROUP}/deviceclasses/{name}")
+
+
+def test_a_claim_is_made_for_the_extended_resources_of_a_pod(place, door):
+    name = f"{place.namespace}.example.com"
+    spec = {"extendedResourceName": f"{name}/gpu"}
+    place.api.ok("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
+    assert news(door, DevicesSeen, ClassFacts, name=name).resource == f"{name}/gpu"
+    uid = pod(place, "asks", **{f"{name}/gpu": "2"})
+    requests = ((ExtendedRequest("container-0-request-0", f"{name}/gpu", 2), name),)
+    mappings = (RequestMapping("c", f"{name}/gpu", "container-0-request-0"),)
+    given = tuple(
+        GivenDevice("container-0-request-0", DeviceId(DRIVER, "n1", device)) for device in "ab"
+    )
+    allocate = AllocateClaim(
+        *("one", place.namespace, "asks-x", "not known yet", "asks", uid, given, "n1"),
+        new=NewClaim(requests, mappings),
+    )
+    again = msgspec.structs.replace(allocate, key="again")
+    another = msgspec.structs.replace(
+        allocate, key="other", new=NewClaim((), mappings), given=given[:1]
+    )
+    ends = door.carry_out(allocate, again, another)
+    assert [end.result for end in ends] == [Result.DONE, Result.DONE, Result.TAKEN]
+    seen = news(door, DevicesSeen, DeviceClaimFacts, reserved_for=(uid,))
+    assert (seen.made_for, seen.given) == (("asks", uid), given)
+    pods = f"/api/v1/namespaces/{place.namespace}/pods"
+    told = place.api.ok("GET", f"{pods}/asks")["status"]["extendedResourceClaimStatus"]
+    assert told["resourceClaimName"] == "asks-x"
+    assert told["requestMappings"] == [
+        {
+            "containerName": "c",
+            "resourceName": f"{name}/gpu",
+            "requestName": "container-0-request-0",
+        }
+    ]
+    release = ReleaseClaim("gone", place.namespace, "asks-x", seen.uid, uid, "asks")
+    first, twice = door.carry_out(release, msgspec.structs.replace(release, key="twice"))
+    assert first.result is Result.DONE
+    assert twice.result in (Result.DONE, Result.GONE)
+    assert "extendedResourceClaimStatus" not in place.api.ok("GET", f"{pods}/asks")["status"]
+    path = f"{GROUP}/namespaces/{place.namespace}/resourceclaims/asks-x"
+    assert place.api.call("GET", path).code == 404
     place.api.ok("DELETE", f"{GROUP}/deviceclasses/{name}")

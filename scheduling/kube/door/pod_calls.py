@@ -22,6 +22,7 @@ from scheduling.kube.seam import (
     CreateAndBind,
     CreatePod,
     CreateService,
+    CreateToBind,
     DeletePod,
     DeleteService,
     Effect,
@@ -132,7 +133,7 @@ class Executor:
         match effect:
             case CreateAndBind():
                 return await self._create_and_bind(effect)
-            case CreatePod():
+            case CreatePod() | CreateToBind():
                 return await self._created(effect.namespace, pods.create(effect))
             case Bind():
                 return await self._bind(effect)

@@ -19,6 +19,7 @@ from scheduling.kube.seam import (
     CallOutcome,
     CreateAndBind,
     CreatePod,
+    CreateToBind,
     DeletePod,
     EvictPod,
     PatchCondition,
@@ -69,7 +70,7 @@ class PodRequests:
         self._client = client
 
     # --- create and bind ------------------------------------------------------------------------
-    def create(self, effect: CreateAndBind | CreatePod) -> Request:
+    def create(self, effect: CreateAndBind | CreatePod | CreateToBind) -> Request:
         """DONE with the uid once a pod of that name with our own labels exists."""
 
         def settle(reply: Reply) -> CallOutcome | None:

@@ -75,12 +75,15 @@ class SliceFacts(Struct, frozen=True, gc=False):
 
 class ClassFacts(Struct, frozen=True, gc=False):
     """A DeviceClass: expressions that its devices satisfy, and configuration that goes along, as it
-    is written."""
+    is written. `resource`: the extended resource that its devices stand for, too, "" = none;
+    `created_at`: when it was made, in seconds since the epoch."""
 
     name: str
     uid: str
     selectors: tuple[str, ...] = ()
     config: bytes = b"[]"
+    resource: str = ""
+    created_at: float = 0.0
 
 
 class DeviceAsk(NamedTuple):
@@ -127,9 +130,33 @@ class ClaimAsks(NamedTuple):
     constraints: tuple[Constraint, ...] = ()
 
 
+class ExtendedRequest(NamedTuple):
+    """So much of an extended resource, by the name that it would have as a request of a claim."""
+
+    name: str
+    resource: str
+    amount: int
+
+
+class RequestMapping(NamedTuple):
+    """By which request a container gets a resource."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedAsks(NamedTuple):
+    """What a pod asks for by names of extended resources, as if devices stood for all of them."""
+
+    requests: tuple[ExtendedRequest, ...] = ()
+    mappings: tuple[RequestMapping, ...] = ()
+
+
 class DeviceClaimFacts(Struct, frozen=True, gc=False):
     """A ResourceClaim. `given`: its devices, and `nodes`: where they can be used, () = everywhere;
-    None = it is not allocated. `reserved_for`: uids of the pods that use it."""
+    None = it is not allocated. `reserved_for`: uids of the pods that use it. `made_for`: name and
+    uid of the pod of which it holds the extended resources; its scheduler has made it."""
 
     namespace: str
     name: str
@@ -140,6 +167,7 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
     reserved_for: tuple[str, ...] = ()
     deleting: bool = False
     problem: str = ""
+    made_for: tuple[str, str] | None = None
 
 
 DeviceObject = SliceFacts | ClassFacts | DeviceClaimFacts

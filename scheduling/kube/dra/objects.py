@@ -82,6 +82,7 @@ class RawSelector(Struct, gc=False):
 class ClassSpec(Struct, gc=False, rename="camel"):
     selectors: list[RawSelector] = []
     config: msgspec.Raw = msgspec.Raw(b"[]")
+    extended_resource_name: str = ""
 
 
 class KubeDeviceClass(Struct, gc=False, rename="camel"):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from scheduling.engine.types import NodeTerm, Toleration
+from scheduling.kube.dra.extended import ANNOTATION
 from scheduling.kube.dra.facts import (
     KIND,
     MODEL,
@@ -36,7 +37,9 @@ from scheduling.kube.dra.objects import (
     RawSelector,
 )
 from scheduling.kube.translate.node_selectors import node_terms
+from scheduling.kube.translate.objects import Meta
 from scheduling.kube.translate.quantities import parse
+from scheduling.kube.translate.texts import seconds_of
 
 ALL, EXACT_COUNT = "All", "ExactCount"
 
@@ -109,8 +112,14 @@ def _counters(raw: Iterable[RawCounters]) -> tuple[Consumed, ...]:
 def class_facts(raw: KubeDeviceClass) -> ClassFacts:
     of = raw.spec
     meta = raw.metadata
-    config = bytes(of.config)
-    return ClassFacts(meta.name, meta.uid, _expressions(of.selectors), config or b"[]")
+    return ClassFacts(
+        name=meta.name,
+        uid=meta.uid,
+        selectors=_expressions(of.selectors),
+        config=bytes(of.config) or b"[]",
+        resource=of.extended_resource_name,
+        created_at=seconds_of(meta.creation_timestamp) or 0.0,
+    )
 
 
 def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
@@ -145,7 +154,15 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
         reserved_for=tuple(c.uid for c in status.reserved_for),
         deleting=bool(meta.deletion_timestamp),
         problem="a constraint is of a kind that Kant does not know" if unknown else "",
+        made_for=_made_for(meta),
     )
+
+
+def _made_for(meta: Meta) -> tuple[str, str] | None:
+    if meta.annotations.get(ANNOTATION) != "true":
+        return None
+    pods = (o for o in meta.owner_references if o.controller and o.kind == "Pod")
+    return next(((owner.name, owner.uid) for owner in pods), None)
 
 
 def _alternatives(raw: RawRequest) -> tuple[DeviceAsk, ...]:

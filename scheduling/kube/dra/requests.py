@@ -2,7 +2,9 @@
 
 A claim gets its finalizer first, so that it stays while a pod uses it, then by its status the
 devices and the pod for which they are. Each write names the version that was read: what somebody
-else has written meanwhile is read, and judged anew. What is written twice is written once.
+else has written meanwhile is read, and judged anew. What is written twice is written once. A claim
+for the extended resources of a pod is made before, and the pod told its name after; it is deleted
+when the pod gives its place back.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,8 +15,9 @@ import msgspec
 
 from scheduling.engine.types import NodeTerm
 from scheduling.kube.door.client import MERGE_PATCH, Reply
-from scheduling.kube.door.requests import Request, gone_or_refused
-from scheduling.kube.seam import AllocateClaim, CallOutcome, ReleaseClaim, Result
+from scheduling.kube.door.requests import Request, gone_or_refused, names_uid, refused
+from scheduling.kube.dra.extended import ANNOTATION
+from scheduling.kube.seam import AllocateClaim, CallOutcome, NewClaim, ReleaseClaim, Result
 from scheduling.kube.translate.objects import encode
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -36,20 +39,42 @@ class DeviceClaimRequests:
     async def allocate(self, effect: AllocateClaim) -> CallOutcome:
         """DONE when the claim has these devices and is reserved for the pod; TAKEN where somebody
         else has allocated it otherwise."""
-        return await self._write(effect, lambda claim: _allocated(claim, effect))
+        if effect.new is None:
+            return await self._write(effect, lambda claim: _allocated(claim, effect))
+        made: list[Object] = []
+        outcome = await self._settled(_make(effect, effect.new, made))
+        if outcome.code == 409:
+            outcome = await self._settled(_read(_path(effect), effect.uid, made))
+        if outcome.result is not Result.DONE:
+            return outcome
+        [claim] = made
+        if not _is_made_for(claim, effect, effect.new):
+            return _taken("a claim of its name is there that asks for something else")
+        of = msgspec.structs.replace(effect, uid=claim["metadata"]["uid"])
+        outcome = await self._write(of, lambda claim: _allocated(claim, of))
+        if outcome.result is not Result.DONE:
+            return outcome
+        return await self._settled(_tell_pod(effect, effect.pod, _status(effect, effect.new)))
 
     async def release(self, effect: ReleaseClaim) -> CallOutcome:
         """DONE when the claim is not reserved for the pod, and has no devices if it is for none."""
-        return await self._write(effect, lambda claim: _released(claim, effect))
+        if not effect.made_for:
+            return await self._write(effect, lambda claim: _released(claim, effect))
+        # Else the kubelet of a node with a device plugin would look for the claim.
+        told = await self._settled(_tell_pod(effect, effect.made_for, None))
+        if told.result not in (Result.DONE, Result.GONE, Result.NEW_INCARNATION):
+            return told
+        free = await self._write(effect, lambda claim: _unprotected(claim, effect))
+        if free.result is not Result.DONE:
+            return free
+        return await self._settled(_delete(effect))
 
     async def _write(
         self,
         effect: AllocateClaim | ReleaseClaim,
         change: Callable[[Object], Object | CallOutcome],
     ) -> CallOutcome:
-        path = (
-            f"/apis/resource.k8s.io/v1/namespaces/{effect.namespace}/resourceclaims/{effect.name}"
-        )
+        path = _path(effect)
         for _ in range(TRIES):
             found: list[Object] = []
             outcome = await self._settled(_read(path, effect.uid, found))
@@ -69,6 +94,92 @@ class DeviceClaimRequests:
             if outcome.result not in (Result.DONE, CHANGED.result):
                 return outcome
         return CallOutcome(Result.FAILED, message="others write the claim at the same time")
+
+
+def _path(effect: AllocateClaim | ReleaseClaim, *, of_all: bool = False) -> str:
+    path = f"/apis/resource.k8s.io/v1/namespaces/{effect.namespace}/resourceclaims"
+    return path if of_all else f"{path}/{effect.name}"
+
+
+def _make(effect: AllocateClaim, new: NewClaim, made: list[Object]) -> Request:
+    """DONE when the claim was made into `made`; code 409 where there is one of its name."""
+
+    def settle(reply: Reply) -> CallOutcome | None:
+        if reply.code == 201:
+            made[:] = [msgspec.json.decode(reply.body)]
+            return CallOutcome(Result.DONE, effect.uid)
+        return CallOutcome(Result.TAKEN, code=409) if reply.code == 409 else refused(reply)
+
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": effect.pod, "uid": effect.pod_uid}
+    meta = {
+        "name": effect.name,
+        "annotations": {ANNOTATION: "true"},
+        "ownerReferences": [{**pod, "controller": True}],
+    }
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": meta}
+    spec = {"devices": {"requests": _requests(new)}}
+    path = _path(effect, of_all=True)
+    return Request("POST", path, encode({**body, "spec": spec}), settle, _nothing_known)
+
+
+def _requests(new: NewClaim) -> list[Object]:
+    return [
+        {
+            "name": request.name,
+            "exactly": {
+                "deviceClassName": device_class,
+                "allocationMode": "ExactCount",
+                "count": request.amount,
+            },
+        }
+        for request, device_class in new.requests
+    ]
+
+
+def _is_made_for(claim: Object, effect: AllocateClaim, new: NewClaim) -> bool:
+    owners = claim["metadata"].get("ownerReferences") or ()
+    mine = any(owner["uid"] == effect.pod_uid for owner in owners)
+    return mine and claim["spec"]["devices"].get("requests") == _requests(new)
+
+
+def _status(effect: AllocateClaim, new: NewClaim) -> Object:
+    mappings = [
+        {
+            "containerName": each.container,
+            "resourceName": each.resource,
+            "requestName": each.request,
+        }
+        for each in new.mappings
+    ]
+    return {"resourceClaimName": effect.name, "requestMappings": mappings}
+
+
+def _tell_pod(effect: AllocateClaim | ReleaseClaim, name: str, status: Object | None) -> Request:
+    """DONE when the status of the pod says which claim has its extended resources, None = none."""
+    uid = effect.pod_uid
+
+    def settle(reply: Reply) -> CallOutcome | None:
+        if reply.code == 200:
+            return CallOutcome(Result.DONE, uid)
+        if names_uid(reply):
+            return CallOutcome(Result.NEW_INCARNATION, code=reply.code)
+        return gone_or_refused(reply, uid)
+
+    path = f"/api/v1/namespaces/{effect.namespace}/pods/{name}/status"
+    body = {"metadata": {"uid": uid}, "status": {"extendedResourceClaimStatus": status}}
+    return Request("PATCH", path, encode(body), settle, _nothing_known, MERGE_PATCH)
+
+
+def _delete(effect: ReleaseClaim) -> Request:
+    """DONE when the claim is not there any more, or another one."""
+
+    def settle(reply: Reply) -> CallOutcome | None:
+        if reply.code in (200, 202, 404, 409):
+            return CallOutcome(Result.DONE, effect.uid)
+        return refused(reply)
+
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": effect.uid}}
+    return Request("DELETE", _path(effect), encode(options), settle, _nothing_known)
 
 
 def _read(path: str, uid: str, found: list[Object]) -> Request:
@@ -133,6 +244,14 @@ def _allocated(claim: Object, effect: AllocateClaim) -> Object | CallOutcome:
 
 def _taken(why: str) -> CallOutcome:
     return CallOutcome(Result.TAKEN, code=409, message=why)
+
+
+def _unprotected(claim: Object, effect: ReleaseClaim) -> Object | CallOutcome:
+    """That it may go at once."""
+    finalizers = claim["metadata"].get("finalizers") or []
+    if FINALIZER not in finalizers:
+        return CallOutcome(Result.DONE, effect.uid)
+    return {"metadata": {"finalizers": [f for f in finalizers if f != FINALIZER] or None}}
 
 
 def _released(claim: Object, effect: ReleaseClaim) -> Object | CallOutcome:

@@ -145,6 +145,10 @@ class ContainerStatus(Struct, gc=False, rename="camel"):
     allocated_resources: msgspec.Raw = LATER
 
 
+class ExtendedClaimStatus(Struct, gc=False, rename="camel"):
+    resource_claim_name: str = ""
+
+
 class PodStatus(Struct, gc=False, rename="camel"):
     phase: str = ""
     reason: str = ""
@@ -152,6 +156,7 @@ class PodStatus(Struct, gc=False, rename="camel"):
     start_time: str | None = None
     conditions: list[Condition] = []
     resource_claim_statuses: msgspec.Raw = LATER
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from scheduling.engine.types import ANY_NODE
+from scheduling.kube.dra.extended import NOTHING, extended_asks
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.claims import names_of_claims, names_of_device_claims
@@ -55,13 +56,14 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     spec = raw.spec
     main = spec.containers[0] if spec.containers else Container()
     nodes, command = ANY_NODE, list[str]()
-    env, group = tuple[str, ...](), _SchedulingGroup()
+    env, group, extended = tuple[str, ...](), _SchedulingGroup(), NOTHING
     try:
         nodes = rules_of(spec)
         group = decoded(spec.scheduling_group, _SchedulingGroup, group)
         pod_rules.says(raw)
         names_of_claims(raw)
         names_of_device_claims(raw)
+        extended = extended_asks(spec)
         command = [*decoded(main.command, list[str], []), *decoded(main.args, list[str], [])]
         env = _env(spec)
         unhonoured = (
@@ -85,6 +87,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         service_account="" if account == DEFAULT_ACCOUNT else account,
         owner=_owner(raw.metadata.owner_references),
         scheduling_group=group.pod_group_name,
+        extended=extended,
     )
 
 

@@ -28,6 +28,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
         held = _holding(raw)
         ended = _ended(raw)
         created = seconds_of(meta.creation_timestamp)
+        extended = status.extended_resource_claim_status
         return PodFacts(
             namespace=meta.namespace,
             name=meta.name,
@@ -59,6 +60,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             says=_says(raw, owned) if owned or spec.node_name else None,
             claims=claims_of(raw) if owned or spec.node_name else (),
             device_claims=device_claims_of(raw) if owned else (),
+            extended_claim=extended.resource_claim_name if owned and extended else "",
         )
 
     return translate

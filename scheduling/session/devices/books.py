@@ -2,7 +2,7 @@
 that do not say it yet."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -10,39 +10,53 @@ from typing import NamedTuple
 from scheduling.engine.cluster.affinity import NAME
 from scheduling.engine.types import Node, NodeExpression, NodeTerm
 from scheduling.kube.dra.allocation import NodeDevices, TooComplex, allocate, nodes_of
+from scheduling.kube.dra.extended import NOTHING
 from scheduling.kube.dra.facts import (
+    ClaimAsks,
     ClassFacts,
+    DeviceAsk,
     DeviceClaimFacts,
     DeviceId,
     DeviceObject,
+    ExtendedAsks,
     GivenDevice,
     PodClaim,
     SliceFacts,
 )
-from scheduling.session.devices.demand import (
-    Demands,
-    DeviceDemand,
-)
-from scheduling.session.devices.inventory import Inventory, gpu_model
+from scheduling.kube.seam import NewClaim
+from scheduling.kube.translate.quantities import GPU_RESOURCES
+from scheduling.session.devices.demand import Demands, DeviceDemand, is_gpu
+from scheduling.session.devices.inventory import Inventory, NodeGpus, gpu_model
 
 ClaimName = tuple[str, str]  # namespace and name
 
 
+class PodNames(NamedTuple):
+    """A pod: its namespace, its name, and its uid, "" = it has not been made yet."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
 class ChosenDevices(NamedTuple):
-    """Devices for a claim, and where they can be used: on `node`, or, "" , on `nodes`."""
+    """Devices for a claim, and where they can be used: on `node`, or, "" , on `nodes`. `new`: the
+    claim is to be made, for the extended resources of a pod; its uid is not that which it will
+    have."""
 
     claim: DeviceClaimFacts
     given: tuple[GivenDevice, ...]
     node: str
     nodes: tuple[NodeTerm, ...]
+    new: NewClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What was chosen for a claim, for a pod; the claim does not say so yet."""
+    """What was chosen for a claim, for a pod (`of`: its place); the claim does not say so yet."""
 
     chosen: ChosenDevices
-    pod: str
+    of: tuple[str, int, int, int]  # as effects name its place
 
 
 class DeviceAmounts(NamedTuple):
@@ -61,6 +75,7 @@ class DeviceBooks:
         self.claims: dict[ClaimName, DeviceClaimFacts] = {}
         self.changed: set[ClaimName] = set()
         self.assumed: dict[str, Assumed] = {}  # by uid of the claim
+        self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod for which it was made
         self._holders: dict[DeviceId, set[str]] = defaultdict(set)  # uids of claims
         self._held: dict[str, frozenset[DeviceId]] = {}  # by uid of the claim
         self._amounts_of: dict[str, tuple[object, list[tuple[str, DeviceAmounts]]]] = {}
@@ -104,8 +119,14 @@ class DeviceBooks:
             del self.claims[name]
             self.assumed.pop(before.uid, None)
             self._hold(before.uid, ())
+            if before.made_for is not None:
+                self.made.pop(before.made_for[1], None)
         if comes:
             self.claims[name] = facts
+            if facts.made_for is not None:
+                self.made[facts.made_for[1]] = facts
+                if facts.given is not None:
+                    self._forget(_new_uid(facts.namespace, facts.made_for[0]))
             if facts.given is not None:
                 self.assumed.pop(facts.uid, None)
             assumed = self.assumed.get(facts.uid)
@@ -113,6 +134,10 @@ class DeviceBooks:
             self._hold(facts.uid, given or ())
         self.changed.add(name)
         self._taken_version += 1
+
+    def _forget(self, claim: str) -> None:
+        if self.assumed.pop(claim, None) is not None:
+            self._hold(claim, ())
 
     def _hold(self, claim: str, given: Iterable[GivenDevice]) -> None:
         """The claim has these devices, and no others."""
@@ -127,36 +152,53 @@ class DeviceBooks:
             self._stamps[self.inventory.node_of(device)] += 1
 
     # --- what a pod asks for ----------------------------------------------------------------------
-    def demand(self, namespace: str, uid: str, named: Iterable[PodClaim]) -> DeviceDemand:
+    def demand(
+        self,
+        namespace: str,
+        uid: str,
+        named: Iterable[PodClaim],
+        extended: ExtendedAsks = NOTHING,
+    ) -> DeviceDemand:
         """Raises DeviceRefusal."""
-        return self.demands.of(namespace, uid, named, self.claims)
+        return self.demands.of(namespace, uid, named, self.claims, extended)
 
     def nodes_for(self, demand: DeviceDemand) -> tuple[NodeTerm, ...] | None:
         """The nodes on which there are devices for all of its claims now; None = numbers say it.
         Raises DeviceRefusal."""
-        if demand.exact or not demand.pending:
+        if demand.exact or not (demand.pending or demand.extended.requests):
             return None
-        shape = demand.shape
-        names = [
-            name
-            for name in self.inventory.nodes_with_devices()
-            if self._can_be_had(demand, shape, self.inventory.nodes[name])
-        ]
+        shape, inventory = demand.shape, self.inventory
+        # A device plugin may give on other nodes what a pod asks for by names of resources.
+        where = inventory.nodes_with_devices() if demand.pending else inventory.nodes
+        names = [n for n in where if self._can_be_had(demand, shape, inventory.nodes[n])]
         return (by_name(names),)
 
     def _can_be_had(self, demand: DeviceDemand, shape: str, node: Node) -> bool:
         stamp = self.inventory.version, self._stamps[node.name], self._stamps[""]
         known = self._can.get((shape, node.name))
         if known is None or known[0] != stamp:
-            found = self.choose(demand, node) is not None
+            found = self.choose(demand, node, NOBODY) is not None
             known = self._can[shape, node.name] = stamp, found
         return known[1]
 
     def choose(
-        self, demand: DeviceDemand, node: Node, liked: Iterable[str] = ()
+        self, demand: DeviceDemand, node: Node, pod: PodNames, liked: Iterable[str] = ()
     ) -> list[ChosenDevices] | None:
-        """Devices of the node for each claim that has none; None = there are not enough. `liked`:
-        names of those that are tried first. Raises DeviceRefusal."""
+        """Devices of the node for each claim of the pod that has none; None = there are not enough.
+        `liked`: names of those that are tried first. Raises DeviceRefusal."""
+        requested = self.demands.requests_on(node, demand.extended)
+        if requested is None:
+            return None
+        claims, new = [*demand.pending], None
+        if requested:
+            names = {request.name for request, _ in requested}
+            mappings = (m for m in demand.extended.mappings if m.request in names)
+            new = NewClaim(tuple(requested), tuple(mappings))
+            claims.append(_claim_to_make(pod, new))
+        taken: Set[DeviceId] = self._holders.keys()
+        if (made := self.made.get(pod.uid)) is not None:
+            # What it has of an attempt that was cut short it may have again.
+            taken = {d for d, claims_of in self._holders.items() if claims_of != {made.uid}}
         offers = self.inventory.offers(node)
         rank = {name: n for n, name in enumerate(liked)}
         if rank:
@@ -166,24 +208,28 @@ class DeviceBooks:
             if sum(self.demands.fits(ask, o.id) for o in offers.devices) != gpus:
                 return None
         if any(o.facts.consumes for o in offers.devices):
-            offers = offers._replace(counters=self._counters(offers))
+            offers = offers._replace(counters=self._counters(offers, taken))
         try:
-            found = allocate(demand.asks, offers, self._holders.keys(), self.demands.fits)
+            asks = [claim.asks for claim in claims]
+            found = allocate(asks, offers, taken, self.demands.fits)
         except TooComplex:
             return None
         if found is None:
             return None
         chosen = []
-        for claim, given in zip(demand.pending, found, strict=True):
+        for index, (claim, given) in enumerate(zip(claims, found, strict=True)):
             nodes = nodes_of(given, offers)
             here = node.name if nodes is None else ""
-            chosen.append(ChosenDevices(claim, given, here, nodes or ()))
+            is_new = index == len(demand.pending)
+            chosen.append(ChosenDevices(claim, given, here, nodes or (), new if is_new else None))
         return chosen
 
-    def _counters(self, offers: NodeDevices) -> dict[tuple[str, str, str, str], Fraction]:
+    def _counters(
+        self, offers: NodeDevices, taken: Set[DeviceId]
+    ) -> dict[tuple[str, str, str, str], Fraction]:
         pools = {(o.id.driver, o.id.pool) for o in offers.devices}
         left = self.inventory.counters(pools)
-        for device in self._holders:
+        for device in taken:
             facts = self.inventory.facts(device)
             if facts is None or (device.driver, device.pool) not in pools:
                 continue
@@ -194,9 +240,9 @@ class DeviceBooks:
         return left
 
     # --- what was chosen --------------------------------------------------------------------------
-    def assume(self, chosen: ChosenDevices, pod: str) -> None:
+    def assume(self, chosen: ChosenDevices, of: tuple[str, int, int, int]) -> None:
         """The claim is to get these devices."""
-        self.assumed[chosen.claim.uid] = Assumed(chosen, pod)
+        self.assumed[chosen.claim.uid] = Assumed(chosen, of)
         self._hold(chosen.claim.uid, chosen.given)
         self._taken_version += 1
 
@@ -211,18 +257,35 @@ class DeviceBooks:
 
     # --- what the engine counts -------------------------------------------------------------------
     def on_node(self, name: str) -> Mapping[str, int]:
-        """How many devices of each kind the node has of its own, by the names of the kinds."""
-        node = self.inventory.nodes.get(name)
-        if node is None or not self.inventory.has_own(name):
+        """How many devices of each kind the node has of its own, by the names of the kinds; for
+        those that stand for a resource, also how many of several nodes it may use."""
+        node, demands = self.inventory.nodes.get(name), self.demands
+        if node is None or not self:
             return {}
-        devices = [o.id for o in self.inventory.offers(node).devices if o.local]
-        counted = ((kind, self.demands.counted(kind, devices)) for kind in self.demands.kinds)
-        return {kind: count for kind, count in counted if count}
+        offers = self.inventory.offers(node).devices
+        found = demands.counts(node, [o.id for o in offers if o.local])
+        if any(not o.local for o in offers):
+            every = demands.counts(node, [o.id for o in offers])
+            found |= {kind: n for kind, n in every.items() if kind in demands.resources}
+        given = self.inventory.advertised.get(name, {})
+        for kind, resources in demands.resources.items():
+            if is_gpu(resources[0]) and (count := sum(given.get(r, 0) for r in resources)):
+                found[kind] = count
+        return found
+
+    def gpus(self, name: str) -> NodeGpus:
+        """The GPUs of a node that drivers tell of."""
+        found, node = self.inventory.gpus(name), self.inventory.nodes.get(name)
+        if node is None or not found.devices:
+            return found
+        resources = (r for r in GPU_RESOURCES if self.demands.class_on(node, (r,)))
+        return found._replace(resource=next(resources, ""))
 
     def held(self) -> Iterable[tuple[DeviceClaimFacts, str, DeviceAmounts]]:
         """Claims that have devices of a node, that node, and how many."""
-        stamp = self.inventory.version, len(self.demands.kinds)
-        for claim in self.claims.values():
+        stamp = self.inventory.version, len(self.demands.kinds), len(self.demands.resources)
+        to_make = (a.chosen.claim for a in self.assumed.values() if a.chosen.new is not None)
+        for claim in (*self.claims.values(), *to_make):
             devices = self._held.get(claim.uid)
             if devices is None:
                 continue
@@ -239,11 +302,27 @@ class DeviceBooks:
 
     def _amounts(self, devices: Iterable[DeviceId], name: str) -> DeviceAmounts:
         here = sorted(device for device in devices if self.inventory.node_of(device) == name)
-        node = self.inventory.nodes.get(name)
+        node = self.inventory.nodes.get(name) or Node(name)
         facts = ((device, self.inventory.facts(device)) for device in here)
         gpus = sum(bool(f is not None and gpu_model(node, d.driver, f)) for d, f in facts)
-        counted = ((kind, self.demands.counted(kind, here)) for kind in self.demands.kinds)
-        return DeviceAmounts(gpus, {kind: count for kind, count in counted if count})
+        return DeviceAmounts(gpus, self.demands.counts(node, here))
+
+
+NOBODY = PodNames("", "", "")
+
+
+def _new_uid(namespace: str, pod: str) -> str:
+    """By what a claim is known that is to be made for a pod."""
+    return f"new, for {namespace}/{pod}"
+
+
+def _claim_to_make(pod: PodNames, new: NewClaim) -> DeviceClaimFacts:
+    requests = tuple(
+        (DeviceAsk(request.name, device_class, (), request.amount),)
+        for request, device_class in new.requests
+    )
+    uid = _new_uid(pod.namespace, pod.name)
+    return DeviceClaimFacts(pod.namespace, "", uid, ClaimAsks(requests))
 
 
 def by_name(names: Iterable[str]) -> NodeTerm:

@@ -11,21 +11,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scheduling.engine.types import NodeTerm
+from scheduling.engine.types import Node, NodeTerm
 from scheduling.kube.dra.allocation import tolerated
+from scheduling.kube.dra.extended import NOTHING
 from scheduling.kube.dra.facts import (
     ClaimAsks,
     DeviceAsk,
     DeviceClaimFacts,
     DeviceFacts,
     DeviceId,
+    ExtendedAsks,
+    ExtendedRequest,
 )
 from scheduling.kube.dra.requests import MOST_CONSUMERS
 from scheduling.kube.dra.selectors import WrongSelector, selector
 from scheduling.kube.seam import PodClaim, Unclear
+from scheduling.kube.translate.quantities import GPU_RESOURCES
 from scheduling.session.devices.inventory import Inventory, gpu_model
 
 PREFIX = "devices/"  # of the names by which the engine counts devices
+# What a pod that Kant makes asks for: GPUs by the name that its node has for them.
+ANY_GPU = "any/gpu"
 REMEMBERED = 1024  # sets of claims that say the same
 SHOWN = 160  # characters of an expression in such a name
 NOT_READY, NOT_HONOURED, WRONG = "ClaimNotReady", "NotHonoured", "WrongSelector"
@@ -52,7 +58,8 @@ class DeviceDemand:
     """What the claims of a pod ask for. `asks`: of the claims that have no devices yet, and
     `pending`: these; `pinned`: for which nodes those are that have some. `gpus` of one of
     `models`; `amounts`: devices by the name by which they are counted. `exact`: the numbers say
-    all. `gpus_of_all`: so many a node has to have, of one that asks for all of its GPUs."""
+    all. `gpus_of_all`: so many a node has to have, of one that asks for all of its GPUs.
+    `extended`: what the pod asks for by names for which devices may stand, on some nodes."""
 
     claims: tuple[DeviceClaimFacts, ...] = ()
     pending: tuple[DeviceClaimFacts, ...] = ()
@@ -62,25 +69,23 @@ class DeviceDemand:
     amounts: Mapping[str, int] = field(default_factory=dict)
     exact: bool = True
     gpus_of_all: tuple[tuple[DeviceAsk, int], ...] = ()
-
-    @property
-    def asks(self) -> tuple[ClaimAsks, ...]:
-        return tuple(claim.asks for claim in self.pending)
+    extended: ExtendedAsks = NOTHING
 
     @property
     def shape(self) -> str:
         """Equal for pods that can stand for each other."""
         pinned = sorted(f"{c.namespace}/{c.name}" for c in self.claims if c not in self.pending)
-        return repr((self.asks, pinned))
+        return repr((tuple(claim.asks for claim in self.pending), pinned, self.extended.requests))
 
 
 class Demands:
-    """Reads claims. `kinds`: what is counted by which name; `new_kinds`: a name came since
-    somebody looked."""
+    """Reads claims. `kinds`: what is counted by which name, and `resources`: what by the name of
+    one of these resources; `new_kinds`: a name came since somebody looked."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
         self.kinds: dict[str, DeviceKind] = {}
+        self.resources: dict[str, tuple[str, ...]] = {}
         self.new_kinds = False
         self._names: dict[DeviceKind, str] = {}
         self._readings: dict[object, tuple[int, _AskReading | DeviceRefusal]] = {}
@@ -125,9 +130,18 @@ class Demands:
             if not facts.unusable and self.fits(ask, device)
         ]
 
-    def counted(self, name: str, devices: Iterable[DeviceId]) -> int:
-        """How many of these are of the kind of that name."""
-        kind = self.kinds[name]
+    def counts(self, node: Node, devices: Iterable[DeviceId]) -> dict[str, int]:
+        """How many of these devices of the node are of which kind, by name; of the resources that a
+        device plugin gives there, none."""
+        here = list(devices)
+        found = {name: self._of_kind(kind, here) for name, kind in self.kinds.items()}
+        for name, resources in self.resources.items():
+            device_class = self.class_on(node, resources)
+            kind = DeviceKind(device_class, (), ())
+            found[name] = self._of_kind(kind, here) if device_class else 0
+        return {name: count for name, count in found.items() if count}
+
+    def _of_kind(self, kind: DeviceKind, devices: Iterable[DeviceId]) -> int:
         ask = DeviceAsk("", kind.device_class, kind.selectors, tolerations=kind.tolerations)  # type: ignore[arg-type]
         found = 0
         for device in devices:
@@ -154,6 +168,53 @@ class Demands:
             self.new_kinds = True
         return self._names[kind]
 
+    # --- extended resources -----------------------------------------------------------------------
+    def are_meant(self, extended: ExtendedAsks) -> bool:
+        """Whether devices may stand for what a pod asks for by names of resources."""
+        by_driver = self.inventory.gpus_by_driver_only if extended.requests else False
+        return any(
+            by_driver if is_gpu(each.resource) else bool(self.inventory.class_of(each.resource))
+            for each in extended.requests
+        )
+
+    def class_on(self, node: Node, resources: Iterable[str]) -> str:
+        """The class whose devices stand on the node for the first of these resources of which it
+        has any; "" = there is none, or a device plugin gives one of them."""
+        if not self.inventory.advertised.get(node.name, {}).keys().isdisjoint(resources):
+            return ""
+        for resource in resources:
+            device_class = self.inventory.class_of(resource)
+            ask = DeviceAsk("", device_class)
+            offers = self.inventory.offers(node).devices if device_class else ()
+            if any(self.fits(ask, offer.id) for offer in offers):
+                return device_class
+        return ""
+
+    def requests_on(
+        self, node: Node, extended: ExtendedAsks
+    ) -> list[tuple[ExtendedRequest, str]] | None:
+        """The requests for which devices of the node have to stand, with their classes; None =
+        neither they nor a device plugin can. Raises DeviceRefusal."""
+        found = []
+        for each in extended.requests:
+            resources = names_of(each.resource)
+            if not self.inventory.advertised.get(node.name, {}).keys().isdisjoint(resources):
+                continue
+            device_class = self.class_on(node, resources)
+            if not device_class:
+                return None
+            found.append((each, device_class))
+        return found
+
+    def resource_name(self, resource: str) -> str:
+        """By which name its devices are counted on nodes where they stand for the resource, and
+        what a device plugin gives on others."""
+        name = f"{PREFIX}{resource}" if is_gpu(resource) else resource
+        if name not in self.resources:
+            self.resources[name] = names_of(resource)
+            self.new_kinds = True
+        return name
+
     # --- what a pod asks for ----------------------------------------------------------------------
     def of(
         self,
@@ -161,15 +222,18 @@ class Demands:
         uid: str,
         named: Iterable[PodClaim],
         claims: Mapping[tuple[str, str], DeviceClaimFacts],
+        extended: ExtendedAsks = NOTHING,
     ) -> DeviceDemand:
-        """What the claims that a pod names ask for. Raises DeviceRefusal."""
+        """What the claims that a pod names ask for, and what it asks for by names of resources.
+        Raises DeviceRefusal."""
         found: dict[str, DeviceClaimFacts] = {}
         for each in named:
             if each.claim != "":
                 found[each.name] = _claim(namespace, uid, each, claims)
         own = tuple({claim.uid: claim for claim in found.values()}.values())
         pending = tuple(claim for claim in own if claim.given is None)
-        reading = self._read(pending)
+        meant = extended if self.are_meant(extended) else NOTHING
+        reading = self._read(pending, meant)
         return DeviceDemand(
             claims=own,
             pending=pending,
@@ -179,16 +243,17 @@ class Demands:
             amounts=dict(reading.amounts),
             exact=reading.exact,
             gpus_of_all=tuple(reading.gpus_of_all),
+            extended=meant,
         )
 
-    def _read(self, claims: tuple[DeviceClaimFacts, ...]) -> "_AskReading":
+    def _read(self, claims: tuple[DeviceClaimFacts, ...], extended: ExtendedAsks) -> "_AskReading":
         """What claims ask for that say the same is read once."""
-        asks = tuple(claim.asks for claim in claims)
+        asks = tuple(claim.asks for claim in claims), extended.requests
         known = self._readings.get(asks)
         if known is None or known[0] != self.inventory.version:
             found: _AskReading | DeviceRefusal
             try:
-                found = _AskReading(self, asks)
+                found = _AskReading(self, *asks)
             except DeviceRefusal as refusal:
                 found = refusal
             if len(self._readings) > REMEMBERED:
@@ -197,8 +262,17 @@ class Demands:
         if isinstance(known[1], DeviceRefusal):
             reason, text, _ = known[1].unclear
             names = ", ".join(claim.name for claim in claims)
-            raise DeviceRefusal(reason, f"Resource claim {names}: {text}")
+            of = f"Resource claim {names}: " if names else ""
+            raise DeviceRefusal(reason, f"{of}{text}")
         return known[1]
+
+
+def is_gpu(resource: str) -> bool:
+    return resource == ANY_GPU or resource in GPU_RESOURCES
+
+
+def names_of(resource: str) -> tuple[str, ...]:
+    return GPU_RESOURCES if resource == ANY_GPU else (resource,)
 
 
 def _claim(
@@ -229,9 +303,11 @@ def _claim(
 
 
 class _AskReading:
-    """Adds up what claims ask for. Raises DeviceRefusal."""
+    """Adds up what claims ask for, and requests for extended resources. Raises DeviceRefusal."""
 
-    def __init__(self, demands: Demands, claims: Iterable[ClaimAsks]) -> None:
+    def __init__(
+        self, demands: Demands, claims: Iterable[ClaimAsks], requests: Iterable[ExtendedRequest]
+    ) -> None:
         self.gpus = 0
         self.models: set[str] | None = None  # None = of any
         self.amounts: Counter[str] = Counter()
@@ -241,6 +317,28 @@ class _AskReading:
         self._seen: list[tuple[DeviceKind, frozenset[DeviceId]]] = []
         for asks in claims:
             self._add(asks)
+        totals: Counter[str] = Counter()
+        for each in requests:
+            totals[each.resource] += each.amount
+        for resource, count in totals.items():
+            self._by_name(resource, count)
+
+    def _by_name(self, resource: str, count: int) -> None:
+        """So much of an extended resource, for which devices stand on some nodes."""
+        demands = self._demands
+        if is_gpu(resource):
+            # They are counted as GPUs of the pod already.
+            self.amounts[demands.resource_name(resource)] += count
+        for name in names_of(resource):
+            device_class = demands.inventory.class_of(name)
+            ask = DeviceAsk(name, device_class, (), count)
+            devices = demands.matched(ask) if device_class else []
+            if not devices:
+                continue
+            if not is_gpu(resource):
+                demands.resource_name(resource)
+                self._add_gpus(*self._gpus(ask, devices))
+            self._note(DeviceKind(name, (), ()), frozenset(devices))
 
     def _add(self, asks: ClaimAsks) -> None:
         if asks.constraints:
@@ -269,35 +367,45 @@ class _AskReading:
             raise DeviceRefusal(
                 NOT_HONOURED, f"request {alternatives[0].name.partition('/')[0]}: {text}"
             )
-        if numbers[0]:
-            self.gpus += numbers[0]
-            mine = {model for _, _, models in counted for model in models}
-            self.models = mine if self.models is None else self.models & mine
-            if not self.models:
-                text = "its requests ask for GPUs of different models. Ask for one in each pod."
-                raise DeviceRefusal(NOT_HONOURED, text)
+        self._add_gpus(numbers[0], {model for _, _, models in counted for model in models})
         if len(alternatives) > 1:
             self.exact = False
             return
         ask, devices = found[0]
         self._count(ask, frozenset(devices))
 
+    def _add_gpus(self, count: int, models: set[str]) -> None:
+        if not count:
+            return
+        self.gpus += count
+        self.models = models if self.models is None else self.models & models
+        if not self.models:
+            text = "its requests ask for GPUs of different models. Ask for one in each pod."
+            raise DeviceRefusal(NOT_HONOURED, text)
+
     def _count(self, ask: DeviceAsk, devices: frozenset[DeviceId]) -> None:
+        if ask.admin:
+            self.exact = False
+            return
+        counts = self._note(DeviceKind(ask.device_class, ask.selectors, ask.tolerations), devices)
+        if not counts or ask.amount is None:
+            self.exact = False
+            return
+        self.amounts[self._demands.name_of(ask)] += ask.amount
+
+    def _note(self, kind: DeviceKind, devices: frozenset[DeviceId]) -> bool:
+        """Whether it can be counted what is left of these devices."""
         inventory = self._demands.inventory
         facts = (inventory.facts(device) for device in devices)
         shared = any(each is not None and each.consumes for each in facts)
-        if shared or ask.admin or not all(inventory.node_of(device) for device in devices):
+        if shared or not all(inventory.node_of(device) for device in devices):
             self.exact = False
-            return
-        kind = DeviceKind(ask.device_class, ask.selectors, ask.tolerations)
+            return False
         for other, theirs in self._seen:
             if other != kind and not devices.isdisjoint(theirs):
                 self.exact = False  # one device may be counted for both
         self._seen.append((kind, devices))
-        if ask.amount is None:
-            self.exact = False
-            return
-        self.amounts[self._demands.name_of(ask)] += ask.amount
+        return True
 
     def _gpus(self, ask: DeviceAsk, devices: list[DeviceId]) -> tuple[int, set[str]]:
         """How many GPUs the request asks for, and of which models. Who only looks at devices that

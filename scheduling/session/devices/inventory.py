@@ -1,14 +1,16 @@
 """Which devices there are, and which of them each node may use."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.types import Device, Node
 from scheduling.kube.dra.allocation import NodeDevices, OfferedDevice
+from scheduling.kube.dra.extended import OF_CLASS
 from scheduling.kube.dra.facts import ClassFacts, DeviceFacts, DeviceId, SliceFacts, model_of
+from scheduling.kube.translate.quantities import GPU_RESOURCES
 
 PoolName = tuple[str, str]  # driver and pool
 NO_NODE = "it is a GPU of no one node, for which there is no quota"
@@ -22,16 +24,19 @@ class DevicePool(NamedTuple):
 
 
 class NodeGpus(NamedTuple):
-    """GPUs of a node that a driver of devices tells of."""
+    """GPUs of a node that a driver of devices tells of. `resource`: by which pods may ask for them,
+    too, "" = by none."""
 
     model: str = ""
     devices: tuple[Device, ...] = ()
+    resource: str = ""
 
 
 class Inventory:
     """Slices, classes and nodes. `version`: another one after each change of slices or classes.
     `changed`: nodes whose devices may be others than before. `divided`: the cluster has several
-    schedulers, of which only one may give away a device."""
+    schedulers, of which only one may give away a device. `advertised`: by node the resources that
+    device plugins give there, and how much; of GPUs all, healthy or not."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -39,6 +44,9 @@ class Inventory:
         self.divided = False
         self.classes: dict[str, ClassFacts] = {}
         self.nodes: dict[str, Node] = {}
+        self.advertised: dict[str, Mapping[str, int]] = {}
+        self._by_resource: dict[str, ClassFacts] = {}
+        self._by_driver_only: tuple[int, bool] = (-1, False)  # as of which version
         self._slices: dict[PoolName, dict[str, SliceFacts]] = defaultdict(dict)  # by uid
         self._pools: dict[PoolName, DevicePool] = {}
         self._local: dict[str, set[PoolName]] = defaultdict(set)  # by node
@@ -58,23 +66,39 @@ class Inventory:
 
     def class_seen(self, facts: ClassFacts) -> None:
         self.classes[facts.name] = facts
-        self.version += 1
+        self._classes_change()
 
     def class_gone(self, facts: ClassFacts) -> None:
         if facts.name in self.classes and self.classes[facts.name].uid == facts.uid:
             del self.classes[facts.name]
-            self.version += 1
+            self._classes_change()
 
-    def node_seen(self, node: Node) -> None:
-        before = self.nodes.get(node.name)
+    def _classes_change(self) -> None:
+        self.version += 1
+        self.changed.update(self.nodes_with_devices())
+        # Of those that stand for one resource the newest does, then the first by name.
+        older_first = sorted(
+            sorted(self.classes.values(), key=lambda c: c.name, reverse=True),
+            key=lambda c: c.created_at,
+        )
+        self._by_resource = {each.resource: each for each in older_first if each.resource}
+
+    def node_seen(self, node: Node, told: Node | None = None) -> None:
+        """`told`: the node without what drivers of devices tell, if that is another one."""
+        before = self.nodes.get(node.name), self.advertised.get(node.name)
         self.nodes[node.name] = node
-        if before is None or (before.labels, before.gpu_model) != (node.labels, node.gpu_model):
+        self.advertised[node.name] = _advertised(told or node)
+        of_node = before[0] and (before[0].labels, before[0].gpu_model, before[1])
+        if of_node != (node.labels, node.gpu_model, self.advertised[node.name]):
             self._offers.pop(node.name, None)
             if self._shared or node.name in self._local:
                 self.version += 1
+            if self._pools:
+                self.changed.add(node.name)
 
     def node_gone(self, name: str) -> None:
         self.nodes.pop(name, None)
+        self.advertised.pop(name, None)
         self._offers.pop(name, None)
 
     def _build(self, name: PoolName) -> None:
@@ -148,6 +172,28 @@ class Inventory:
         """Whether the node has devices that no other may use."""
         return node in self._local
 
+    def class_of(self, resource: str) -> str:
+        """The device class that stands for an extended resource; "" = none does."""
+        named = resource.removeprefix(OF_CLASS)
+        if named != resource:
+            return named if named in self.classes else ""
+        of = self._by_resource.get(resource)
+        return of.name if of is not None else ""
+
+    @property
+    def gpus_by_driver_only(self) -> bool:
+        """Whether some node has GPUs that no device plugin gives: who asks for GPUs by the name of
+        a resource gets them there by a claim, or not at all."""
+        if self._by_driver_only[0] != self.version:
+            found = any(
+                not self.has_gpu_plugin(name) and self.gpus(name).devices for name in self._local
+            )
+            self._by_driver_only = self.version, found
+        return self._by_driver_only[1]
+
+    def has_gpu_plugin(self, node: str) -> bool:
+        return any(name in GPU_RESOURCES for name in self.advertised.get(node, ()))
+
     def offers(self, node: Node) -> NodeDevices:
         """What the node may use, by driver and pool."""
         known = self._offers.get(node.name)
@@ -203,6 +249,13 @@ def gpu_model(node: Node | None, driver: str, device: DeviceFacts) -> str:
     """The GPU model by which the device counts on its node; "" = it is no GPU."""
     own = model_of(driver, device)
     return (node.gpu_model or own) if own and node is not None else own
+
+
+def _advertised(node: Node) -> Mapping[str, int]:
+    found = {name: amount for name, amount in node.extended.items() if amount}
+    if node.devices or node.gpu_parts:
+        found[node.gpu_resource or GPU_RESOURCES[0]] = len(node.devices)
+    return found
 
 
 def _of_node(of: SliceFacts, node: Node, *, divided: bool) -> Iterable[OfferedDevice]:

@@ -99,7 +99,8 @@ class Nodes:
         node, sources = facts.node, dict(facts.facts)
         if gpus.devices and not node.devices and not node.gpu_parts:
             by_label = sources.get("gpu_model") if node.gpu_model else None
-            node = replace(node, gpu_model=node.gpu_model or gpus.model, devices=gpus.devices)
+            model = node.gpu_model or gpus.model
+            node = replace(node, gpu_model=model, devices=gpus.devices, gpu_resource=gpus.resource)
             sources |= {
                 "gpu_model": by_label or Sourced(gpus.model, "ResourceSlice: productName"),
                 "gpus": Sourced(len(gpus.devices), "ResourceSlice"),
@@ -154,6 +155,11 @@ class Nodes:
     def known(self, name: str) -> Node:
         """The node as the cluster told it last; without any facts when it is gone."""
         facts = self.facts.get(name)
+        return facts.node if facts else Node(name)
+
+    def told(self, name: str) -> Node:
+        """As `known`, without what drivers of devices and operators say of it."""
+        facts = self._told.get(name)
         return facts.node if facts else Node(name)
 
     # --- rows -----------------------------------------------------------------------------------

@@ -3,7 +3,8 @@ pods are bound (docs/decisions/0077-claims-for-devices.md).
 
 A claim gets its devices and is reserved for its pod when the pod has its place; of a gang no pod is
 bound before all claims of all its pods are written. What a pod has that gave its place back, is
-released.
+released. Where devices stand for extended resources that a pod asks for, a claim is made for it; a
+pod that Kant makes is made before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,25 +15,29 @@ import msgspec
 
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
-from scheduling.engine.states import HOLDING
-from scheduling.engine.types import Node, NodeTerm, PodSetSpec
+from scheduling.engine.states import HOLDING, WAITING
+from scheduling.engine.types import MILLI, Node, NodeTerm, PodSetSpec
 from scheduling.engine.verdict import Reason
-from scheduling.kube.dra.facts import DeviceClaimFacts, PodClaim
+from scheduling.kube.dra.extended import NOTHING, claim_name, extended_asks, is_by_name
+from scheduling.kube.dra.facts import DeviceClaimFacts, ExtendedAsks, ExtendedRequest, PodClaim
 from scheduling.kube.seam import (
     AllocateClaim,
     CallOutcome,
+    CreateAndBind,
+    CreateToBind,
     DeviceNeed,
     PodFacts,
     ReleaseClaim,
     Result,
 )
+from scheduling.kube.translate.objects import PodSpec, encode
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.devices.books import ChosenDevices, DeviceBooks
-from scheduling.session.devices.demand import DeviceRefusal
+from scheduling.session.devices.books import ChosenDevices, DeviceBooks, PodNames
+from scheduling.session.devices.demand import ANY_GPU, PREFIX, DeviceDemand, DeviceRefusal
 from scheduling.session.memory.live import OVER, EffectKey, LiveJob, LivePod, PodKey
 from scheduling.session.memory.storage import ClaimHold
 from scheduling.session.pods.plain import PlainPods
-from scheduling.session.pods.pod import create_and_bind
+from scheduling.session.pods.pod import create_and_bind, identity
 from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
 
@@ -47,17 +52,25 @@ class _Coming:
     pod: LivePod
     node: Node
     claims: set[str] = field(default_factory=set)
+    chosen: list[ChosenDevices] = field(default_factory=list)
 
 
 class DevicePart:
     """What the claims of the pods of a pod set add to it, and why it cannot be placed now."""
 
     def __init__(self, pod_set: PodSetSpec) -> None:
+        self.pod_set = pod_set
         self.gpus = pod_set.gpus
         self.amounts: Mapping[str, int] = {}
         self.terms: list[tuple[NodeTerm, ...]] = []
         self.notes: list[str] = []
         self.hold: ClaimHold | None = None
+
+    def add_nodes(self, found: tuple[NodeTerm, ...]) -> None:
+        """Only these have devices for all that is asked for."""
+        self.terms.append(found)
+        nodes = sum(len(e.values) for term in found for e in term)
+        self.notes.append(f"Nodes with devices for all of its resource claims: {nodes}.")
 
     def changes(self, pod_set: PodSetSpec) -> dict[str, Any]:
         """The fields of the pod set that differ."""
@@ -83,6 +96,8 @@ class DeviceClaims:
         self.foreign = requeueing.leave.foreign
         self.books = DeviceBooks()
         self._claims_for_devices: dict[str, tuple[PodClaim, ...]] = {}  # by uid of plain pods
+        self._extended: dict[str, ExtendedAsks] = {}  # by uid of plain pods that wait
+        self._made: dict[str, EffectKey] = {}  # by uid of pods that were made before they are bound
         self._coming: dict[str, dict[PodKey, _Coming]] = {}  # by job
         self._writing: set[Writing] = set()
         self._releasing: set[Writing] = set()
@@ -93,6 +108,10 @@ class DeviceClaims:
     # --- what is told -----------------------------------------------------------------------------
     def names(self, facts: PodFacts) -> bool:
         """A pod is seen; whether its claims are others than were known."""
+        if facts.plain is not None and facts.plain.extended.requests:
+            self._extended[facts.uid] = facts.plain.extended
+        if facts.extended_claim and (who := identity(facts.labels)) is not None:
+            self._made[facts.uid] = (who[0], who[1], *who[2])
         if not facts.device_claims:
             return False
         before = self._claims_for_devices.get(facts.uid)
@@ -101,17 +120,20 @@ class DeviceClaims:
 
     def names_none(self, uid: str) -> None:
         self._claims_for_devices.pop(uid, None)
+        self._extended.pop(uid, None)
+        self._made.pop(uid, None)
 
     def as_offered(self, facts: PodFacts) -> PodFacts:
         """The pod, with what its claims ask for."""
-        if not facts.device_claims or facts.plain is None:
+        plain = facts.plain
+        if plain is None or not self._asks_for_devices(facts.uid):
             return facts
         try:
-            demand = self.books.demand(facts.namespace, facts.uid, facts.device_claims)
+            demand = self._demand_of(facts.namespace, facts.uid)
             need = DeviceNeed(demand.gpus, demand.models, demand.shape)
         except DeviceRefusal as refusal:
             need = DeviceNeed(wait=refusal.unclear)
-        plain = msgspec.structs.replace(facts.plain, devices=need)
+        plain = msgspec.structs.replace(plain, devices=need)
         return msgspec.structs.replace(facts, plain=plain)
 
     def change(self) -> bool:
@@ -124,28 +146,48 @@ class DeviceClaims:
         if as_of == self._as_of:
             return False
         self._as_of = as_of
-        self.plain.look_again(self._claims_for_devices)
+        self.plain.look_again({**self._claims_for_devices, **self._extended})
         self.books.changed.clear()
         return True
 
+    def _asks_for_devices(self, uid: str) -> bool:
+        """Whether the plain pod names claims, or resources for which devices may stand."""
+        meant = self.books.demands.are_meant(self._extended.get(uid, NOTHING))
+        return meant or uid in self._claims_for_devices
+
+    def _demand_of(self, namespace: str, uid: str) -> DeviceDemand:
+        """What a plain pod asks for. Raises DeviceRefusal."""
+        named = self._claims_for_devices.get(uid, ())
+        return self.books.demand(namespace, uid, named, self._extended.get(uid, NOTHING))
+
     # --- jobs that wait ---------------------------------------------------------------------------
     def are_claimed_by(self, job: LiveJob) -> bool:
-        claims = self._claims_for_devices
-        return bool(claims) and any(ref.uid in claims for ref in job.plain.values())
+        if job.plain:
+            return any(self._asks_for_devices(ref.uid) for ref in job.plain.values())
+        demands = self.books.demands
+        return bool(self.books) and any(
+            demands.are_meant(_asks_of_made(pod_set)) for pod_set in job.asked.pod_sets
+        )
+
+    def concern(self, job: LiveJob) -> bool:
+        """Whether the engine counts devices for the job, or is to."""
+        return self.are_claimed_by(job) or any(map(counts_devices, job.request.pod_sets))
 
     def part(self, job: LiveJob, index: int) -> DevicePart:
-        """What the claims of its pods add to a pod set."""
+        """What the claims of the pods of a waiting job, or of one whose pods Kant makes, add to a
+        pod set."""
+        if not job.plain:
+            return self._part_of_made(job, index)
         part = DevicePart(job.asked.pod_sets[index])
         first = True
         for key, ref in job.plain.items():
-            named = self._claims_for_devices.get(ref.uid)
-            if key[0] != index or named is None:
+            if key[0] != index or not self._asks_for_devices(ref.uid):
                 continue
             if any(pod == ref.uid for pod, _ in self._releasing):
                 part.hold = _hold(f"Resource claims of pod {ref.name} are being released", "wait")
                 return part
             try:
-                demand = self.books.demand(job.namespace, ref.uid, named)
+                demand = self._demand_of(job.namespace, ref.uid)
                 found = self.books.nodes_for(demand) if first else None
             except DeviceRefusal as refusal:
                 text = refusal.unclear.text.rstrip(".")
@@ -161,10 +203,31 @@ class DeviceClaims:
                 if facts is not None and facts.gpu_milli:
                     part.gpus = job.asked.pod_sets[index].gpus
             if found is not None:
-                part.terms.append(found)
-                nodes = sum(len(e.values) for term in found for e in term)
-                part.notes.append(f"Nodes with devices for all of its resource claims: {nodes}.")
+                part.add_nodes(found)
             first = False
+        return part
+
+    def _part_of_made(self, job: LiveJob, index: int) -> DevicePart:
+        """Of pods that Kant makes, which name no claims."""
+        part = DevicePart(job.asked.pod_sets[index])
+        if job.state not in WAITING:
+            # What it was placed with stays.
+            extended = job.request.pod_sets[index].extended
+            part.amounts = {n: amount for n, amount in extended.items() if n.startswith(PREFIX)}
+        elif (asks := _asks_of_made(part.pod_set)).requests:
+            try:
+                demand = self.books.demand("", "", (), asks)
+                found = self.books.nodes_for(demand)
+            except DeviceRefusal as refusal:
+                part.hold = _hold(refusal.unclear.text.rstrip("."), "see the device class")
+                return part
+            if demand.gpus:
+                text = "The devices of a resource that it names are GPUs"
+                part.hold = _hold(text, "ask for them by the number of GPUs")
+                return part
+            part.amounts = demand.amounts
+            if found is not None:
+                part.add_nodes(found)
         return part
 
     # --- jobs that were placed --------------------------------------------------------------------
@@ -191,11 +254,11 @@ class DeviceClaims:
     def _write_claims(self, job: LiveJob, coming: _Coming) -> str:
         """Have the claims of a pod written; why that cannot be, "" = it can."""
         pod, node = coming.pod, coming.node
-        named = self._claims_for_devices.get(pod.uid, ())
         liked = [device.id for n, device in enumerate(node.devices) if n in pod.place.devices]
         try:
-            demand = self.books.demand(job.namespace, pod.uid, named)
-            chosen = self.books.choose(demand, node, liked)
+            demand = self._demand_at(job, pod, node)
+            names = PodNames(job.namespace, pod.name, pod.uid)
+            chosen = self.books.choose(demand, node, names, liked)
         except DeviceRefusal as refusal:
             return refusal.unclear.text
         if chosen is None:
@@ -204,25 +267,60 @@ class DeviceClaims:
             if claim.given is not None and not matches(node, claim.nodes):
                 return f"The devices of resource claim {claim.name} are not for node {node.name}"
         for each in chosen:
-            self.books.assume(each, pod.uid)
-            self._write(job, pod, each.claim, each)
+            self.books.assume(each, job.effect_key(pod))
             coming.claims.add(each.claim.uid)
+        coming.chosen = chosen
+        if chosen and not job.plain:
+            self._make_pod(job, coming)
+            return ""
+        for each in chosen:
+            self._write(job, pod, each.claim, each)
         for claim in demand.claims:
             if claim.given is not None and pod.uid not in claim.reserved_for:
                 self._write(job, pod, claim, None)
                 coming.claims.add(claim.uid)
         return ""
 
+    def _demand_at(self, job: LiveJob, pod: LivePod, node: Node) -> DeviceDemand:
+        """What a pod asks for on the node. Raises DeviceRefusal."""
+        if job.plain:
+            return self._demand_of(job.namespace, pod.uid)
+        manifest = create_and_bind(job, pod, node)
+        assert isinstance(manifest, CreateAndBind)
+        spec = msgspec.json.decode(encode(manifest.manifest["spec"]), type=PodSpec)
+        asks = extended_asks(spec)
+        return self.books.demand(job.namespace, "", (), asks)
+
+    def _make_pod(self, job: LiveJob, coming: _Coming) -> None:
+        pod = coming.pod
+        whole = create_and_bind(job, pod, coming.node)
+        assert isinstance(whole, CreateAndBind)
+        pod.in_flight = True
+        made = CreateToBind(whole.key, whole.namespace, whole.name, whole.manifest)
+        self.out.effects.append(made)
+
+    def created(self, job: LiveJob, pod: LivePod, outcome: CallOutcome) -> bool:
+        """A pod that Kant makes is there, or not, and is bound later; whether it is."""
+        coming = self._coming.get(job.id, {}).get(pod.key)
+        if outcome.result is not Result.DONE or coming is None or coming.pod is not pod:
+            return False
+        self._made[pod.uid] = job.effect_key(pod)
+        for each in coming.chosen:
+            self._write(job, pod, each.claim, each)
+        return True
+
     def _write(
         self, job: LiveJob, pod: LivePod, claim: DeviceClaimFacts, chosen: ChosenDevices | None
     ) -> None:
+        new = chosen.new if chosen is not None else None
         effect = AllocateClaim(
             key=(*job.effect_key(pod), claim.uid),
             namespace=claim.namespace,
-            name=claim.name,
+            name=claim_name(pod.name, pod.uid) if new is not None else claim.name,
             uid=claim.uid,
             pod=pod.name,
             pod_uid=pod.uid,
+            new=new,
         )
         if chosen is not None:
             effect = msgspec.structs.replace(
@@ -274,7 +372,8 @@ class DeviceClaims:
             self._writing.add((effect.pod_uid, claim))
             self.out.effects.append(effect)
             return
-        if outcome.result is not Result.DONE:
+        made = self.books.made.get(effect.pod_uid) if effect.new is not None else None
+        if outcome.result is not Result.DONE or (made is not None and made.given is not None):
             self.books.drop(claim)
         if not stands or job is None or coming is None:
             return
@@ -282,7 +381,7 @@ class DeviceClaims:
             coming.claims.discard(claim)
             self._bind_ready(job)
             return
-        self._coming.pop(job_id, None)
+        self._give_up(job, coming.pod)
         text = f"Resource claim {effect.name} could not be allocated: "
         text += outcome.message or outcome.result.lower()
         reason = NO_ANSWER if outcome.result is Result.FAILED else NOT_ALLOCATED
@@ -308,46 +407,66 @@ class DeviceClaims:
         failed, self._unplaceable = self._unplaceable, []
         for job_id, pod, text in failed:
             job = self.scope.jobs.get(job_id)
-            self._coming.pop(job_id, None)
-            if job is not None and job.leaving is None and _is_to_come(pod):
+            if job is None:
+                self._coming.pop(job_id, None)
+                continue
+            self._give_up(job, pod)
+            if job.leaving is None and _is_to_come(pod):
                 self.requeueing.displaced(job, [pod], NOT_ALLOCATED, text, (pod.place.node,), now)
+
+    def _give_up(self, job: LiveJob, pod: LivePod) -> None:
+        """The pod is not bound; of a gang, none is."""
+        coming = self._coming.get(job.id, {})
+        coming.pop(pod.key, None)
+        if job.request.gang or not coming:
+            self._coming.pop(job.id, None)
 
     def undone(self, job: LiveJob, pods: Iterable[LivePod]) -> None:
         """The places of these pods were never written, and nothing was sent for them."""
         self._coming.pop(job.id, None)
-        for pod in pods:
-            for claim, assumed in list(self.books.assumed.items()):
-                if assumed.pod == pod.uid:
-                    self._writing.discard((pod.uid, claim))
-                    self.books.drop(claim)
+        places = {job.effect_key(pod): pod for pod in pods}
+        for claim, assumed in list(self.books.assumed.items()):
+            if (pod := places.get(assumed.of)) is not None:
+                self._writing.discard((pod.uid, claim))
+                self.books.drop(claim)
 
     # --- what is left -----------------------------------------------------------------------------
     def _release_what_is_left(self) -> None:
         """Release what pods have that wait and have no place: their binding failed, or the last
         scheduler stopped before it. Other scopes look after their own pods."""
         for claim in list(self.books.claims.values()):
-            for uid in claim.reserved_for:
-                facts = self.plain.unbound.get(uid)
-                writing = (uid, claim.uid)
-                if facts is None or writing in self._writing or writing in self._releasing:
+            pods = (claim.made_for[1],) if claim.made_for is not None else claim.reserved_for
+            for uid in pods:
+                if not self._has_left(claim, uid):
                     continue
-                job = self.plain.job_of(uid)
-                if job is None and self.foreign.mine is not None:
-                    continue
-                if job is not None and self._has_place(job, uid):
-                    continue
-                self._releasing.add(writing)
+                self._releasing.add((uid, claim.uid))
+                name = claim.made_for[0] if claim.made_for is not None else ""
                 of = claim.namespace, claim.name, claim.uid, uid
-                self.out.effects.append(ReleaseClaim((), *of))
+                self.out.effects.append(ReleaseClaim((), *of, name))
         for uid, assumed in list(self.books.assumed.items()):
-            if (assumed.pod, uid) not in self._writing:
-                job = self.plain.job_of(assumed.pod)
-                if job is None or not self._has_place(job, assumed.pod):
-                    self.books.drop(uid)
+            job, pod = self._place(assumed.of)
+            writes = pod is not None and (pod.uid, uid) in self._writing
+            if not writes and (job is None or pod is None or pod.state in OVER):
+                self.books.drop(uid)
 
-    def _has_place(self, job: LiveJob, uid: str) -> bool:
+    def _has_left(self, claim: DeviceClaimFacts, uid: str) -> bool:
+        """Whether a plain pod that waits has no place any more, but still the claim."""
+        if uid not in self.plain.unbound or (uid, claim.uid) in self._releasing:
+            return False
+        if any(pod == uid for pod, _ in self._writing):
+            return False
+        job = self.plain.job_of(uid)
+        if job is None:
+            return self.foreign.mine is None
         pod = _pod_of(job, uid)
-        return pod is not None and pod.state not in OVER
+        return pod is None or pod.state in OVER
+
+    def _place(self, of: EffectKey) -> tuple[LiveJob | None, LivePod | None]:
+        """The job and pod of a place, as far as they are there."""
+        job_id, attempt, *key = of
+        job = self.scope.jobs.get(job_id)
+        pod = job.pods.get((key[0], key[1])) if job is not None else None
+        return job, pod if pod is not None and pod.attempt == attempt else None
 
     # --- what the engine counts -------------------------------------------------------------------
     def _tell_held(self) -> None:
@@ -385,21 +504,45 @@ class DeviceClaims:
 
     def _holder(self, claim: DeviceClaimFacts, node: str) -> tuple[str, PodSetSpec] | None:
         """The pod of Kant's that counts the devices of a claim, and its pod set."""
+        for uid in sorted(claim.reserved_for):
+            if (found := self._holding(*self._pod(uid), node)) is not None:
+                return found
         assumed = self.books.assumed.get(claim.uid)
-        uids = (*claim.reserved_for, *((assumed.pod,) if assumed is not None else ()))
-        for uid in sorted(set(uids)):
-            job = self.plain.job_of(uid)
-            if job is None or (job.state not in HOLDING and job.leaving is None):
-                continue
-            pod = _pod_of(job, uid)
-            if pod is not None and pod.state not in OVER and pod.place.node == node:
-                return uid, job.request.pod_sets[pod.place.pod_set]
-        return None
+        return self._holding(*self._place(assumed.of), node) if assumed is not None else None
+
+    def _pod(self, uid: str) -> tuple[LiveJob | None, LivePod | None]:
+        if uid in self._made:
+            return self._place(self._made[uid])
+        job = self.plain.job_of(uid)
+        return job, _pod_of(job, uid) if job is not None else None
+
+    def _holding(
+        self, job: LiveJob | None, pod: LivePod | None, node: str
+    ) -> tuple[str, PodSetSpec] | None:
+        """The pod and its pod set, if it has a place on the node."""
+        if job is None or pod is None or pod.state in OVER or pod.place.node != node:
+            return None
+        if job.state not in HOLDING and job.leaving is None:
+            return None
+        return f"{job.namespace}/{pod.name}", job.request.pod_sets[pod.place.pod_set]
 
 
 def _pod_of(job: LiveJob, uid: str) -> LivePod | None:
     """The place of a plain pod of the job."""
     return next((pod for pod in job.pods.values() if pod.uid == uid), None)
+
+
+def counts_devices(pod_set: PodSetSpec) -> bool:
+    """Whether the engine counts devices for its pods by other names than they ask by."""
+    return any(name.startswith(PREFIX) for name in pod_set.extended)
+
+
+def _asks_of_made(pod_set: PodSetSpec) -> ExtendedAsks:
+    """For what its pods, if Kant makes them, ask by names: GPUs by the name that their node has."""
+    found = [ExtendedRequest(name, name, n) for name, n in pod_set.extended.items() if n]
+    if pod_set.gpus and pod_set.gpu_milli == MILLI and not pod_set.gpu_memory_mib:
+        found.append(ExtendedRequest(ANY_GPU, ANY_GPU, pod_set.gpus))
+    return ExtendedAsks(tuple(request for request in found if is_by_name(request.name)))
 
 
 def _hold(text: str, helps: str) -> ClaimHold:

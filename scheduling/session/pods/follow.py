@@ -29,6 +29,7 @@ from scheduling.kube.seam import (
     CallOutcome,
     CreateAndBind,
     CreatePod,
+    CreateToBind,
     DeletePod,
     Effect,
     EvictPod,
@@ -425,7 +426,7 @@ class Lifecycle:
             self.volumes.selected(effect, outcome, now)
         if isinstance(effect, AllocateClaim | ReleaseClaim):
             self.volumes.devices.written(effect, outcome, now)
-        if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
+        if not isinstance(effect, CreateAndBind | CreateToBind | Bind | DeletePod | EvictPod):
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
         job = self.jobs.get(job_id)
@@ -451,7 +452,9 @@ class Lifecycle:
             self.out.effects.append(effect)
             return
         pod.in_flight = False
-        if outcome.result == Result.BOUND:
+        if isinstance(effect, CreateToBind) and self.volumes.devices.created(job, pod, outcome):
+            pass  # it is bound when its claims are written
+        elif outcome.result == Result.BOUND:
             advance(self.out, job, pod, P.BOUND)
             self.plain.tell_scheduled(job, pod)
             self.follow(job, now)

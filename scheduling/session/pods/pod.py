@@ -55,7 +55,8 @@ def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | B
         of = job.effect_key(pod), job.namespace, pod.name, pod.uid
         return Bind(*of, place.node, chosen)
     pod_set = job.request.pod_sets[place.pod_set]
-    extended = extended_of(node, place, pod_set)
+    # Without what the engine counts beside, by names that no node has.
+    extended = extended_of(node, place, job.asked.pod_sets[place.pod_set])
     template = _template(job, place.pod_set, pod_set, pod.attempt, node, extended, job.namespace)
     return CreateAndBind(
         key=job.effect_key(pod),

@@ -22,7 +22,7 @@ from scheduling.session.memory.constraints import written
 from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
 from scheduling.session.memory.storage import Need, Storage
 from scheduling.session.pods.anti_affinity import AntiAffinity
-from scheduling.session.pods.device_claims import DeviceClaims, DevicePart
+from scheduling.session.pods.device_claims import DeviceClaims, DevicePart, counts_devices
 from scheduling.session.pods.plain import PlainPods
 from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
@@ -135,8 +135,12 @@ class Volumes:
             return [job for job in self.scope.jobs.values() if self.judge(job)]
         known = {id(job) for job in self.scope.jobs.values()} if self._mounting else set()
         self._mounting = {i: job for i, job in self._mounting.items() if id(job) in known}
-        plain = [job for job in self.scope.jobs.values() if job.plain]
-        return [job for job in (*self._mounting.values(), *plain) if self.constrain(job)]
+        jobs = (
+            job
+            for job in self.scope.jobs.values()
+            if job.plain or job.id in self._mounting or self.devices.concern(job)
+        )
+        return [job for job in jobs if self.constrain(job)]
 
     def judge(self, job: LiveJob) -> bool:
         """As `constrain`, of a job of the scope: it is judged again when storage changes."""
@@ -303,7 +307,11 @@ class Volumes:
 
     def _device_parts(self, job: LiveJob) -> list[DevicePart]:
         """What claims for devices add to each pod set; [] = its pods name none."""
-        if not self.devices.are_claimed_by(job) or job.state not in WAITING:
+        if job.state not in WAITING:
+            claimed = not job.plain and any(map(counts_devices, job.request.pod_sets))
+        else:
+            claimed = self.devices.are_claimed_by(job)
+        if not claimed:
             return []
         return [self.devices.part(job, index) for index in range(len(job.asked.pod_sets))]
 

@@ -18,7 +18,7 @@ from scheduling.simcluster.controllers.devices import (
 from scheduling.simcluster.controllers.predicates import KubeletView, Rejection
 from scheduling.simcluster.objects.kinds import PODS, RESOURCE_CLAIMS
 from scheduling.simcluster.objects.meta import seconds
-from scheduling.simcluster.objects.quantities import Requests, amounts, pod_requests
+from scheduling.simcluster.objects.quantities import Requests, amounts
 from scheduling.simcluster.objects.registry import DeleteOptions, Registry
 from scheduling.simcluster.objects.store import Obj, Stored, StoredChange
 from scheduling.simcluster.objects.timers import Timers
@@ -150,9 +150,7 @@ class Kubelets:
             self._begin_stop(run, obj)
         if pod.fields[_PHASE] == "Running":
             agent = self.nodes[run.node]
-            run.requests = predicates.known_requests(
-                pod_requests(obj["spec"]), agent.view.allocatable
-            )
+            run.requests = predicates.known_requests(obj, agent.view.allocatable)
             run.ports = predicates.host_ports(obj["spec"])
             annotations = obj["metadata"].get("annotations") or {}
             agent.devices.allocate(run.uid, run.requests, annotations)
@@ -276,7 +274,7 @@ class Kubelets:
             run.stop_s, run.save_s = lifecycle.habits(pod)
         except ValueError as error:
             return refused(str(error))
-        run.requests = predicates.known_requests(pod_requests(pod["spec"]), agent.view.allocatable)
+        run.requests = predicates.known_requests(pod, agent.view.allocatable)
         run.ports = predicates.host_ports(pod["spec"])
         annotations = pod["metadata"].get("annotations") or {}
         return predicates.admit(pod["spec"], run.requests, agent.view) or agent.devices.allocate(

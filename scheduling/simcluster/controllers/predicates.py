@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduling.simcluster.objects.quantities import Requests, is_extended
+from scheduling.simcluster.objects.quantities import Requests, is_extended, pod_requests
 
 HostPort = tuple[str, str, int]  # address, protocol, number
 ANY_ADDRESS = "0.0.0.0"
@@ -71,10 +71,15 @@ def _failed(reason: str, why: str) -> Rejection:
     return Rejection(reason, f"Predicate {reason} failed: {why}")
 
 
-def known_requests(requests: Requests, allocatable: Requests) -> Requests:
-    """Requests without extended resources that the node does not know at all: a kubelet drops
-    those and runs the pod without them (`removeMissingExtendedResources`)."""
-    return {r: v for r, v in requests.items() if r in allocatable or not is_extended(r)}
+def known_requests(pod: Mapping[str, Any], allocatable: Requests) -> Requests:
+    """What the pod asks for without what it has by a claim, and without extended resources that the
+    node does not know at all: a kubelet drops those and runs the pod without them
+    (`removeMissingExtendedResources`)."""
+    by_claim = pod["status"].get("extendedResourceClaimStatus") or {}
+    had = {each["resourceName"] for each in by_claim.get("requestMappings") or ()}
+    requests = pod_requests(pod["spec"])
+    known = {r: v for r, v in requests.items() if r in allocatable or not is_extended(r)}
+    return {r: v for r, v in known.items() if r not in had}
 
 
 def _check_resources(requests: Requests, node: KubeletView) -> Rejection | None:

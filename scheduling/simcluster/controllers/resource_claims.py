@@ -28,6 +28,9 @@ def names_of(pod: Obj) -> Iterator[str | None]:
     }
     for each in pod["spec"].get("resourceClaims") or ():
         yield each.get("resourceClaimName") or made.get(each["name"])
+    # What it asks for by names of resources a claim may have that its scheduler has made.
+    if extended := pod["status"].get("extendedResourceClaimStatus"):
+        yield extended.get("resourceClaimName")
 
 
 def are_ready(store: Store, pod: Obj) -> bool:
@@ -54,7 +57,7 @@ class ResourceClaimController:
         self._wake()
 
     def _on_change(self, plural: str, _: StoredChange, obj: Obj) -> None:
-        of_pod = plural == PODS.table and bool(obj["spec"].get("resourceClaims"))
+        of_pod = plural == PODS.table and any(True for _ in names_of(obj))
         if of_pod or plural in (RESOURCE_CLAIMS.table, RESOURCE_CLAIM_TEMPLATES.table):
             self._wake()
 
