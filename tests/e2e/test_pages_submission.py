@@ -15,7 +15,7 @@ from scheduling.job_fields.definition import MAX_POD_SETS
 from scheduling.job_fields.values import MAX_VOLUMES
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.pages.jobs.submit_form import OF_SEVERAL
-from scheduling.templatetags.jobs import nodes_of
+from scheduling.templatetags.jobs import settings_of
 
 FORM = {
     "name": "bert",
@@ -123,7 +123,7 @@ def test_the_form_asks_for_what_its_document_asks_for_over_rest(as_user):
     assert (pods.shm_mib, pods.nics, pods.service_account) == (1536, 8, "trainer")
     assert pods.image_pull_secrets == ["one", "two", "three"]
     assert pods.node_selector == {"kant.example/storage": "fast"}
-    assert nodes_of(pods) == [
+    assert dict(settings_of(pods))["Only on nodes with"] == [
         "kant.example/storage = fast",
         "zone in a, b and cores above 64 or new of any value and name not in node-17",
     ]
