@@ -134,7 +134,7 @@ def _oldest(until: datetime) -> datetime:
         JobEvent.objects.aggregate(first=Min("at"))["first"],
         Job.objects.aggregate(first=Min("ended_at"))["first"],
     )
-    return min(until, *(first for first in firsts if first is not None))
+    return min([until, *(first for first in firsts if first is not None)])
 
 
 def _folded_until(row: CounterTotals, until: datetime) -> CounterTotals:

@@ -121,8 +121,10 @@ def changes(request: HttpRequest) -> HttpResponseBase:
     if feed.is_full:
         return not_available(request, STREAMS)
     known = request.headers.get("Last-Event-ID", "")
-    # A connection of the pool is not kept from others while the stream lasts.
-    close_old_connections()
+    # A connection of the pool is not kept from others while the stream lasts; one in a transaction
+    # is for who began that.
+    if not connection.in_atomic_block:
+        close_old_connections()
     return StreamingHttpResponse(
         feed.stream(known),
         content_type="text/event-stream",
