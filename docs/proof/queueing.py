@@ -160,7 +160,9 @@ def change_priority(pool: Pool) -> None:
     second = pool.submit("second", g)
     pool.waits_with(first, "InsufficientGpus")
     pool.client.call("PATCH", f"/jobs/{second}", {"priority": 5})
-    check(pool.why(second)["position"] == 1, "second stands before first now")
+    goes_first = "second stands before first now"
+    pool.until(goes_first, lambda: pool.why(second)["position"] == 1, lambda: pool.why(second))
+    check(pool.why(first)["position"] == 2, goes_first)
     pool.cancel(running)
     pool.runs(second)
     pool.clear()

@@ -39,7 +39,9 @@ class Budget:
         names = ("one", "two")
         if place.server.name == "embedded":
             place.make_node()
-        door.carry_out(*(create(place, name, annotations={}) for name in names))
+        # One that has gone altogether would let the other go.
+        stays = {"sim.kant.io/stop-seconds": "20"}
+        door.carry_out(*(create(place, name, annotations=stays) for name in names))
         if place.server.name == "embedded":
             return
         ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}

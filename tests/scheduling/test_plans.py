@@ -65,6 +65,7 @@ def test_open_jobs_are_found_by_their_states_among_all_that_are_over(cluster, as
         ({"min_gpus": "512"}, "large_jobs"),
     ],
 )
+@pytest.mark.stored
 def test_lists_of_few_jobs_do_not_read_all_jobs(cluster, asked, index):
     """A page asks every few seconds also where nothing is found."""
     if connection.vendor != "postgresql":
