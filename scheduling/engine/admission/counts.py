@@ -86,11 +86,11 @@ def only_spares(state: SchedulerState) -> Verdict:
 def _in_pieces(state: SchedulerState, s: PodSetSpec, pods: int, fit: int) -> Verdict:
     model = s.gpu_models[0]
     free = state.cluster.free_milli(model)
+    but = f"on nodes with room for only {fit}" if fit else "no node has room for one"
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
         f"Needs {counted(pods, 'pod', 'pods')} of {counted(s.gpus, 'GPU', 'GPUs')}. "
-        f"{gpus(free, model)} {'is' if 0 < free <= MILLI else 'are'} free, but on nodes with room "
-        f"for only {fit}.",
+        f"{gpus(free, model)} {'is' if 0 < free <= MILLI else 'are'} free, but {but}.",
         {
             "gpu_model": model,
             "asked": pods * s.gpus,
