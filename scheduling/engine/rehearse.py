@@ -24,15 +24,12 @@ from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.types import DEFAULT_LEVELS, JobRequest
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import NO_ROOM, Verdict
 
 # Other GPU models that are tried, those with the most free GPUs first, and that are told.
 MAX_TRIED, MAX_TOLD = 8, 3
 # Choices of GPU models for which is worked out when running jobs leave room.
 MAX_FORECAST = 4
-_FOR_ROOM = frozenset(
-    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +288,7 @@ def _places(state: SchedulerState, job: JobRequest, result: CycleResult) -> Plac
 
 def _room_at(state: SchedulerState, record: JobRecord, now: float) -> float | None:
     """When running jobs, as they declare, have left room for a job that waits for just that."""
-    if record.verdict is None or record.verdict.reason not in _FOR_ROOM:
+    if record.verdict is None or record.verdict.reason not in NO_ROOM:
         return None
     ways = islice(candidates(state, record, frozenset()), MAX_FORECAST)
     starts = [expected_start(state, way, now) for way in ways]

@@ -53,6 +53,10 @@ NEVER = frozenset(
         Reason.EXCEEDS_CAPACITY,
     }
 )
+# Why a job waits that quota allows, and nobody ahead keeps from a start.
+NO_ROOM = frozenset(
+    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
+)
 
 
 # Of the evidence: they come and go with every start, so that they alone are no news.

@@ -16,7 +16,7 @@ from scheduling.engine.queue.order import order_key
 from scheduling.engine.shards.division import WIDE
 from scheduling.engine.shards.lending import WideOutlook
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import NO_ROOM, Verdict
 from scheduling.session.changes import Changes
 from scheduling.session.memory import divided
 from scheduling.session.memory.live import Handover, LiveJob, WantedNodes
@@ -24,9 +24,6 @@ from scheduling.session.memory.nodes import Nodes
 
 PLAN_S = 0.5  # how often the wide scope thinks about which nodes it needs
 AT_MOST = 0.1  # the part of its time that it spends on that
-LACKS_NODES = frozenset(
-    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
-)
 
 
 def give(nodes: Nodes, names: Iterable[str], to: str, changes: Changes) -> None:
@@ -156,7 +153,7 @@ class Borrower:
         lacking = [
             job
             for job_id, job in waiting.items()
-            if reasons.get(job_id) in LACKS_NODES and job_id not in started
+            if reasons.get(job_id) in NO_ROOM and job_id not in started
         ]
         head = min(lacking, key=lambda j: order_key(j.request, front=j.front), default=None)
         if head is None:

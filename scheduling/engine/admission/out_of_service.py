@@ -29,18 +29,10 @@ from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSetSpec
-from scheduling.engine.verdict import Reason, Verdict, counted
+from scheduling.engine.verdict import NO_ROOM, Reason, Verdict, counted
 
 # Nodes that are named in a reason, and in its evidence.
 NAMED, LISTED = 3, 16
-# Why a job waits that quota allows, and nobody ahead keeps from a start.
-BY_PLACES = frozenset(
-    {
-        Reason.INSUFFICIENT_GPUS,
-        Reason.FRAGMENTED_CAPACITY,
-        Reason.INSUFFICIENT_CPU_OR_MEMORY,
-    }
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +102,7 @@ def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdic
     """The reason of a job that is not within reach, and what keeps it from a start for longer than
     others run."""
     lacks = list(_lacks(state, record))
-    by_places = verdict.reason in BY_PLACES
+    by_places = verdict.reason in NO_ROOM
     if by_places and any(_is_to_come(state.cluster, name) for name, _ in lacks):
         return _waits_for_nodes(state, verdict, [name for name, _ in lacks])
     if lacks and len(lacks) == verdict.evidence.get("avoided_nodes"):

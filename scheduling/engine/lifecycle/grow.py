@@ -19,7 +19,6 @@ from scheduling.engine.lifecycle.growth_reasons import (
     BACKING_OFF,
     BEHIND,
     BY_QUOTA,
-    NO_ROOM,
     backs_off,
     behind,
     by_quota,
@@ -34,6 +33,7 @@ from scheduling.engine.quota.borrowing import Kept
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest
+from scheduling.engine.verdict import NO_ROOM
 
 
 class _GrewAsOf(NamedTuple):

@@ -27,9 +27,6 @@ BEHIND = frozenset({Reason.BEHIND_IN_QUEUE})
 BY_QUOTA = frozenset(
     {Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED, Reason.QUEUE_LIMIT_REACHED}
 )
-NO_ROOM = frozenset(
-    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
-)
 
 
 def stays(

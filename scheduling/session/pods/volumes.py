@@ -14,7 +14,7 @@ from scheduling.engine.cluster.affinity import both, matches, said
 from scheduling.engine.cluster.constraints import narrowed, spread_over
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import Node, NodeTerm, PodRules, PodSetSpec
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import NO_ROOM, Reason, Verdict
 from scheduling.kube.seam import CallOutcome, NamespaceFacts, PodFacts, Result, SelectNode
 from scheduling.kube.translate.manifests import own_labels
 from scheduling.models.jobs import PlacementState as P
@@ -29,16 +29,11 @@ from scheduling.session.pods.scope import SharedScope
 
 NOT_BOUND, ELSEWHERE, SELECTED = "VolumeNotBound", "VolumeElsewhere", "VolumeSelected"
 # Reasons for which only some nodes were looked at: it helps to know that the volume decides which.
-BY_NODES = frozenset(
-    {
-        Reason.EXCEEDS_CAPACITY,
-        Reason.NO_MATCHING_GPU_TYPE,
-        Reason.INSUFFICIENT_GPUS,
-        Reason.FRAGMENTED_CAPACITY,
-        Reason.INSUFFICIENT_CPU_OR_MEMORY,
-        Reason.WAITING_FOR_NODES,
-    }
-)
+BY_NODES = NO_ROOM | {
+    Reason.EXCEEDS_CAPACITY,
+    Reason.NO_MATCHING_GPU_TYPE,
+    Reason.WAITING_FOR_NODES,
+}
 
 
 @dataclass(slots=True)

@@ -1,17 +1,9 @@
 """Why a job waits, as its pods say it: by `Unschedulable` only where more nodes would help."""
 
-from scheduling.engine.verdict import Reason
+from scheduling.engine.verdict import NO_ROOM, Reason
 
 # What autoscalers act upon is `Unschedulable` alone.
-MORE_NODES = frozenset(
-    {
-        Reason.INSUFFICIENT_GPUS,
-        Reason.FRAGMENTED_CAPACITY,
-        Reason.INSUFFICIENT_CPU_OR_MEMORY,
-        Reason.RESERVED_FOR_HEAD,
-        Reason.WAITING_FOR_NODES,
-    }
-)
+MORE_NODES = NO_ROOM | {Reason.RESERVED_FOR_HEAD, Reason.WAITING_FOR_NODES}
 
 
 def would_help(reason: str) -> bool:
