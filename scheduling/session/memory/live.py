@@ -165,6 +165,7 @@ class LiveJob:
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
+    `waits_for`: why it waits, as the engine said last, "" = it has not since then.
     `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
     nodes the volumes are that its pods mount, and from which pods that run keep it away.
     `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
@@ -208,6 +209,7 @@ class LiveJob:
     pod_gang: str = ""
     pod_hold: str = ""
     told: str = ""
+    waits_for: str = ""
     noted_at: dict[str, float] = field(default_factory=dict)
     asked: JobRequest = field(init=False)
     volume_hold: ClaimHold | None = None

@@ -169,7 +169,7 @@ class Lifecycle:
             return
         verdict = self.volumes.verdict_on(job, decision.verdict)
         verdict = self.plain.verdict_on(job, verdict)
-        self.stand_ins.waits(job, verdict)
+        job.waits_for = f"{verdict.reason}: {verdict.summary}"
         # Why it failed is the last thing that its events say while it backs off.
         backs_off = verdict.reason is Reason.BACKING_OFF
         failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduling.engine.states import JobState
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import CallOutcome, CreatePod, DeletePod, PatchCondition, PodFacts, Result
 from scheduling.kube.translate import manifests
 from scheduling.kube.translate.node_groups import NodeGroup
@@ -53,7 +53,6 @@ class StandIns:
         self._there: dict[Name, PodFacts] = {}
         self._asked: dict[Name, float] = {}  # when something was asked of it that is to be seen yet
         self._told: dict[str, str] = {}  # the reason on a stand-in, by uid
-        self._texts: dict[str, str] = {}  # why a job waits, by its id
         self._kept: dict[str, _Wanted] = {}
         self._refused: set[str] = set()  # messages that were logged
 
@@ -79,10 +78,6 @@ class StandIns:
             self._asked.pop(name, None)
             self._told.pop(facts.uid, None)
         return True
-
-    def waits(self, job: LiveJob, verdict: Verdict) -> None:
-        """Why a job waits."""
-        self._texts[job.id] = f"{verdict.reason}: {verdict.summary}"
 
     def done(self, effect: CreatePod | PatchCondition, outcome: CallOutcome) -> None:
         """How an effect ended."""
@@ -115,7 +110,6 @@ class StandIns:
                 continue
             wanted.update((name, (job, *which)) for name, which in plan.names.items())
         self._kept = {i: plan for i, plan in self._kept.items() if i in self._scope.jobs}
-        self._texts = {i: text for i, text in self._texts.items() if i in self._scope.jobs}
         both = wanted.keys() | self._there.keys()
         self._asked = {name: at for name, at in self._asked.items() if name in both}
         self._delete(wanted, is_ours, now)
@@ -165,8 +159,8 @@ class StandIns:
     def _tell(self, wanted: dict[Name, tuple[LiveJob, int, int]]) -> None:
         """The condition upon which autoscalers act, when its reason is another."""
         for name, (job, _, _) in wanted.items():
-            facts, text = self._there.get(name), self._texts.get(job.id)
-            if facts is None or text is None or facts.deleting:
+            facts, text = self._there.get(name), job.waits_for
+            if facts is None or not text or facts.deleting:
                 continue
             reason = shown(text)
             if self._told.get(facts.uid) != reason:
