@@ -47,10 +47,12 @@ Writing = tuple[str, str]  # uids of a pod and a claim
 
 @dataclass(slots=True)
 class _Coming:
-    """A pod that is bound when these claims are written, and those of its gang."""
+    """A pod that is bound when these claims are written, and those of its gang. `whole`: as Kant
+    makes it; None = somebody else does."""
 
     pod: LivePod
     node: Node
+    whole: CreateAndBind | None = None
     claims: set[str] = field(default_factory=set)
     chosen: list[ChosenDevices] = field(default_factory=list)
 
@@ -256,7 +258,7 @@ class DeviceClaims:
         pod, node = coming.pod, coming.node
         liked = [device.id for n, device in enumerate(node.devices) if n in pod.place.devices]
         try:
-            demand = self._demand_at(job, pod, node)
+            demand = self._demand_at(job, coming)
             names = PodNames(job.namespace, pod.name, pod.uid)
             chosen = self.books.choose(demand, node, names, liked)
         except DeviceRefusal as refusal:
@@ -271,7 +273,7 @@ class DeviceClaims:
             coming.claims.add(each.claim.uid)
         coming.chosen = chosen
         if chosen and not job.plain:
-            self._make_pod(job, coming)
+            self._make_pod(coming)
             return ""
         for each in chosen:
             self._write(job, pod, each.claim, each)
@@ -281,21 +283,20 @@ class DeviceClaims:
                 coming.claims.add(claim.uid)
         return ""
 
-    def _demand_at(self, job: LiveJob, pod: LivePod, node: Node) -> DeviceDemand:
-        """What a pod asks for on the node. Raises DeviceRefusal."""
+    def _demand_at(self, job: LiveJob, coming: _Coming) -> DeviceDemand:
+        """What a pod asks for on its node. Raises DeviceRefusal."""
         if job.plain:
-            return self._demand_of(job.namespace, pod.uid)
-        manifest = create_and_bind(job, pod, node)
-        assert isinstance(manifest, CreateAndBind)
-        spec = msgspec.json.decode(encode(manifest.manifest["spec"]), type=PodSpec)
-        asks = extended_asks(spec)
-        return self.books.demand(job.namespace, "", (), asks)
-
-    def _make_pod(self, job: LiveJob, coming: _Coming) -> None:
-        pod = coming.pod
-        whole = create_and_bind(job, pod, coming.node)
+            return self._demand_of(job.namespace, coming.pod.uid)
+        whole = create_and_bind(job, coming.pod, coming.node)
         assert isinstance(whole, CreateAndBind)
-        pod.in_flight = True
+        coming.whole = whole
+        spec = msgspec.json.decode(encode(whole.manifest["spec"]), type=PodSpec)
+        return self.books.demand(job.namespace, "", (), extended_asks(spec))
+
+    def _make_pod(self, coming: _Coming) -> None:
+        whole = coming.whole
+        assert whole is not None  # of a pod that Kant makes, once it is known what it asks for
+        coming.pod.in_flight = True
         made = CreateToBind(whole.key, whole.namespace, whole.name, whole.manifest)
         self.out.effects.append(made)
 
