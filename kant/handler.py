@@ -22,8 +22,8 @@ from kant.bodies import Receive, Send
 from kant.health import PROBES
 from kant.postgresql import REQUEST_S, bounded
 from tenants.api.problems import not_available
-from tenants.listeners import listened_to
 from tenants.outage import THREADS
+from tenants.web.listeners import listened_to
 
 
 class Handler(ASGIHandler):

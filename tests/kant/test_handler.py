@@ -12,7 +12,7 @@ from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
 from kant.handler import Handler
-from tenants.listeners import nobody_listens
+from tenants.web.listeners import nobody_listens
 
 THREADS = 3
 go_on, begun, ended = threading.Event(), threading.Semaphore(0), []

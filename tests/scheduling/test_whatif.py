@@ -20,8 +20,8 @@ from scheduling.services.forecasts import answers as serving
 from scheduling.services.forecasts import process
 from scheduling.services.forecasts.answers import Answers
 from scheduling.services.forecasts.forecaster import Forecaster
-from tenants.listeners import listened_to
 from tenants.outage import Crowded
+from tenants.web.listeners import listened_to
 from tests.live.test_production_shape import redis
 from tests.scheduling.test_rehearsal import ask, fleet, runs, waits  # noqa: F401 - a fixture
 

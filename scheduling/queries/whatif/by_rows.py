@@ -6,8 +6,8 @@ from threading import BoundedSemaphore
 from typing import TypeVar
 
 from scheduling.queries.whatif.line import LISTEN_S, PATIENCE_S, Away, ask
-from tenants.listeners import nobody_listens
 from tenants.outage import Crowded
+from tenants.web.listeners import nobody_listens
 
 T = TypeVar("T")
 

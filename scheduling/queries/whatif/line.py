@@ -25,8 +25,8 @@ from django.db import connection
 from redis import Redis
 
 from scheduling import compiled
-from tenants.listeners import nobody_listens
 from tenants.outage import REDIS_ERRORS, Crowded
+from tenants.web.listeners import nobody_listens
 
 PATIENCE_S = 5.0  # for which who asks waits
 LONGEST_S = 10.0  # that an answer may take
