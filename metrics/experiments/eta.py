@@ -18,9 +18,8 @@ from typing import Any
 
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
 from metrics.experiments.eta_looks import WARM, Looking, LookPlan, spread
-from metrics.experiments.runs import Figures, Task, drawn, policy, simulate
+from metrics.experiments.runs import Figures, Task, drawn, policy, simulate, unlimited
 from metrics.experiments.walltime import PER_NODE, nodes_for, paths_of, trace_of
-from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.likeness import size_of
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes, sized
@@ -41,7 +40,7 @@ def looked(task: Task) -> Figures:
     factor = task.more["factor"]
     recorded = _recorded(task)
     arrivals = [_declaring(a, factor) for a in recorded]
-    names = sorted({a.job.tenant for a in arrivals})
+    tenants, quotas = unlimited(arrivals, nodes)
     by_size: dict[int, list[float]] = {}
     for a in arrivals:
         by_size.setdefault(size_of(a.job.gpu_milli), []).append(a.duration_s)
@@ -51,8 +50,8 @@ def looked(task: Task) -> Figures:
         seed=1000 * task.seed,
         used=1 / factor if factor else 1.0,
         by_size={size: spread(times) for size, times in by_size.items()},
-        tenants=tuple(TenantSpec(n) for n in names),
-        quotas=tuple(QuotaSpec(n, nodes[0].gpu_model, 8000 * len(nodes)) for n in names),
+        tenants=tenants,
+        quotas=quotas,
     )
     return simulate(task, nodes, arrivals, simulation_type=Looking, plan=plan)
 

@@ -19,16 +19,15 @@ from django.conf import settings
 
 from metrics import definitions
 from metrics.experiments.comparison import Bar, Comparison, at_most, over
-from metrics.experiments.runs import Figures, Task, policy, simulate
+from metrics.experiments.runs import Figures, Task, policy, simulate, unlimited
 from metrics.experiments.walltime import (
-    MODEL,
     PER_NODE,
     ReservationWatch,
     nodes_for,
     paths_of,
     trace_of,
 )
-from scheduling.engine.types import PreemptionKind, QuotaSpec, TenantSpec
+from scheduling.engine.types import PreemptionKind
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import HOUR
@@ -47,14 +46,14 @@ def recorded(task: Task) -> Figures:
     if task.more["declared"]:
         arrivals = [_declared(a) for a in arrivals]
     nodes = engine_nodes(sized(task.fleet))
-    names = sorted({a.job.tenant for a in arrivals})
+    tenants, quotas = unlimited(arrivals, nodes)
     found = simulate(
         task,
         nodes,
         arrivals,
         simulation_type=ReservationWatch,
-        tenants=tuple(TenantSpec(n) for n in names),
-        quotas=tuple(QuotaSpec(n, MODEL, 1000 * PER_NODE * len(nodes)) for n in names),
+        tenants=tenants,
+        quotas=quotas,
     )
     waits = found["wait_mean_s"]
     sizes = Counter(definitions.size_class(a.job.gpu_milli) for a in arrivals)
@@ -62,9 +61,7 @@ def recorded(task: Task) -> Figures:
     return {
         **found,
         "mean_wait_s": waits.get("all"),
-        "large_wait_s": sum(waits[n] * sizes[n] for n in LARGE if sizes[n]) / large
-        if large
-        else None,
+        "large_wait_s": over(sum(waits[n] * sizes[n] for n in LARGE if sizes[n]), large),
         "large_jobs": large,
     }
 

@@ -8,7 +8,15 @@ from typing import Any
 from metrics import definitions
 from metrics.simulate import results as simulation
 from metrics.simulate.inputs import fleet_of
-from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
+from scheduling.engine.types import (
+    JobKind,
+    Node,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    QuotaSpec,
+    TenantSpec,
+)
 from scheduling.simulator import workload
 from scheduling.simulator.faults import faults_of
 from scheduling.simulator.loop import Simulation
@@ -115,6 +123,17 @@ def simulate(
         "cpu_seconds": cpu,
         **(run.figures() if isinstance(run, Watching) else {}),
     }
+
+
+def unlimited(
+    arrivals: Iterable[Arrival], nodes: Sequence[Node]
+) -> tuple[tuple[TenantSpec, ...], tuple[QuotaSpec, ...]]:
+    """The tenants of these jobs, each with a quota of all GPUs of nodes that are of one model: the
+    cluster alone limits what any of them holds."""
+    names = sorted({arrival.job.tenant for arrival in arrivals})
+    model, gpus = nodes[0].gpu_model, sum(len(node.devices) for node in nodes)
+    quotas = tuple(QuotaSpec(name, model, 1000 * gpus) for name in names)
+    return tuple(TenantSpec(name) for name in names), quotas
 
 
 class Watching(Simulation):

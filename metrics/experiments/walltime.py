@@ -21,11 +21,10 @@ from numpy.random import PCG64, Generator
 
 from metrics.experiments.bounds import easy
 from metrics.experiments.comparison import Bar, Comparison, at_most, ratio_of
-from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
+from metrics.experiments.runs import Figures, Task, Watching, policy, simulate, unlimited
 from metrics.experiments.study import StudyError
 from metrics.simulate.inputs import lines_of
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator import traces
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import MAX_SIZE, engine_nodes, sized
@@ -79,14 +78,14 @@ def recorded(task: Task) -> Figures:
     nodes = engine_nodes(sized(task.fleet))
     gpus = PER_NODE * len(nodes)
     arrivals = _declared(task)
-    names = sorted({a.job.tenant for a in arrivals})
+    tenants, quotas = unlimited(arrivals, nodes)
     found = simulate(
         task,
         nodes,
         arrivals,
         simulation_type=ReservationWatch,
-        tenants=tuple(TenantSpec(n) for n in names),
-        quotas=tuple(QuotaSpec(n, MODEL, 1000 * gpus) for n in names),
+        tenants=tenants,
+        quotas=quotas,
     )
     return _told(found, gpus)
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from metrics.experiments.bounds import foresight
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
-from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
+from metrics.experiments.runs import Figures, Task, Watching, policy, simulate, unlimited
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator import inference
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import DAY
@@ -80,17 +79,16 @@ def services(task: Task) -> Figures:
     arrivals = inference.generate(
         cluster, gpu_model=model, seed=task.seed, hours=task.hours, sharing=sharing
     )
-    names = sorted({a.job.tenant for a in arrivals})
-    gpus = 8 * cluster.nodes
+    tenants, quotas = unlimited(arrivals, nodes)
     made = inference.figures(cluster, arrivals, task.hours)
     found = simulate(
         task,
         nodes,
         arrivals,
         simulation_type=_Apart,
-        tenants=tuple(TenantSpec(n) for n in names),
+        tenants=tenants,
         # Services are not limited by quota: the demand never exceeds the cluster.
-        quotas=tuple(QuotaSpec(n, model, 1000 * gpus) for n in names),
+        quotas=quotas,
     )
     marks = foresight.marks(arrivals, cluster.nodes, hours=task.hours, warm_up_h=task.warm_up_h)
     return {**found, **marks, **{f"made_{key}": value for key, value in made.items()}}
