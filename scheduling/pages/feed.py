@@ -3,7 +3,6 @@
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from django.views.decorators.http import require_GET
 from scheduling.queries.marks import marks
 from tenants.api.problems import not_available
 from tenants.outage import STREAMS
+from tenants.web.conditional import digest_of
 from tenants.web.pages import page_login_required
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Feed:
 def _look() -> str:
     """What is another text whenever something has changed."""
     try:
-        return hashlib.sha256(repr(marks()).encode()).hexdigest()[:24]
+        return digest_of(marks())
     finally:
         connection.close()  # one of the pool is for all
 

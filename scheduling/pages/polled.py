@@ -1,6 +1,5 @@
 """Live parts of pages, which are asked for every few seconds by each page that is open."""
 
-import hashlib
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
@@ -8,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from scheduling.queries.kept import kept_while
 from scheduling.queries.marks import marks
 from tenants.permissions import Access
-from tenants.web.conditional import conditional, tagged, words_of_now
+from tenants.web.conditional import conditional, digest_of, tagged, words_of_now
 
 
 def polled(
@@ -25,6 +24,6 @@ def polled(
     if not alike:
         return conditional(request, access, marks(), make)
     rights = access.operator, sorted(access.roles.items()), sorted(access.from_above)
-    named = hashlib.sha256(repr((rights, request.get_full_path())).encode()).hexdigest()[:24]
+    named = digest_of((rights, request.get_full_path()))
     text = kept_while(f"live:{named}", (marks(), words_of_now()), lambda: make().content)
     return tagged(request, text, lambda: HttpResponse(text))

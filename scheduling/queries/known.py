@@ -129,8 +129,12 @@ def scopes_of(policy: Policy) -> list[str]:
 def scene_at(facts: Iterable[Delta], now: float) -> Scene:
     """A scene made of what `Known.facts` tells; what runs of a name took is known by it."""
     facts = list(facts)
-    jobs = [fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)]
-    return scene_of(facts, now, names_of(jobs))
+    return scene_of(facts, now, names_of(jobs_told(facts)))
+
+
+def jobs_told(facts: Iterable[Delta]) -> list[str]:
+    """The ids of the jobs of which these tell that they are there."""
+    return [fact.job.id for fact in facts if isinstance(fact, JobSubmitted | JobRestored)]
 
 
 def names_of(jobs: Sequence[str]) -> dict[str, str]:

@@ -46,7 +46,7 @@ def by_its_text(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
 
 def tagged(request: HttpRequest, content: object, make: Callable[[], HttpResponse]) -> HttpResponse:
     """Likewise, where `content` alone names the answer, whoever asks: e.g. its own text."""
-    tag = f'W/"{hashlib.sha256(repr(content).encode()).hexdigest()[:24]}"'
+    tag = f'W/"{digest_of(content)}"'
     refused = get_conditional_response(request, etag=tag)
     answer = make() if refused is None else refused
     if not isinstance(answer, HttpResponseNotModified) and answer.status_code != 200:
@@ -56,6 +56,11 @@ def tagged(request: HttpRequest, content: object, make: Callable[[], HttpRespons
     # A page and its live part have one address.
     patch_vary_headers(answer, ("Cookie", "Authorization", "HX-Request"))
     return answer
+
+
+def digest_of(content: object) -> str:
+    """Another short text for other content, by what `repr` tells of it."""
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:24]
 
 
 def words_of_now() -> int:

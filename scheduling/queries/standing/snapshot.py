@@ -6,9 +6,8 @@ from contextlib import contextmanager
 
 from django.db import connection, transaction
 
-from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
 from scheduling.models import Cluster
-from scheduling.queries.known import Known, names_of, scopes_of
+from scheduling.queries.known import Known, jobs_told, names_of, scopes_of
 from scheduling.queries.snapshots.document import Snapshot, SnapshotScope
 
 
@@ -20,12 +19,8 @@ def snapshot_of_cluster(cluster: Cluster) -> Snapshot:
         scopes = tuple(
             SnapshotScope(scope, tuple(known.facts(scope))) for scope in scopes_of(known.policy)
         )
-        jobs = [job for one in scopes for fact in one.facts if (job := _job_of(fact))]
+        jobs = [job for one in scopes for job in jobs_told(one.facts)]
         return Snapshot(cluster.name, at, scopes, names=names_of(jobs))
-
-
-def _job_of(fact: Delta) -> str:
-    return fact.job.id if isinstance(fact, JobSubmitted | JobRestored) else ""
 
 
 @contextmanager
