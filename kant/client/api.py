@@ -11,13 +11,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from kant.client.account import ClientAccount
+from kant.client.account import ClientAccount, current
 from kant.client.errors import DENIED, FAILED, NEVER_RUNS, NOT_FOUND, USAGE, ClientError
 
 TIMEOUT_S = 30.0
 TRIES = 4  # of a request that was not answered, or was told to come later
 LATER = frozenset({429, 502, 503, 504})
 MOST_RETRY_S = 30.0
+TYPING_S = 2.0  # who completes a line waits no longer for what Kant knows
 
 Query = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -205,3 +206,11 @@ def _problem(error: HTTPError) -> ClientError:
     codes = {400: USAGE, 401: DENIED, 403: DENIED, 404: NOT_FOUND, 422: USAGE}
     code = codes.get(error.code, FAILED)
     return ClientError(code, *lines, problem=problem.get("code", ""), faults=faults)
+
+
+def while_typing(ask: Callable[[Api], Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
+    """What `ask` finds for the completion of shells; nothing where Kant does not answer in time."""
+    try:
+        yield from ask(Api(current(), timeout_s=TYPING_S, tries=1))
+    except ClientError:
+        return  # a line that is being typed is no place for messages

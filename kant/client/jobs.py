@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kant.client import account, output
-from kant.client.api import Api
+from kant.client import output
+from kant.client.api import Api, while_typing
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
 from kant.client.submission import CHANGEABLE, document_of, given, read
 
@@ -62,16 +62,15 @@ def only_job(api: Api, text: str) -> str:
 
 def named(beginning: str) -> Iterator[tuple[str, str]]:
     """Names and ids of jobs that begin so, and their state, for the completion of shells."""
-    try:
-        api = Api(account.current(), timeout_s=1.0, tries=1)
-        found = api.get("jobs", {"q": beginning or None, "limit": 50})["items"]
-    except ClientError:
-        return  # a line that is being typed is no place for messages
-    for job in found:
-        if job["name"].startswith(beginning):
-            yield job["name"], job["state"]
-        elif job["id"].startswith(beginning):
-            yield job["id"], f"{job['name']}, {job['state']}"
+
+    def ask(api: Api) -> Iterator[tuple[str, str]]:
+        for job in api.get("jobs", {"q": beginning or None, "limit": 50})["items"]:
+            if job["name"].startswith(beginning):
+                yield job["name"], job["state"]
+            elif job["id"].startswith(beginning):
+                yield job["id"], f"{job['name']}, {job['state']}"
+
+    return while_typing(ask)
 
 
 # --- commands -------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from kant.client import account, output
-from kant.client.api import Api, at_version
+from kant.client import output
+from kant.client.api import Api, at_version, while_typing
 from kant.client.audit import change_of, list_changes, now_or_none, say_change, warn
-from kant.client.errors import ClientError, usage
+from kant.client.errors import usage
 from kant.client.jobs import each, only_tenant
 from kant.client.places import amount, only_cluster
 from kant.client.submission import duration_s
@@ -158,13 +158,13 @@ def move(api: Api, args: argparse.Namespace) -> None:
 
 def full_names(beginning: str) -> Iterator[tuple[str, str]]:
     """Queues as TENANT/QUEUE that begin so, and their state, for the completion of shells."""
-    try:
-        found = list(Api(account.current(), timeout_s=1.0, tries=1).items("queues"))
-    except ClientError:
-        return  # a line that is being typed is no place for messages
-    for queue in found:
-        if named(queue).startswith(beginning):
-            yield named(queue), queue["state"]
+
+    def ask(api: Api) -> Iterator[tuple[str, str]]:
+        for queue in api.items("queues"):
+            if named(queue).startswith(beginning):
+                yield named(queue), queue["state"]
+
+    return while_typing(ask)
 
 
 # --- arguments ------------------------------------------------------------------------------------

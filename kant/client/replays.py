@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
-from kant.client import account, output
-from kant.client.api import Api
+from kant.client import output
+from kant.client.api import Api, while_typing
 from kant.client.comparison import changes_of, comparison
 from kant.client.errors import FAILED, NOT_FOUND, ClientError, usage
 from kant.client.places import QUOTA, amount, limit, only_cluster
@@ -288,13 +288,6 @@ def _flag(path: Sequence[str], args: argparse.Namespace) -> str:
 
 
 # --- completion -----------------------------------------------------------------------------------
-def _quick(ask: Callable[[Api], Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
-    try:
-        yield from ask(Api(account.current(), timeout_s=1.0, tries=1))
-    except ClientError:
-        return  # a line that is being typed is no place for messages
-
-
 def named(beginning: str) -> Iterator[tuple[str, str]]:
     """Ids of replays that begin so, for the completion of shells."""
 
@@ -303,7 +296,7 @@ def named(beginning: str) -> Iterator[tuple[str, str]]:
             if one["id"].startswith(beginning):
                 yield one["id"], f"{one['cluster']}, {_state(one)}"
 
-    return _quick(ask)
+    return while_typing(ask)
 
 
 def settings(beginning: str) -> Iterator[tuple[str, str]]:
@@ -319,7 +312,7 @@ def settings(beginning: str) -> Iterator[tuple[str, str]]:
             elif name.startswith(beginning):
                 yield f"{name}=", str(output.value(now))
 
-    return _quick(ask)
+    return while_typing(ask)
 
 
 def shapes(beginning: str) -> Iterator[tuple[str, str]]:
@@ -332,7 +325,7 @@ def shapes(beginning: str) -> Iterator[tuple[str, str]]:
             if shape.startswith(beginning):
                 yield f"{shape}=", "nodes more or fewer"
 
-    return _quick(ask)
+    return while_typing(ask)
 
 
 def cells(beginning: str) -> Iterator[tuple[str, str]]:
@@ -344,4 +337,4 @@ def cells(beginning: str) -> Iterator[tuple[str, str]]:
             if key.startswith(beginning):
                 yield f"{key}:", f"{output.number(one['guaranteed'])} guaranteed, {one['mode']}"
 
-    return _quick(ask)
+    return while_typing(ask)

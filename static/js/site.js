@@ -74,13 +74,17 @@
     refreshAll(true);
     show();
   }, 1000);
-  document.addEventListener("visibilitychange", () => refreshAll(false));
+  document.addEventListener("visibilitychange", () => {
+    listen();
+    refreshAll(false);
+  });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-pause]");
     if (!button) return;
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
     button.querySelector("[data-pause-text]").textContent = paused ? "Continue" : "Pause";
+    listen();
     refreshAll(false);
     show();
   });

@@ -183,9 +183,12 @@ def test_pages_update_themselves_pause_and_rest_while_hidden(new_tab):
     tab.page.clock.run_for(30_000)
     expect(tab.page.locator("[data-freshness]")).to_have_text(re.compile("^paused"))
     assert heard == []
-    with tab.page.expect_request("**/jobs/"):
+    with tab.page.expect_request("**/jobs/"), tab.page.expect_request("**/feed/"):
         tab.page.click("[data-pause]")
-    tab.page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    tab.page.evaluate(
+        "Object.defineProperty(document, 'hidden', {get: () => true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
     heard.clear()
     tab.page.clock.run_for(30_000)
     assert heard == []

@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from kant.client import api
 from kant.client.__main__ import main
 from tenants.services.tokens import create_token
 from tests.organisation import build
@@ -15,6 +16,7 @@ class Shell:
     def __init__(self, org, url, monkeypatch, capsys, tmp_path):
         self.org, self.url = org, url
         self._patch, self._capsys = monkeypatch, capsys
+        monkeypatch.setattr(api, "TYPING_S", 60.0)  # not how fast a busy machine answers
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
         monkeypatch.setenv("KANT_URL", url)
         monkeypatch.delenv("KANT_TOKEN", raising=False)
