@@ -47,7 +47,10 @@ def _cluster(api: Api, args: argparse.Namespace) -> None:
     output.pairs((name, ", ".join(v) if isinstance(v, list) else v) for name, v in rules)
     print()
     if groups := cluster["node_groups"]:
-        output.pairs((f"may grow by {name}", _of_group(group)) for name, group in groups.items())
+        output.pairs((
+            *((f"may grow by {name}", _of_group(group)) for name, group in groups.items()),
+            ("gangs ask by class", cluster["provisioning_class"]),
+        ))  # fmt: skip
         print()
     fields = policy["policy"] | {"shards": [one["name"] for one in policy["policy"]["shards"]]}
     output.pairs((name, output.value(value)) for name, value in fields.items())

@@ -75,6 +75,15 @@ class ClusterChange(Serializer):
         "of GPUs and labels. Jobs that fit only then are accepted, and wait for nodes. Empty: the "
         "cluster does not grow.",
     )
+    provisioning_class = Text(
+        max_length=253,
+        allow_blank=True,
+        required=False,
+        help_text="The class of the ProvisioningRequests (autoscaling.x-k8s.io/v1) by which gangs "
+        "ask for all nodes of `node_groups` that they lack, e.g. "
+        "best-effort-atomic-scale-up.autoscaling.x-k8s.io. Empty: Kant makes none, and the "
+        "autoscaler sees pods.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -108,6 +117,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     queue_map = serializers.SerializerMethodField()
     labels = serializers.DictField(child=serializers.CharField())
     node_groups = serializers.DictField()
+    provisioning_class = serializers.CharField()
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()

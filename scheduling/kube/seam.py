@@ -295,6 +295,35 @@ class ServiceFacts(Struct, frozen=True, gc=False):
     job: str
 
 
+class NodesAnswer(StrEnum):
+    """What an autoscaler has said of a ProvisioningRequest last."""
+
+    NONE = "NONE"
+    ACCEPTED = "ACCEPTED"
+    PROVISIONED = "PROVISIONED"
+    FAILED = "FAILED"
+    EXPIRED = "EXPIRED"  # nobody used in time what was provisioned
+    REVOKED = "REVOKED"
+
+
+class ProvisioningFacts(Struct, frozen=True, gc=False):
+    """A ProvisioningRequest that Kant made for a job; `job`: its id, "" = somebody else made it.
+    `number`: of how many for the same pods it is. `templates`: names of its PodTemplates. `answer`:
+    since when, in seconds since the epoch, and in what words."""
+
+    namespace: str
+    name: str
+    uid: str
+    job: str
+    number: int
+    class_name: str
+    templates: tuple[str, ...]
+    created_at: float
+    answer: NodesAnswer = NodesAnswer.NONE
+    answered_at: float = 0.0
+    message: str = ""
+
+
 class NamespaceFacts(Struct, frozen=True, gc=False):
     """A namespace, by whose labels rules of pods may mean it."""
 
@@ -467,13 +496,14 @@ class PatchCondition(Struct, frozen=True, gc=False):
 
 
 class Annotate(Struct, frozen=True, gc=False):
-    """Set annotations of that incarnation of the pod, leaving its others."""
+    """Set annotations of that incarnation of the pod, or take them away (None), leaving its
+    others."""
 
     key: Hashable
     namespace: str
     name: str
     uid: str
-    annotations: Mapping[str, str]
+    annotations: Mapping[str, str | None]
 
 
 class EmitEvent(Struct, frozen=True, gc=False):
@@ -529,6 +559,36 @@ class DeleteService(Struct, frozen=True, gc=False):
     namespace: str
     name: str
     uid: str
+
+
+class AlikePods(NamedTuple):
+    """So many pods that are like this manifest, or like the pod of this name."""
+
+    number: int
+    like: Mapping[str, Any] | str
+
+
+class CreateProvisioning(Struct, frozen=True, gc=False):
+    """Make a ProvisioningRequest for these pods, after a PodTemplate for each kind of them. It goes
+    with its `owners`, () = it stays."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    class_name: str
+    pods: tuple[AlikePods, ...]
+    owners: tuple[Reference, ...] = ()
+
+
+class DeleteProvisioning(Struct, frozen=True, gc=False):
+    """Delete that incarnation of a ProvisioningRequest, and its PodTemplates."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    templates: tuple[str, ...]
 
 
 class SelectNode(Struct, frozen=True, gc=False):
@@ -593,6 +653,8 @@ Effect = (
     | TellGroup
     | CreateService
     | DeleteService
+    | CreateProvisioning
+    | DeleteProvisioning
     | SelectNode
     | AllocateClaim
     | ReleaseClaim
@@ -663,6 +725,21 @@ class ServiceGone(Struct, frozen=True, gc=False):
     service: ServiceFacts
 
 
+class ProvisioningSeen(Struct, frozen=True, gc=False):
+    facts: ProvisioningFacts
+
+
+class ProvisioningGone(Struct, frozen=True, gc=False):
+    facts: ProvisioningFacts
+
+
+class ProvisioningServed(Struct, frozen=True, gc=False):
+    """All ProvisioningRequests are listed; with a `trouble`, one line with a remedy, the cluster
+    has none, or Kant may not see them."""
+
+    trouble: str = ""
+
+
 class NamespaceSeen(Struct, frozen=True, gc=False):
     facts: NamespaceFacts
 
@@ -714,6 +791,9 @@ Observation = (
     | BudgetGone
     | ServiceSeen
     | ServiceGone
+    | ProvisioningSeen
+    | ProvisioningGone
+    | ProvisioningServed
     | NamespaceSeen
     | NamespaceGone
     | StorageSeen

@@ -18,6 +18,8 @@ class Cluster(models.Model):
     `labels`: what jobs choose clusters by, e.g. {"data/imagenet": "local"}.
     `node_groups`: {name: {"gpu_type", "gpus", "cpu_milli", "memory_mib", "max_nodes", …}} that an
     autoscaler may give nodes (services/clusters/node_groups.py); {} = the cluster does not grow.
+    `provisioning_class`: of the ProvisioningRequests by which gangs ask for such nodes; "" = their
+    pods do.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -41,6 +43,7 @@ class Cluster(models.Model):
     node_groups = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
+    provisioning_class = models.CharField(max_length=253, blank=True, default="", db_default="")
     is_active = models.BooleanField(default=True)
     # What the scheduler last said of itself; shown on pages, never decided upon.
     connected = models.BooleanField(default=False)

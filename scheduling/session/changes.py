@@ -52,7 +52,7 @@ class Changes:
     """`touched`, in the wide scope: jobs of the cluster that something happened to since it was
     emptied. Of the last read: `came`, of how many jobs it was told, and `looked`, `counted`,
     whether it did what is done only now and then. `cordons`: what operators want of nodes,
-    `node_groups`: what an autoscaler may add."""
+    `node_groups`: what an autoscaler may add, and `provisioning_class`: how gangs ask for it."""
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -73,6 +73,7 @@ class Changes:
         self.others = OtherScopesChanged()
         self.cordons: Mapping[str, Cordon] = {}
         self.node_groups: tuple[NodeGroup, ...] = ()
+        self.provisioning_class = ""
         self._looked_back = (0.0, False)  # by which half-life, and whether for users
         self._looked_at = self._counted_at = self._used_at = 0.0
 
@@ -274,6 +275,7 @@ class Changes:
             self.life.out.deltas.append(PolicyChanged(policy))
         self.cordons = cordons(self.cluster_id)
         self.node_groups = groups_of(cluster.node_groups, cluster.label_map)
+        self.provisioning_class = cluster.provisioning_class
         self._tell_tenancy()
 
     def _tell_tenancy(self) -> None:

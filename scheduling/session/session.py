@@ -48,6 +48,9 @@ from scheduling.kube.seam import (
     PodFacts,
     PodGone,
     PodSeen,
+    ProvisioningGone,
+    ProvisioningSeen,
+    ProvisioningServed,
     ServiceGone,
     ServiceSeen,
     StorageGone,
@@ -130,6 +133,7 @@ class Session:
         self._cycled = self._claimed = False
         self._at = 0.0  # of the last cycle
         self._bites = Bites()
+        self._asks_for_nodes = False  # ProvisioningRequests are followed
         self._learned: LearnedTimes | None = None
 
     # --- at start ---------------------------------------------------------------------------------
@@ -329,12 +333,19 @@ class Session:
         for waiting in result.waiting if self.scope != WIDE else ():
             self.life.waiting(waiting, now)
         if self.connected:
-            ours, groups = self.leftovers.looked_after, self.changes.node_groups
-            self.life.stand_ins.look_after(groups, ours, now)
+            self._ask_for_nodes(now)
         self.life.out.writes.staying += result.staying
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
         return self._take_out(now)
+
+    def _ask_for_nodes(self, now: float) -> None:
+        groups, class_name = self.changes.node_groups, self.changes.provisioning_class
+        if class_name and not self._asks_for_nodes:
+            self._asks_for_nodes = True
+            self.gateway.follow_provisioning()
+        ours = self.leftovers.looked_after
+        self.life.look_after_nodes_to_come(groups, class_name, ours, now)
 
     def _promised(self, job_id: str) -> dict[PodKey, str]:
         record = self.state.promised.get(job_id)
@@ -449,6 +460,12 @@ class Session:
                     self.services.seen(service)
                 case ServiceGone(service=service):
                     self.services.gone(service, self.life.out)
+                case ProvisioningSeen(facts=facts):
+                    self.life.provisioning.seen(facts)
+                case ProvisioningGone(facts=facts):
+                    self.life.provisioning.gone(facts)
+                case ProvisioningServed(trouble=trouble):
+                    self.life.provisioning.served(trouble)
                 case NamespaceSeen(facts=facts):
                     self.life.volumes.namespace_seen(facts)
                 case NamespaceGone(facts=facts):

@@ -34,6 +34,7 @@ from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import session
 from tenants.models import GpuType, Quota, Tenant, User
 from tests.kept import kept
+from tests.live.growing import B200, GROUP
 from tests.simcluster.forks import ForkedCluster, Template
 
 NODES = 4
@@ -352,3 +353,11 @@ def shared_world(transactional_db, cluster_process, monkeypatch, request):
     url = "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**settings)
     monkeypatch.setenv("DATABASE_URL", url)
     yield World(cluster_process)
+
+
+@pytest.fixture
+def autoscaled(world):
+    gpu_type = GpuType.objects.create(name=B200, memory_mib=192_000)
+    Quota.objects.create(tenant=world.tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    Cluster.objects.update(node_groups={"b200": GROUP})
+    return world

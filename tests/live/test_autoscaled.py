@@ -6,34 +6,18 @@ from django.db.models import F
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.services.jobs.changes import hold_job, release_job
-from tenants.models import GpuType, Quota
+from tenants.models import Quota
+from tests.live.growing import (
+    B200,
+    SELECTOR,
+    add_node,
+    all_unschedulable,
+    b200_job,
+    stand_ins,
+)
 from tests.live.plain_pods import condition, job_of, make, state_of
 
 pytestmark = pytest.mark.live
-B200 = "NVIDIA-B200"
-GROUP = {"gpu_type": B200, "gpus": 8, "cpu_milli": 64_000, "memory_mib": 512_000, "max_nodes": 2}
-SELECTOR = {"nodeSelector": {"nvidia.com/gpu.product": B200}}
-
-
-@pytest.fixture
-def autoscaled(world):
-    gpu_type = GpuType.objects.create(name=B200, memory_mib=192_000)
-    Quota.objects.create(tenant=world.tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
-    Cluster.objects.update(node_groups={"b200": GROUP})
-    return world
-
-
-def add_node(world, name="b200-a"):
-    """As an autoscaler's cloud does: a node like those of the group."""
-    [like] = world.call("GET", "/api/v1/nodes")["items"][:1]
-    labels = {**like["metadata"]["labels"], "nvidia.com/gpu.product": B200}
-    labels |= {"kubernetes.io/hostname": name, "nvidia.com/gpu.count": "8"}
-    meta = {"name": name, "labels": labels, "annotations": like["metadata"].get("annotations", {})}
-    world.call(
-        "POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}}
-    )
-    status = {"status": {k: like["status"][k] for k in ("capacity", "allocatable", "conditions")}}
-    world.call("PATCH", f"/api/v1/nodes/{name}/status", status, kind="merge-patch+json")
 
 
 def test_a_pod_of_a_group_at_zero_is_unschedulable_until_its_node_comes(autoscaled):
@@ -78,30 +62,6 @@ def test_groups_can_be_taken_back_and_a_restart_finds_them(autoscaled):
 
 
 # --- pods that stand in for those of jobs ---------------------------------------------------------
-def stand_ins(world):
-    """{pod set and ordinal: (name, reason of PodScheduled)} of the pods that are there."""
-    found = {}
-    for name, pod in world.pods().items():
-        labels = pod["metadata"]["labels"]
-        if "kant.io/stands-in-for" in labels:
-            told = [c["reason"] for c in pod["status"].get("conditions", ())
-                    if c["type"] == "PodScheduled"]  # fmt: skip
-            at = int(labels["kant.io/pod-set"]), int(labels["kant.io/ordinal"])
-            found[at] = name, told[0] if told else ""
-    return found
-
-
-def all_unschedulable(world, count):
-    told = stand_ins(world)
-    return len(told) == count and {reason for _, reason in told.values()} == {"Unschedulable"}
-
-
-def b200_job(world, name="wide", **fields):
-    job = world.submit(name, **fields)
-    job.pod_sets.update(gpu_models=[B200])
-    return job
-
-
 def test_a_job_that_waits_for_nodes_has_pods_that_autoscalers_see(autoscaled):
     world = autoscaled
     job = b200_job(world, pods=2)

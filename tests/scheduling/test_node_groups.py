@@ -79,6 +79,30 @@ def test_groups_are_set_by_operators_and_shown_to_all(org):
     assert b"An autoscaler may add to Demo: t4 up to 4 nodes of 8 T4; wide" in _page(org)
 
 
+def test_a_class_of_provisioning_requests_goes_with_groups(org):
+    change = {"provisioning_class": "check-capacity.autoscaling.x-k8s.io"}
+
+    def refused(said):
+        answer = org.client("ops").patch(URL, said, format="json")
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        return error["pointer"], error["detail"]
+
+    alone = (
+        "/provisioning_class",
+        "Say by node_groups what the autoscaler may add, or leave this empty.",
+    )
+    assert refused(change) == alone
+    answer = org.client("ops").patch(URL, {**change, "node_groups": GROUPS}, format="json")
+    assert answer.json()["provisioning_class"] == change["provisioning_class"]
+    assert b", gangs by ProvisioningRequests of class check-capacity." in _page(org)
+    assert refused({"node_groups": {}}) == alone
+    at, words = refused({"provisioning_class": "Best effort"})
+    assert (at, words[:27]) == ("/provisioning_class", "Must be the name of a class")
+    cleared = org.client("ops").patch(URL, {"provisioning_class": ""}, format="json")
+    assert cleared.json()["provisioning_class"] == ""
+
+
 def _page(org):
     client = org.client("ops")
     client.force_login(org.users["ops"])
@@ -145,20 +169,29 @@ def test_a_job_that_fits_only_nodes_that_may_come_is_taken(org):
     assert Job.objects.count() == 3
 
 
-def test_nodes_that_are_there_count_once(org):
+@pytest.mark.parametrize("amounts", [SIZE, {}, {"cpu_milli": 64_000}])
+def test_nodes_that_are_there_count_once(org, amounts):
+    """Also while a node registers and has not told its amounts."""
     grow(org)
-    NodeRecord.objects.create(
-        cluster=org.cluster, name="t", gpu_model="T4", gpus=8, labels={"pool": "t4"}
-    )
-    assert submit(org, gpu_type="T4", gpus=8, replicas=4).status_code == 201
-    assert submit(org, gpu_type="T4", gpus=8, replicas=5).status_code == 422
+    node = {"gpu_model": "T4", "gpus": 8, "labels": {"pool": "t4"}}
+    NodeRecord.objects.create(cluster=org.cluster, name="t", **node, **amounts)
+    beside = {"cpu_milli": 32_000, "memory_mib": 1000}
+    assert submit(org, gpu_type="T4", gpus=8, replicas=4, **beside).status_code == 201
+    assert submit(org, gpu_type="T4", gpus=8, replicas=5, **beside).status_code == 422
+    # Sets that compete for the same nodes are tried on those that are there and that may come.
+    sets = [{"name": name, "count": n, "gpu_type": "T4", "gpus": 8, **beside}
+            for name, n in (("a", 3), ("b", 1))]  # fmt: skip
+    job = {"name": "j", "tenant": "vision", "pod_sets": sets}
+    answer = org.client("eve").post("/api/v1/jobs", job, format="json")
+    assert answer.status_code == 201, answer.json()
 
 
 def test_a_job_without_gpus_is_taken_for_nodes_without_gpus_that_may_come(org):
     job = {"name": "c", "tenant": "vision", "gpus": 0, "cpu_milli": 4000}
     assert org.client("eve").post("/api/v1/jobs", job, format="json").status_code == 422
     grow(org, {"cpu": {"max_nodes": 1, **SIZE}})
-    assert org.client("eve").post("/api/v1/jobs", job, format="json").status_code == 201
+    answer = org.client("eve").post("/api/v1/jobs", job, format="json")
+    assert answer.status_code == 201, answer.json()
     job["cpu_milli"] = 64_001
     assert org.client("eve").post("/api/v1/jobs", job, format="json").status_code == 422
 

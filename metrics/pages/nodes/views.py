@@ -79,7 +79,9 @@ def _may_come(one: Cluster | None, clusters: Iterable[Cluster]) -> list[tuple[Cl
             for name, group in sorted(cluster.node_groups.items())
         ]
         if groups:
-            found.append((cluster, "; ".join(groups)))
+            asked = cluster.provisioning_class
+            by = f", gangs by ProvisioningRequests of class {asked}" if asked else ""
+            found.append((cluster, "; ".join(groups) + by))
     return found
 
 

@@ -20,6 +20,12 @@ from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
 from scheduling.kube.door.owners import Owners
 from scheduling.kube.door.pod_calls import Executor
+from scheduling.kube.door.provisioning import (
+    VERSION,
+    KubeProvisioningRequest,
+    not_served,
+    provisioning_facts,
+)
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
 from scheduling.kube.door.storage import (
@@ -53,6 +59,10 @@ from scheduling.kube.seam import (
     PodFacts,
     PodGone,
     PodSeen,
+    ProvisioningFacts,
+    ProvisioningGone,
+    ProvisioningSeen,
+    ProvisioningServed,
     ServiceGone,
     ServiceSeen,
     StorageGone,
@@ -60,7 +70,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.kube.translate.disruption import budget_facts
 from scheduling.kube.translate.labels import WrongRow
-from scheduling.kube.translate.manifests import JOB
+from scheduling.kube.translate.manifests import JOB, PROVISIONS_FOR
 from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import (
     KubeBudget,
@@ -128,6 +138,7 @@ class Gateway:
         self._started = threading.Event()
         self._started_at = 0.0
         self._stopping = False
+        self._asks_for_nodes = asyncio.Event()  # of its loop
         # What drain() gives: the newest observation per object, in order of their last news.
         self._lock = threading.Lock()
         self._pending: dict[object, Observation] = {}
@@ -231,6 +242,11 @@ class Gateway:
             raise RuntimeError("submit() before start()")
         self._loop.call_soon_threadsafe(self._executor.submit, list(effects))
 
+    def follow_provisioning(self) -> None:
+        """Follow ProvisioningRequests from now on, until it stops. Trouble with them is told, and
+        is none of the gateway's."""
+        self._on_loop(lambda _: self._asks_for_nodes.set())
+
     def fence(self, deadline: float) -> None:
         """Send nothing for effects after `deadline` (time.monotonic()); each renewal of the
         scheduler's lease moves it on. What comes later ends as NOT_SENT."""
@@ -277,6 +293,8 @@ class Gateway:
                 )
                 for reflector in self._reflectors(owners):
                     group.create_task(reflector.run())
+                await self._asks_for_nodes.wait()
+                group.create_task(self._provisioning_reflector().run())
         finally:
             self._executor.abandon()
             await self._client.close()
@@ -387,6 +405,24 @@ class Gateway:
             seen=owners.seen,
             gone=gone,
             health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _provisioning_reflector(self) -> Reflector[ProvisioningFacts]:
+        def served(error: KubeError | None) -> None:
+            trouble = not_served(error) if error is not None else ""
+            if error is None or trouble:
+                self._put("provisioning", ProvisioningServed(trouble))
+
+        path = f"/apis/{VERSION}/provisioningrequests"
+        return Reflector(
+            self._client,
+            WatchedKind("provisioning requests", path, "", KubeProvisioningRequest, PROVISIONS_FOR),
+            translate=provisioning_facts,
+            identity=lambda facts: facts.uid,
+            seen=lambda facts: self._put(("provisioning", facts.uid), ProvisioningSeen(facts)),
+            gone=lambda facts: self._put(("provisioning", facts.uid), ProvisioningGone(facts)),
+            health=served,
             times=self._times,
         )
 

@@ -9,6 +9,7 @@ from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.events import EventRecorder
 from scheduling.kube.door.groups import GroupRequests
 from scheduling.kube.door.namespaces import ensure_namespace
+from scheduling.kube.door.provisioning import ProvisioningCalls
 from scheduling.kube.door.requests import PodRequests, Request
 from scheduling.kube.door.services import ServiceRequests
 from scheduling.kube.door.settle import Settler
@@ -21,9 +22,11 @@ from scheduling.kube.seam import (
     CallOutcome,
     CreateAndBind,
     CreatePod,
+    CreateProvisioning,
     CreateService,
     CreateToBind,
     DeletePod,
+    DeleteProvisioning,
     DeleteService,
     Effect,
     EmitEvent,
@@ -59,6 +62,7 @@ class Executor:
         self._services = ServiceRequests(client)
         self._claims = ClaimRequests(client)
         self._devices = DeviceClaimRequests(self.settler.settled)
+        self._provisioning = ProvisioningCalls(client, self.settler.settled, self._created)
         self._groups = GroupRequests(client)
         self._group_refusals: set[int] = set()  # that were logged
         self._events = EventRecorder()
@@ -147,6 +151,10 @@ class Executor:
                 return await self._created(effect.namespace, self._services.create(effect))
             case DeleteService():
                 return await self.settler.settled(self._services.delete(effect))
+            case CreateProvisioning():
+                return await self._provisioning.create(effect)
+            case DeleteProvisioning():
+                return await self._provisioning.delete(effect)
             case SelectNode():
                 return await self.settler.settled(self._claims.select_node(effect))
             case AllocateClaim():
@@ -285,4 +293,6 @@ def _slot(effect: Effect) -> Slot:
         kind = "group/"
     elif isinstance(effect, AllocateClaim | ReleaseClaim):
         kind = "claim/"
+    elif isinstance(effect, CreateProvisioning | DeleteProvisioning):
+        kind = "provisioning/"
     return (_informs(effect), effect.namespace, f"{kind}{effect.name}")

@@ -30,6 +30,8 @@ ORDINAL = "kant.io/ordinal"
 # it was made of.
 STANDS_IN_FOR = "kant.io/stands-in-for"
 MADE_OF = "kant.io/made-of"
+# On a ProvisioningRequest: the job for whose pods it is.
+PROVISIONS_FOR = "kant.io/provisions-for"
 # Labels by which Kant knows the pods that it made.
 IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
@@ -56,6 +58,10 @@ NAME_LIMIT = 63
 # In place of an attempt in the name of a pod that stands in for one of a job.
 WAITS = "waits"
 POD_SET_LIMIT = 20
+# In the name of a ProvisioningRequest; its templates have its name and two digits more.
+NODES = "nodes"
+TEMPLATE_ROOM = 3
+_PROVISIONING = re.compile(rf"-[0-9a-f]{{8}}-{NODES}-[0-9a-f]{{6}}-[0-9]+$")
 _ILLEGAL = re.compile(r"[^a-z0-9-]+")
 
 # Where torch and what is built like it meet; each pod has an address of its own.
@@ -157,6 +163,25 @@ def is_stand_in(name: str, labels: Mapping[str, str]) -> bool:
         return False
     middle = _middle(labels[STANDS_IN_FOR], WAITS)
     return middle in name and name.endswith(f"-{labels[ORDINAL]}")
+
+
+def provisioning_name(job_name: str, job_id: str, digest: str, number: int) -> str:
+    """`{job}-{8 hex of the job's id}-nodes-{6 hex of the digest}-{number}`, cut as `pod_name`."""
+    end = f"{_middle(job_id, NODES)}{digest[:6]}-{number}"
+    room = NAME_LIMIT - TEMPLATE_ROOM - len(end)
+    return f"{_legal(job_name)[:room].strip('-') or 'job'}{end}"
+
+
+def provisioning_number(name: str, job_id: str) -> int:
+    """The number in the name of a ProvisioningRequest for the job; 0 = Kant gives it no such
+    name."""
+    ours = is_provisioning_name(name) and _middle(job_id, NODES) in name
+    return int(name.rpartition("-")[2]) if ours else 0
+
+
+def is_provisioning_name(name: str) -> bool:
+    """Whether Kant gives ProvisioningRequests such names."""
+    return _PROVISIONING.search(name) is not None
 
 
 def _middle(job_id: str, attempt: int | str) -> str:

@@ -23,7 +23,8 @@ from tenants.services.transactions import checked, unit_of_work
 
 FIELDS = (
     *("title", "access", "namespace", "label_map", "job_rules"),
-    *("namespace_tenants", "queue_map", "labels", "node_groups", "is_active"),
+    *("namespace_tenants", "queue_map", "labels", "node_groups", "provisioning_class"),
+    "is_active",
 )
 
 
@@ -106,6 +107,7 @@ def _check(cluster: Cluster) -> None:
         *queue_map.faults(cluster.queue_map),
         *_label_faults(cluster.labels),
         *node_groups.faults(cluster.node_groups),
+        *node_groups.class_faults(cluster.provisioning_class, cluster.node_groups),
     ]
     if cluster.name == ANY_CLUSTER:
         detail = f"“{ANY_CLUSTER}” stands for whichever cluster starts a job first. Choose another."

@@ -1,6 +1,7 @@
 """What is wrong with the node groups of a cluster: what an autoscaler may add to it
 (scheduling/kube/translate/node_groups.py says what Kant makes of them)."""
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
@@ -13,7 +14,9 @@ from tenants import texts
 from tenants.errors import FieldError, Path
 from tenants.models import GpuType
 
-FIELD = "node_groups"
+FIELD, CLASS_FIELD = "node_groups", "provisioning_class"
+# As the definition of ProvisioningRequest has it.
+CLASS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 MOST_GROUPS, MOST_NODES = 64, 10_000
 # Whole numbers of a group: from, to; all but `gpus` have to be there.
 NUMBERS = {
@@ -43,6 +46,19 @@ def faults(document: Any) -> Iterator[FieldError]:
     if not found.found:
         _together(document, found)
     yield from found.found
+
+
+def class_faults(name: str, document: Any) -> Iterator[FieldError]:
+    """What is wrong with a cluster's `provisioning_class` beside its `node_groups`."""
+    if name and not CLASS_NAME.fullmatch(name):
+        detail = (
+            "Must be the name of a class of ProvisioningRequests, e.g. "
+            "best-effort-atomic-scale-up.autoscaling.x-k8s.io."
+        )
+        yield FieldError((CLASS_FIELD,), detail)
+    elif name and not document:
+        detail = f"Say by {FIELD} what the autoscaler may add, or leave this empty."
+        yield FieldError((CLASS_FIELD,), detail)
 
 
 def _group(group: Mapping[str, Any], models: set[str], at: Path, found: Faults) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import NamedTuple
 
-from django.db.models import Count, Max, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 from django.db.models.fields.json import KeyTransform
 
 from scheduling.engine.cluster.cluster import ClusterState
@@ -28,6 +28,8 @@ from tenants.errors import FieldError, Invalid, Path
 
 # Nodes that are read first to see whether pod sets fit together, then three times as many again.
 FIRST_NODES = 64
+# Nodes that have not told yet what pods may ask for.
+REGISTERS = Q(cpu_milli=0) | Q(memory_mib=0)
 
 
 class Pool(NamedTuple):
@@ -54,14 +56,17 @@ class Installed:
             if count and node.devices:
                 gpus, most = pools.get(node.gpu_model, Pool(0, 0))
                 size = len(node.devices)
-                pools[node.gpu_model] = Pool(gpus + count * size, max(most, size))
+                # What registers counts as installed already.
+                more = count - _of_group(self.cluster, group).filter(REGISTERS).count()
+                pools[node.gpu_model] = Pool(gpus + more * size, max(most, size))
         return pools
 
     @cached_property
     def to_come(self) -> list[tuple[NodeGroup, int]]:
         """How many nodes an autoscaler may still add to each node group."""
         groups = groups_of(self.cluster.node_groups, self.cluster.label_map)
-        return [(group, max(group.most - _there(self.cluster, group), 0)) for group in groups]
+        there = [_of_group(self.cluster, group).exclude(REGISTERS).count() for group in groups]
+        return [(g, max(g.most - has, 0)) for g, has in zip(groups, there, strict=True)]
 
     def _installed(self) -> dict[str, Pool]:
         rows = (
@@ -93,8 +98,9 @@ class Installed:
         return found
 
 
-def _there(cluster: Cluster, group: NodeGroup) -> int:
-    """How many nodes of a group the cluster has."""
+def _of_group(cluster: Cluster, group: NodeGroup) -> QuerySet[NodeRecord]:
+    """The nodes of a group that the cluster has; `NodeGroup.has` is true of those that have told
+    their amounts."""
     mine = group.example
     rows = NodeRecord.objects.filter(
         cluster=cluster, gpu_model=mine.gpu_model, gpus=len(mine.devices)
@@ -102,7 +108,7 @@ def _there(cluster: Cluster, group: NodeGroup) -> int:
     for at, (key, value) in enumerate(sorted(group.labels.items())):
         of_label = KeyTransform(key, "labels")
         rows = rows.annotate(**{f"label_{at}": of_label}).filter(**{f"label_{at}": value})
-    return rows.count()
+    return rows
 
 
 def refuse_what_never_fits(

@@ -166,6 +166,8 @@ class LiveJob:
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
     `waits_for`: why it waits, as the engine said last, "" = it has not since then.
+    `said`: that, to be told again; `asked_for`: what became of asking an autoscaler for its nodes,
+    and `consumes`: what of that its pods say.
     `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
     nodes the volumes are that its pods mount, and from which pods that run keep it away.
     `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
@@ -210,6 +212,9 @@ class LiveJob:
     pod_hold: str = ""
     told: str = ""
     waits_for: str = ""
+    said: Waiting | None = None
+    asked_for: str = ""
+    consumes: Mapping[str, str] = field(default_factory=dict)
     noted_at: dict[str, float] = field(default_factory=dict)
     asked: JobRequest = field(init=False)
     volume_hold: ClaimHold | None = None

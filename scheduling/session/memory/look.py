@@ -61,7 +61,7 @@ def look(
                 (SELECT COUNT(*) FROM {_table(JobEvent)} WHERE {new}),
                 {", ".join(f"{of}.n, {of}.v, {of}.m" for of in "tquo")}, g.n, g.m,
                 p.version, c.access, c.namespace, c.label_map,
-                c.job_rules, c.namespace_tenants, c.queue_map, c.node_groups
+                c.job_rules, c.namespace_tenants, c.queue_map, c.node_groups, c.provisioning_class
             FROM {_table(Cluster)} c
             LEFT JOIN {_table(ClusterPolicy)} p ON p.cluster_id = c.id
             {" ".join(f"CROSS JOIN {_counted(model)} {of}" for of, model in _COUNTED)}

@@ -5,7 +5,8 @@ deltas, rows to write and effects go to the outbox.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 
@@ -25,12 +26,15 @@ from scheduling.engine.types import Node
 from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.seam import (
     AllocateClaim,
+    Annotate,
     Bind,
     CallOutcome,
     CreateAndBind,
     CreatePod,
+    CreateProvisioning,
     CreateToBind,
     DeletePod,
+    DeleteProvisioning,
     Effect,
     EvictPod,
     PatchCondition,
@@ -61,6 +65,10 @@ from scheduling.session.memory.live import (
     ReasonChange,
 )
 from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.autoscaling.lacking import Groups
+from scheduling.session.pods.autoscaling.provisioning import Provisioning
+from scheduling.session.pods.autoscaling.stand_ins import StandIns
+from scheduling.session.pods.autoscaling.waits import would_help
 from scheduling.session.pods.drain import Drained
 from scheduling.session.pods.leave import Leaving
 from scheduling.session.pods.plain import PlainPods
@@ -74,7 +82,6 @@ from scheduling.session.pods.requeue import (
     with_slices,
 )
 from scheduling.session.pods.scope import SharedScope
-from scheduling.session.pods.stand_ins import StandIns
 from scheduling.session.pods.steps import Evidence, advance, record_of, release, step, which
 from scheduling.session.pods.volumes import Volumes
 
@@ -96,7 +103,8 @@ class Lifecycle:
         self.requeueing = Requeueing(self.scope, self.leave)
         self.plain = PlainPods(self.scope, self.requeueing)
         self.volumes = Volumes(self.scope, self.requeueing, self.plain)
-        self.stand_ins = StandIns(self.scope)
+        self.provisioning = Provisioning(self.scope, self.plain.unbound_of)
+        self.stand_ins = StandIns(self.scope, self.provisioning)
 
     def know(self, job: LiveJob) -> None:
         """A job that this scheduler looks after from now on."""
@@ -154,6 +162,22 @@ class Lifecycle:
         record: Evidence = (("pods", more), ("has", has), ("asked", job.request.pods))
         self.out.writes.notes.append(Note(job.id, job.state, GROWN, text, record))
 
+    def look_after_nodes_to_come(
+        self,
+        groups: Groups,
+        class_name: str,
+        is_ours: Callable[[Set[str]], Set[str]],
+        now: float,
+    ) -> None:
+        """Have autoscalers hear of the jobs that wait for nodes of these groups, of gangs by
+        ProvisioningRequests of this class ("" = none). `is_ours`: of jobs that are not known here,
+        those that this scope looks after."""
+        for job in self.provisioning.look_after(groups, class_name, is_ours, now):
+            if job.said is not None and job.said.verdict.reason == job.reason:
+                job.told = ""  # its pods are to say it, too
+                self.waiting(job.said, now)
+        self.stand_ins.look_after(groups, is_ours, now)
+
     def quota_changed(self, job_id: str, kind: Kind) -> None:
         job = self.jobs.get(job_id)
         wanted = JobState.PENDING if kind == Kind.QUOTA_RESERVED else JobState.QUOTA_RESERVED
@@ -169,6 +193,9 @@ class Lifecycle:
             return
         verdict = self.volumes.verdict_on(job, decision.verdict)
         verdict = self.plain.verdict_on(job, verdict)
+        job.said = decision
+        if job.asked_for and would_help(verdict.reason):
+            verdict = replace(verdict, summary=f"{verdict.summary} {job.asked_for}")
         job.waits_for = f"{verdict.reason}: {verdict.summary}"
         # Why it failed is the last thing that its events say while it backs off.
         backs_off = verdict.reason is Reason.BACKING_OFF
@@ -422,6 +449,8 @@ class Lifecycle:
             self.plain.not_told(effect.uid)
         if isinstance(effect, PatchCondition | CreatePod):
             self.stand_ins.done(effect, outcome)
+        if isinstance(effect, CreateProvisioning | DeleteProvisioning | Annotate):
+            self.provisioning.done(effect, outcome)
         if isinstance(effect, SelectNode):
             self.volumes.selected(effect, outcome, now)
         if isinstance(effect, AllocateClaim | ReleaseClaim):

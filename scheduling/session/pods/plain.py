@@ -31,11 +31,11 @@ from scheduling.models.jobs import CANCELLED, POD_FAILED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
 from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.autoscaling.waits import shown, would_help
 from scheduling.session.pods.groups import Groups
 from scheduling.session.pods.requeue import POD_DELETED, Requeueing
 from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
-from scheduling.session.pods.waits import shown, would_help
 
 AT_ONCE = 500  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended

@@ -118,7 +118,7 @@ def _template(
         gpu_resource=node.gpu_resource,
         extended=extended,
         labels=job.labels,
-        annotations=content.annotations,
+        annotations={**content.annotations, **job.consumes},
         settings=content.settings,
         nodes=pod_set.nodes,
         is_told=job.notice_s > 0,

@@ -142,6 +142,15 @@ OWNERS: tuple[ResourceKind, ...] = tuple(
     for kind in kinds
 )  # fmt: skip
 
+# Which nodes autoscalers are asked for; nothing here is an autoscaler.
+PROVISIONING: tuple[ResourceKind, ...] = (
+    ResourceKind("podtemplates", "PodTemplate", defined=True),
+    ResourceKind(
+        "provisioningrequests", "ProvisioningRequest", group="autoscaling.x-k8s.io",
+        subresources=("status",), defined=True,
+    ),
+)  # fmt: skip
+
 # What drivers of volumes tell of nodes and of themselves; nothing here is such a driver.
 CSI: tuple[ResourceKind, ...] = tuple(
     ResourceKind(
@@ -172,7 +181,7 @@ DEVICES = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMP
 KINDS: tuple[ResourceKind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
     DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *CSI, *DEVICES,
-    *OWNERS,
+    *OWNERS, *PROVISIONING,
 )  # fmt: skip
 STORED: tuple[str, ...] = tuple(dict.fromkeys(k.table for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(

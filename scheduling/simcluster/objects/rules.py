@@ -74,6 +74,7 @@ _CONDITION_TIMES: dict[str, tuple[str, ...]] = {
     "PersistentVolume": (),
     "ResourceClaim": (),
     "PodGroup": (),
+    "ProvisioningRequest": (),
 }
 
 

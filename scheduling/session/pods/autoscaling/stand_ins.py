@@ -2,27 +2,33 @@
 
 Kant makes the pods of its jobs when they have their places, and an autoscaler acts upon pods that
 wait. So where a cluster may grow, a job whose quota is reserved and that more nodes would help has
-one stand-in for each of its pods. Nothing is ever placed for them: they go when the job starts,
-ends, is held, is another one, or loses its quota (docs/decisions/0081).
+one stand-in for each pod that it cannot start without. Nothing is ever placed for them: they go
+when the job starts, ends, is held, is another one, or loses its quota (docs/decisions/0081). A gang
+for which a ProvisioningRequest asks needs none (docs/decisions/0085).
 
 What is to be there follows from the jobs alone, and is brought about in each pass: a scheduler that
 begins anew finds what is there, and goes on.
 """
 
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Any
 
-from scheduling.engine.states import JobState
-from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import CallOutcome, CreatePod, DeletePod, PatchCondition, PodFacts, Result
 from scheduling.kube.translate import manifests
-from scheduling.kube.translate.node_groups import NodeGroup
 from scheduling.session.memory.live import LiveJob
 from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.autoscaling.lacking import (
+    Groups,
+    Name,
+    lacks_nodes,
+    may_be_held,
+    starts_with,
+    such_a_pod,
+)
+from scheduling.session.pods.autoscaling.provisioning import Provisioning
+from scheduling.session.pods.autoscaling.waits import shown
 from scheduling.session.pods.scope import SharedScope
-from scheduling.session.pods.waits import shown, would_help
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +36,6 @@ MOST = 5000  # of all jobs together: an autoscaler looks at each of them
 AT_ONCE = 500  # made in one pass
 AGAIN_S = 30.0  # after so long is asked again what did not come about
 NO_ATTEMPT = -1  # of the key of an effect: it is about no pod of the job
-
-Name = tuple[str, str]  # namespace and name
-Groups = tuple[NodeGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,15 @@ class _Wanted:
 
     made_of: tuple[int, Groups, str]
     names: dict[Name, tuple[int, int]]
-    digests: tuple[str, ...]
+    digests: dict[int, str]
 
 
 class StandIns:
     """The stand-ins of the jobs of a scope."""
 
-    def __init__(self, scope: SharedScope) -> None:
+    def __init__(self, scope: SharedScope, provisioning: Provisioning) -> None:
         self._scope = scope
+        self._provisioning = provisioning
         self._there: dict[Name, PodFacts] = {}
         self._asked: dict[Name, float] = {}  # when something was asked of it that is to be seen yet
         self._told: dict[str, str] = {}  # the reason on a stand-in, by uid
@@ -102,7 +106,7 @@ class StandIns:
             return
         have = {facts.labels[manifests.STANDS_IN_FOR] for facts in self._there.values()}
         wanted: dict[Name, tuple[LiveJob, int, int]] = {}
-        jobs = (j for j in self._scope.jobs.values() if groups and _wants(j, j.id in have))
+        jobs = (j for j in self._scope.jobs.values() if groups and self._wants(j, j.id in have))
         for job in jobs:
             if not (plan := self._plan(job, groups)).names:
                 continue
@@ -115,6 +119,12 @@ class StandIns:
         self._delete(wanted, is_ours, now)
         self._make(wanted, groups, now)
         self._tell(wanted)
+
+    def _wants(self, job: LiveJob, has: bool) -> bool:
+        if job.plain or not lacks_nodes(job, has):
+            return False
+        # They stay until the request is there that takes their place.
+        return not self._provisioning.covers(job) or (has and not self._provisioning.asks(job))
 
     def _delete(
         self,
@@ -150,7 +160,7 @@ class StandIns:
         missing = (n for n in wanted if n not in self._there and self._is_due(n, now))
         for name, _ in zip(missing, range(AT_ONCE), strict=False):
             job, pod_set, ordinal = wanted[name]
-            manifest = _manifest(job, pod_set, ordinal, groups, name)
+            manifest = such_a_pod(job, pod_set, ordinal, groups, name)
             digest = self._kept[job.id].digests[pod_set]
             manifest["metadata"]["annotations"] = {manifests.MADE_OF: digest}
             self._asked[name] = now
@@ -176,47 +186,14 @@ class StandIns:
         known = self._kept.get(job.id)
         if known is not None and known.made_of == made_of:
             return known
-        sets = job.asked.pod_sets
         names: dict[Name, tuple[int, int]] = {}
-        digests: list[str] = []
-        if namespace and all(_groups_for(job, index, groups) for index in range(len(sets))):
-            for index, pod_set in enumerate(sets):
-                one = _manifest(job, index, 0, groups, (namespace, ""))
-                digests.append(manifests.digest_of(one))
-                for ordinal in range(pod_set.count):
+        digests: dict[int, str] = {}
+        if namespace and may_be_held(job, groups):
+            for index, _, count in starts_with(job):
+                one = such_a_pod(job, index, 0, groups, (namespace, ""))
+                digests[index] = manifests.digest_of(one)
+                for ordinal in range(count):
                     name = kant_pods.name_of_stand_in(job, index, ordinal)
                     names[namespace, name] = index, ordinal
-        plan = self._kept[job.id] = _Wanted(made_of, names, tuple(digests))
+        plan = self._kept[job.id] = _Wanted(made_of, names, digests)
         return plan
-
-
-def _wants(job: LiveJob, has: bool) -> bool:
-    """Whether a job is to have stand-ins. One that has some keeps them while others are ahead."""
-    if job.plain or job.state != JobState.QUOTA_RESERVED or job.is_held:
-        return False
-    if job.leaving is not None or job.pods:
-        return False
-    return would_help(job.reason) or (has and job.reason != Reason.BACKING_OFF)
-
-
-def _groups_for(job: LiveJob, pod_set: int, groups: Groups) -> list[NodeGroup]:
-    """The groups whose nodes could hold a pod of the set, by their GPUs; those of the models that
-    the job would rather have come first."""
-    asked = job.asked.pod_sets[pod_set]
-    if not asked.gpus:
-        return [g for g in groups if g.example.without_gpus or not asked.avoids_gpus]
-    fit = [g for g in groups if len(g.example.devices) >= asked.gpus]
-    if not asked.gpu_models:
-        return fit
-    fit = [g for g in fit if g.example.gpu_model in asked.gpu_models]
-    return sorted(fit, key=lambda g: asked.gpu_models.index(g.example.gpu_model))
-
-
-def _manifest(
-    job: LiveJob, pod_set: int, ordinal: int, groups: Sequence[NodeGroup], name: Name
-) -> dict[str, Any]:
-    """Such a pod as the job's own would be, on a node of one of the groups."""
-    fit = _groups_for(job, pod_set, tuple(groups))
-    terms = tuple(dict.fromkeys(group.term for group in fit))
-    of_group = () if any(not term for term in terms) else terms
-    return kant_pods.stand_in(job, pod_set, ordinal, fit[0].example, of_group, name)

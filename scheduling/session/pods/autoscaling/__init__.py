@@ -1,0 +1,1 @@
+"""What autoscalers see of jobs that wait for nodes."""
