@@ -97,6 +97,8 @@ FLAGS = (
          says="most pods of the job on one node"),
     CliFlag("max_per_leaf", "--max-per-leaf", "N", "number", of_pods=True,
          says="most pods of the job in one leaf"),
+    CliFlag("device_claims", "--device-claim", "NAME=CLASS:COUNT", "device_claim", again=True, of_pods=True,
+         says="devices that each pod claims; or NAME=template/TEMPLATE. GPUs among them are those of --gpus"),
     CliFlag("image", "--image", "", "text", of_pods=True,
          says="container image"),
     CliFlag("env", "-e --env", "NAME=VALUE", "pair", again=True, of_pods=True,

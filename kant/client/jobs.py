@@ -9,7 +9,7 @@ from typing import Any
 from kant.client import output
 from kant.client.api import Api, while_typing
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
-from kant.client.submission import CHANGEABLE, document_of, given, read
+from kant.client.submission import CHANGEABLE, WHERE, document_of, given, read
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 2.0
@@ -234,6 +234,7 @@ def show(api: Api, args: argparse.Namespace) -> None:
         fields = {**pods, "volumes": [_volume(volume) for volume in pods["volumes"]]}
         secrets = pods["env_from_secrets"].items()
         fields["env_from_secrets"] = {n: f"{s['secret']}/{s['key']}" for n, s in secrets}
+        fields["device_claims"] = {n: _claim(c) for n, c in pods["device_claims"].items()}
         rights = pods["security_context"].items()
         fields["security_context"] = {n: output.value(v) for n, v in rights if v is not None}
         for name in ("init_containers", "sidecars"):
@@ -256,6 +257,14 @@ def _volume(volume: dict[str, Any]) -> str:
     kinds = ("persistent_volume_claim", "config_map", "secret")
     source = next(f"{kind} {volume[kind]}" for kind in kinds if volume[kind])
     return f"{source} at {volume['mount_path']}{' (read-only)' if volume['read_only'] else ''}"
+
+
+def _claim(claim: dict[str, Any]) -> str:
+    """As the flag has it."""
+    if claim["template"]:
+        return f"template/{claim['template']}"
+    count = f":{claim['count']}" if claim["count"] else ""
+    return WHERE.join([f"{claim['device_class']}{count}", *(claim["selectors"] or ())])
 
 
 def explain(api: Api, args: argparse.Namespace) -> None:

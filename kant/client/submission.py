@@ -16,10 +16,13 @@ CHANGEABLE = tuple(flag.field for flag in FLAGS if flag.changes)
 OF_PODS = frozenset(flag.field for flag in FLAGS if flag.of_pods) | {"command"}
 LEVELS = ("required_level", "preferred_level")
 # Of these, the flag adds to what the document says: a mapping, or what nodes must not be called.
-MAPPINGS = frozenset(flag.field for flag in FLAGS if flag.reads in ("pair", "secret_key"))
+MAPPINGS = frozenset(
+    flag.field for flag in FLAGS if flag.reads in ("pair", "secret_key", "device_claim")
+)
 NODES = next(flag.field for flag in FLAGS if flag.reads == "not_node")
 # What stands for no value where a job may have none, and the metavars of the flags that take it.
 NONE = "none"
+WHERE = " where "  # before each expression that the devices of a claim are to satisfy
 TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
 # As many values as Kant takes in one body.
 MOST_NODES = 100_000
@@ -249,6 +252,24 @@ def _secret_key(text: str) -> tuple[str, dict[str, str]]:
     return name, {"secret": secret, "key": key}
 
 
+def _device_claim(text: str) -> tuple[str, dict[str, Any]]:
+    name, _, source = text.partition("=")
+    if template := re.fullmatch(r"template/(\S+)", source):
+        return name, {"template": template[1]}
+    first, *selectors = source.split(WHERE)
+    found = re.fullmatch(r"([^\s:/]+)(?::([0-9]{1,9}))?", first)
+    if not name or found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=CLASS, NAME=CLASS:COUNT or NAME=template/TEMPLATE"
+        )
+    count = {"count": int(found[2])} if found[2] else {}
+    return name, {
+        "device_class": found[1],
+        **count,
+        **({"selectors": selectors} if selectors else {}),
+    }
+
+
 # How the text of a flag is read, by the name of it in `job_flags`; any other as it is.
 _READ: dict[str, Callable[[str], Any]] = {
     "number": int,
@@ -256,4 +277,5 @@ _READ: dict[str, Callable[[str], Any]] = {
     "cores": _cores,
     "pair": _pair,
     "secret_key": _secret_key,
+    "device_claim": _device_claim,
 }

@@ -50,6 +50,7 @@ TaintKey = Annotated[str, Meta(max_length=317)]
 Resource = Annotated[str, Meta(min_length=1, max_length=values.NAME_LENGTH)]
 Optional = Annotated[str, Meta(max_length=values.NAME_LENGTH)]
 Long = Annotated[str, Meta(max_length=65536)]
+Expression = Annotated[str, Meta(min_length=1, max_length=10_240)]
 JobId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 
 
@@ -92,6 +93,16 @@ class VolumeDocument(Struct, frozen=True, kw_only=True):
 class SecretKeyDocument(Struct, frozen=True, kw_only=True):
     secret: Resource
     key: Resource
+
+
+class DeviceClaimDocument(Struct, frozen=True, kw_only=True):
+    """Devices for each pod: `count` of a device class (1) that satisfy all `selectors` (CEL), or
+    what a ResourceClaimTemplate in the namespace of the pods asks for."""
+
+    template: Resource | None = None
+    device_class: Resource | None = None
+    count: Annotated[int, Meta(ge=1, le=values.MAX_CLAIMED)] | None = None
+    selectors: Annotated[list[Expression], Meta(max_length=values.MAX_SELECTORS)] | None = None
 
 
 class ArrayDocument(Struct, frozen=True, kw_only=True):
@@ -161,6 +172,16 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Meta(description="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}; "
             "ephemeral-storage and huge pages (hugepages-2Mi) in MiB."),
         values.EXTENDED] = {}
+    device_claims: Annotated[dict[str, DeviceClaimDocument], Meta(max_length=values.MAX_CLAIMS),
+        Meta(description="Claims for devices by their name in the pod (dynamic resource "
+                         "allocation), which Kant makes for each pod. GPUs that they give are "
+                         "counted by `gpus`."), values.DEVICE_CLAIMS,
+        Asked("Device claims",
+              "A claim a line: NAME=CLASS, NAME=CLASS:COUNT where CEL, NAME=template/TEMPLATE. "
+              "GPUs that they give are those above", folded=True),
+        Flag("--device-claim", "NAME=CLASS:COUNT",
+             "devices that each pod claims; or NAME=template/TEMPLATE. GPUs among them are those "
+             "of --gpus", reads="device_claim")] = {}
     image: Annotated[str, Meta(min_length=1, max_length=500), values.IMAGES,
         Asked("Image"),
         Flag("--image", "", "container image")] = IMAGE

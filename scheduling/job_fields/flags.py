@@ -56,7 +56,7 @@ def _line(field: Field, flag: Flag, *, of_pods: bool) -> str:
     name = "replicas" if of_pods and field.name == "count" else field.name
     reads = flag.reads or _reads(plain(field.type))
     marks: dict[str, Any] = {
-        "again": flag.again or reads in ("pair", "secret_key"),
+        "again": flag.again or reads in ("pair", "secret_key", "device_claim"),
         "of_pods": of_pods,
         "changes": field.change is not None,
         "or_none": field.change is not None and field.optional,

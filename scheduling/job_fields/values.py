@@ -30,11 +30,15 @@ from scheduling.job_fields.faults import (
 )
 from scheduling.job_fields.parts import Kind
 from scheduling.kube.dra.extended import OF_CLASS
+from scheduling.kube.dra.selectors import WrongSelector, selector
 from scheduling.kube.translate.quantities import is_space
 from tenants import texts
 from tenants.errors import Path
 
 MAX_DEPENDENCIES = 1000
+# Of devices: claims of a pod, devices of a claim, expressions of a request; the last two by
+# Kubernetes.
+MAX_CLAIMS, MAX_CLAIMED, MAX_SELECTORS = 16, 32, 32
 MAX_EXTENDED = 10**9
 MAX_ENV = MAX_ENV_FROM_SECRETS = 256
 MAX_NODE_LABELS = 64
@@ -217,6 +221,25 @@ def _secret_keys(given: Mapping[str, Mapping[str, str]], at: Path, faults: Fault
         )
 
 
+def _device_claims(given: Mapping[str, Mapping[str, Any]], at: Path, faults: Faults) -> None:
+    faults.unless(len(given) <= MAX_CLAIMS, at, texts.no_longer_than(MAX_CLAIMS, "claims"))
+    for name, claim in given.items():
+        here = (*at, name)
+        faults.unless(bool(SLUG.fullmatch(name)), here, SLUG_RULE)
+        source = [field for field in ("template", "device_class") if field in claim]
+        if len(source) != 1:
+            faults.add(here, "Give exactly one of template, device_class.")
+            continue
+        check_name(claim[source[0]], (*here, source[0]), faults)
+        for field in ("count", "selectors") if "template" in claim else ():
+            faults.unless(field not in claim, (*here, field), "The template says it. Leave it out.")
+        for index, expression in enumerate(claim.get("selectors", ())):
+            try:
+                selector(expression)
+            except WrongSelector as wrong:
+                faults.add((*here, "selectors", index), f"Not an expression of CEL: {wrong}.")
+
+
 def check_image(image: str, at: Path, faults: Faults) -> None:
     good = bool(image) and not re.search(r"\s", image)
     faults.unless(good, at, "Not the name of an image.")
@@ -289,6 +312,7 @@ IMAGES = Kind(check=check_image)
 ANNOTATIONS = Kind(check=_annotations)
 VARIABLES = Kind(check=_variables)
 SECRET_VARIABLES = Kind(check=_secret_keys)
+DEVICE_CLAIMS = Kind(check=_device_claims)
 OBJECT = Kind(check=_object)
 NAMES = Kind(check=_names)
 VOLUMES = Kind(stored=_whole_volumes, short=_short_volumes)

@@ -609,11 +609,19 @@ class NewClaim(NamedTuple):
     mappings: tuple[RequestMapping, ...]
 
 
+class OwnClaim(NamedTuple):
+    """A claim that is made for a pod, which names it: its spec, labels and annotations."""
+
+    spec: Mapping[str, Any]
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
 class AllocateClaim(Struct, frozen=True, gc=False):
     """Give that incarnation of a claim these devices, None = it has them, and reserve it for a pod.
     `node`, else `nodes`: where they can be used; `class_config`: configuration of their classes, as
     JSON, by the requests that it is for. `new`: there is no such claim yet, whatever `uid` says; it
-    is made, and the pod is told of it."""
+    is made, and the pod is told of one for its extended resources."""
 
     key: Hashable
     namespace: str
@@ -625,7 +633,7 @@ class AllocateClaim(Struct, frozen=True, gc=False):
     node: str = ""
     nodes: tuple[NodeTerm, ...] = ()
     class_config: tuple[tuple[tuple[str, ...], bytes], ...] = ()
-    new: NewClaim | None = None
+    new: NewClaim | OwnClaim | None = None
 
 
 class ReleaseClaim(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ from scheduling.engine.types import BEYOND, JobKind, Toleration
 from scheduling.models.clusters import Cluster
 from scheduling.models.shaped import (
     ChosenCluster,
+    DeviceClaim,
     ExtraContainer,
     Probe,
     SecretKey,
@@ -204,6 +205,12 @@ class PodSet(models.Model):
     shm_mib = models.PositiveIntegerField(default=0)
     volumes = ShapedField(shape=list[Volume], default=list, blank=True)
     env_from_secrets = ShapedField(shape=dict[str, SecretKey], default=dict, blank=True)
+    device_claims = ShapedField(
+        shape=dict[str, DeviceClaim],
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),
+        blank=True,
+    )
     security_context = ShapedField(
         shape=Security, default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )

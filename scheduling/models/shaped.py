@@ -39,6 +39,15 @@ class SecretKey(TypedDict):
     key: str
 
 
+class DeviceClaim(TypedDict, total=False):
+    """A template, or a device class and what comes with it."""
+
+    template: str
+    device_class: str
+    count: int
+    selectors: Texts
+
+
 class Security(TypedDict, total=False):
     restricted: bool
     run_as_user: int

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 from django import forms
 from msgspec import Struct, inspect
 
+from scheduling.job_fields.definition import DeviceClaimDocument, SecretKeyDocument
 from scheduling.job_fields.parts import Field, fields_of, plain
 from scheduling.job_fields.values import SLUGS
-from scheduling.pages.form_fields import NamesField, NodeTerms, Pairs, SecretKeys
+from scheduling.pages.form_fields import DeviceClaims, NamesField, NodeTerms, Pairs, SecretKeys
 from tenants.forms import Fields
 from tenants.models import slug_validator
 
@@ -97,8 +98,8 @@ def _class_of(field: Field) -> type[forms.Field]:
     if field.kind.one_of:
         return forms.ChoiceField
     match of:
-        case inspect.DictType(value_type=inspect.StructType()):
-            return SecretKeys
+        case inspect.DictType(value_type=inspect.StructType(cls=of_value)):
+            return {SecretKeyDocument: SecretKeys, DeviceClaimDocument: DeviceClaims}[of_value]
         case inspect.DictType():
             return Pairs
         case inspect.ListType(item_type=inspect.StructType()):

@@ -12,6 +12,7 @@ from tenants import texts
 
 MAX_TEXT = 65_536
 OR = "or"
+WHERE = " where "  # before each expression that the devices of a claim are to satisfy
 _OPERATORS = {operator.casefold(): operator for operator in OPERATORS}
 EMPTY = '""'
 _WORD = re.compile(r"[^\s,]+")
@@ -99,8 +100,14 @@ class Pairs(Lines):
     @classmethod
     def typed(cls, pairs: Mapping[str, Any]) -> tuple[str, list[str]]:
         """The text that is read as these, without those that no line can hold, and their names."""
-        lines = {name: f"{name}={cls.write(value)}" for name, value in pairs.items()}
-        lost = [name for name, line in lines.items() if not _is_line(line)]
+        texts = {name: cls.write(value) for name, value in pairs.items()}
+        lines = {name: f"{name}={text}" for name, text in texts.items()}
+        reader = cls(most=len(pairs))
+        lost = [
+            name
+            for name, line in lines.items()
+            if not _is_line(line) or reader.read(texts[name]) != pairs[name]
+        ]
         return "\n".join(line for name, line in lines.items() if name not in lost), lost
 
     @staticmethod
@@ -121,6 +128,31 @@ class SecretKeys(Pairs):
     @staticmethod
     def write(value: Any) -> str:
         return f"{value['secret']}/{value['key']}"
+
+
+class DeviceClaims(Pairs):
+    """Lines of NAME=CLASS:COUNT where EXPRESSION, or NAME=template/TEMPLATE, as `device_claims` of
+    a pod set."""
+
+    rule = "NAME=CLASS, NAME=CLASS:COUNT, with “where” and an expression, or NAME=template/TEMPLATE"
+
+    def read(self, text: str) -> dict[str, Any] | None:
+        if template := re.fullmatch(r"template/(\S+)", text):
+            return {"template": template[1]}
+        first, *selectors = text.split(WHERE)
+        found = re.fullmatch(r"([^\s:/]+)(?::([0-9]{1,9}))?", first)
+        if found is None:
+            return None
+        claim: dict[str, Any] = {"device_class": found[1]}
+        claim |= {"count": int(found[2])} if found[2] else {}
+        return claim | ({"selectors": selectors} if selectors else {})
+
+    @staticmethod
+    def write(value: Any) -> str:
+        if "template" in value:
+            return f"template/{value['template']}"
+        count = f":{value['count']}" if "count" in value else ""
+        return WHERE.join([f"{value['device_class']}{count}", *value.get("selectors", ())])
 
 
 class NodeTerms(Lines):

@@ -1,5 +1,6 @@
 """How states, reasons and gates of a job look on pages."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,6 +184,7 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
     secrets = pod_set.env_from_secrets.items()
     shown = [
         ("Only on nodes with", texts_of(node_rules_of(vars(pod_set)))),
+        ("Device claims", [f"{n}: {claim_text(c)}" for n, c in pod_set.device_claims.items()]),
         ("Service account", [pod_set.service_account] if pod_set.service_account else []),
         ("Image pull secrets", pod_set.image_pull_secrets),
         ("Size of /dev/shm", [f"{pod_set.shm_mib} MiB"] if pod_set.shm_mib else []),
@@ -192,6 +194,14 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
         ("Not readable", [f"{column}: {why}" for column, why in unreadable(pod_set)]),
     ]
     return [(title, texts) for title, texts in shown if texts]
+
+
+def claim_text(claim: Mapping[str, Any]) -> str:
+    """ "2 of class gpu.nvidia.com, where …", "as template two-gpus" """
+    if "template" in claim:
+        return f"as template {claim['template']}"
+    text = f"{claim.get('count', 1)} of class {claim['device_class']}"
+    return ", ".join([text, *(f"where {each}" for each in claim.get("selectors", ()))])
 
 
 def how_they_run(pod_set: PodSet) -> list[str]:

@@ -51,6 +51,7 @@ FULL = {
     "sets-0-command": "python train.py",
     "sets-0-env": "NCCL_DEBUG=WARN\r\n\r\nOPTS=a=b c\r\nEMPTY=",
     "sets-0-env_from_secrets": "WANDB_API_KEY=wandb/api-key",
+    "sets-0-device_claims": "nic=nic.example.com:2 where true\r\nx=template/two",
     "sets-0-shm_gib": "1.5",
     "sets-0-nics": "8",
     "sets-0-service_account": "trainer",
@@ -120,6 +121,14 @@ def test_the_form_asks_for_what_its_document_asks_for_over_rest(as_user):
     [pods] = job.pod_sets.all()
     assert pods.env == {"NCCL_DEBUG": "WARN", "OPTS": "a=b c", "EMPTY": ""}
     assert pods.env_from_secrets == {"WANDB_API_KEY": {"secret": "wandb", "key": "api-key"}}
+    assert pods.device_claims == {
+        "nic": {
+            "device_class": "nic.example.com",
+            "count": 2,
+            "selectors": ["true"],
+        },
+        "x": {"template": "two"},
+    }
     assert (pods.shm_mib, pods.nics, pods.service_account) == (1536, 8, "trainer")
     assert pods.image_pull_secrets == ["one", "two", "three"]
     assert pods.node_selector == {"kant.example/storage": "fast"}
@@ -218,6 +227,16 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             {"sets-0-env": "KEY=1", "sets-0-env_from_secrets": "KEY=wandb/key"},
             "id_sets-0-env_from_secrets",
             "KEY: `env` sets KEY too.",
+        ),
+        (
+            {"sets-0-device_claims": "gpu"},
+            "id_sets-0-device_claims",
+            "Line 1: write NAME=CLASS, NAME=CLASS:COUNT",
+        ),
+        (
+            {"sets-0-device_claims": "gpu=a.example.com where device.("},
+            "id_sets-0-device_claims",
+            "gpu: Not an expression of CEL",
         ),
         ({"sets-0-shm_gib": "-1"}, "id_sets-0-shm_gib", "Must be from 0 to 976562."),
         ({"sets-0-memory_gib": "976563"}, "id_sets-0-memory_gib", "Must be from 0 to 976562."),

@@ -115,6 +115,7 @@ SAID_OF_JOB = {
 SAID_OF_SET = {
     *("count", "min_count", "gpu_type", "gpus", "gpu_milli", "cpu_milli", "memory_mib", "shm_mib"),
     *("required_level", "nics", "image", "env_from_secrets", "service_account"),
+    "device_claims",
     *("image_pull_secrets", "node_selector", "node_affinity"),
 }
 

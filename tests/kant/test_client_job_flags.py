@@ -28,11 +28,14 @@ def test_every_flag_is_a_field_of_what_is_sent():
 def test_every_flag_is_read(flag):
     text = {
         "number": ["7"], "time": ["2m"], "cores": ["1.5"], "pair": ["a=b"],
-        "secret_key": ["A=secret/key"], "yes_or_no": [], "yes": [],
+        "secret_key": ["A=secret/key"], "device_claim": ["a=class:2 where 1 < 2"],
+        "yes_or_no": [], "yes": [],
     }.get(flag.reads, ["word"])  # fmt: skip
     read = {
         "number": 7, "time": 120, "cores": 1500, "pair": [("a", "b")],
-        "secret_key": [("A", {"secret": "secret", "key": "key"})], "yes_or_no": True, "yes": True,
+        "secret_key": [("A", {"secret": "secret", "key": "key"})],
+        "device_claim": [("a", {"device_class": "class", "count": 2, "selectors": ["1 < 2"]})],
+        "yes_or_no": True, "yes": True,
     }.get(flag.reads, ["word"] if flag.again else "word")  # fmt: skip
     for name in flag.names.split():
         parser = ArgumentParser()

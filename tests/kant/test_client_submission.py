@@ -90,6 +90,7 @@ def test_what_pods_use_of_their_namespace_is_asked_for_and_shown(kant, tmp_path)
     )
     code, out, _ = kant(
         "submit", "-o", "id", "-f", str(file), "--env-from-secret", "KEY=wandb/api-key",
+        "--device-claim", "nic=nic.example.com:2", "--device-claim", "x=template/two",
         "--service-account", "trainer", "--image-pull-secret", "registry", "--shm", "1024",
     )  # fmt: skip
     pods = Job.objects.get(pk=out.strip()).pod_sets.get()
@@ -104,6 +105,7 @@ def test_what_pods_use_of_their_namespace_is_asked_for_and_shown(kant, tmp_path)
         "volumes             persistent_volume_claim sets at /data",
         "env_from_secrets    OLD=a/b, KEY=wandb/api-key",
         "service_account     trainer",
+        "device_claims       nic=nic.example.com:2, x=template/two",
     ):
         assert line in shown
     code, _, told = kant("submit", "-n", "x", "--env-from-secret", "KEY=wandb")

@@ -9,8 +9,17 @@ from scheduling.kube.dra.facts import (
     ExtendedRequest,
     GivenDevice,
     RequestMapping,
+    TemplateFacts,
 )
-from scheduling.kube.seam import AllocateClaim, DevicesSeen, NewClaim, ReleaseClaim, Result
+from scheduling.kube.seam import (
+    AllocateClaim,
+    DevicesGone,
+    DevicesSeen,
+    NewClaim,
+    OwnClaim,
+    ReleaseClaim,
+    Result,
+)
 from tests.kube.test_contract_storage import news
 
 GROUP = "/apis/resource.k8s.io/v1"
@@ -85,6 +94,34 @@ def test_a_claim_gets_its_devices_once_and_is_released(place, door):
     assert last.result is Result.DONE
     assert news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=None).reserved_for == ()
     place.api.ok("DELETE", f"{GROUP}/deviceclasses/{name}")
+
+
+def test_a_claim_is_made_that_a_pod_names(place, door):
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "any"}}]}}
+    told = {"metadata": {"labels": {"team": "vision"}}, "spec": spec}
+    path = f"{GROUP}/namespaces/{place.namespace}"
+    body = {"metadata": {"name": "one-gpu"}, "spec": told}
+    place.api.ok("POST", f"{path}/resourceclaimtemplates", body)
+    template = news(door, DevicesSeen, TemplateFacts, name="one-gpu")
+    assert (template.labels, template.namespace) == ({"team": "vision"}, place.namespace)
+    [[ask]] = template.asks.requests
+    assert (ask.name, ask.device_class, ask.amount) == ("gpu", "any", 1)
+    uid, other = pod(place, "names"), pod(place, "another")
+    given = (GivenDevice("gpu", DeviceId(DRIVER, "n1", "a")),)
+    new = OwnClaim(template.spec, template.labels)
+    of = ("one", place.namespace, "names-gpus", "not known yet", "names", uid, given, "n1")
+    allocate = AllocateClaim(*of, new=new)
+    again = msgspec.structs.replace(allocate, key="again")
+    not_its_own = msgspec.structs.replace(allocate, key="other", pod="another", pod_uid=other)
+    ends = door.carry_out(allocate, again, not_its_own)
+    assert [end.result for end in ends] == [Result.DONE, Result.DONE, Result.TAKEN]
+    seen = news(door, DevicesSeen, DeviceClaimFacts, reserved_for=(uid,))
+    assert (seen.owner, seen.made_for, seen.given) == (("names", uid), None, given)
+    assert place.api.ok("GET", f"{path}/resourceclaims/names-gpus")["metadata"]["labels"] == {
+        "team": "vision"
+    }
+    place.api.ok("DELETE", f"{path}/resourceclaimtemplates/one-gpu")
+    assert news(door, DevicesGone, TemplateFacts, name="one-gpu").uid == template.uid
 
 
 def test_a_claim_is_made_for_the_extended_resources_of_a_pod(place, door):

@@ -144,8 +144,10 @@ class World(ClusterApi):
     ):
         """A job as `submit_job` writes it. Its pods save its work `saves_s` after they are told,
         and end `stop_s` after they are deleted."""
-        names = ("gpu_milli", "min_count", "node_affinity", "volumes")
+        names = ("gpu_milli", "gpu_models", "min_count", "node_affinity", "volumes")
+        names += ("device_claims",)
         pod_fields = {n: fields.pop(n) for n in names if n in fields}
+        pod_fields.setdefault("gpu_models", [stage.MODEL] if gpus else [])
         now = datetime.now(UTC)
         job = Job.objects.create(
             id=uuid.uuid4(),
@@ -167,7 +169,6 @@ class World(ClusterApi):
             name="worker",
             count=pods,
             gpus=gpus,
-            gpu_models=[stage.MODEL] if gpus else [],
             cpu_milli=100,
             annotations=notes,
             **pod_fields,

@@ -90,6 +90,13 @@ counts = st.one_of(
     st.integers(1, 3).map(lambda n: {"count": 3, "min_count": n}),
     st.just({"count": 4, "min_count": 2, "slice_size": 2, "required_level": "leaf"}),
 )
+device_claims = st.sampled_from(
+    [
+        {"template": "two-gpus"},
+        {"device_class": "gpu.example.com", "count": 1},
+        {"device_class": "nic.example.com", "count": 2, "selectors": ["device.driver == 'a'"]},
+    ]
+)
 uses = mapping(
     cpu_milli=st.integers(0, 9000),
     memory_mib=st.integers(0, 9000),
@@ -105,6 +112,7 @@ uses = mapping(
     command=st.lists(texts, max_size=3) | texts.map(lambda text: ["/bin/sh", "-c", text]),
     env=st.dictionaries(variables, texts, max_size=3),
     env_from_secrets=st.dictionaries(st.sampled_from("EF"), st.just(SECRET_KEY)),
+    device_claims=st.dictionaries(slugs, device_claims, max_size=2),
     annotations=st.dictionaries(slugs, texts, max_size=2),
     service_account=st.sampled_from(["", "trainer"]),
     image_pull_secrets=st.lists(slugs, max_size=2, unique=True),

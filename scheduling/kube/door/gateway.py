@@ -38,7 +38,12 @@ from scheduling.kube.door.storage import (
 )
 from scheduling.kube.door.watch import DEFAULT_TIMES, Reflector, WatchedKind, WatchTimes
 from scheduling.kube.dra import reading
-from scheduling.kube.dra.objects import KubeDeviceClass, KubeResourceClaim, KubeResourceSlice
+from scheduling.kube.dra.objects import (
+    KubeClaimTemplate,
+    KubeDeviceClass,
+    KubeResourceClaim,
+    KubeResourceSlice,
+)
 from scheduling.kube.seam import (
     BudgetGone,
     BudgetSeen,
@@ -357,6 +362,7 @@ class Gateway:
             _devices("resource slices", KubeResourceSlice): reading.slice_facts,
             _devices("device classes", KubeDeviceClass): reading.class_facts,
             _devices("resource claims", KubeResourceClaim): reading.claim_facts,
+            _devices("resource claim templates", KubeClaimTemplate): reading.template_facts,
         }
         all_kinds = (*kinds, budgets, services, spaces, *of_storage, *of_devices)
         self._health = {kind.plural: _NOT_YET for kind in all_kinds}

@@ -6,7 +6,7 @@ publishes without a domain are in its own.
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -156,7 +156,8 @@ class ExtendedAsks(NamedTuple):
 class DeviceClaimFacts(Struct, frozen=True, gc=False):
     """A ResourceClaim. `given`: its devices, and `nodes`: where they can be used, () = everywhere;
     None = it is not allocated. `reserved_for`: uids of the pods that use it. `made_for`: name and
-    uid of the pod of which it holds the extended resources; its scheduler has made it."""
+    uid of the pod of which it holds the extended resources; its scheduler has made it. `owner`:
+    those of the pod that it goes with."""
 
     namespace: str
     name: str
@@ -168,9 +169,24 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
     deleting: bool = False
     problem: str = ""
     made_for: tuple[str, str] | None = None
+    owner: tuple[str, str] | None = None
 
 
-DeviceObject = SliceFacts | ClassFacts | DeviceClaimFacts
+class TemplateFacts(Struct, frozen=True, gc=False):
+    """A ResourceClaimTemplate: what claims that are made of it ask for, and their `spec`, labels
+    and annotations."""
+
+    namespace: str
+    name: str
+    uid: str
+    asks: ClaimAsks
+    spec: Mapping[str, Any] = {}
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    problem: str = ""
+
+
+DeviceObject = SliceFacts | ClassFacts | DeviceClaimFacts | TemplateFacts
 
 
 class PodClaim(NamedTuple):

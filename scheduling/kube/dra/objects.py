@@ -132,6 +132,23 @@ class DeviceClaimSpec(Struct, gc=False):
     devices: RawDevices = msgspec.field(default_factory=RawDevices)
 
 
+class TemplateMeta(Struct, gc=False):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class TemplateSpec(Struct, gc=False):
+    """`spec`: of the claims that are made of it, as it is written."""
+
+    metadata: TemplateMeta = msgspec.field(default_factory=TemplateMeta)
+    spec: dict[str, Any] = {}
+
+
+class KubeClaimTemplate(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
+
+
 class RawResult(Struct, gc=False, rename="camel"):
     request: str = ""
     driver: str = ""

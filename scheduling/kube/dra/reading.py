@@ -1,8 +1,10 @@
 """From objects of resource.k8s.io/v1 to facts. Never raises: what cannot be answered is a
 `problem`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from scheduling.engine.types import NodeTerm, Toleration
@@ -22,10 +24,13 @@ from scheduling.kube.dra.facts import (
     DeviceTaint,
     GivenDevice,
     SliceFacts,
+    TemplateFacts,
     Version,
     model_of,
 )
 from scheduling.kube.dra.objects import (
+    DeviceClaimSpec,
+    KubeClaimTemplate,
     KubeDeviceClass,
     KubeResourceClaim,
     KubeResourceSlice,
@@ -33,6 +38,7 @@ from scheduling.kube.dra.objects import (
     RawAttribute,
     RawCounters,
     RawDevice,
+    RawDevices,
     RawRequest,
     RawSelector,
 )
@@ -132,18 +138,8 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
             for r in status.allocation.devices.results
         )
         nodes = node_terms(status.allocation.node_selector)
-    asks = ClaimAsks(
-        tuple(map(_alternatives, devices.requests)),
-        tuple(
-            Constraint(
-                tuple(c.requests),
-                c.match_attribute or c.distinct_attribute,
-                distinct=bool(c.distinct_attribute),
-            )
-            for c in devices.constraints
-        ),
-    )
-    unknown = [c for c in asks.constraints if not c.attribute]
+    owner = _owner(meta)
+    asks, problem = _asks(devices)
     return DeviceClaimFacts(
         namespace=meta.namespace,
         name=meta.name,
@@ -153,14 +149,48 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
         nodes=nodes,
         reserved_for=tuple(c.uid for c in status.reserved_for),
         deleting=bool(meta.deletion_timestamp),
-        problem="a constraint is of a kind that Kant does not know" if unknown else "",
-        made_for=_made_for(meta),
+        problem=problem,
+        made_for=owner if meta.annotations.get(ANNOTATION) == "true" else None,
+        owner=owner,
     )
 
 
-def _made_for(meta: Meta) -> tuple[str, str] | None:
-    if meta.annotations.get(ANNOTATION) != "true":
-        return None
+def template_facts(raw: KubeClaimTemplate) -> TemplateFacts:
+    meta, of_claims = raw.metadata, raw.spec.metadata
+    asks, problem = asks_of(raw.spec.spec)
+    return TemplateFacts(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        asks=asks,
+        spec=raw.spec.spec,
+        labels=of_claims.labels,
+        annotations=of_claims.annotations,
+        problem=problem,
+    )
+
+
+def asks_of(spec: Mapping[str, Any]) -> tuple[ClaimAsks, str]:
+    """What a claim with this spec asks for, and why Kant cannot answer it, "" = it can."""
+    return _asks(msgspec.convert(spec, DeviceClaimSpec).devices)
+
+
+def _asks(devices: RawDevices) -> tuple[ClaimAsks, str]:
+    constraints = tuple(
+        Constraint(
+            tuple(c.requests),
+            c.match_attribute or c.distinct_attribute,
+            distinct=bool(c.distinct_attribute),
+        )
+        for c in devices.constraints
+    )
+    asks = ClaimAsks(tuple(map(_alternatives, devices.requests)), constraints)
+    unknown = any(not c.attribute for c in constraints)
+    return asks, "a constraint is of a kind that Kant does not know" if unknown else ""
+
+
+def _owner(meta: Meta) -> tuple[str, str] | None:
+    """Name and uid of the pod that the object goes with."""
     pods = (o for o in meta.owner_references if o.controller and o.kind == "Pod")
     return next(((owner.name, owner.uid) for owner in pods), None)
 

@@ -17,7 +17,14 @@ from scheduling.engine.types import NodeTerm
 from scheduling.kube.door.client import MERGE_PATCH, Reply
 from scheduling.kube.door.requests import Request, gone_or_refused, names_uid, refused
 from scheduling.kube.dra.extended import ANNOTATION
-from scheduling.kube.seam import AllocateClaim, CallOutcome, NewClaim, ReleaseClaim, Result
+from scheduling.kube.seam import (
+    AllocateClaim,
+    CallOutcome,
+    NewClaim,
+    OwnClaim,
+    ReleaseClaim,
+    Result,
+)
 from scheduling.kube.translate.objects import encode
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -49,10 +56,10 @@ class DeviceClaimRequests:
             return outcome
         [claim] = made
         if not _is_made_for(claim, effect, effect.new):
-            return _taken("a claim of its name is there that asks for something else")
+            return _taken("a claim of its name is there that is not for it")
         of = msgspec.structs.replace(effect, uid=claim["metadata"]["uid"])
         outcome = await self._write(of, lambda claim: _allocated(claim, of))
-        if outcome.result is not Result.DONE:
+        if outcome.result is not Result.DONE or isinstance(effect.new, OwnClaim):
             return outcome
         return await self._settled(_tell_pod(effect, effect.pod, _status(effect, effect.new)))
 
@@ -101,7 +108,7 @@ def _path(effect: AllocateClaim | ReleaseClaim, *, of_all: bool = False) -> str:
     return path if of_all else f"{path}/{effect.name}"
 
 
-def _make(effect: AllocateClaim, new: NewClaim, made: list[Object]) -> Request:
+def _make(effect: AllocateClaim, new: NewClaim | OwnClaim, made: list[Object]) -> Request:
     """DONE when the claim was made into `made`; code 409 where there is one of its name."""
 
     def settle(reply: Reply) -> CallOutcome | None:
@@ -111,13 +118,14 @@ def _make(effect: AllocateClaim, new: NewClaim, made: list[Object]) -> Request:
         return CallOutcome(Result.TAKEN, code=409) if reply.code == 409 else refused(reply)
 
     pod = {"apiVersion": "v1", "kind": "Pod", "name": effect.pod, "uid": effect.pod_uid}
-    meta = {
-        "name": effect.name,
-        "annotations": {ANNOTATION: "true"},
-        "ownerReferences": [{**pod, "controller": True}],
-    }
+    meta: Object = {"name": effect.name, "ownerReferences": [{**pod, "controller": True}]}
+    if isinstance(new, OwnClaim):
+        spec = new.spec
+        meta |= {"labels": new.labels, "annotations": new.annotations}
+    else:
+        spec = {"devices": {"requests": _requests(new)}}
+        meta["annotations"] = {ANNOTATION: "true"}
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": meta}
-    spec = {"devices": {"requests": _requests(new)}}
     path = _path(effect, of_all=True)
     return Request("POST", path, encode({**body, "spec": spec}), settle, _nothing_known)
 
@@ -136,10 +144,12 @@ def _requests(new: NewClaim) -> list[Object]:
     ]
 
 
-def _is_made_for(claim: Object, effect: AllocateClaim, new: NewClaim) -> bool:
+def _is_made_for(claim: Object, effect: AllocateClaim, new: NewClaim | OwnClaim) -> bool:
     owners = claim["metadata"].get("ownerReferences") or ()
     mine = any(owner["uid"] == effect.pod_uid for owner in owners)
-    return mine and claim["spec"]["devices"].get("requests") == _requests(new)
+    # What a pod names asks for the same as long as the pod is there.
+    asks = claim["spec"]["devices"].get("requests")
+    return mine and (isinstance(new, OwnClaim) or asks == _requests(new))
 
 
 def _status(effect: AllocateClaim, new: NewClaim) -> Object:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scheduling.engine.types import ANY_NODE, MILLI, NodeRules
 from scheduling.kube.translate.containers import (
@@ -73,9 +74,11 @@ class PodSettings(Struct, frozen=True, kw_only=True):
 
     `shm_mib`: size of /dev/shm in MiB, 0 = as the node gives it. `volumes`: mappings of `name`,
     `mount_path`, `read_only` and one of VOLUME_SOURCES. `env_from_secrets`: variable → `secret`
-    and `key`. `security_context`, `init_containers`, `sidecars`, `probes`: as documents of jobs
-    have them (`job_fields.containers`), without what is not said; of a security context what
-    `restricted` stands for too.
+    and `key`. `device_claims`: name → `template`, or `device_class`, `count` and `selectors`;
+    only the names stand in the pod, for which the claims are made. `security_context`,
+    `init_containers`, `sidecars`, `probes`: as documents of jobs have them
+    (`job_fields.containers`), without what is not said; of a security context what `restricted`
+    stands for too.
     """
 
     service_account: str = ""
@@ -89,6 +92,7 @@ class PodSettings(Struct, frozen=True, kw_only=True):
     priority_class: str = ""
     init_containers: Sequence[Mapping[str, Any]] = ()
     sidecars: Sequence[Mapping[str, Any]] = ()
+    device_claims: Mapping[str, Mapping[str, Any]] = {}
     probes: Mapping[str, Mapping[str, Any]] = {}
 
 
@@ -147,6 +151,11 @@ def pod_name(
     end = host_name(pod_set, pod_set_name, ordinal)
     room = NAME_LIMIT - len(middle) - len(end)
     return f"{_legal(job_name)[:room].strip('-') or 'job'}{middle}{end}"
+
+
+def name_of_claim(pod: str, name: str) -> str:
+    """Of the ResourceClaim that is made for a pod of Kant's by the name that it has in the pod."""
+    return f"{pod}-{name}"
 
 
 def is_made(name: str, labels: Mapping[str, str]) -> bool:
@@ -239,6 +248,11 @@ def pod_manifest(
         spec["volumes"] = [volume for volume, _ in volumes]
         for each in every:
             each["volumeMounts"] = [mount for _, mount in volumes]
+    if claims := settings.device_claims:
+        spec["resourceClaims"] = [
+            {"name": each, "resourceClaimName": name_of_claim(name, each)} for each in claims
+        ]
+        container["resources"]["claims"] = [{"name": each} for each in claims]
     if of_pod := pod_rights(settings.security_context):
         spec["securityContext"] = of_pod
     if of_container := container_rights(settings.security_context):
@@ -279,7 +293,8 @@ def stand_in_manifest(
     template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
 ) -> dict[str, Any]:
     """A pod that asks for what that of `pod_manifest` does and is none of the job: no Service finds
-    it, and no disruption budget counts it."""
+    it, and no disruption budget counts it. No claims are made for it."""
+    template = replace(template, settings=replace(template.settings, device_claims={}))
     manifest = pod_manifest(template, name, ordinal, milli)
     manifest["metadata"]["labels"] = {
         STANDS_IN_FOR: template.job_id,

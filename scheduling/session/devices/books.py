@@ -22,8 +22,9 @@ from scheduling.kube.dra.facts import (
     GivenDevice,
     PodClaim,
     SliceFacts,
+    TemplateFacts,
 )
-from scheduling.kube.seam import NewClaim
+from scheduling.kube.seam import NewClaim, OwnClaim
 from scheduling.kube.translate.quantities import GPU_RESOURCES
 from scheduling.session.devices.demand import Demands, DeviceDemand, is_gpu
 from scheduling.session.devices.inventory import Inventory, NodeGpus, gpu_model
@@ -41,14 +42,13 @@ class PodNames(NamedTuple):
 
 class ChosenDevices(NamedTuple):
     """Devices for a claim, and where they can be used: on `node`, or, "" , on `nodes`. `new`: the
-    claim is to be made, for the extended resources of a pod; its uid is not that which it will
-    have."""
+    claim is to be made for a pod; its uid is not that which it will have."""
 
     claim: DeviceClaimFacts
     given: tuple[GivenDevice, ...]
     node: str
     nodes: tuple[NodeTerm, ...]
-    new: NewClaim | None = None
+    new: NewClaim | OwnClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class DeviceBooks:
         self.inventory = Inventory()
         self.demands = Demands(self.inventory)
         self.claims: dict[ClaimName, DeviceClaimFacts] = {}
+        self.templates: dict[ClaimName, TemplateFacts] = {}
         self.changed: set[ClaimName] = set()
         self.assumed: dict[str, Assumed] = {}  # by uid of the claim
         self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod for which it was made
@@ -98,6 +99,9 @@ class DeviceBooks:
                 self.inventory.slice_seen(facts)
             case ClassFacts():
                 self.inventory.class_seen(facts)
+            case TemplateFacts():
+                self.templates[facts.namespace, facts.name] = facts
+                self._taken_version += 1
             case DeviceClaimFacts():
                 self._take(facts, comes=True)
 
@@ -107,6 +111,11 @@ class DeviceBooks:
                 self.inventory.slice_gone(facts)
             case ClassFacts():
                 self.inventory.class_gone(facts)
+            case TemplateFacts():
+                name = facts.namespace, facts.name
+                if name in self.templates and self.templates[name].uid == facts.uid:
+                    del self.templates[name]
+                    self._taken_version += 1
             case DeviceClaimFacts():
                 self._take(facts, comes=False)
 
@@ -128,6 +137,7 @@ class DeviceBooks:
                 if facts.given is not None:
                     self._forget(_new_uid(facts.namespace, facts.made_for[0]))
             if facts.given is not None:
+                self._forget(uid_of_new(facts.namespace, facts.name))
                 self.assumed.pop(facts.uid, None)
             assumed = self.assumed.get(facts.uid)
             given = assumed.chosen.given if assumed is not None else facts.given
@@ -158,9 +168,10 @@ class DeviceBooks:
         uid: str,
         named: Iterable[PodClaim],
         extended: ExtendedAsks = NOTHING,
+        own: Iterable[tuple[DeviceClaimFacts, OwnClaim]] = (),
     ) -> DeviceDemand:
-        """Raises DeviceRefusal."""
-        return self.demands.of(namespace, uid, named, self.claims, extended)
+        """`own`: claims that are made for the pod if they are not there. Raises DeviceRefusal."""
+        return self.demands.of(namespace, uid, named, self.claims, extended, own)
 
     def nodes_for(self, demand: DeviceDemand) -> tuple[NodeTerm, ...] | None:
         """The nodes on which there are devices for all of its claims now; None = numbers say it.
@@ -220,8 +231,8 @@ class DeviceBooks:
         for index, (claim, given) in enumerate(zip(claims, found, strict=True)):
             nodes = nodes_of(given, offers)
             here = node.name if nodes is None else ""
-            is_new = index == len(demand.pending)
-            chosen.append(ChosenDevices(claim, given, here, nodes or (), new if is_new else None))
+            made_as = new if index == len(demand.pending) else demand.own.get(claim.uid)
+            chosen.append(ChosenDevices(claim, given, here, nodes or (), made_as))
         return chosen
 
     def _counters(
@@ -314,6 +325,11 @@ NOBODY = PodNames("", "", "")
 def _new_uid(namespace: str, pod: str) -> str:
     """By what a claim is known that is to be made for a pod."""
     return f"new, for {namespace}/{pod}"
+
+
+def uid_of_new(namespace: str, claim: str) -> str:
+    """By what a claim of this name is known that is to be made, as the pod names it."""
+    return f"new, {namespace}/{claim}"
 
 
 def _claim_to_make(pod: PodNames, new: NewClaim) -> DeviceClaimFacts:

@@ -25,7 +25,7 @@ from scheduling.kube.dra.facts import (
 )
 from scheduling.kube.dra.requests import MOST_CONSUMERS
 from scheduling.kube.dra.selectors import WrongSelector, selector
-from scheduling.kube.seam import PodClaim, Unclear
+from scheduling.kube.seam import OwnClaim, PodClaim, Unclear
 from scheduling.kube.translate.quantities import GPU_RESOURCES
 from scheduling.session.devices.inventory import Inventory, gpu_model
 
@@ -59,7 +59,8 @@ class DeviceDemand:
     `pending`: these; `pinned`: for which nodes those are that have some. `gpus` of one of
     `models`; `amounts`: devices by the name by which they are counted. `exact`: the numbers say
     all. `gpus_of_all`: so many a node has to have, of one that asks for all of its GPUs.
-    `extended`: what the pod asks for by names for which devices may stand, on some nodes."""
+    `extended`: what the pod asks for by names for which devices may stand, on some nodes. `own`:
+    what those of the claims are made as that are not there, by the uid by which they are known."""
 
     claims: tuple[DeviceClaimFacts, ...] = ()
     pending: tuple[DeviceClaimFacts, ...] = ()
@@ -70,6 +71,7 @@ class DeviceDemand:
     exact: bool = True
     gpus_of_all: tuple[tuple[DeviceAsk, int], ...] = ()
     extended: ExtendedAsks = NOTHING
+    own: Mapping[str, OwnClaim] = field(default_factory=dict)
 
     @property
     def shape(self) -> str:
@@ -223,13 +225,17 @@ class Demands:
         named: Iterable[PodClaim],
         claims: Mapping[tuple[str, str], DeviceClaimFacts],
         extended: ExtendedAsks = NOTHING,
+        new: Iterable[tuple[DeviceClaimFacts, OwnClaim]] = (),
     ) -> DeviceDemand:
-        """What the claims that a pod names ask for, and what it asks for by names of resources.
-        Raises DeviceRefusal."""
+        """What the claims that a pod names ask for, and `new` ones, which are made for it, and what
+        it asks for by names of resources. Raises DeviceRefusal."""
         found: dict[str, DeviceClaimFacts] = {}
         for each in named:
             if each.claim != "":
                 found[each.name] = _claim(namespace, uid, each, claims)
+        to_make = dict[str, OwnClaim]()
+        for claim, made_as in new:
+            found[claim.name], to_make[claim.uid] = claim, made_as
         own = tuple({claim.uid: claim for claim in found.values()}.values())
         pending = tuple(claim for claim in own if claim.given is None)
         meant = extended if self.are_meant(extended) else NOTHING
@@ -244,6 +250,7 @@ class Demands:
             exact=reading.exact,
             gpus_of_all=tuple(reading.gpus_of_all),
             extended=meant,
+            own=to_make,
         )
 
     def _read(self, claims: tuple[DeviceClaimFacts, ...], extended: ExtendedAsks) -> "_AskReading":

@@ -43,6 +43,8 @@ def _written(asked: PodSetSpec, told: PodSetSpec) -> dict[str, Any]:
     for name in NODE_RULES:
         if (value := getattr(told.nodes, name)) != getattr(asked.nodes, name):
             found[name] = _plain(msgspec.to_builtins(value))
+    if told.gpu_models != asked.gpu_models:
+        found["gpu_models"] = list(told.gpu_models)
     if dict(told.extended) != dict(asked.extended):
         found["extended"] = dict(told.extended)
     if told.rules is not None:
@@ -72,8 +74,9 @@ def _told(pod_set: PodSetSpec, of: Mapping[str, Any]) -> PodSetSpec:
     nodes = {name: msgspec.convert(of[name], kind) for name, kind in given.items()}
     rules = read_rules(of["rules"]) if "rules" in of else pod_set.rules
     extended = of.get("extended", pod_set.extended)
+    models = tuple(of.get("gpu_models", pod_set.gpu_models))
     told = replace(pod_set.nodes, **nodes) if nodes else pod_set.nodes
-    return replace(pod_set, nodes=told, rules=rules, extended=extended)
+    return replace(pod_set, nodes=told, rules=rules, extended=extended, gpu_models=models)
 
 
 def read_rules(of: Mapping[str, Any]) -> PodRules:

@@ -1,10 +1,10 @@
-"""Claims of plain pods for devices: what they mean for a job, and that they are written before its
+"""Claims of pods for devices: what they mean for a job, and that they are written before its
 pods are bound (docs/decisions/0077-claims-for-devices.md).
 
 A claim gets its devices and is reserved for its pod when the pod has its place; of a gang no pod is
 bound before all claims of all its pods are written. What a pod has that gave its place back, is
-released. Where devices stand for extended resources that a pod asks for, a claim is made for it; a
-pod that Kant makes is made before.
+released. Where devices stand for extended resources that a pod asks for, a claim is made for it,
+and for pods that Kant makes the claims that their job asks for; such a pod is made before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,15 @@ from scheduling.kube.seam import (
 from scheduling.kube.translate.objects import PodSpec, encode
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.devices.books import ChosenDevices, DeviceBooks, PodNames
-from scheduling.session.devices.demand import ANY_GPU, PREFIX, DeviceDemand, DeviceRefusal
+from scheduling.session.devices.demand import (
+    ANY_GPU,
+    NOT_HONOURED,
+    PREFIX,
+    DeviceDemand,
+    DeviceRefusal,
+    is_gpu,
+)
+from scheduling.session.devices.own import own_claims
 from scheduling.session.memory.live import OVER, EffectKey, LiveJob, LivePod, PodKey
 from scheduling.session.memory.storage import ClaimHold
 from scheduling.session.pods.plain import PlainPods
@@ -42,6 +50,7 @@ from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
 
 NOT_ALLOCATED = "ClaimNotAllocated"
+THE_POD = ""  # in place of the uid of a claim: the pod is still to be made
 Writing = tuple[str, str]  # uids of a pod and a claim
 
 
@@ -54,6 +63,7 @@ class _Coming:
     node: Node
     whole: CreateAndBind | None = None
     claims: set[str] = field(default_factory=set)
+    demand: DeviceDemand = field(default_factory=DeviceDemand)
     chosen: list[ChosenDevices] = field(default_factory=list)
 
 
@@ -63,6 +73,7 @@ class DevicePart:
     def __init__(self, pod_set: PodSetSpec) -> None:
         self.pod_set = pod_set
         self.gpus = pod_set.gpus
+        self.models = pod_set.gpu_models
         self.amounts: Mapping[str, int] = {}
         self.terms: list[tuple[NodeTerm, ...]] = []
         self.notes: list[str] = []
@@ -79,6 +90,8 @@ class DevicePart:
         found: dict[str, Any] = {}
         if self.amounts:
             found["extended"] = {**pod_set.extended, **self.amounts}
+        if self.models != pod_set.gpu_models:
+            found["gpu_models"] = self.models
         if self.gpus != pod_set.gpus:
             found["gpus"] = self.gpus
             if not self.gpus:
@@ -112,8 +125,10 @@ class DeviceClaims:
         """A pod is seen; whether its claims are others than were known."""
         if facts.plain is not None and facts.plain.extended.requests:
             self._extended[facts.uid] = facts.plain.extended
-        if facts.extended_claim and (who := identity(facts.labels)) is not None:
+        claims = facts.extended_claim or facts.device_claims
+        if claims and (who := identity(facts.labels)) is not None:
             self._made[facts.uid] = (who[0], who[1], *who[2])
+            return False
         if not facts.device_claims:
             return False
         before = self._claims_for_devices.get(facts.uid)
@@ -140,7 +155,7 @@ class DeviceClaims:
 
     def change(self) -> bool:
         """Take in what has changed of devices and claims; whether jobs are to be judged again."""
-        if not self.books and not self._claims_for_devices:
+        if not self.books and not self._claims_for_devices and self._as_of is None:
             return False
         self._release_what_is_left()
         self._tell_held()
@@ -167,8 +182,9 @@ class DeviceClaims:
         if job.plain:
             return any(self._asks_for_devices(ref.uid) for ref in job.plain.values())
         demands = self.books.demands
-        return bool(self.books) and any(
-            demands.are_meant(_asks_of_made(pod_set)) for pod_set in job.asked.pod_sets
+        return any(content.settings.device_claims for content in job.contents) or (
+            bool(self.books)
+            and any(demands.are_meant(_asks_of_made(each)) for each in job.asked.pod_sets)
         )
 
     def concern(self, job: LiveJob) -> bool:
@@ -210,27 +226,49 @@ class DeviceClaims:
         return part
 
     def _part_of_made(self, job: LiveJob, index: int) -> DevicePart:
-        """Of pods that Kant makes, which name no claims."""
+        """Of pods that Kant makes."""
         part = DevicePart(job.asked.pod_sets[index])
         if job.state not in WAITING:
             # What it was placed with stays.
-            extended = job.request.pod_sets[index].extended
-            part.amounts = {n: amount for n, amount in extended.items() if n.startswith(PREFIX)}
-        elif (asks := _asks_of_made(part.pod_set)).requests:
-            try:
-                demand = self.books.demand("", "", (), asks)
-                found = self.books.nodes_for(demand)
-            except DeviceRefusal as refusal:
-                part.hold = _hold(refusal.unclear.text.rstrip("."), "see the device class")
-                return part
-            if demand.gpus:
-                text = "The devices of a resource that it names are GPUs"
-                part.hold = _hold(text, "ask for them by the number of GPUs")
-                return part
-            part.amounts = demand.amounts
-            if found is not None:
-                part.add_nodes(found)
+            placed = job.request.pod_sets[index]
+            amounts = placed.extended.items()
+            part.amounts = {n: amount for n, amount in amounts if n.startswith(PREFIX)}
+            part.models = placed.gpu_models
+            return part
+        namespace = self.scope.namespaces.get(job.request.tenant, "")
+        try:
+            demand, by_claims = self._demand_of_made(
+                job, index, PodNames(namespace, "", ""), _asks_of_made(part.pod_set)
+            )
+            found = self.books.nodes_for(demand)
+        except DeviceRefusal as refusal:
+            helps = "see its device claims and the device class"
+            part.hold = _hold(refusal.unclear.text.rstrip("."), helps)
+            return part
+        part.amounts = demand.amounts
+        if by_claims:
+            part.models = _models(part.pod_set, demand)
+        if found is not None:
+            part.add_nodes(found)
         return part
+
+    def _demand_of_made(
+        self, job: LiveJob, index: int, pod: PodNames, asks: ExtendedAsks
+    ) -> tuple[DeviceDemand, bool]:
+        """What a pod that Kant makes asks for, by its claims and (`asks`) by names of resources,
+        and whether its claims give its GPUs. Raises DeviceRefusal."""
+        own = own_claims(self.books, job.contents[index].settings.device_claims, pod)
+        anew = self.books.demand(pod.namespace, pod.uid, (), own=own.all_anew)
+        if anew.gpus:
+            _check_gpus(job.asked.pod_sets[index], anew.gpus)
+            _models(job.asked.pod_sets[index], anew)
+            others = (each for each in asks.requests if not is_gpu(each.resource))
+            asks = asks._replace(requests=tuple(others))
+        if self.books.demand(pod.namespace, pod.uid, (), asks).gpus:
+            text = "The devices of a resource that it names are GPUs"
+            raise DeviceRefusal(NOT_HONOURED, f"{text}. Ask for them by the number of GPUs.")
+        demand = self.books.demand(pod.namespace, pod.uid, own.named, asks, own.new)
+        return demand, anew.gpus > 0
 
     # --- jobs that were placed --------------------------------------------------------------------
     def send(self, job: LiveJob, placed: Iterable[tuple[LivePod, Node]]) -> None:
@@ -249,9 +287,11 @@ class DeviceClaims:
                 self._unplaceable.append((job.id, pod, text))
         self._bind_ready(job)
 
-    def _bind(self, job: LiveJob, pod: LivePod, node: Node) -> None:
+    def _bind(
+        self, job: LiveJob, pod: LivePod, node: Node, whole: CreateAndBind | None = None
+    ) -> None:
         pod.awaits, pod.in_flight = None, True
-        self.out.effects.append(create_and_bind(job, pod, node))
+        self.out.effects.append(whole or create_and_bind(job, pod, node))
 
     def _write_claims(self, job: LiveJob, coming: _Coming) -> str:
         """Have the claims of a pod written; why that cannot be, "" = it can."""
@@ -271,32 +311,41 @@ class DeviceClaims:
         for each in chosen:
             self.books.assume(each, job.effect_key(pod))
             coming.claims.add(each.claim.uid)
-        coming.chosen = chosen
-        if chosen and not job.plain:
+        coming.demand, coming.chosen = demand, chosen
+        if not job.plain and (chosen or demand.claims):
             self._make_pod(coming)
-            return ""
-        for each in chosen:
+        else:
+            self._write_all(job, coming)
+        return ""
+
+    def _write_all(self, job: LiveJob, coming: _Coming) -> None:
+        """Have all claims of a pod that is there written."""
+        pod = coming.pod
+        for each in coming.chosen:
             self._write(job, pod, each.claim, each)
-        for claim in demand.claims:
+        for claim in coming.demand.claims:
             if claim.given is not None and pod.uid not in claim.reserved_for:
                 self._write(job, pod, claim, None)
                 coming.claims.add(claim.uid)
-        return ""
 
     def _demand_at(self, job: LiveJob, coming: _Coming) -> DeviceDemand:
         """What a pod asks for on its node. Raises DeviceRefusal."""
+        pod = coming.pod
         if job.plain:
-            return self._demand_of(job.namespace, coming.pod.uid)
-        whole = create_and_bind(job, coming.pod, coming.node)
+            return self._demand_of(job.namespace, pod.uid)
+        index, names = pod.place.pod_set, PodNames(job.namespace, pod.name, pod.uid)
+        _, by_claims = self._demand_of_made(job, index, names, NOTHING)
+        whole = create_and_bind(job, pod, coming.node, gpus_by_claims=by_claims)
         assert isinstance(whole, CreateAndBind)
         coming.whole = whole
         spec = msgspec.json.decode(encode(whole.manifest["spec"]), type=PodSpec)
-        return self.books.demand(job.namespace, "", (), extended_asks(spec))
+        return self._demand_of_made(job, index, names, extended_asks(spec))[0]
 
     def _make_pod(self, coming: _Coming) -> None:
         whole = coming.whole
         assert whole is not None  # of a pod that Kant makes, once it is known what it asks for
         coming.pod.in_flight = True
+        coming.claims.add(THE_POD)
         made = CreateToBind(whole.key, whole.namespace, whole.name, whole.manifest)
         self.out.effects.append(made)
 
@@ -306,8 +355,9 @@ class DeviceClaims:
         if outcome.result is not Result.DONE or coming is None or coming.pod is not pod:
             return False
         self._made[pod.uid] = job.effect_key(pod)
-        for each in coming.chosen:
-            self._write(job, pod, each.claim, each)
+        self._write_all(job, coming)
+        coming.claims.discard(THE_POD)
+        self._bind_ready(job)
         return True
 
     def _write(
@@ -317,7 +367,7 @@ class DeviceClaims:
         effect = AllocateClaim(
             key=(*job.effect_key(pod), claim.uid),
             namespace=claim.namespace,
-            name=claim_name(pod.name, pod.uid) if new is not None else claim.name,
+            name=claim.name or claim_name(pod.name, pod.uid),
             uid=claim.uid,
             pod=pod.name,
             pod_uid=pod.uid,
@@ -373,7 +423,8 @@ class DeviceClaims:
             self._writing.add((effect.pod_uid, claim))
             self.out.effects.append(effect)
             return
-        made = self.books.made.get(effect.pod_uid) if effect.new is not None else None
+        name = effect.namespace, effect.name
+        made = self.books.claims.get(name) if effect.new is not None else None
         if outcome.result is not Result.DONE or (made is not None and made.given is not None):
             self.books.drop(claim)
         if not stands or job is None or coming is None:
@@ -399,7 +450,7 @@ class DeviceClaims:
         for each in ready:
             del coming[each.pod.key]
             if _is_to_come(each.pod):
-                self._bind(job, each.pod, each.node)
+                self._bind(job, each.pod, each.node, each.whole)
         if not coming:
             self._coming.pop(job.id, None)
 
@@ -544,6 +595,27 @@ def _asks_of_made(pod_set: PodSetSpec) -> ExtendedAsks:
     if pod_set.gpus and pod_set.gpu_milli == MILLI and not pod_set.gpu_memory_mib:
         found.append(ExtendedRequest(ANY_GPU, ANY_GPU, pod_set.gpus))
     return ExtendedAsks(tuple(request for request in found if is_by_name(request.name)))
+
+
+def _check_gpus(pod_set: PodSetSpec, by_claims: int) -> None:
+    """Raises DeviceRefusal where quota is counted for something else than its claims give."""
+    if pod_set.gpu_milli != MILLI or pod_set.gpu_memory_mib:
+        text = "Its device claims are for whole GPUs. Leave gpu_milli and gpu_memory_mib out."
+        raise DeviceRefusal(NOT_HONOURED, text)
+    if pod_set.gpus != by_claims:
+        text = f"Its device claims are for {by_claims} GPUs a pod, and gpus is {pod_set.gpus}."
+        raise DeviceRefusal(NOT_HONOURED, f"{text} Submit it with gpus {by_claims}.")
+
+
+def _models(pod_set: PodSetSpec, demand: DeviceDemand) -> tuple[str, ...]:
+    """The GPU models that its claims and its document allow. Raises DeviceRefusal."""
+    asked = pod_set.gpu_models or demand.models
+    found = tuple(model for model in asked if model in demand.models)
+    if not found:
+        ours, theirs = ", ".join(demand.models), ", ".join(asked)
+        text = f"Its device claims are for GPUs of type {ours}, and gpu_types is {theirs}."
+        raise DeviceRefusal(NOT_HONOURED, f"{text} Submit it with gpu_types {ours}.")
+    return found
 
 
 def _hold(text: str, helps: str) -> ClaimHold:

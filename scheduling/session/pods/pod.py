@@ -45,16 +45,21 @@ def name_of(job: LiveJob, attempt: int, pod_set: int, ordinal: int) -> str:
     return manifests.pod_name(job.name, job.id, attempt, pod_set, name, ordinal)
 
 
-def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | Bind:
+def create_and_bind(
+    job: LiveJob, pod: LivePod, node: Node, *, gpus_by_claims: bool = False
+) -> CreateAndBind | Bind:
     """The effect that brings one pod of the job to its place; a plain pod exists already. It asks
     for GPUs and NICs by the resources that the node advertises them as: a kubelet drops a request
-    for one that its node does not have, and the pod would run without."""
+    for one that its node does not have, and the pod would run without. `gpus_by_claims`: its claims
+    give them."""
     place = pod.place
     chosen = manifests.binding_annotations(place.devices, place.milli, place.nics)
     if job.plain:
         of = job.effect_key(pod), job.namespace, pod.name, pod.uid
         return Bind(*of, place.node, chosen)
     pod_set = job.request.pod_sets[place.pod_set]
+    if gpus_by_claims:
+        pod_set = replace(pod_set, gpus=0)
     # Without what the engine counts beside, by names that no node has.
     extended = extended_of(node, place, job.asked.pod_sets[place.pod_set])
     template = _template(job, place.pod_set, pod_set, pod.attempt, node, extended, job.namespace)
