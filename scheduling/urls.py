@@ -4,7 +4,7 @@ from scheduling.pages import feed
 from scheduling.pages.clusters import rules
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.jobs import logs
-from scheduling.pages.jobs import table as views
+from scheduling.pages.jobs import submission, table
 from scheduling.pages.queues import global_queue
 from scheduling.pages.queues import overview as queue_lists
 from scheduling.pages.queues import queue as queue_views
@@ -15,9 +15,9 @@ from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
     path("feed/", feed.changes, name="feed"),
-    path("jobs/", views.jobs, name="jobs"),
-    path("jobs/new/", views.job_new, name="job-new"),
-    path("jobs/new/preview/", views.job_preview, name="job-preview"),
+    path("jobs/", table.jobs, name="jobs"),
+    path("jobs/new/", submission.job_new, name="job-new"),
+    path("jobs/new/preview/", submission.job_preview, name="job-preview"),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),
     path("jobs/<uuid:job_id>/outlook/", job_views.job_outlook, name="job-outlook"),
     path("jobs/<uuid:job_id>/logs/", logs.job_logs, name="job-logs"),

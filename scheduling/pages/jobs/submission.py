@@ -1,0 +1,244 @@
+"""The page that submits a job: its form, and what the form says so far."""
+
+import json
+import re
+import shlex
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from scheduling.job_fields.definition import MAX_POD_SETS
+from scheduling.job_fields.values import MAX_VOLUMES
+from scheduling.models import Cluster, Job
+from scheduling.pages.jobs.job import job_or_404
+from scheduling.pages.jobs.submit_again import Filled, filled_from
+from scheduling.pages.jobs.submit_form import JobForm, PodSets, all_forms, show_errors
+from scheduling.queries.evidence import names_in
+from scheduling.queries.evidence import shown as shown_evidence
+from scheduling.queries.rehearsal import rehearse_job
+from scheduling.services.jobs.document import document_of
+from scheduling.services.jobs.submit import submit_job
+from tenants.errors import Conflict, DomainError
+from tenants.forms import Fields
+from tenants.models import GpuType
+from tenants.permissions import access_of
+from tenants.selectors import visible_tenants
+from tenants.web.pages import actor_of, page_login_required
+
+
+def submit_forms(
+    request: HttpRequest, data: Any = None, job: Any = None, sets: Any = None
+) -> tuple[JobForm, Any]:
+    """The two forms, bound to `data`, or beginning with the values of `job` and `sets`."""
+    access = access_of(request.user)
+    tenants = [t.name for t in visible_tenants(request.user) if access.may_submit(t.pk)]
+    clusters = list(Cluster.objects.filter(is_active=True).values_list("name", flat=True))
+    gpu_types = list(GpuType.objects.values_list("name", flat=True))
+    job_form = JobForm(data, initial=job, tenants=tenants, clusters=clusters)
+    kinds = {"gpu_types": gpu_types}
+    return job_form, PodSets(data, initial=sets, prefix="sets", form_kwargs=kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """The job that is submitted again, and the form that says the same as far as it can."""
+
+    job: Job
+    filled: Filled
+
+
+def like_or_404(request: HttpRequest, job_id: str) -> Like:
+    """Raises Conflict for a job that cannot be submitted again."""
+    try:
+        job = job_or_404(request, uuid.UUID(job_id))
+    except ValueError:
+        raise Http404("There is no such job.") from None
+    return Like(job, filled_from(document_of(job), timezone.now()))
+
+
+def still_like(request: HttpRequest, job_id: str) -> Like | None:
+    """The job that the form was filled in from, if it is still there."""
+    try:
+        return like_or_404(request, job_id) if job_id else None
+    except (Http404, Conflict):
+        return None
+
+
+def forms_like(request: HttpRequest, like: Like) -> tuple[JobForm, Any]:
+    """The forms as the job was submitted; fields that cannot say so any more say why."""
+    job_form, sets = submit_forms(request, job=like.filled.job, sets=like.filled.sets)
+    tenant, cluster = like.job.tenant.name, like.job.cluster.name
+    if not is_offered(job_form, "tenant", tenant):
+        text = f"It was submitted to {tenant}, where you may not submit. Choose another tenant."
+        job_form.warn("tenant", text)
+    if not (like.job.cluster.is_active or like.job.any_cluster):
+        text = f"It was submitted to cluster {cluster}, which is not active any more."
+        job_form.warn("cluster" if "cluster" in job_form.fields else None, text)
+    for form in sets:
+        gpu_type = form.initial.get("gpu_type", "")
+        if not is_offered(form, "gpu_type", gpu_type):
+            form.warn("gpu_type", f"There is no GPU type {gpu_type} any more. Choose another.")
+    return job_form, sets
+
+
+def is_offered(form: Fields, name: str, value: str) -> bool:
+    return value in dict(form.fields[name].choices)  # type: ignore[attr-defined]
+
+
+def typed_sets(data: Any) -> list[dict[str, Any]]:
+    """The pod sets as typed, valid or not, with their volumes."""
+    rows = typed_rows(data, "sets", MAX_POD_SETS) or [{}]
+    for i, row in enumerate(rows):
+        volumes = typed_rows(data, f"sets-{i}-volumes", MAX_VOLUMES)
+        row["volumes"] = [v for v in volumes if v.get("resource") or v.get("mount_path")]
+    return rows
+
+
+def typed_rows(data: Any, prefix: str, most: int) -> list[dict[str, Any]]:
+    """The forms of a formset as typed."""
+    return [
+        {
+            key.removeprefix(f"{prefix}-{i}-"): value
+            for key, value in data.items()
+            if key.startswith(f"{prefix}-{i}-")
+        }
+        for i in range(min(number(data.get(f"{prefix}-TOTAL_FORMS", "")), most))
+    ]
+
+
+def number(text: str) -> int:
+    """A small number that a page of ours wrote; 0 where somebody else wrote there."""
+    return int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+
+
+def document_from(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
+    """The job document, or None when a field is wrong by itself."""
+    if not (job_form.is_valid() & sets.is_valid()):
+        return None
+    return {**job_form.document(), "pod_sets": [form.document() for form in sets.forms]}
+
+
+def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
+    body = json.dumps(document, indent=2, ensure_ascii=False, default=datetime.isoformat)
+    return (
+        f"curl -X POST {request.build_absolute_uri('/api/v1/jobs')} \\\n"
+        '  -H "Authorization: Bearer $KANT_TOKEN" \\\n'
+        "  -H 'Content-Type: application/json' \\\n"
+        f"  -d {shlex.quote(body)}"
+    )
+
+
+def with_marks(job_form: JobForm, sets: Any, like: Like | None) -> dict[str, Any]:
+    wrong = []
+    for _, form in all_forms(job_form, sets):
+        form.mark_errors()
+        wrong += [(form, name) for name in form.fields if name in form.errors]
+    if wrong:
+        form, name = wrong[0]
+        form.focus(name)
+    return {"nav": "jobs", "form": job_form, "sets": sets, "like": like, "takes": ("like",)}
+
+
+@page_login_required
+def job_new(request: HttpRequest) -> HttpResponse:
+    if not any_tenant_to_submit_to(request):
+        return render(request, "scheduling/jobs/job_new_none.html", {"nav": "jobs"})
+    if request.method != "POST":
+        return opened(request, request.GET.get("like", ""))
+    if not {"add", "remove", "add_volume"}.isdisjoint(request.POST):
+        return reshaped(request)
+    job_form, sets = submit_forms(request, request.POST)
+    document = document_from(job_form, sets)
+    if document is not None:
+        try:
+            created = submit_job(actor_of(request), document)
+        except DomainError as error:
+            show_errors(error, document, job_form, sets)
+        else:
+            messages.success(request, f"{created.name} is submitted.", extra_tags="good")
+            return redirect("job", created.pk)
+    like = still_like(request, request.POST.get("like", ""))
+    return render(
+        request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like), status=422
+    )
+
+
+def opened(request: HttpRequest, job_id: str) -> HttpResponse:
+    """The form as it is first shown: with its defaults, or like a job, "" = none."""
+    try:
+        like = like_or_404(request, job_id) if job_id else None
+    except Conflict as error:
+        messages.error(request, error.detail, extra_tags="bad")
+        return redirect("job", uuid.UUID(job_id))
+    job_form, sets = forms_like(request, like) if like else submit_forms(request)
+    return render(request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like))
+
+
+def reshaped(request: HttpRequest) -> HttpResponse:
+    """The form as typed, with a pod set or a row for a volume more, or a pod set less."""
+    typed = typed_sets(request.POST)
+    at = len(typed)
+    if "add_volume" in request.POST:
+        at = number(request.POST["add_volume"])
+    elif "add" in request.POST:
+        typed.append({"name": f"set-{at}", "count": "1", "gpus": "1"})
+    elif at > 1:
+        at = number(request.POST["remove"])
+        typed = [one for i, one in enumerate(typed) if i != at]
+    checked = {name: name in request.POST for name in ("gang", "preemptible")}
+    job_form, sets = submit_forms(request, job={**request.POST.dict(), **checked}, sets=typed)
+    form = sets.forms[min(at, len(sets.forms) - 1)]
+    if "add_volume" in request.POST:
+        form.volumes.forms[-1].focus("source")
+    else:
+        form.focus("count")
+    like = still_like(request, request.POST.get("like", ""))
+    return render(request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like))
+
+
+def any_tenant_to_submit_to(request: HttpRequest) -> bool:
+    access = access_of(request.user)
+    return any(access.may_submit(t.pk) for t in visible_tenants(request.user))
+
+
+@require_POST
+@page_login_required
+def job_preview(request: HttpRequest) -> HttpResponse:
+    """What the form says so far: would it be accepted, would it start, and the same as a REST
+    call."""
+    job_form, sets = submit_forms(request, request.POST)
+    document = document_from(job_form, sets)
+    context: dict[str, Any] = {"complete": document is not None}
+    if document is not None:
+        context["curl"] = curl_of(request, document)
+        try:
+            job = submit_job(actor_of(request), document, dry_run=True)
+        except DomainError as error:
+            show_errors(error, document, job_form, sets)
+        else:
+            said = rehearse_job(actor_of(request), job)
+            names = names_in(request.user, [said.summary, *map(str, said.evidence.values())])
+            context |= {
+                "job": job,
+                "least_milli": sum(
+                    (s.count if s.min_count is None else s.min_count) * s.gpus * s.gpu_milli
+                    for s in job.pod_sets.all()
+                ),
+                "said": said,
+                "names": names,
+                "evidence": shown_evidence(said.evidence, names),
+            }
+    context["problems"] = [
+        f"{where}{form.fields[name].label}: {text}" if name in form.fields else text
+        for where, form in all_forms(job_form, sets)
+        for name, texts in form.errors.items()
+        for text in texts
+    ]
+    return render(request, "scheduling/jobs/_job_preview.html", context)
