@@ -2,9 +2,8 @@ from django.urls import path
 
 from scheduling.pages import feed
 from scheduling.pages.clusters import rules
+from scheduling.pages.jobs import chosen, columns, export, logs, saved_views, submission, table
 from scheduling.pages.jobs import job as job_views
-from scheduling.pages.jobs import logs
-from scheduling.pages.jobs import submission, table
 from scheduling.pages.queues import global_queue
 from scheduling.pages.queues import overview as queue_lists
 from scheduling.pages.queues import queue as queue_views
@@ -16,6 +15,11 @@ from scheduling.pages.tenants import tenants as tenant_views
 urlpatterns = [
     path("feed/", feed.changes, name="feed"),
     path("jobs/", table.jobs, name="jobs"),
+    path("jobs/jobs.csv", export.as_csv, name="jobs-csv"),
+    path("jobs/chosen/", chosen.chosen, name="jobs-chosen"),
+    path("jobs/columns/", columns.choose_columns, name="jobs-columns"),
+    path("jobs/views/", saved_views.save_view, name="jobs-view-save"),
+    path("jobs/views/remove/", saved_views.forget_view, name="jobs-view-remove"),
     path("jobs/new/", submission.job_new, name="job-new"),
     path("jobs/new/preview/", submission.job_preview, name="job-preview"),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),

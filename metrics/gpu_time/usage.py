@@ -14,7 +14,7 @@ from metrics.gpu_time.accounting import Amount, Key, NamesNow, measured, written
 from metrics.gpu_time.borrowing import BorrowedKey, Borrowing
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
-from metrics.simulate.output import plain_cell
+from tenants.csv_cells import plain_cell
 
 MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 MOST_DAYS = 3660  # of a period

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from metrics.simulate.inputs import InputError
-from metrics.simulate.output import plain_cell
 from metrics.simulate.report import Figure, Report
 from scheduling.engine.types import held_milli
 from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.observe import STATE_NAMES
 from scheduling.simulator.run import RunOutcome
+from tenants.csv_cells import plain_cell
 
 JOB_COLUMNS = (
     "id", "tenant", "gpu_model", "gpus", "priority", "submitted_s", "started_s", "ended_s",

@@ -5,14 +5,10 @@ import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
 from metrics.simulate.inputs import InputError
-
-# What a text begins with that spreadsheets take for a formula (OWASP, "CSV Injection").
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def folder(text: str) -> Path:
@@ -62,15 +58,3 @@ def print_lines(out: OutputWrapper, lines: Iterable[str]) -> None:
         if isinstance(error, BrokenPipeError):
             sys.exit(1)
         raise CommandError(f"standard output: {error.strerror}") from None
-
-
-def plain_cell(value: Any) -> Any:
-    """A cell of a CSV that no spreadsheet takes for a formula: a text that begins like one gets an
-    apostrophe before it. Numbers, also those written as texts, stay as they are."""
-    if not isinstance(value, str) or not value.startswith(FORMULA):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value

@@ -2,6 +2,7 @@ from django.urls import URLPattern, path
 
 from scheduling.api import (
     batch,
+    chosen,
     clusters,
     global_queue,
     holders,
@@ -15,6 +16,7 @@ from scheduling.api import (
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
+    path("jobs:act", chosen.JobActView.as_view(), name="api-jobs-act"),
     path("jobs:batch", batch.JobBatchView.as_view(), name="api-job-batch"),
     path("jobs/<uuid:job_id>", jobs.JobView.as_view(), name="api-job"),
     path("jobs/<uuid:job_id>/document", jobs.JobDocumentView.as_view(), name="api-job-document"),

@@ -9,6 +9,7 @@ from scheduling.models.clusters import (
     SchedulerLease,
     StandingOrder,
 )
+from scheduling.models.job_tables import JobTable
 from scheduling.models.jobs import (
     Job,
     JobConstraints,
@@ -31,6 +32,7 @@ __all__ = [
     "JobConstraints",
     "JobEvent",
     "JobPod",
+    "JobTable",
     "NodeOrder",
     "NodeRecord",
     "Placement",

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
 
+from scheduling.engine.states import WAITING
 from scheduling.models import (
     Cluster,
     Job,
@@ -63,6 +64,12 @@ def in_tenant(rows: QuerySet[Job], name: str) -> QuerySet[Job]:
 def matching(rows: QuerySet[Job], text: str) -> QuerySet[Job]:
     """Those of the jobs with a text in their name, or at the beginning of their id."""
     return rows.filter(Q(name__icontains=text) | id_begins(text))
+
+
+def reasons_of_waiting(user: Any) -> set[str]:
+    """Why jobs wait that the user may see."""
+    rows = visible_jobs(user).filter(state__in=list(WAITING)).order_by()
+    return set(rows.values_list("reason", flat=True).distinct())
 
 
 def held_until(job: Job, end: datetime) -> timedelta:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import Job, NodeRecord, Placement, StartEstimate
 from scheduling.models.jobs import PlacementState
-from scheduling.pages.jobs import table as views
+from scheduling.pages.jobs.filters import STATE_CHOICES
 from scheduling.queries.explain import gates_of
 from scheduling.templatetags.jobs import gates
 
@@ -110,7 +110,8 @@ def test_page_and_rest_mean_the_same_by_a_filter(as_user):
             "?",
         ),
         ("gpu=B200&user=me", "There is no GPU type “B200”, but there is “H200”", "?user=me"),
-        ("user=vik", "Jobs are shown of anybody or of you alone, not of “vik”", "?"),
+        ("since=2h", "There is no period “2h”, but there is “24h”", "?"),
+        ("sort=size", "There is no order “size”", "?"),
     ],
 )
 def test_a_filter_that_names_nothing_is_told_and_can_be_left_out(as_user, query, text, rest):
@@ -126,11 +127,29 @@ def test_a_filter_that_names_nothing_is_told_and_can_be_left_out(as_user, query,
 
 
 @pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("user=nobody", "There is no user “nobody” that you may see"),
+        ("min_gpus=1,024", "“1,024” is no number of GPUs: Write thousands without a separator"),
+        ("max_gpus=many", "“many” is no number of GPUs"),
+        ("columns=gpus,rank", "There is no column “rank”"),
+        ("sort=gpus&state=ended", "Jobs that are over are listed by time alone"),
+    ],
+)
+def test_a_filter_that_cannot_be_read_says_why(as_user, query, text):
+    page = as_user("vera").get(f"/jobs/?{query}")
+    assert (page.status_code, names(page)) == (200, set())
+    assert f"<h2>{text}" in page.content.decode()
+    told = as_user("vera").get(f"/jobs/jobs.csv?{query}", follow=True)
+    assert text in told.content.decode()
+
+
+@pytest.mark.parametrize(
     ("page", "filters", "rest"),
     [
         (
             "/jobs/?staus=running&q=wait",
-            "q, state, tenant, queue, gpu, user, reason, array",
+            "q, state, tenant, queue, gpu, user, reason, array, min_gpus, max_gpus, since, sort",
             "?q=wait",
         ),
         ("/quotas/changes/?gpu=H200&tenant=vision", "tenant", "?tenant=vision"),
@@ -202,11 +221,11 @@ def test_a_reason_that_filters_is_shown_and_sent_with_other_filters(as_user):
     client = as_user("operator")
     shown = '<option value="ExceedsMaxQuota" selected>Exceeds max quota</option>'
     assert shown in client.get("/jobs/?reason=ExceedsMaxQuota").content.decode()
-    assert 'name="reason"' not in client.get("/jobs/").content.decode()
+    assert shown.replace(" selected", "") in client.get("/jobs/").content.decode()
 
 
 def test_no_two_choices_of_a_filter_are_called_the_same():
-    titles = [title for _, title in views.STATE_CHOICES]
+    titles = [title for _, title in STATE_CHOICES]
     assert len(set(titles)) == len(titles)
 
 

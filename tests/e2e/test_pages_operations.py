@@ -14,7 +14,7 @@ from django.utils import timezone
 from metrics.pages.operations.views import FIGURES
 from scheduling.engine.shards.division import WIDE
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement
-from scheduling.pages.jobs.table import STATE_CHOICES, STATE_GROUPS
+from scheduling.pages.jobs.filters import STATE_CHOICES, STATE_GROUPS
 from scheduling.queries.quota_use import quota_uses
 from scheduling.session.pace import Pace
 from tenants.models import Tenant, User

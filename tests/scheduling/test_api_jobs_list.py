@@ -7,7 +7,7 @@ import pytest
 
 from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
-from scheduling.pages.jobs.table import PAGE_ORDER
+from scheduling.pages.jobs.filters import NEWEST
 from scheduling.queries.selectors import visible_jobs
 from tenants.keyset import cursor_of
 from tests.plans import plan, query
@@ -127,7 +127,7 @@ def test_a_later_page_begins_at_its_row_in_the_index(org, client):
         job(org, i=i)
     ops = org.client("ops")
     following = ops.get(f"{URL}?limit=1").json()["next"]
-    older = cursor_of(Job.objects.get(name="job-3"), PAGE_ORDER)
+    older = cursor_of(Job.objects.get(name="job-3"), NEWEST)
     client.force_login(org.users["ops"])
     for get in (lambda: ops.get(following), lambda: client.get("/jobs/", {"after": older})):
         sql = query(get, "SELECT", 'FROM "scheduling_job"', "ORDER BY")
@@ -138,7 +138,7 @@ def test_the_first_page_of_a_tenant_is_read_from_its_index_in_order(org):
     job(org, tenant="law", i=1)
     # Without the small tables, which an empty PostgreSQL joins in any order.
     rows = visible_jobs(org.users["lex"]).select_related(None).prefetch_related(None)
-    found = plan(query(lambda: list(rows.order_by(*PAGE_ORDER)[:51]), "ORDER BY"))
+    found = plan(query(lambda: list(rows.order_by(*NEWEST)[:51]), "ORDER BY"))
     assert "scheduling__tenant__b281dd_idx" in found, found
     assert not re.search("TEMP B-TREE|Sort", found), found
 

@@ -12,10 +12,10 @@ from django.test import Client, RequestFactory
 
 from kant.log_lines import ShortArguments
 from metrics.gpu_time import usage
-from metrics.simulate.output import plain_cell
 from scheduling.models import PodSet
 from scheduling.queries.secret_env import looks_secret
 from tenants.api import docs
+from tenants.csv_cells import plain_cell
 from tenants.models import Membership
 from tenants.sign_in import attempts
 

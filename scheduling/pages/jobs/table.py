@@ -2,89 +2,101 @@
 
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from urllib.parse import urlencode
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.models import Job
+from scheduling.pages.jobs.columns import COLUMNS, columns_in, unknown_columns
+from scheduling.pages.jobs.filters import (
+    RARE,
+    SINCE,
+    SORTS,
+    STATE_CHOICES,
+    filtered_jobs,
+    filters_in,
+    order_of,
+    unknown_in,
+)
+from scheduling.pages.jobs.saved_views import views_of
 from scheduling.pages.polled import polled
 from scheduling.queries import selectors
-from scheduling.queries.names import gpu_type_names
+from scheduling.queries.queues.waiting_order import positions
 from scheduling.queries.selectors import JobArray, visible_jobs
-from scheduling.queries.wording import STATE_WORDS
+from scheduling.services.jobs.many import MOST_AT_ONCE
 from tenants.errors import NotFound
 from tenants.keyset import BadCursor, cursor_of, rows_after_cursor
 from tenants.models import GpuType
-from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
-from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
+from tenants.web.pages import actor_of, page_login_required
 
-JOBS_PER_PAGE, PAGE_ORDER = 50, ("-submitted_at", "-id")
-STATE_GROUPS = {
-    "open": WAITING | HOLDING,
-    "waiting": WAITING,
-    "held": WAITING,
-    "active": HOLDING,
-    "ended": TERMINAL,
-}
-# Beside the group of all that wait, the plain name of a state would stand for two things.
-STATE_TITLES = {**STATE_WORDS, JobState.PENDING: "Waiting, no quota held"}
-STATE_CHOICES = [
-    ("open", "Open"),
-    ("waiting", "Waiting"),
-    ("held", "On hold"),
-    ("active", "Starting or running"),
-    ("ended", "Ended"),
-    *((state.value, STATE_TITLES[state]) for state in JobState),
-]
+JOBS_PER_PAGE = 50
 
 
 @require_GET
 @page_login_required
 def jobs(request: HttpRequest) -> HttpResponse:
-    # An array has buttons, whose forms carry a secret of the session.
-    own = request.GET.keys() & {"user", "array"}
+    # Buttons of an array and of chosen jobs send a secret of the session, which each form has.
+    own = request.GET.get("user") == "me" or "array" in request.GET
     return polled(request, access_of(request.user), lambda: _jobs(request), alike=not own)
 
 
 def _jobs(request: HttpRequest) -> HttpResponse:
-    filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
+    live = request.htmx  # type: ignore[attr-defined]
+    filters, columns = filters_in(request), columns_in(request)
     array = array_or_404(request, filters["array"]) if filters["array"] else None
-    tenants, gpu_types = visible_tenants(request.user), GpuType.objects.all()
-    unknown = unknown_names(request, JOB_FILTERS, "after")
-    unknown |= unknown_filters(request.user, filters)
+    unknown = unknown_in(request, filters, ("after", "columns")) | unknown_columns(request)
     rows = visible_jobs(request.user)
-    rows = rows.none() if unknown else filtered_jobs(rows, filters, actor_of(request).pk)
     cursor = request.GET.get("after", "")
-    if cursor:
-        rows = rows.filter(after_cursor(cursor))
-    found = list(rows.order_by(*PAGE_ORDER)[: JOBS_PER_PAGE + 1])
+    rows = rows.none() if unknown else filtered_jobs(rows, filters, actor_of(request).pk)
+    if cursor and not unknown:
+        rows = rows.filter(after_cursor(cursor, order_of(filters)))
+    found = list(rows[: JOBS_PER_PAGE + 1])
     page = found[:JOBS_PER_PAGE]
     context = {
         "nav": "jobs",
         "jobs": page,
-        "older": cursor_of(page[-1], PAGE_ORDER) if len(found) > JOBS_PER_PAGE else None,
-        "newest": not cursor,
+        "older": cursor_of(page[-1], order_of(filters)) if len(found) > JOBS_PER_PAGE else None,
+        "first": not cursor,
         "what_is_gone": selectors.what_is_gone(),
         "filters": filters,
-        "filtered": any(filters.values()),
+        "filtered": any(value for name, value in filters.items() if name != "sort"),
+        "columns": columns,
+        "positions": positions(page) if "position" in columns else {},
         "array": array,
-        "states": STATE_CHOICES,
-        "tenants": tenants,
-        "gpu_types": gpu_types,
         "unknown": unknown,
-        "live": request.htmx,  # type: ignore[attr-defined]
+        "live": live,
     }
-    template = "scheduling/jobs/_jobs_live.html" if context["live"] else "scheduling/jobs/jobs.html"
-    return render(request, template, context)
+    if live:
+        return render(request, "scheduling/jobs/_jobs_live.html", context)
+    shown = {**request.GET.dict(), "columns": ",".join(columns)}
+    return render(request, "scheduling/jobs/jobs.html", context | _around(request, filters, shown))
 
 
-JOB_FILTERS = ("q", "state", "tenant", "queue", "gpu", "user", "reason", "array")
+def _around(
+    request: HttpRequest, filters: dict[str, str], shown: dict[str, str]
+) -> dict[str, object]:
+    """What stands around the live part; `shown`: the address that says all that it shows."""
+    user = actor_of(request)
+    reasons = selectors.reasons_of_waiting(user)
+    return {
+        "states": STATE_CHOICES,
+        "sorts": [(name, title) for name, (title, _) in SORTS.items()],
+        "periods": [(name, title) for name, (title, _) in SINCE.items()],
+        "reasons": sorted({*reasons, filters["reason"]} - {""}),
+        "tenants": visible_tenants(request.user),
+        "gpu_types": GpuType.objects.all(),
+        "rare": [name for name in RARE if filters[name]],
+        "all_columns": COLUMNS.items(),
+        "live_address": "?" + urlencode(shown),
+        "views": views_of(user, request.GET.dict()),
+        "most_at_once": MOST_AT_ONCE,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,50 +130,9 @@ def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
     )
 
 
-def unknown_filters(user: Any, filters: dict[str, str]) -> dict[str, UnknownFilter]:
-    """The filters that name nothing there is, by name of the parameter."""
-    known = {
-        "state": Names("job state", fixed=tuple(dict(STATE_CHOICES))),
-        "tenant": tenant_names(user),
-        "gpu": gpu_type_names(),
-    }
-    told = {
-        name: names.none_such(filters[name])
-        for name, names in known.items()
-        if filters[name] and filters[name] not in names
-    }
-    if filters["user"] not in ("", "me"):
-        told["user"] = f"Jobs are shown of anybody or of you alone, not of “{filters['user']}”"
-    return {name: UnknownFilter(name, filters[name], text) for name, text in told.items()}
-
-
-def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
-    """Apply the filters of the page, none of which is unknown."""
-    if filters["q"]:
-        rows = selectors.matching(rows, filters["q"])
-    if filters["state"]:
-        group = STATE_GROUPS.get(filters["state"], {filters["state"]})
-        rows = rows.filter(state__in=list(group))
-        if filters["state"] == "held":
-            rows = rows.filter(held=True)
-    if filters["array"]:
-        rows = rows.filter(array_id=filters["array"])
-    if filters["tenant"]:
-        rows = selectors.in_tenant(rows, filters["tenant"])
-    if filters["queue"]:
-        rows = rows.filter(queue=filters["queue"])
-    if filters["reason"]:
-        rows = rows.filter(reason=filters["reason"])
-    if filters["user"]:
-        rows = rows.filter(user=user_id)
-    if filters["gpu"]:
-        rows = selectors.accepting(rows, filters["gpu"])
-    return rows
-
-
-def after_cursor(cursor: str) -> Q:
-    """Jobs older than the one the cursor names; raises Http404 for a damaged one."""
+def after_cursor(cursor: str, order: tuple[str, ...]) -> Q:
+    """Jobs behind the one the cursor names; raises Http404 for a damaged one."""
     try:
-        return rows_after_cursor(Job, PAGE_ORDER, cursor)
+        return rows_after_cursor(Job, order, cursor)
     except BadCursor:
-        raise Http404("This page of jobs does not exist. Start again from the newest.") from None
+        raise Http404("This page of jobs does not exist. Start again from the first.") from None

@@ -227,6 +227,19 @@ def place_of(viewer: User, job: Job) -> PlaceInOrder:
     return PlaceInOrder(count + 1, ahead)
 
 
+def positions(jobs: Iterable[Job]) -> dict[UUID, int]:
+    """The places, from 1, of those of the jobs that stand in an order; each order is read once."""
+    standing: dict[tuple[int, str], list[UUID]] = {}
+    for job in jobs:
+        if stands_in_order(job):
+            standing.setdefault((job.cluster_id, job.scope), []).append(job.pk)
+    found: dict[UUID, int] = {}
+    for (cluster_id, scope), asked in standing.items():
+        places = {pk: at for at, pk in enumerate(standing_in(cluster_id, scope).ids(), 1)}
+        found |= {pk: places[pk] for pk in asked if pk in places}
+    return found
+
+
 def packed(jobs: Iterable[str]) -> bytes:
     """Ids of jobs as StandingOrder keeps them."""
     return bytes.fromhex("".join(jobs).replace("-", ""))

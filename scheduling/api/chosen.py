@@ -1,0 +1,82 @@
+"""REST for one act on many jobs."""
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.api.batch import ProblemOutput
+from scheduling.api.job_outputs import JobOutput
+from scheduling.api.job_serializers import JobChange
+from scheduling.queries.secret_env import hide_from
+from scheduling.services.jobs.many import MOST_AT_ONCE, Acted, JobAct, act_on_jobs
+from tenants.api.base import View, rehearsed, shown
+from tenants.api.fields import Choice, List, Serializer, Uuid
+from tenants.api.idempotency import idempotent
+from tenants.api.problems import described
+from tenants.api.schema import Shape
+from tenants.models import Scope
+
+
+class JobActInput(Serializer):
+    """`ids`: of jobs. `changes`: for `change` alone, as `PATCH /api/v1/jobs/ID` takes them."""
+
+    act = Choice([act.value for act in JobAct])
+    ids = List(child=Uuid(), allow_empty=False, max_length=MOST_AT_ONCE)
+    changes = JobChange(required=False)
+
+
+class JobActAnswerOutput(serializers.Serializer[Any]):
+    """What became of one job: `status` as the call for it alone would have answered, with the `job`
+    as it is now, or the `problem`. The other is null."""
+
+    id = serializers.UUIDField()
+    status = serializers.IntegerField()
+    job = JobOutput(allow_null=True)
+    problem = ProblemOutput(allow_null=True)
+
+
+class JobActOutput(serializers.Serializer[Any]):
+    """To how many of the jobs it was done, how many refused, and the answer of each, in their
+    order."""
+
+    done = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    answers = JobActAnswerOutput(many=True)
+
+
+class JobActView(View):
+    """Cancels, holds, releases or changes up to 500 jobs, each done or refused for itself: the
+    answer is 200 and says of each what the call for it alone would have answered. A dry run changes
+    nothing and says which would refuse."""
+
+    scope = Scope.SUBMIT
+    shapes = {"POST": Shape(JobActOutput, JobActInput)}
+
+    @idempotent()
+    def post(self, _request: Request) -> Response:
+        asked = self.body(JobActInput)
+        acted = act_on_jobs(
+            self.actor,
+            asked["ids"],
+            JobAct(asked["act"]),
+            asked.get("changes"),
+            dry_run=self.dry_run,
+        )
+        hide_from(self.actor, [one.after for one in acted if one.after])
+        refused = sum(one.refused is not None for one in acted)
+        body = {
+            "done": len(acted) - refused,
+            "refused": refused,
+            "answers": [self._answer(one) for one in acted],
+        }
+        return rehearsed("update", body) if self.dry_run else Response(body)
+
+    def _answer(self, one: Acted) -> dict[str, Any]:
+        if one.refused is not None:
+            problem = described(one.refused, self.request)
+            told = {"status": problem["status"], "job": None, "problem": problem}
+        else:
+            told = {"status": 200, "job": shown(JobOutput, one.after), "problem": None}
+        return {"id": str(one.id), **told}

@@ -1,0 +1,64 @@
+"""The table of jobs as a file for spreadsheets."""
+
+import csv
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from scheduling.models import Job
+from scheduling.pages.jobs.columns import unknown_columns
+from scheduling.pages.jobs.filters import filtered_jobs, filters_in, unknown_in
+from scheduling.queries.selectors import visible_jobs
+from scheduling.templatetags.jobs import gpu_models
+from tenants.csv_cells import plain_cell
+from tenants.templatetags.ui import gpus
+from tenants.web.pages import actor_of, page_login_required
+
+MOST_ROWS = 10_000
+COLUMNS = (
+    "id", "name", "state", "reason", "tenant", "queue", "cluster", "kind", "priority", "gpus",
+    "gpu_types", "user", "submitted_at", "bound_at", "running_at", "ended_at",
+)  # fmt: skip
+
+
+@require_GET
+@page_login_required
+def as_csv(request: HttpRequest) -> HttpResponse:
+    """All jobs that the filters of the table find, in its order, where they are not too many."""
+    filters = filters_in(request)
+    unknown = unknown_in(request, filters, ("after", "columns")) | unknown_columns(request)
+    if unknown:
+        return _refused(request, f"{next(iter(unknown.values())).text}.")
+    rows = filtered_jobs(visible_jobs(request.user), filters, actor_of(request).pk)
+    found = list(rows[: MOST_ROWS + 1])
+    if len(found) > MOST_ROWS:
+        return _refused(
+            request, f"More than {MOST_ROWS:,} jobs match. Filter them, e.g. by time or tenant."
+        )
+    answer = HttpResponse(
+        content_type="text/csv",
+        headers={"Content-Disposition": 'attachment; filename="jobs.csv"'},
+    )
+    lines = csv.writer(answer, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    lines.writerows(map(_line, found))
+    return answer
+
+
+def _line(job: Job) -> list[object]:
+    times = (job.submitted_at, job.bound_at, job.running_at, job.ended_at)
+    cells = (
+        job.pk, job.name, job.state, job.reason, job.tenant.name, job.queue, job.cluster.name,
+        job.kind, job.priority, gpus(job.gpu_milli).replace(",", ""), gpu_models(job),
+        job.user.get_username() if job.user else "",
+    )  # fmt: skip
+    return [*map(plain_cell, cells), *(at.isoformat() if at else "" for at in times)]
+
+
+def _refused(request: HttpRequest, text: str) -> HttpResponse:
+    messages.error(request, text, extra_tags="bad")
+    address = request.GET.urlencode()
+    return redirect(f"{reverse('jobs')}?{address}" if address else "jobs")

@@ -1,0 +1,138 @@
+"""What the address of the table of jobs filters and sorts by."""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.models import Job
+from scheduling.pages.quotas.matrix import typed_milli
+from scheduling.queries import selectors
+from scheduling.queries.names import gpu_type_names, submitter_names
+from scheduling.queries.selectors import visible_jobs
+from scheduling.queries.wording import STATE_WORDS
+from tenants.names import Names, tenant_names
+from tenants.web.pages import UnknownFilter, unknown_names
+
+FILTERS = (
+    "q", "state", "tenant", "queue", "gpu", "user", "reason", "array",
+    "min_gpus", "max_gpus", "since", "sort",
+)  # fmt: skip
+# Of these the table shows no more than a word, so they stand behind a button while none is set.
+RARE = ("user", "queue", "reason", "min_gpus", "max_gpus", "since")
+STATE_GROUPS = {
+    "open": WAITING | HOLDING,
+    "waiting": WAITING,
+    "held": WAITING,
+    "active": HOLDING,
+    "ended": TERMINAL,
+}
+# Beside the group of all that wait, the plain name of a state would stand for two things.
+STATE_TITLES = {**STATE_WORDS, JobState.PENDING: "Waiting, no quota held"}
+STATE_CHOICES = [
+    ("open", "Open"),
+    ("waiting", "Waiting"),
+    ("held", "On hold"),
+    ("active", "Starting or running"),
+    ("ended", "Ended"),
+    *((state.value, STATE_TITLES[state]) for state in JobState),
+]
+SINCE = {
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last 24 hours", timedelta(days=1)),
+    "7d": ("the last 7 days", timedelta(days=7)),
+    "30d": ("the last 30 days", timedelta(days=30)),
+}
+NEWEST = ("-submitted_at", "-id")
+SORTS = {
+    "": ("Newest first", NEWEST),
+    "oldest": ("Oldest first", ("submitted_at", "id")),
+    "gpus": ("Most GPUs first", ("-gpu_milli", *NEWEST)),
+    "priority": ("Highest priority first", ("-priority", "submitted_at", "id")),
+}
+# No index has these orders: they are for the jobs that are not over, which are few.
+OF_OPEN_JOBS = ("gpus", "priority")
+
+
+def filters_in(request: HttpRequest) -> dict[str, str]:
+    """Each filter as the address says it, "" = not; an order of open jobs is of those alone."""
+    filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
+    if filters["sort"] in OF_OPEN_JOBS and not filters["state"]:
+        filters["state"] = "open"
+    return filters
+
+
+def unknown_in(
+    request: HttpRequest, filters: dict[str, str], places: Collection[str]
+) -> dict[str, UnknownFilter]:
+    """The parameters that are no filters or say nothing that there is, by name. `places`: those
+    that say what is shown of the jobs found."""
+    told = _unknown_values(request.user, filters)
+    unknown = {name: UnknownFilter(name, filters[name], text) for name, text in told.items()}
+    return unknown_names(request, FILTERS, *places) | unknown
+
+
+def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
+    known = {
+        "state": Names("job state", fixed=tuple(dict(STATE_CHOICES))),
+        "tenant": tenant_names(user),
+        "gpu": gpu_type_names(),
+        "user": submitter_names(user, visible_jobs(user)),
+        "since": Names("period", fixed=tuple(SINCE)),
+        "sort": Names("order", fixed=tuple(SORTS)),
+    }
+    told = {
+        name: names.none_such(filters[name])
+        for name, names in known.items()
+        if filters[name] and filters[name] not in names
+    }
+    for name in ("min_gpus", "max_gpus"):
+        try:
+            if filters[name]:
+                typed_milli(filters[name])
+        except ValueError as error:
+            told[name] = f"“{filters[name]}” is no number of GPUs: {str(error).rstrip('.')}"
+    over = not STATE_GROUPS.get(filters["state"], {filters["state"]}) <= STATE_GROUPS["open"]
+    if filters["sort"] in OF_OPEN_JOBS and over and "state" not in told:
+        told["sort"] = "Jobs that are over are listed by time alone: newest or oldest first"
+    return told
+
+
+def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
+    """Apply the filters of the page, none of which is unknown."""
+    if filters["q"]:
+        rows = selectors.matching(rows, filters["q"])
+    if filters["state"]:
+        group = STATE_GROUPS.get(filters["state"], {filters["state"]})
+        rows = rows.filter(state__in=list(group))
+        if filters["state"] == "held":
+            rows = rows.filter(held=True)
+    if filters["array"]:
+        rows = rows.filter(array_id=filters["array"])
+    if filters["tenant"]:
+        rows = selectors.in_tenant(rows, filters["tenant"])
+    if filters["queue"]:
+        rows = rows.filter(queue=filters["queue"])
+    if filters["reason"]:
+        rows = rows.filter(reason=filters["reason"])
+    if filters["user"] == "me":
+        rows = rows.filter(user=user_id)
+    elif filters["user"]:
+        rows = rows.filter(user__username=filters["user"])
+    if filters["gpu"]:
+        rows = selectors.accepting(rows, filters["gpu"])
+    if filters["min_gpus"]:
+        rows = rows.filter(gpu_milli__gte=typed_milli(filters["min_gpus"]))
+    if filters["max_gpus"]:
+        rows = rows.filter(gpu_milli__lte=typed_milli(filters["max_gpus"]))
+    if filters["since"]:
+        rows = rows.filter(submitted_at__gt=timezone.now() - SINCE[filters["since"]][1])
+    return rows.order_by(*order_of(filters))
+
+
+def order_of(filters: dict[str, str]) -> tuple[str, ...]:
+    return SORTS[filters["sort"]][1]

@@ -1,0 +1,55 @@
+"""The table of jobs in a browser: jobs chosen while it updates itself, columns and views kept."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+
+def test_jobs_that_are_chosen_stay_so_and_are_acted_on_together(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.page.clock.install()
+    tab.open("/jobs/?state=waiting&columns=priority,by")
+    boxes = tab.page.locator("#jobs-live input[name=id]")
+    count = tab.page.locator("[data-chosen-count]")
+    tab.page.clock.run_for(100)
+    expect(tab.page.locator("[data-chosen-acts]")).to_be_hidden()
+    boxes.nth(0).check()
+    boxes.nth(1).check()
+    expect(count).to_have_text("2 chosen")
+    with tab.page.expect_response(lambda answer: "/jobs/" in answer.url):
+        tab.page.clock.run_for(11_000)
+    expect(boxes.nth(0)).to_be_checked()
+    expect(tab.page.locator("#jobs-live input[name=id]:checked")).to_have_count(2)
+    tab.page.fill("[name=priority]", "7")
+    tab.page.click("text=Set priority")
+    expect(tab.page.locator("h1")).to_have_text("Set the priority of 2 jobs to 7?")
+    tab.check_looks()
+    tab.page.click("text=Set priority 7")
+    tab.page.get_by_text("2 jobs are of priority 7 now.").wait_for()
+    expect(tab.page.locator("td[data-label=Priority]:text-is('7')")).to_have_count(2)
+
+
+def test_columns_and_views_are_kept(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/jobs/?state=open")
+    tab.page.click("summary:has-text('Columns')")
+    tab.page.check("[name=column][value=position]")
+    tab.page.uncheck("[name=column][value=by]")
+    tab.page.click("text=Show these")
+    heads = tab.page.locator("#jobs-live thead")
+    expect(heads).to_contain_text("Position")
+    expect(heads.get_by_text("By", exact=True)).to_have_count(0)
+    tab.page.click("summary:has-text('Keep view')")
+    tab.page.fill(".menu-panel [name=name]", "What is open")
+    tab.page.click(".menu-panel button:has-text('Keep')")
+    tab.page.click(".view a:has-text('What is open')")
+    expect(tab.page.locator(".view [aria-current]")).to_have_text("What is open")
+    assert re.search(r"columns=.*position", tab.page.url)
+    tab.check_looks()
+    tab.page.click("[aria-label='Remove the view What is open']")
+    expect(tab.page.locator(".view")).to_have_count(0)
