@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import QuotaSpec, TenantSpec
-from scheduling.simulator.forecast.bands import WIDEST_S, Band, Draws, bands_of
+from scheduling.simulator.forecast.bands import Band, Draws, bands_of, useful
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import ground_of
@@ -175,7 +175,7 @@ class Looking(Watching):
                 job.id,
                 now,
                 raw,
-                None if raw is None else _useful(self._calibration.fitted(raw, now)),
+                self._told(raw, now),
                 ideal,
                 None if ideal is None else self._of_oracle.fitted(ideal, now),
                 average,
@@ -183,6 +183,13 @@ class Looking(Watching):
             )
             self.asked += 1
             self._open.setdefault(job.id, []).append(told)
+
+    def _told(self, raw: Band | None, now: float) -> Band | None:
+        """What somebody is told of it; None = nothing."""
+        if raw is None:
+            return None
+        band = self._calibration.fitted(raw, now)
+        return band if useful(band, now) else None
 
     def _facts(self) -> list[Delta]:
         """What a scheduler that starts now would be told."""
@@ -236,11 +243,6 @@ class Looking(Watching):
             "cpu_per_look_s": self.cpu_s / self.looks if self.looks else None,
             "most_waiting": self.most_waiting,
         }
-
-
-def _useful(band: Band) -> Band | None:
-    """None in place of a band that is told to nobody."""
-    return band if band.p90 - band.p10 <= WIDEST_S else None
 
 
 def _restored(run: Run) -> JobRestored:

@@ -130,7 +130,7 @@ def test_a_band_that_gets_too_wide_when_it_is_calibrated_is_not_told(fleet):
     band = bands.Band(now + 1e5, now + 2e5, now + 6e5, Basis.RUNS, "")
     wide = Calibration()
     for at in range(200):
-        wide.started(band, now - at, now - at + 9e6)
+        wide.started(band, now - at, now - at + (1e3, 9e6)[at % 2])
     estimates.write_estimates(estimates.Estimates(now, {job_id: band}, {}), Calibration())
     assert told(fleet, job_id)["p50"]
     estimates.write_estimates(estimates.Estimates(now, {job_id: band}, {}), wide)

@@ -257,6 +257,40 @@ def test_ended_dependencies_are_told_as_a_scheduler_is_told():
     assert bands(at).none["waits"]
 
 
+def test_behind_many_jobs_a_band_is_wider_the_less_is_known_of_their_run_times():
+    """What is not known of the like of all of them does not average out over them."""
+    logs = np.random.Generator(np.random.PCG64(5)).permutation(np.tile([6.0, 7.0, 8.0], 100))
+    waiting = [JobSubmitted(job(f"w{n:02}", 900.0 + n)) for n in range(30)]
+    at = scene(JobRestored(job("runs"), (on(0),), NOW - 5.0), *waiting)
+    much, little = learned(*np.exp(logs))[0], learned(*np.exp(logs[:9]))[0]
+    wide, narrow = (bands(at, known, most=20).bands["w29"] for known in (little, much))
+    assert (wide.p90 / wide.p10) > 1.5 * (narrow.p90 / narrow.p10)
+
+
+def test_runs_that_came_in_bursts_tell_less_of_others_than_as_many_that_did_not():
+    dice = np.random.Generator(np.random.PCG64(5))
+    bursts = np.repeat(dice.normal(7.0, 1.0, 10), 30)
+    of = Traits("a", "", "", 8000, None)
+    alike, apart = RunTimes(), RunTimes()
+    for number, (one, other) in enumerate(zip(bursts, dice.permutation(bursts), strict=True)):
+        at = 86400.0 * (number // 30) + number % 30
+        alike.ended(of, float(np.exp(one)), at)
+        apart.ended(of, float(np.exp(other)), at)
+    assert apart.doubt(of).off < 0.1
+    assert 0.2 < alike.doubt(of).off < 0.5
+    assert learned(*[60.0] * 4)[0].doubt(of).off > 0.3
+    assert RunTimes().doubt(of).off == 0.0  # nothing is known that could be wrong
+
+
+@pytest.mark.parametrize(
+    ("hours", "is_useful"),
+    [((0.1, 5.0, 160.0), True), ((1.0, 100.0, 200.0), False), ((120.0, 240.0, 900.0), True)],
+)
+def test_a_band_of_more_than_a_week_is_told_of_a_start_that_is_far_off(hours, is_useful):
+    low, middle, high = (NOW + 3600.0 * at for at in hours)
+    assert told.useful(Band(low, middle, high, Basis.RUNS, ""), NOW) is is_useful
+
+
 # --- bands that hold ------------------------------------------------------------------------------
 @pytest.mark.parametrize(("spread", "bias"), [(3.0, 1.0), (0.4, 1.0), (1.0, 2.0), (1.0, 0.5)])
 def test_bands_that_were_wrong_are_fitted_until_four_of_five_starts_lie_in_them(spread, bias):
@@ -273,6 +307,17 @@ def test_bands_that_were_wrong_are_fitted_until_four_of_five_starts_lie_in_them(
         held.append(fitted.p10 <= start <= fitted.p90)
         calibration.started(asked, at, start)
     assert np.mean(held[4 * ENOUGH :]) == pytest.approx(0.8, abs=0.05)
+
+
+def test_narrow_bands_are_widened_more_than_wide_ones_before_anything_is_known_of_how_they_hold():
+    calibration = Calibration()
+    narrow = Band(NOW + 99.0, NOW + 100.0, NOW + 101.0, Basis.RUNS, "")
+    wide = Band(NOW + 10.0, NOW + 100.0, NOW + 1000.0, Basis.RUNS, "")
+    shares = [(found.p90 - NOW) / (of.p90 - NOW) for of in (narrow, wide)
+              for found in [calibration.fitted(of, NOW)]]  # fmt: skip
+    assert shares[0] > 1.5 > 1.1 > shares[1]
+    sure = calibration.fitted(replace(narrow, basis=Basis.DECLARED), NOW)
+    assert sure.p90 - NOW < 115.0
 
 
 def test_outcomes_of_one_instant_hardly_change_a_band():

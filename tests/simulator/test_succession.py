@@ -12,35 +12,53 @@ from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.succession import LEAST, Likeness, Succession, score_of, share_of
 from tests.simulator.test_forecast import NOW, bands, job, on, scene
 
+HOUR = 3600.0
 
-def series(count, part, keeps, seed=1):
-    """Scores of such a succession."""
-    known = Succession(Likeness(part, keeps, part), [])
+
+def series(count, part, lasts_s, seed=1, every_s=60.0):
+    """Scores of such a succession, and when each was submitted."""
+    times = [every_s * number for number in range(count)]
+    known = Succession(Likeness(part, lasts_s, part), [], [])
     dice = Generator(PCG64(seed))
-    return [known.next(dice) for _ in range(count)]
+    return [known.next(dice, at) for at in times], times
 
 
 def test_what_is_alike_is_found_in_what_has_ended():
-    alike = Likeness.of(series(4000, 0.7, 0.9))
+    alike = Likeness.of(*series(8000, 0.7, HOUR))
     assert alike.part == pytest.approx(0.7, abs=0.1)
-    assert alike.keeps == pytest.approx(0.9, abs=0.05)
-    assert 0.4 < alike.surely < 0.7
+    assert HOUR / 4 <= alike.lasts_s <= 2 * HOUR
+    assert 0.5 < alike.surely < 0.7
 
 
-@pytest.mark.parametrize("scores", [[], [1.0] * 500, series(LEAST - 1, 0.9, 0.99)])
-def test_of_few_runs_or_of_runs_all_the_same_nothing_is_said(scores):
-    assert Likeness.of(scores) == Likeness()
+def test_what_is_alike_by_time_is_not_by_number():
+    """Bursts of fifty, days apart: all of a burst are alike, the first of the next is not."""
+    dice = Generator(PCG64(4))
+    levels = np.repeat(dice.standard_normal(20), 50)
+    scores = math.sqrt(0.8) * levels + math.sqrt(0.2) * dice.standard_normal(1000)
+    times = [86400.0 * 3 * (n // 50) + n % 50 for n in range(1000)]
+    alike = Likeness.of(scores.tolist(), times)
+    assert alike.part == pytest.approx(0.8, abs=0.15)
+    assert alike.keeps(50.0) > 0.9
+    assert alike.keeps(86400.0) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("scores", "times"),
+    [([], []), ([1.0] * 500, [0.0] * 500), series(LEAST - 1, 0.9, HOUR)],
+)
+def test_of_few_runs_or_of_runs_all_the_same_nothing_is_said(scores, times):
+    assert Likeness.of(scores, times) == Likeness()
 
 
 def test_runs_that_are_independent_are_rarely_taken_to_be_alike():
-    found = [Likeness.of(series(300, 0.0, 0.0, seed)).part > 0 for seed in range(60)]
+    found = [Likeness.of(*series(300, 0.0, HOUR, seed)).part > 0 for seed in range(60)]
     assert sum(found) <= 4
 
 
 def test_who_comes_after_long_runs_runs_long_and_less_surely_so_the_later():
-    alike = Likeness(0.8, 0.9, 0.5)
+    alike = Likeness(0.8, 600.0, 0.5)
     runs = [(1.5, True)] * 20 + [(-math.inf, False)] * 40
-    known, dice = Succession(alike, runs), Generator(PCG64(1))
+    known, dice = Succession(alike, runs, [60.0 * n for n in range(60)]), Generator(PCG64(1))
     drawn = np.array([known.draw(dice)[20:] for _ in range(200)])
     means, spreads = drawn.mean(axis=0), drawn.std(axis=0)
     assert means[0] > 1.0
@@ -50,13 +68,31 @@ def test_who_comes_after_long_runs_runs_long_and_less_surely_so_the_later():
 
 
 def test_what_still_runs_scores_more_than_it_has_run_and_lifts_whom_it_is_followed_by():
-    runs = [(1.0, False)] * 10 + [(-math.inf, False)]
-    known, dice = Succession(Likeness(0.8, 0.9, 0.5), runs), Generator(PCG64(2))
+    runs, times = [(1.0, False)] * 10 + [(-math.inf, False)], [60.0 * n for n in range(11)]
+    known, dice = Succession(Likeness(0.8, 600.0, 0.5), runs, times), Generator(PCG64(2))
     drawn = np.array([known.draw(dice) for _ in range(200)])
     assert drawn[:, :10].min() >= 1.0
     assert drawn[:, 10].mean() > 0.7
-    alone = Succession(Likeness(), runs)
+    alone = Succession(Likeness(), runs, times)
     assert abs(np.mean([alone.draw(dice)[10] for _ in range(400)])) < 0.2
+
+
+@pytest.mark.parametrize("count", [2, 40])
+@pytest.mark.parametrize("part", [0.5, 0.95])
+def test_how_long_runs_that_still_go_on_together_may_last_is_as_uncertain_as_it_is(count, part):
+    """Of runs of one burst, all of which go on, against the exact distribution of their level."""
+    runs = [(-0.5, False)] * count + [(-math.inf, False)]
+    known = Succession(Likeness(part, HOUR, part), runs, [0.0] * (count + 1))
+    dice = Generator(PCG64(7))
+    drawn = np.array([known.draw(dice)[-1] for _ in range(400)])
+    levels = np.linspace(-5.0, 6.0, 2001)
+    more = [1 - share_of((-0.5 - math.sqrt(part) * at) / math.sqrt(1 - part)) for at in levels]
+    chances = np.exp(-(levels**2) / 2) * np.array(more) ** count
+    chances /= chances.sum()
+    middle = chances @ levels
+    spread = math.sqrt(part * (chances @ (levels - middle) ** 2) + 1 - part)
+    assert drawn.mean() == pytest.approx(math.sqrt(part) * middle, abs=0.15)
+    assert drawn.std() == pytest.approx(spread, rel=0.15)
 
 
 def test_scores_and_shares_are_each_others_inverse():

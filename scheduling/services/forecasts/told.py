@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from scheduling.models import Cluster, Job, StartEstimate
-from scheduling.simulator.forecast.bands import TOO_WIDE, WIDEST_S, Band
+from scheduling.simulator.forecast.bands import TOO_WIDE, Band, useful
 from scheduling.simulator.forecast.calibration import Calibration
 from tenants.chunks import chunks
 
@@ -54,7 +54,7 @@ def _row(found: Estimates, job_id: str, calibration: Calibration) -> StartEstima
         row.none = found.none[job_id]
         return row
     told = calibration.fitted(band, found.now)
-    if told.p90 - told.p10 > WIDEST_S:
+    if not useful(told, found.now):
         row.none = TOO_WIDE
         return row
     row.p10, row.p50, row.p90 = _at(told.p10), _at(told.p50), _at(told.p90)

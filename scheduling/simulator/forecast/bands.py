@@ -15,22 +15,23 @@ from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.learned import LearnedTimes
 from scheduling.simulator.forecast.likeness import Kin, traits_of
-from scheduling.simulator.forecast.run_times import Basis, Foregone, Likely, RunTimes
+from scheduling.simulator.forecast.run_times import Basis, Doubt, Foregone, Likely, RunTimes
 from scheduling.simulator.forecast.succession import EDGE, Succession, score_of, share_of
 from scheduling.simulator.model import Arrival
 
 RUNS = 20  # ahead, where time allows
 LEAST_RUNS = 5  # fewer say nothing of a tenth
-AHEAD_S = 14 * 86400.0
+AHEAD_S = 60 * 86400.0
 ARRIVALS = 100  # in a run, and for each job that is open now so many more
 ARRIVALS_PER_JOB = 4
 CYCLES, CYCLES_PER_JOB = 1000, 20  # likewise: more of them come from a policy that turns in circles
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
-WIDEST_S = 7 * 86400.0  # a wider band is of no use
+WIDEST_S = 7 * 86400.0  # a wider band is of no use, but of a start that is far off
+FURTHEST = 8.0  # the end of such a band, in times of its beginning
 
 HELD = "It is held, and starts some time after it is released."
 TOO_LATE = "In the runs that were tried it starts too late, or not at all, to tell when."
-TOO_WIDE = "Its start may be more than a week sooner or later."
+TOO_WIDE = "It may start soon, or only after more than a week."
 NO_TIME = "There was no time to work it out yet."
 
 
@@ -88,6 +89,7 @@ class _OpenJob(NamedTuple):
     age: float
     likely: Likely
     foregone: Foregone
+    doubt: Doubt
 
 
 class _Group:
@@ -102,7 +104,9 @@ class _Group:
         runs += [(_least(one), False) for one in jobs]
         order = sorted(range(len(runs)), key=lambda at: submitted[at])
         self._places = [at - ended for at in order]
-        self._succession = Succession(foregone.alike, [runs[at] for at in order])
+        self._succession = Succession(
+            foregone.alike, [runs[at] for at in order], [submitted[at] for at in order]
+        )
 
     def chances(self, dice: Generator) -> Iterator[tuple[_OpenJob, float]]:
         """Which of the run times that are longer than its age each job has, in 0..1."""
@@ -112,9 +116,27 @@ class _Group:
                 shorter = one.likely.shorter(one.age)
                 yield one, max(0.0, (share_of(score) - shorter) / max(1 - shorter, EDGE))
 
-    def next(self, dice: Generator) -> float:
-        """The same of a job that comes next."""
-        return share_of(self._succession.next(dice))
+    def next(self, dice: Generator, submitted_at: float) -> float:
+        """The same of a job that comes next, then."""
+        return share_of(self._succession.next(dice, submitted_at))
+
+
+class _Errors:
+    """How far what is known of run times is wrong in one run ahead: of all that is like each other
+    by as much, so that it does not average out over many jobs."""
+
+    def __init__(self, dice: Generator) -> None:
+        self._dice = dice
+        self._of: dict[Kin, float] = {}
+
+    def shifted(self, chance: float, doubt: Doubt) -> float:
+        """Which of the run times it is then, in 0..1."""
+        if not doubt.off:
+            return chance
+        error = self._of.get(doubt.kin)
+        if error is None:
+            error = self._of[doubt.kin] = float(self._dice.standard_normal())
+        return share_of((score_of(chance) + doubt.off * error) / math.sqrt(1 + doubt.off**2))
 
 
 def _least(one: _OpenJob) -> float:
@@ -150,15 +172,16 @@ class Draws:
     def ahead(self, dice: Generator, coming: Coming) -> RunAhead:
         """One run with run times and arrivals of its own."""
         far = dict(zip(self._words, dice.random(len(self._open)).tolist(), strict=True))
+        errors = _Errors(dice)
         lasting = {
-            one.id: one.likely.draw(one.age, chance, far[one.id])
+            one.id: one.likely.draw(one.age, errors.shifted(chance, one.doubt), far[one.id])
             for group in self._groups.values()
             for one, chance in group.chances(dice)
         }
         return RunAhead(
             self._ground,
             lasting,
-            self._arrivals(coming, dice),
+            self._arrivals(coming, dice, errors),
             until=self.scene.now + AHEAD_S,
             most_cycles=self._cycles,
             learned=LearnedTimes(
@@ -172,15 +195,23 @@ class Draws:
     def _open_job(self, job: JobRequest, age: float) -> "_OpenJob":
         traits = traits_of(job, self.scene.name_of(job))
         known = self._run_times
-        return _OpenJob(job.id, job.submitted_at, age, known.of(traits), known.succession(traits))
+        return _OpenJob(
+            job.id,
+            job.submitted_at,
+            age,
+            known.of(traits),
+            known.succession(traits),
+            known.doubt(traits),
+        )
 
-    def _arrivals(self, coming: Coming, dice: Generator) -> Iterator[Arrival]:
+    def _arrivals(self, coming: Coming, dice: Generator, errors: "_Errors") -> Iterator[Arrival]:
         for job, name in islice(coming.after(self.scene.now, dice), self._arriving):
             traits = traits_of(job, name)
             chance, far = dice.random(2).tolist()
             group = self._groups.get(self._run_times.succession(traits).kin)
             if group is not None:
-                chance = group.next(dice)
+                chance = group.next(dice, job.submitted_at)
+            chance = errors.shifted(chance, self._run_times.doubt(traits))
             yield Arrival(job, self._run_times.of(traits).draw(0.0, chance, far))
 
     def told(self, starts: list[dict[str, float]], never: dict[str, str]) -> Bands:
@@ -197,12 +228,19 @@ class Draws:
             low, middle, high = (quantile(drawn, share) for share in (LOW, MIDDLE, HIGH))
             if high == math.inf:
                 found.none[job.id] = TOO_LATE
-            elif high - low > WIDEST_S:
-                found.none[job.id] = TOO_WIDE
+                continue
+            band = Band(low, middle, high, self._basis, self._words[job.id].words)
+            if useful(band, self.scene.now):
+                found.bands[job.id] = band
             else:
-                words = self._words[job.id].words
-                found.bands[job.id] = Band(low, middle, high, self._basis, words)
+                found.none[job.id] = TOO_WIDE
         return found
+
+
+def useful(band: Band, as_of: float) -> bool:
+    """Whether somebody can go by it: "in 5 to 20 days" says more than nothing, "in an hour or in
+    ten days" does not."""
+    return band.p90 - band.p10 <= WIDEST_S or band.p90 - as_of <= FURTHEST * (band.p10 - as_of)
 
 
 def quantile(drawn: list[float], share: float) -> float:

@@ -1,8 +1,11 @@
 """Bands that hold what they say, by how far earlier bands missed the starts (conformal bands).
 
 What the runs ahead do not know (jobs of another kind that come, faults, people) makes their bands
-too narrow. How far the starts were from the middle, in half-widths of the band, tells by how much,
-on each side. Who still waits counts as late by at least what it waits already (product limit): else
+too narrow, narrow ones most: on recorded traces those whose ends differ by less than e held one of
+two starts, those that differ by more than e squared three of four. So what is not known is taken to
+be there from the first, beside the width of each band (`ROUGH`). How far the starts were from the
+middle, in such half-widths, tells by how much more bands are to be widened, or to be narrowed, on
+each side. Who still waits counts as late by at least what it waits already (product limit): else
 those who start early, which are known first, would make the bands seem too late. Jobs that were
 told at one instant are early or late together: so far as outcomes are of few instants, bands stay
 as they were.
@@ -21,7 +24,8 @@ KEPT = 1500  # of the newest outcomes of a basis
 ENOUGH = 40
 TRUST = 10.0  # so many instants count as much as the runs ahead themselves
 SHORTEST_S = 1.0
-NARROWEST = 0.02  # of the logarithm of the wait
+# Of the logarithm of the wait: what the runs ahead do not know, by what they know of run times.
+ROUGH = {Basis.DECLARED: 0.02, Basis.SHARE: 0.02, Basis.RUNS: 0.5, Basis.PRIOR: 0.5}
 
 
 class Miss(NamedTuple):
@@ -40,7 +44,7 @@ class Ends(NamedTuple):
     high: float
 
 
-AS_TOLD = Ends(-1.0, 1.0)
+NOTHING_LEARNED = Ends(-1.0, 1.0)
 
 
 class Calibration:
@@ -71,8 +75,6 @@ class Calibration:
         ends = self._ends.get(band.basis)
         if ends is None:
             ends = self._ends[band.basis] = self._of(band.basis)
-        if ends == AS_TOLD:
-            return band
         middle, below, above = _halves(band, as_of)
         low, high = (middle + off * (below if off < 0 else above) for off in ends)
         return replace(
@@ -85,7 +87,7 @@ class Calibration:
     def _of(self, basis: Basis) -> Ends:
         known = self._known.get(basis, ())
         if len(known) < ENOUGH:
-            return AS_TOLD
+            return NOTHING_LEARNED
         misses = [*known, *self._still.get(basis, ())[-KEPT:]]
         instants = len({miss.as_of for miss in misses})
         share = instants / (instants + TRUST)
@@ -118,8 +120,10 @@ def _off(told: Band, as_of: float, at: float) -> float:
 
 
 def _halves(band: Band, as_of: float) -> tuple[float, float, float]:
-    """The middle of the wait, and how far its ends are from it, in logarithms of seconds."""
+    """The middle of the wait, and how far its ends are from it with what is not known, in
+    logarithms of seconds."""
     low, middle, high = (
         math.log(max(at - as_of, SHORTEST_S)) for at in (band.p10, band.p50, band.p90)
     )
-    return middle, max(middle - low, NARROWEST), max(high - middle, NARROWEST)
+    rough = ROUGH[band.basis]
+    return middle, math.hypot(middle - low, rough), math.hypot(high - middle, rough)

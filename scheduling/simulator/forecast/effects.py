@@ -20,13 +20,14 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.simulator.forecast.ahead import RunAhead
-from scheduling.simulator.forecast.bands import AHEAD_S, CYCLES, CYCLES_PER_JOB
+from scheduling.simulator.forecast.bands import CYCLES, CYCLES_PER_JOB
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.likeness import traits_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.model import TimedChange
 
+AHEAD_S = 14 * 86400.0  # what comes later will be changed by others first
 SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
 MIDDLE = 0.5
 # One that is no TimedChange is made at the scene's instant.

@@ -7,8 +7,9 @@ has outlived all of them goes on by a heavy tail (Tsafrir, Etsion and Feitelson:
 is outlived is corrected, not kept).
 """
 
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -24,7 +25,7 @@ KEPT = 300  # of the newest runs of a group
 WIDER = 8.0  # how many runs all wider groups together are worth
 PRIOR = 1.0  # how many runs the prior is worth beside all runs
 USUAL_S = 3600.0  # half of the runs of which nothing is known are shorter
-LONGEST_S = 30 * 86400.0
+LONGEST_S = 90 * 86400.0
 OUTLIVED = 1e-3  # of the prior: who outlives even that goes on by the tail
 ENOUGH = 5  # runs that are told of as what an estimate is by
 
@@ -99,8 +100,24 @@ class Foregone(NamedTuple):
     submitted: tuple[float, ...]
     scores: tuple[float, ...]
 
+    def in_common(self) -> float:
+        """The mean correlation of two of them, in 0..1."""
+        if not self.alike.part:
+            return 0.0
+        times = np.array(self.submitted, dtype=np.float64)
+        gaps = np.abs(times[:, None] - times[None, :])
+        return self.alike.part * float(np.exp(-gaps / self.alike.lasts_s).mean())
+
 
 NOTHING_FOREGONE = Foregone(EVERYBODY, Likeness(), (), ())
+
+
+class Doubt(NamedTuple):
+    """How far scores of all that is like a job may be wrong together, as a standard deviation.
+    `kin`: the group that tells most of it."""
+
+    kin: Kin
+    off: float
 
 
 class RunTimes:
@@ -113,6 +130,7 @@ class RunTimes:
         self._foregone: dict[Kin, Foregone] = {}
         self._going: dict[tuple[Kin, bool], list[float]] = {}
         self._likely: dict[tuple[Kin, bool], Likely] = {}
+        self._doubt: dict[tuple[Kin, bool], Doubt] = {}
         self.ended_runs = 0
 
     def ended(self, job: Traits, ran_s: float, submitted_at: float) -> None:
@@ -138,6 +156,7 @@ class RunTimes:
 
     def _forget(self) -> None:
         self._likely.clear()
+        self._doubt.clear()
         self._in_kin.clear()
         self._foregone.clear()
 
@@ -163,8 +182,37 @@ class RunTimes:
             runs = sorted(self._lately.get(kin, ()), key=lambda run: run.submitted_at)
             scores = tuple(self._score(run) for run in runs) if len(runs) >= LEAST_ALIKE else ()
             times = tuple(run.submitted_at for run in runs[: len(scores)])
-            found = self._in_kin[kin] = Foregone(kin, Likeness.of(scores), times, scores)
+            found = self._in_kin[kin] = Foregone(kin, Likeness.of(scores, times), times, scores)
         return found
+
+    def doubt(self, job: Traits) -> Doubt:
+        """By how many independent runs the distribution of the job is known: few, where those that
+        ended came in bursts."""
+        groups, by_share = kin_of(job), bool(job.declared_s)
+        found = self._doubt.get((groups[0], by_share))
+        if found is None:
+            found = self._doubt[groups[0], by_share] = self._doubt_of(groups, by_share)
+        return found
+
+    def _doubt_of(self, groups: tuple[Kin, ...], by_share: bool) -> Doubt:
+        variance, most, told_by = 0.0, 0.0, EVERYBODY
+        for kin, share in self._shares(groups, by_share):
+            count = len(self._runs[kin, by_share])
+            once = 1 + (count - 1) * self._alike_in(kin).in_common()
+            variance += share * min(1.0, once / (1 + count))
+            if share > most:
+                most, told_by = share, kin
+        return Doubt(told_by, math.sqrt(variance))
+
+    def _shares(self, groups: tuple[Kin, ...], by_share: bool) -> Iterator[tuple[Kin, float]]:
+        """How much the runs of each group that has any count."""
+        left = 1.0
+        for kin in groups:
+            count = len(self._runs.get((kin, by_share), ()))
+            if count:
+                share = left * count / (count + (PRIOR if kin == groups[-1] else WIDER))
+                left -= share
+                yield kin, share
 
     def _score(self, run: "LateRun") -> float:
         """Among what was likely of it: in the middle of all that are as long."""
@@ -185,12 +233,8 @@ class RunTimes:
         values: list[float] = []
         weights: list[float] = []
         left, words = 1.0, ""
-        for kin in groups:
-            runs = self._runs.get((kin, by_share), ())
-            if not runs:
-                continue
-            wider = PRIOR if kin == groups[-1] else WIDER
-            share = left * len(runs) / (len(runs) + wider)
+        for kin, share in self._shares(groups, by_share):
+            runs = self._runs[kin, by_share]
             took, chances = survival(list(runs), self._going.get((kin, by_share), []), by_share)
             values += took
             weights += [share * chance for chance in chances]
