@@ -148,3 +148,20 @@ def test_jobs_of_single_pods_have_stand_ins_as_before(asks):
     b200_job(world, pods=2, gang=False)
     world.drive(lambda: all_unschedulable(world, 2))
     assert not requests(world)
+
+
+@pytest.mark.parametrize("by_request", [True, False])
+def test_an_elastic_gang_asks_for_its_minimum(asks, by_request):
+    world = asks
+    if not by_request:
+        Cluster.objects.update(provisioning_class="")
+    job = b200_job(world, pods=4, min_count=1)
+    if by_request:
+        world.drive(lambda: requests(world))
+        assert only(requests(world))["spec"]["podSets"][0]["count"] == 1
+    else:
+        world.drive(lambda: all_unschedulable(world, 1))
+    add_node(world)
+    world.drive_to(job, S.RUNNING)
+    world.drive(lambda: not requests(world) and not stand_ins(world))
+    assert len(world.pods()) == 1
