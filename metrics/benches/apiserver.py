@@ -90,7 +90,7 @@ def programs(*, build: bool = True) -> dict[str, Path]:
 def controllers(*, build: bool = True) -> Path:
     """Path of the controllers of Kubernetes, built first where they are missing and `build` is set.
     Raises ServerUnavailable."""
-    return _own(CONTROLLERS, "the Job controller of Kubernetes", build=build)
+    return _own(CONTROLLERS, "the controllers of Kubernetes that tests need", build=build)
 
 
 def helm(*, build: bool = True) -> Path:
@@ -236,13 +236,13 @@ class ApiServer:
         _end(self._running.pop("kube-apiserver"), signal_)
 
     def start_controllers(self, *flags: str) -> None:
-        """Start the Job controller, as an administrator; it ends with the server. Raises
-        ServerUnavailable."""
+        """Start the controllers of Kubernetes, as an administrator; they end with the server.
+        Raises ServerUnavailable."""
         self._programs = {**self._programs, CONTROLLERS: controllers(build=False)}
         self._spawn(CONTROLLERS, [f"--kubeconfig={self.kubeconfig('admin')}", *flags])
 
     def stop_controllers(self) -> None:
-        """End the Job controller, if one was started."""
+        """End the controllers, if they were started."""
         if CONTROLLERS in self._running:
             _end(self._running.pop(CONTROLLERS), signal.SIGKILL)
 

@@ -2,26 +2,25 @@
 API server, submit workloads to it, and write what it makes beside this file.
 
 SOURCE is a checkout of the controller, or its module in Go's cache
-(`go mod download -json MODULE@VERSION` prints the folder).
+(`go mod download -json MODULE@VERSION` prints the folder). One that makes objects of another
+controller gets that by `--beside CONTROLLER SOURCE`.
 """
 
 import argparse
-import base64
 import contextlib
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
-from metrics.benches.apiserver import ApiServer, free_ports
+from metrics.benches.apiserver import ApiServer
 from tests.kube.api import Api
 from tests.kube.recorded import FOLDER
+from tests.kube.recorded.controllers import CONTROLLERS, running
 from tests.kube.recorded.workloads import WORKLOADS
 
 NAMESPACE = "team-a"
@@ -33,33 +32,23 @@ LEFT_OUT = {
 }
 
 
-class Controller(NamedTuple):
-    package: str
-    crds: str  # a folder of the source
-    webhooks: str  # a file of the source
-    config: dict[str, Any]  # for --config; its ports and certificates are filled in
-
-
-CONTROLLERS = {
-    "jobset": Controller(
-        *(".", "config/components/crd/bases", "config/components/webhook/manifests.yaml"),
-        config={"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"},
-    ),
-}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kube.recorded", description=__doc__)
     parser.add_argument("controller", choices=CONTROLLERS)
     parser.add_argument("source", type=Path)
     parser.add_argument("workload", nargs="*", help="default: all of the controller")
+    parser.add_argument("--beside", nargs=2, action="append", default=[], metavar="NAME")
     given = parser.parse_args()
     names = given.workload or [n for n, w in WORKLOADS.items() if w.controller == given.controller]
     with tempfile.TemporaryDirectory() as folder, ApiServer(Path(folder) / "server") as server:
         server.start_controllers()
         api = Api(server.url, "admin-token", str(server.ca_file))
         api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        with running(given.controller, given.source, Path(folder), server, api):
+        with contextlib.ExitStack() as stack:
+            both = [*given.beside, (given.controller, given.source)]
+            for one, source in both:
+                run = running(one, Path(source), Path(folder) / one, server, api)
+                stack.enter_context(run)
             for name in names:
                 record(name, f"{given.controller} {version(given.source)}", api)
     return 0
@@ -71,66 +60,6 @@ def version(source: Path) -> str:
         return source.name.split("@")[1]
     asked = ["git", "-C", str(source), "describe", "--tags", "--always"]
     return subprocess.check_output(asked, text=True).strip()
-
-
-@contextlib.contextmanager
-def running(name: str, source: Path, folder: Path, server: ApiServer, api: Api) -> Iterator[None]:
-    """Build the controller and run it, with its kinds and its webhooks in the API server."""
-    its = CONTROLLERS[name]
-    program = folder / name
-    print(f"Building {name} ...", file=sys.stderr)
-    command = ["go", "build", "-buildvcs=false", "-o", str(program), its.package]
-    subprocess.run(command, cwd=source, check=True)
-    for path in sorted((source / its.crds).glob("*_*.yaml")):
-        document = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-        api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
-    [webhook, metrics, probe] = free_ports(3)
-    certificates = folder / "certificates"
-    authority = self_signed(certificates)
-    config = {
-        **its.config,
-        "webhook": {"port": webhook, "certDir": str(certificates)},
-        "internalCertManagement": {"enable": False},
-        "leaderElection": {"leaderElect": False},
-        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{probe}"},
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    flags = [f"--config={folder / 'config.yaml'}"]
-    environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig("admin"))}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([str(program), *flags], env=environment, stdout=log, stderr=log)
-    try:
-        time.sleep(QUIET_S)
-        for document in yaml.safe_load_all((source / its.webhooks).read_text()):
-            for hook in document["webhooks"]:
-                path = hook["clientConfig"].pop("service")["path"]
-                url = f"https://127.0.0.1:{webhook}{path}"
-                hook["clientConfig"] = {"url": url, "caBundle": authority}
-            plural = document["kind"].lower() + "s"
-            api.ok("POST", f"/apis/admissionregistration.k8s.io/v1/{plural}", document)
-        yield
-    except BaseException:
-        print((folder / "log").read_text()[-4000:], file=sys.stderr)
-        raise
-    finally:
-        process.kill()
-        process.wait()
-
-
-def self_signed(folder: Path) -> str:
-    """A certificate for 127.0.0.1 in the folder; what trusts it, as base64."""
-    folder.mkdir()
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
-            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return base64.b64encode((folder / "tls.crt").read_bytes()).decode()
 
 
 def record(name: str, controller: str, api: Api) -> None:

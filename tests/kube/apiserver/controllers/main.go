@@ -1,5 +1,5 @@
-// Command controllers runs Kubernetes' own Job controller, and the one that evicts pods from
-// tainted nodes, with their defaults, for tests.
+// Command controllers runs Kubernetes' own controllers of Jobs and StatefulSets, and the one that
+// evicts pods from tainted nodes, with their defaults, for tests.
 //
 // kube-controller-manager would link some 400 packages that the API server does not have; this
 // links a handful.
@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/job"
+	"k8s.io/kubernetes/pkg/controller/statefulset"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/pkg/features"
 )
@@ -53,7 +54,12 @@ func main() {
 		ctx, client, factory.Core().V1().Pods(), factory.Core().V1().Nodes(),
 		"taint-eviction-controller")
 	runtime.Must(err)
+	sets := statefulset.NewStatefulSetController(
+		ctx, factory.Core().V1().Pods(), factory.Apps().V1().StatefulSets(),
+		factory.Core().V1().PersistentVolumeClaims(), factory.Apps().V1().ControllerRevisions(),
+		client)
 	factory.Start(ctx.Done())
 	go taints.Run(ctx)
+	go sets.Run(ctx, workers)
 	jobs.Run(ctx, workers)
 }
