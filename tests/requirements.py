@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
+from metrics.benches import programs
 from metrics.benches.apiserver import ApiServer, ServerUnavailable
-from metrics.chaos import programs
 
 
 def missing(tool: str, remedy: str) -> NoReturn:
@@ -20,7 +20,7 @@ def missing(tool: str, remedy: str) -> NoReturn:
 
 
 def installed(find: Callable[..., str], *names: str) -> str:
-    """The path that a function of `metrics.chaos.programs` finds."""
+    """The path that a function of `metrics.benches.programs` finds."""
     try:
         return find(*names)
     except programs.ProgramMissing as error:

@@ -16,7 +16,8 @@ from django.utils import timezone
 from metrics.benches import stage
 from metrics.benches.apiserver import SCHEDULER, ApiServer, programs
 from metrics.benches.bare_client import BarePod, create_and_bind
-from metrics.benches.native_pods import Native, by_kant, by_kube_scheduler
+from metrics.benches.native.database import Postgres
+from metrics.benches.native.pods import Native, by_kant, by_kube_scheduler, migrated
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube.translate import manifests
@@ -71,16 +72,15 @@ def run(
 
 
 def _compared(nodes: int, pods: int) -> dict[str, Any]:
-    """Medians of rounds in which both take turns, so that a busy machine slows both; Kant's
-    database is a file (SQLite), whose work is in the CPU of its process."""
+    """Medians of rounds in which both take turns, so that a busy machine slows both."""
     programs()
     kant, other = list[Native](), list[Native]()
-    with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="kant-bench-") as name, Postgres() as postgres:
         folder = Path(name)
-        with stage.own_database(folder):
-            for number in range(ROUNDS):
-                kant.append(by_kant(folder / f"kant-{number}", nodes, pods))
-                other.append(by_kube_scheduler(folder / f"kube-{number}", nodes, pods))
+        migrated(postgres, folder)
+        for number in range(ROUNDS):
+            kant.append(by_kant(folder / f"kant-{number}", nodes, pods, postgres))
+            other.append(by_kube_scheduler(folder / f"kube-{number}", nodes, pods))
     rate, cpu = _median(kant, "pods_per_s"), _median(kant, "cpu_ms")
     other_rate, other_cpu = _median(other, "pods_per_s"), _median(other, "cpu_ms")
     return {

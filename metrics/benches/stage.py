@@ -25,32 +25,55 @@ MODEL = "NVIDIA-H100-80GB-HBM3"
 @contextmanager
 def own_database(folder: Path) -> Iterator[None]:
     """An empty SQLite database in `folder`, for this process and for those it starts."""
-    names = ("KANT_VAR_DIR", "KANT_ACCESS_DIRS", "DATABASE_URL", "REDIS_URL")
-    kept = {name: os.environ.get(name) for name in names}
-    name = connection.settings_dict["NAME"]
-    path = folder / "kant.sqlite3"
-    os.environ["KANT_VAR_DIR"] = os.environ["KANT_ACCESS_DIRS"] = str(folder)
-    access_dirs, settings.KANT_ACCESS_DIRS = settings.KANT_ACCESS_DIRS, [str(folder)]
-    for other in ("DATABASE_URL", "REDIS_URL"):
-        os.environ.pop(other, None)
     if connection.vendor != "sqlite":
         raise RuntimeError("benches use a SQLite database of their own; unset DATABASE_URL")
+    name = connection.settings_dict["NAME"]
     # Put aside rather than closed: a database in memory would be gone with its last connection.
     link, connection.connection = connection.connection, None
-    connection.settings_dict["NAME"] = path
+    connection.settings_dict["NAME"] = folder / "kant.sqlite3"
     try:
-        call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
-        yield
+        with environment(folder):
+            call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
+            yield
     finally:
-        settings.KANT_ACCESS_DIRS = access_dirs
         connection.close()
         connection.settings_dict["NAME"] = name
         connection.connection = link
+
+
+@contextmanager
+def environment(folder: Path, database: str = "") -> Iterator[None]:
+    """What this process, and those that are started meanwhile, find: access to clusters in the
+    folder, and those the folder as their own, and the URL of their database, "" = that of the
+    folder."""
+    new = {"KANT_VAR_DIR": str(folder), "KANT_ACCESS_DIRS": str(folder), "DATABASE_URL": database}
+    new["REDIS_URL"] = ""
+    kept = {name: os.environ.get(name) for name in new}
+    os.environ.update(new)
+    access_dirs, settings.KANT_ACCESS_DIRS = settings.KANT_ACCESS_DIRS, [str(folder)]
+    try:
+        yield
+    finally:
+        settings.KANT_ACCESS_DIRS = access_dirs
         for variable, value in kept.items():
             if value is None:
                 os.environ.pop(variable, None)
             else:
                 os.environ[variable] = value
+
+
+def run_python(*arguments: str) -> str:
+    """What a run of this Python says, in this environment. Raises RuntimeError where it fails."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=settings.BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout
 
 
 @contextmanager

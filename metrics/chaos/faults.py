@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from metrics.benches.programs import Program
 from metrics.benches.stage import GPUS
-from metrics.chaos.programs import Program
 from metrics.chaos.shape import LEASE_S, NODES, SCHEDULERS, ProductionShape
 
 End = Callable[[], None]

@@ -22,9 +22,11 @@ from django.conf import settings
 
 from metrics.benches import stage
 from metrics.benches.apiserver import free_ports
-from metrics.chaos.programs import (
+from metrics.benches.programs import (
     Program,
     account_of_postgres,
+    make_postgres,
+    postgres_command,
     postgres_program,
     redis_program,
 )
@@ -60,8 +62,8 @@ class ProductionShape:
         self.programs: dict[str, Program] = {}
         self.token = ""
         # Before anything is started, so that what is missing is said at once.
-        self._initdb, self._postgres = postgres_program("initdb"), postgres_program("postgres")
         self._redis, self._account = redis_program(), account_of_postgres()
+        postgres_program("initdb")
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="kant-chaos-"))
@@ -130,24 +132,9 @@ class ProductionShape:
         self.wait_up()
 
     def _add_servers(self, database: int, broker: int, api: int, cluster: Path) -> None:
-        data, account = self._data / "data", self._account
-        if account:
-            shutil.chown(self._data, account)
-        as_account: dict[str, Any] = {"user": account, "extra_groups": []} if account else {}
-        initdb = [self._initdb, "-D", str(data), "-U", "kant", "--auth=trust", "-N"]
-        made = subprocess.run(
-            initdb, capture_output=True, text=True, cwd="/", check=False, **as_account
-        )
-        if made.returncode:
-            raise ChaosError(f"initdb failed: {made.stderr.strip()}")
-        server = [self._postgres, "-D", str(data), "-p", str(database)]
-        server += [
-            "-c",
-            "listen_addresses=127.0.0.1",
-            "-c",
-            f"unix_socket_directories={self._data}",
-        ]
-        self._add("postgres", server, env=os.environ, folder=self._data, user=account)
+        make_postgres(self._data)
+        server = postgres_command(self._data, database)
+        self._add("postgres", server, env=os.environ, folder=self._data, user=self._account)
         keep = ["--save", "", "--dir", str(self.folder)]
         server = [self._redis, "--port", str(broker), "--bind", "127.0.0.1", *keep]
         self._add("redis", server, env=os.environ)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from django.core.management import execute_from_command_line
 
-from metrics.chaos import clocked, faults, invariants, programs
+from metrics.benches import programs
+from metrics.chaos import clocked, faults, invariants
 from metrics.chaos.load import Submission, submissions
 from metrics.chaos.shape import ChaosError, ProductionShape
 from tests.cases import NIGHTLY

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from metrics.chaos import programs
+from metrics.benches import programs
 from tests.live.conftest import ClusterApi
 from tests.requirements import installed
 

@@ -7,8 +7,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from metrics.benches import binds, stage
-from metrics.benches.native_pods import Native
+from metrics.benches import binds
+from metrics.benches.native.pods import Native
 from metrics.benches.scheduler_process import Statements
 
 AGAINST = ("bench", "binds", "--server", "kube-apiserver", "--against", "kube-scheduler")
@@ -19,14 +19,15 @@ def test_both_take_turns_and_medians_are_told(monkeypatch, capsys):
     rates = iter([100.0, 50.0, 10.0, 80.0, 130.0, 60.0])
 
     def bound_by(name, statements):
-        def bound(folder, nodes, pods):
+        def bound(folder, nodes, pods, *_):
             turns.append((name, folder.name, nodes, pods))
             return Native(next(rates), float(len(turns)), statements)
 
         return bound
 
     monkeypatch.setattr(binds, "programs", dict)
-    monkeypatch.setattr(stage, "own_database", nullcontext)
+    monkeypatch.setattr(binds, "Postgres", nullcontext)
+    monkeypatch.setattr(binds, "migrated", lambda *_: None)
     monkeypatch.setattr(binds, "by_kant", bound_by("kant", 0.05))
     monkeypatch.setattr(binds, "by_kube_scheduler", bound_by("kube", None))
     call_command(*AGAINST, "--nodes", "5", "--pods", "40", "--json")

@@ -4,6 +4,7 @@ Both find an API server of their own with the same nodes, and the same pods, whi
 `schedulerName` alone. Part of `manage.py bench binds --against kube-scheduler`.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -13,58 +14,66 @@ from typing import Any, NamedTuple
 from metrics.benches import stage
 from metrics.benches.apiserver import ApiServer
 from metrics.benches.bare_client import create
+from metrics.benches.native.database import Postgres
 from scheduling.kube.translate.manifests import SCHEDULER_NAME, TENANT
-from scheduling.models import Cluster, ClusterPolicy
-from tenants.models import GpuType, Quota, Tenant
 
-NAMESPACE = "default"
+NAMESPACE, TENANT_NAME = "default", "bench"
+MIGRATED = "migrated"  # a database without rows
+UNBOUND = "SELECT FROM scheduling_job WHERE bound_at IS NULL LIMIT 1"
 POLL_S = 0.2
 GIVE_UP_S = 240.0
 
 
 class Native(NamedTuple):
     """Pods bound a second from the first that is made to the last that is bound, CPU of the
-    scheduler's process in ms a pod, and statements to the database a pod, None = it has none."""
+    scheduler's process and its database in ms a pod, and statements to that, None = it has none."""
 
     pods_per_s: float
     cpu_ms: float
     statements: float | None = None
 
 
-def by_kant(folder: Path, nodes: int, pods: int) -> Native:
-    """Kant's figures; its database is that of this process, and empty."""
-    with ApiServer(folder) as apiserver:
+def by_kant(folder: Path, nodes: int, pods: int, postgres: Postgres) -> Native:
+    """Kant's figures, with a database of this run."""
+    name = folder.name.replace("-", "_")
+    postgres.rows(f"CREATE DATABASE {name} TEMPLATE {MIGRATED}")
+    with ApiServer(folder) as apiserver, stage.environment(folder, postgres.url(name)):
         stage.create_nodes(apiserver.request, nodes)
-        cluster = Cluster.objects.create(
-            name=folder.name,
-            access=apiserver.access("admin"),
-            namespace_tenants={NAMESPACE: [folder.name]},
-        )
-        ClusterPolicy.objects.create(cluster=cluster)
-        tenant = Tenant.objects.create(name=folder.name)
-        gpu_type, _ = GpuType.objects.get_or_create(name=stage.MODEL)
-        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=pods * 1000)
+        access = json.dumps(apiserver.access("admin"))
+        module = "metrics.benches.native.organisation"
+        stage.run_python("-m", module, access, NAMESPACE, TENANT_NAME, str(pods))
         with stage.scheduler() as figures:
-            seconds = _bound(apiserver, SCHEDULER_NAME, folder.name, pods)
-        Cluster.objects.update(is_active=False)
-    return Native(pods / seconds, figures["cpu_s"] * 1e3 / pods, figures["statements"] / pods)
+            before = postgres.cpu_s(), postgres.statements(name)
+            seconds = _bound(apiserver, SCHEDULER_NAME, pods)
+            # What has not been written yet is part of what a pod costs.
+            _wait(lambda: not postgres.rows(UNBOUND, name), f"not all of {pods} pods are in rows")
+            statements = postgres.statements(name) - before[1]
+        cpu_s = figures["cpu_s"] + postgres.cpu_s() - before[0]
+    return Native(pods / seconds, cpu_s * 1e3 / pods, statements / pods)
+
+
+def migrated(postgres: Postgres, folder: Path) -> None:
+    """Make the database that those of all runs are copies of."""
+    postgres.rows(f"CREATE DATABASE {MIGRATED}")
+    with stage.environment(folder, postgres.url(MIGRATED)):
+        stage.run_python("manage.py", "migrate", "-v0")
 
 
 def by_kube_scheduler(folder: Path, nodes: int, pods: int) -> Native:
     """kube-scheduler's figures, with its own defaults but for the limit of its requests."""
-    with ApiServer(folder) as apiserver:
+    with ApiServer(folder) as apiserver, stage.environment(folder):
         stage.create_nodes(apiserver.request, nodes)
         process = apiserver.start_scheduler()
         _wait(lambda: _bound_one(apiserver), "kube-scheduler bound no pod")
         before = _cpu_s(process)
-        seconds = _bound(apiserver, "default-scheduler", "any", pods)
+        seconds = _bound(apiserver, "default-scheduler", pods)
         return Native(pods / seconds, (_cpu_s(process) - before) * 1e3 / pods)
 
 
-def _bound(apiserver: ApiServer, scheduler: str, tenant: str, pods: int) -> float:
+def _bound(apiserver: ApiServer, scheduler: str, pods: int) -> float:
     """Seconds until all these pods, made while they are being bound, have their nodes."""
     began = time.perf_counter()
-    create(apiserver.access("admin"), [_pod(f"p-{n}", scheduler, tenant) for n in range(pods)])
+    create(apiserver.access("admin"), [_pod(f"p-{n}", scheduler) for n in range(pods)])
     _wait(lambda: not _without_node(apiserver), f"not all of {pods} pods were bound")
     return time.perf_counter() - began
 
@@ -73,7 +82,7 @@ def _bound_one(apiserver: ApiServer) -> bool:
     """Whether a first pod, which is made where there is none, has its node: it is at work then."""
     found = apiserver.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
     if not found:
-        pod = _pod("first", "default-scheduler", "any")
+        pod = _pod("first", "default-scheduler")
         pod["spec"]["containers"][0]["resources"] = {}
         apiserver.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
         return False
@@ -94,7 +103,7 @@ def _wait(until: Callable[[], bool], otherwise: str) -> None:
         time.sleep(POLL_S)
 
 
-def _pod(name: str, scheduler: str, tenant: str) -> dict[str, Any]:
+def _pod(name: str, scheduler: str) -> dict[str, Any]:
     amounts = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
     main = {
         "name": "main",
@@ -104,7 +113,7 @@ def _pod(name: str, scheduler: str, tenant: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {TENANT: tenant}},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {TENANT: TENANT_NAME}},
         "spec": {"schedulerName": scheduler, "containers": [main]},
     }
 

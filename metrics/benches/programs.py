@@ -27,6 +27,33 @@ def postgres_program(name: str) -> str:
     return found
 
 
+def make_postgres(folder: Path) -> None:
+    """The data of an empty PostgreSQL, in an empty folder that the user who runs it gets. Raises
+    ProgramMissing, and RuntimeError where they cannot be made."""
+    initdb, account = postgres_program("initdb"), account_of_postgres()
+    if account:
+        shutil.chown(folder, account)
+    made = subprocess.run(
+        [initdb, "-D", str(folder / "data"), "-U", "kant", "--auth=trust", "-N"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+        user=account or None,
+        extra_groups=[] if account else None,
+    )
+    if made.returncode:
+        raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+
+
+def postgres_command(folder: Path, port: int, *settings: str) -> list[str]:
+    """What serves the data of `make_postgres` on loopback, as `account_of_postgres`; `settings`:
+    name=value. Raises ProgramMissing."""
+    server = [postgres_program("postgres"), "-D", str(folder / "data"), "-p", str(port)]
+    local = ("listen_addresses=127.0.0.1", f"unix_socket_directories={folder}")
+    return [*server, *(part for one in (*local, *settings) for part in ("-c", one))]
+
+
 def redis_program() -> str:
     """The path of redis-server. Raises ProgramMissing."""
     found = shutil.which("redis-server")

@@ -1,0 +1,1 @@
+"""Pods that others make, beside kube-scheduler. Part of `manage.py bench binds --against`."""
