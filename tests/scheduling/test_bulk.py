@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Cluster, Job, JobEvent, Placement
@@ -113,3 +113,37 @@ def _same(job):
     """What copies share with the job they are made of."""
     own = ("id", "name", "labels", "held")
     return {name: value for name, value in _columns(job).items() if name not in own}
+
+
+@pytest.mark.parametrize("count", [2, 100])
+def test_whatever_is_in_a_column_comes_back(job, count):
+    """Few rows and many are told in different ways."""
+    job.save(force_insert=True)
+    texts = [TEXT, "", '"', "{}", "NULL", "'", "\\", '{"a,b"}', "a,b", "\n"]
+    documents = [{}, [], {"a": []}, ["b"], "", 0, False, "x", {"t": TEXT}, [None], {"n": 1.5}]
+    written, pods, of = [], Rows(Placement), {"job": job, "attempt": 1, "intended_at": AT}
+    for number in range(count):
+        other = {
+            "message": texts[number % len(texts)],
+            "devices": documents[number % len(documents)],
+            "bound_at": AT if number % 2 else None,
+            "held_milli": number * 10**6,
+        }
+        row = Placement(**of, pod_set=0, ordinal=number, **other)
+        pods.add(pods.prepare(row))
+        written.append((number, *other.values()))
+    pods.write()
+    columns = "ordinal", "message", "devices", "bound_at", "held_milli"
+    assert list(Placement.objects.order_by("ordinal").values_list(*columns)) == written
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="SQLite keeps such texts")
+@pytest.mark.parametrize("count", [2, 100])
+def test_a_text_that_postgresql_does_not_keep_moves_no_other(job, count):
+    rows = Rows(Job)
+    prepared = rows.prepare(job)
+    for number in range(count):
+        rows.add(prepared, id=uuid4(), name=f"j{number}", message="a\0b" if number else "")
+    with pytest.raises(DataError), transaction.atomic():
+        rows.write()
+    assert not Job.objects.exists()
