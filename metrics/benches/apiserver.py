@@ -246,7 +246,7 @@ class ApiServer:
         if CONTROLLERS in self._running:
             _end(self._running.pop(CONTROLLERS), signal.SIGKILL)
 
-    def start_scheduler(self) -> int:
+    def start_scheduler(self, *flags: str) -> int:
         """Start kube-scheduler, as an administrator whom no limit of requests holds up; its process
         id. It ends with the server. Raises ServerUnavailable."""
         self._programs = {**self._programs, SCHEDULER: scheduler()}
@@ -259,7 +259,7 @@ class ApiServer:
             "leaderElection": {"leaderElect": False},
         }
         path.write_text(json.dumps(document))  # JSON is YAML
-        self._spawn(SCHEDULER, [f"--config={path}", "--secure-port=0"])
+        self._spawn(SCHEDULER, [f"--config={path}", "--secure-port=0", *flags])
         return self._running[SCHEDULER].pid
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ import random
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from scheduling.engine.types import NodeExpression, Toleration
 from scheduling.kube.dra.allocation import (
@@ -228,6 +229,8 @@ def test_where_an_allocation_holds():
     assert nodes_of(given, offers(device("g0"))) is None
     assert nodes_of(given, offers(device("g0"), nodes=zone)) == zone
     assert nodes_of(given, offers(device("g0"), nodes=())) == ()
+    bound = replace(device("g0"), binds_to_node=True)
+    assert nodes_of(given, offers(bound, nodes=())) is None
 
 
 # --- against trying everything --------------------------------------------------------------------

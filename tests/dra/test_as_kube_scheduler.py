@@ -17,7 +17,12 @@ from scheduling.engine.cluster.affinity import matches
 from scheduling.kube.dra import reading
 from scheduling.kube.dra.extended import OF_CLASS, extended_asks
 from scheduling.kube.dra.facts import PodClaim
-from scheduling.kube.dra.objects import KubeDeviceClass, KubeResourceClaim, KubeResourceSlice
+from scheduling.kube.dra.objects import (
+    KubeDeviceClass,
+    KubeResourceClaim,
+    KubeResourceSlice,
+    KubeTaintRule,
+)
 from scheduling.kube.translate.nodes import NodeTranslator
 from scheduling.kube.translate.objects import KubeNode, PodSpec
 from scheduling.kube.translate.quantities import holding
@@ -26,10 +31,14 @@ from scheduling.session.devices.demand import DeviceRefusal
 from tests.cases import seeds
 from tests.kube.api import Api, eventually
 from tests.kube.test_as_kube_scheduler import Line
+from tests.kube.test_device_fields import RULE_TABLES
 from tests.requirements import missing
 
 pytestmark = pytest.mark.apiserver
 GROUP = "/apis/resource.k8s.io/v1"
+# Off by default in 1.36.
+OF_RULES, RULES_ON = "resource.k8s.io/v1beta2", "--feature-gates=DRADeviceTaintRules=true"
+RULES = f"/apis/{OF_RULES}/devicetaintrules"
 DRIVERS = ("a.example.com", "b.example.com")
 PODS = 8
 BY_NAME = "example.com/device"
@@ -51,7 +60,8 @@ def line(tmp_path_factory):
         scheduler(build=False)
     except ServerUnavailable as error:
         missing("kube-scheduler", str(error))
-    with ApiServer(tmp_path_factory.mktemp("devices")) as pair:
+    flags = (f"--runtime-config={OF_RULES}=true", RULES_ON)
+    with ApiServer(tmp_path_factory.mktemp("devices"), flags=flags) as pair:
         line = Line(Api(pair.url, "admin-token", str(pair.ca_file)))
         labels = {"resource.kubernetes.io/admin-access": "true"}
         line("POST", "/api/v1/namespaces", {"metadata": {"name": "one", "labels": labels}})
@@ -61,7 +71,7 @@ def line(tmp_path_factory):
         line("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "any"}, "spec": {}})
         spec = {"selectors": selectors_of(DRIVERS[0]), "extendedResourceName": BY_NAME}
         line("POST", f"{GROUP}/deviceclasses", {"metadata": {"name": "by-name"}, "spec": spec})
-        pair.start_scheduler()
+        pair.start_scheduler(RULES_ON)
         yield line
 
 
@@ -106,6 +116,20 @@ def any_slices(rng, nodes):
             else {"nodeSelector": {"nodeSelectorTerms": [term]}}
         )
         yield of_pool(f"shared-{nodes[0]}", DRIVERS[1], f"shared-{nodes[0]}", devices, 1, **where)
+
+
+def any_taint_rules(rng, name, nodes):
+    """Taints of devices by driver, pool and name, or by some of these."""
+    for number in range(rng.choice((0, 0, 1, 2))):
+        wishes = {
+            "driver": rng.choice(DRIVERS),
+            "pool": f"{rng.choice(nodes)}-{rng.choice(DRIVERS)}",
+            "device": f"d{rng.randrange(3)}",
+        }
+        selector = {field: value for field, value in wishes.items() if rng.random() < 0.6}
+        taint = {**BROKEN, "effect": rng.choice(("NoSchedule", "NoExecute", "None"))}
+        spec = {"deviceSelector": selector, "taint": taint}
+        yield {"metadata": {"name": f"{name}-{number}"}, "spec": spec}
 
 
 def of_pool(name, driver, pool, devices, count, generation=1, **where):
@@ -198,6 +222,8 @@ class Kant:
         self.used = Counter()  # of what device plugins give, by node and resource
         for raw in self._items("deviceclasses", KubeDeviceClass):
             self.books.seen(reading.class_facts(raw))
+        for raw in self._items(RULES, KubeTaintRule):
+            self.books.seen(reading.taint_rule_facts(raw))
         for raw in self._items("resourceslices", KubeResourceSlice):
             self.books.seen(reading.slice_facts(raw))
         translator = NodeTranslator({})
@@ -206,10 +232,9 @@ class Kant:
             raw = msgspec.convert(each, KubeNode)
             self.books.inventory.node_seen(translator.translate(raw).node)
 
-    def _items(self, plural, kind):
-        return msgspec.convert(
-            json.loads(self.line("GET", f"{GROUP}/{plural}"))["items"], list[kind]
-        )
+    def _items(self, of, kind):
+        path = of if of.startswith("/") else f"{GROUP}/{of}"
+        return msgspec.convert(json.loads(self.line("GET", path))["items"], list[kind])
 
     def look(self):
         for raw in self._items("resourceclaims", KubeResourceClaim):
@@ -293,6 +318,9 @@ def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
     plugins = rng.random() < 0.5
     for name in names:
         line("POST", "/api/v1/nodes", any_node(rng, name, plugins))
+    rules = list(any_taint_rules(rng, f"rule-{seed}", names))
+    for each in rules:
+        line("POST", RULES, each)
     slices = list(any_slices(rng, names))
     for each in slices:
         line("POST", f"{GROUP}/resourceslices", each)
@@ -342,8 +370,17 @@ def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
         line("DELETE", path)
     for each in slices:
         line("DELETE", f"{GROUP}/resourceslices/{each['metadata']['name']}")
+    for each in rules:
+        line("DELETE", f"{RULES}/{each['metadata']['name']}")
     for name in names:
         line("DELETE", f"/api/v1/nodes/{name}")
+
+
+def test_every_field_of_taint_rules_is_known(line):
+    schemas = json.loads(line("GET", f"/openapi/v3/apis/{OF_RULES}"))["components"]["schemas"]
+    for kind, table in RULE_TABLES.items():
+        there = schemas[f"io.k8s.api.resource.v1beta2.{kind}"]["properties"].keys()
+        assert there == table.keys(), kind
 
 
 def placed(line, name):

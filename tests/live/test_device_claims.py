@@ -22,6 +22,7 @@ from tests.live.devices import (
 from tests.live.plain_pods import Between, condition, job_of, node_of, state_of, told
 
 pytestmark = pytest.mark.live
+TAINT_RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 
 
 def nodes_of(world):
@@ -215,3 +216,41 @@ def test_no_device_was_given_away_twice(world):
     world.drive(lambda: all(state_of(uid) is S.SUCCEEDED for uid in uids))
     audit = world.call("GET", "/sim/audit")
     assert audit["double_claims"] == []
+
+
+def test_a_rule_that_taints_devices_is_honoured(world):
+    first, second = nodes_of(world)[:2]
+    of_class(world)
+    for node in (first, second):
+        publish(world, node, devices=gpus(1))
+    taint = {"key": "broken", "effect": "NoSchedule"}
+    body = {
+        "metadata": {"name": "broken"},
+        "spec": {"deviceSelector": {"pool": first}, "taint": taint},
+    }
+    world.call("POST", TAINT_RULES, body)
+    template(world, "one", request(1))
+    uid = pod(world, template="one")
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert node_of(world) == second
+    other = pod(world, "other", template="one")
+    world.drive(lambda: job_of(other) is not None and job_of(other).message)
+    template(world, "tolerates", request(1, tolerations=[{"key": "broken", "operator": "Exists"}]))
+    third = pod(world, "third", template="tolerates")
+    world.drive(lambda: state_of(third) is S.RUNNING)
+    assert node_of(world, "third") == first
+    world.call("DELETE", "/api/v1/namespaces/default/pods/third")
+    world.call("DELETE", f"{TAINT_RULES}/broken")
+    world.drive(lambda: state_of(other) is S.RUNNING)
+
+
+def test_why_devices_are_not_given_is_told(world):
+    first = nodes_of(world)[0]
+    of_class(world)
+    conditions = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}
+    publish(world, first, devices=[{**each, **conditions} for each in gpus(1)])
+    template(world, "one", request(1))
+    pod(world, template="one")
+    world.drive(lambda: (condition(world) or ("",) * 3)[1] == "NotHonoured")
+    text = f"as gpu-0 of pool {first}: it has binding conditions, for which Kant does not wait."
+    assert f"asks for devices that Kant does not give, {text}" in condition(world)[2]

@@ -43,6 +43,7 @@ from scheduling.kube.dra.objects import (
     KubeDeviceClass,
     KubeResourceClaim,
     KubeResourceSlice,
+    KubeTaintRule,
 )
 from scheduling.kube.seam import (
     BudgetGone,
@@ -361,6 +362,7 @@ class Gateway:
         of_devices: dict[WatchedKind, Callable[[Any], Any]] = {
             _devices("resource slices", KubeResourceSlice): reading.slice_facts,
             _devices("device classes", KubeDeviceClass): reading.class_facts,
+            _taint_rules(): reading.taint_rule_facts,
             _devices("resource claims", KubeResourceClaim): reading.claim_facts,
             _devices("resource claim templates", KubeClaimTemplate): reading.template_facts,
         }
@@ -505,6 +507,12 @@ def _devices(plural: str, kind: type) -> WatchedKind:
     """Kubernetes before 1.34 does not serve them."""
     path = "/apis/resource.k8s.io/v1/" + plural.replace(" ", "")
     return WatchedKind(plural, path, "", kind, optional=True)
+
+
+def _taint_rules() -> WatchedKind:
+    """Kubernetes serves them only where this version of their group is enabled."""
+    path = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+    return WatchedKind("device taint rules", path, "", KubeTaintRule, optional=True)
 
 
 _NOT_YET = KubeError("nodes and pods are still being listed", "wait")

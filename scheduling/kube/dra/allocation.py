@@ -235,7 +235,7 @@ def nodes_of(given: Iterable[GivenDevice], offers: NodeDevices) -> tuple[NodeTer
     term: dict[NodeExpression, None] = {}
     for each in given:
         offer = by_id[each.device]
-        if offer.local:
+        if offer.local or offer.facts.binds_to_node:
             return None
         # The API server takes slices with one term only.
         term.update(dict.fromkeys(offer.nodes[0] if offer.nodes else ()))

@@ -40,7 +40,8 @@ class Consumed(NamedTuple):
 
 class DeviceFacts(Struct, frozen=True, gc=False):
     """A device of a slice. `consumes`: of counters of its pool. `node`, `nodes`, `everywhere`:
-    where it is, if its slice leaves that to each device. `unusable`: why Kant never allocates it,
+    where it is, if its slice leaves that to each device; `binds_to_node`: once allocated, only the
+    node for which it was can use it. `unusable`: why Kant never allocates it,
     "" = it does."""
 
     name: str
@@ -51,6 +52,7 @@ class DeviceFacts(Struct, frozen=True, gc=False):
     node: str = ""
     nodes: tuple[NodeTerm, ...] = ()
     everywhere: bool = False
+    binds_to_node: bool = False
     unusable: str = ""
 
 
@@ -71,6 +73,22 @@ class SliceFacts(Struct, frozen=True, gc=False):
     nodes: tuple[NodeTerm, ...] = ()
     everywhere: bool = False
     by_device: bool = False
+
+
+class TaintRuleFacts(Struct, frozen=True, gc=False):
+    """A DeviceTaintRule: `taint` is on all devices of this driver, pool and name, None = of any."""
+
+    name: str
+    uid: str
+    taint: DeviceTaint
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+    def means(self, of: SliceFacts, device: DeviceFacts) -> bool:
+        asked = (self.driver, self.pool, self.device)
+        has = (of.driver, of.pool, device.name)
+        return all(a is None or a == h for a, h in zip(asked, has, strict=True))
 
 
 class ClassFacts(Struct, frozen=True, gc=False):
@@ -186,7 +204,7 @@ class TemplateFacts(Struct, frozen=True, gc=False):
     problem: str = ""
 
 
-DeviceObject = SliceFacts | ClassFacts | DeviceClaimFacts | TemplateFacts
+DeviceObject = SliceFacts | TaintRuleFacts | ClassFacts | DeviceClaimFacts | TemplateFacts
 
 
 class PodClaim(NamedTuple):

@@ -16,6 +16,14 @@ class RawAttribute(Struct, gc=False):
     number: int | None = msgspec.field(default=None, name="int")
     flag: bool | None = msgspec.field(default=None, name="bool")
     version: str | None = None
+    texts: Any = msgspec.field(default=None, name="strings")
+    numbers: Any = msgspec.field(default=None, name="ints")
+    flags: Any = msgspec.field(default=None, name="bools")
+    versions: Any = None
+
+    @property
+    def is_list(self) -> bool:
+        return any((self.texts, self.numbers, self.flags, self.versions))
 
 
 class RawCapacity(Struct, gc=False):
@@ -46,7 +54,9 @@ class RawDevice(Struct, gc=False, rename="camel"):
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     binding_conditions: list[str] = []
+    binds_to_node: bool = False
     allow_multiple_allocations: bool = False
+    node_allocatable_resource_mappings: dict[str, Any] = {}
 
 
 class SlicePool(Struct, gc=False, rename="camel"):
@@ -69,6 +79,22 @@ class SliceSpec(Struct, gc=False, rename="camel"):
 class KubeResourceSlice(Struct, gc=False, rename="camel"):
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: SliceSpec = msgspec.field(default_factory=SliceSpec)
+
+
+class TaintSelector(Struct, gc=False):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class TaintRuleSpec(Struct, gc=False, rename="camel"):
+    device_selector: TaintSelector | None = None
+    taint: RawTaint = msgspec.field(default_factory=RawTaint)
+
+
+class KubeTaintRule(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: TaintRuleSpec = msgspec.field(default_factory=TaintRuleSpec)
 
 
 class Cel(Struct, gc=False):
@@ -155,6 +181,8 @@ class RawResult(Struct, gc=False, rename="camel"):
     pool: str = ""
     device: str = ""
     admin_access: bool = False
+    binding_conditions: list[str] = []
+    share_id: str = msgspec.field(default="", name="shareID")
 
 
 class Results(Struct, gc=False):

@@ -24,6 +24,7 @@ from scheduling.kube.dra.facts import (
     DeviceTaint,
     GivenDevice,
     SliceFacts,
+    TaintRuleFacts,
     TemplateFacts,
     Version,
     model_of,
@@ -34,6 +35,7 @@ from scheduling.kube.dra.objects import (
     KubeDeviceClass,
     KubeResourceClaim,
     KubeResourceSlice,
+    KubeTaintRule,
     RawAsk,
     RawAttribute,
     RawCounters,
@@ -41,6 +43,7 @@ from scheduling.kube.dra.objects import (
     RawDevices,
     RawRequest,
     RawSelector,
+    TaintSelector,
 )
 from scheduling.kube.translate.node_selectors import node_terms
 from scheduling.kube.translate.objects import Meta
@@ -74,6 +77,10 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
         unusable = "it has binding conditions, for which Kant does not wait"
     elif raw.allow_multiple_allocations:
         unusable = "several claims may have it, which Kant does not allocate"
+    elif raw.node_allocatable_resource_mappings:
+        unusable = "it takes of the CPU, memory or such of its node, which Kant does not count"
+    elif lists := sorted(name for name, each in raw.attributes.items() if each.is_list):
+        unusable = f"its attributes {', '.join(lists)} are lists, which Kant does not compare"
     facts = DeviceFacts(
         name=raw.name,
         attributes={
@@ -87,6 +94,7 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
         node=raw.node_name,
         nodes=node_terms(raw.node_selector),
         everywhere=raw.all_nodes,
+        binds_to_node=raw.binds_to_node,
         unusable=unusable,
     )
     if not unusable and f"{driver}/{MODEL}" in facts.attributes and not model_of(driver, facts):
@@ -94,6 +102,18 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
         part = f"it is a part of a GPU ({kind}), for which there is no quota"
         return replace(facts, unusable=part)
     return facts
+
+
+def taint_rule_facts(raw: KubeTaintRule) -> TaintRuleFacts:
+    of, taint = raw.spec.device_selector or TaintSelector(), raw.spec.taint
+    return TaintRuleFacts(
+        name=raw.metadata.name,
+        uid=raw.metadata.uid,
+        taint=DeviceTaint(taint.key, taint.value, taint.effect),
+        driver=of.driver,
+        pool=of.pool,
+        device=of.device,
+    )
 
 
 def _attribute(raw: RawAttribute) -> Attribute | None:
@@ -132,14 +152,21 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
     meta, devices, status = raw.metadata, raw.spec.devices, raw.status
     given: tuple[GivenDevice, ...] | None = None
     nodes: tuple[NodeTerm, ...] = ()
+    awaits: list[str] = []
     if status.allocation is not None:
         given = tuple(
             GivenDevice(r.request, DeviceId(r.driver, r.pool, r.device), r.admin_access)
             for r in status.allocation.devices.results
         )
         nodes = node_terms(status.allocation.node_selector)
+        results = status.allocation.devices.results
+        # Whoever has allocated it: kube-scheduler binds no pod before they hold.
+        awaits = sorted({name for each in results for name in each.binding_conditions})
     owner = _owner(meta)
     asks, problem = _asks(devices)
+    if awaits and not problem:
+        problem = f"its devices have the binding conditions {', '.join(awaits)}, for which Kant "
+        problem += "does not wait"
     return DeviceClaimFacts(
         namespace=meta.namespace,
         name=meta.name,

@@ -19,6 +19,7 @@ QUANTITY, VERSION = "quantity", "semver"  # what values of these types are kept 
 _VERSION = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
 )
+_PREFIX = re.compile(r"[A-Z_]+: (ERROR: <input>:)?")
 _LITERAL = re.compile(r"""["']([a-z0-9.-]+)["']""")
 
 
@@ -62,7 +63,8 @@ def selector(expression: str) -> Selector:
 
 
 def _first_line(error: object) -> str:
-    return str(error).split("\n", 1)[0].strip()
+    """Without what the library says of itself."""
+    return _PREFIX.sub("", str(error).split("\n", 1)[0]).strip()
 
 
 def _by_domain(

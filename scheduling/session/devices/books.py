@@ -22,6 +22,7 @@ from scheduling.kube.dra.facts import (
     GivenDevice,
     PodClaim,
     SliceFacts,
+    TaintRuleFacts,
     TemplateFacts,
 )
 from scheduling.kube.seam import NewClaim, OwnClaim
@@ -97,6 +98,8 @@ class DeviceBooks:
         match facts:
             case SliceFacts():
                 self.inventory.slice_seen(facts)
+            case TaintRuleFacts():
+                self.inventory.taint_rule_seen(facts)
             case ClassFacts():
                 self.inventory.class_seen(facts)
             case TemplateFacts():
@@ -109,6 +112,8 @@ class DeviceBooks:
         match facts:
             case SliceFacts():
                 self.inventory.slice_gone(facts)
+            case TaintRuleFacts():
+                self.inventory.taint_rule_gone(facts)
             case ClassFacts():
                 self.inventory.class_gone(facts)
             case TemplateFacts():

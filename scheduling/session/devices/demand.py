@@ -132,6 +132,14 @@ class Demands:
             if not facts.unusable and self.fits(ask, device)
         ]
 
+    def unusable_for(self, ask: DeviceAsk) -> str:
+        """Why Kant does not give the first device that the request could have else; "" = there is
+        none. Raises DeviceRefusal."""
+        for device, facts in self.inventory.devices:
+            if facts.unusable and self.fits(ask, device):
+                return f"{device.device} of pool {device.pool}: {facts.unusable}"
+        return ""
+
     def counts(self, node: Node, devices: Iterable[DeviceId]) -> dict[str, int]:
         """How many of these devices of the node are of which kind, by name; of the resources that a
         device plugin gives there, none."""
@@ -360,6 +368,9 @@ class _AskReading:
         found = [(ask, self._demands.matched(ask)) for ask in alternatives]
         if not any(devices for _, devices in found):
             names = ", ".join(ask.name for ask, _ in found)
+            if why := next(filter(None, map(self._demands.unusable_for, alternatives)), ""):
+                text = f"request {names} asks for devices that Kant does not give, as {why}."
+                raise DeviceRefusal(NOT_HONOURED, text)
             text = (
                 f"no device of the cluster is what request {names} asks for. Add one, or change it."
             )

@@ -5,11 +5,20 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.types import Device, Node
 from scheduling.kube.dra.allocation import NodeDevices, OfferedDevice
 from scheduling.kube.dra.extended import OF_CLASS
-from scheduling.kube.dra.facts import ClassFacts, DeviceFacts, DeviceId, SliceFacts, model_of
+from scheduling.kube.dra.facts import (
+    ClassFacts,
+    DeviceFacts,
+    DeviceId,
+    SliceFacts,
+    TaintRuleFacts,
+    model_of,
+)
 from scheduling.kube.translate.quantities import GPU_RESOURCES
 
 PoolName = tuple[str, str]  # driver and pool
@@ -33,10 +42,10 @@ class NodeGpus(NamedTuple):
 
 
 class Inventory:
-    """Slices, classes and nodes. `version`: another one after each change of slices or classes.
-    `changed`: nodes whose devices may be others than before. `divided`: the cluster has several
-    schedulers, of which only one may give away a device. `advertised`: by node the resources that
-    device plugins give there, and how much; of GPUs all, healthy or not."""
+    """Slices, classes, rules of taints, and nodes. `version`: another one after each change of
+    these but nodes. `changed`: nodes whose devices may be others than before. `divided`: the
+    cluster has several schedulers, of which only one may give away a device. `advertised`: by node
+    the resources that device plugins give there, and how much; of GPUs all, healthy or not."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -45,6 +54,7 @@ class Inventory:
         self.classes: dict[str, ClassFacts] = {}
         self.nodes: dict[str, Node] = {}
         self.advertised: dict[str, Mapping[str, int]] = {}
+        self._taint_rules: dict[str, TaintRuleFacts] = {}
         self._by_resource: dict[str, ClassFacts] = {}
         self._by_driver_only: tuple[int, bool] = (-1, False)  # as of which version
         self._slices: dict[PoolName, dict[str, SliceFacts]] = defaultdict(dict)  # by uid
@@ -63,6 +73,20 @@ class Inventory:
     def slice_gone(self, facts: SliceFacts) -> None:
         self._slices[facts.driver, facts.pool].pop(facts.uid, None)
         self._build((facts.driver, facts.pool))
+
+    def taint_rule_seen(self, facts: TaintRuleFacts) -> None:
+        self._taint_rules[facts.name] = facts
+        self._build_all()
+
+    def taint_rule_gone(self, facts: TaintRuleFacts) -> None:
+        known = self._taint_rules.get(facts.name)
+        if known is not None and known.uid == facts.uid:
+            del self._taint_rules[facts.name]
+            self._build_all()
+
+    def _build_all(self) -> None:
+        for name in list(self._slices):
+            self._build(name)
 
     def class_seen(self, facts: ClassFacts) -> None:
         self.classes[facts.name] = facts
@@ -114,6 +138,7 @@ class Inventory:
         found = sorted(
             (each for each in of.values() if each.generation == newest), key=lambda s: s.name
         )
+        found = [self._tainted(each) for each in found]
         names = Counter(device.name for each in found for device in each.devices)
         whole = bool(found) and len(found) == found[0].slices and max(names.values(), default=1) < 2
         if found:
@@ -121,6 +146,17 @@ class Inventory:
         for each in found:
             self._learn(name, each)
         self.version += 1
+
+    def _tainted(self, of: SliceFacts) -> SliceFacts:
+        """With the taints that rules add to its devices."""
+        if not self._taint_rules:
+            return of
+        rules = [rule for _, rule in sorted(self._taint_rules.items())]
+        devices = []
+        for device in of.devices:
+            more = tuple(rule.taint for rule in rules if rule.means(of, device))
+            devices.append(replace(device, taints=device.taints + more) if more else device)
+        return replace(of, devices=tuple(devices))
 
     def _learn(self, name: PoolName, of: SliceFacts) -> None:
         if of.node:

@@ -175,8 +175,14 @@ RESOURCE_CLAIMS = ResourceKind(
 RESOURCE_CLAIM_TEMPLATES = ResourceKind(
     "resourceclaimtemplates", "ResourceClaimTemplate", group=_DEVICES, defined=True,
 )  # fmt: skip
+DEVICE_TAINT_RULES = ResourceKind(
+    "devicetaintrules", "DeviceTaintRule", group=_DEVICES, version="v1beta2", namespaced=False,
+    defined=True,
+)  # fmt: skip
 # What drivers of devices tell, and claims for devices; the drivers themselves are not here.
-DEVICES = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+DEVICES = (
+    RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_TAINT_RULES,
+)  # fmt: skip
 
 KINDS: tuple[ResourceKind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
