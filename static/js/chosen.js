@@ -36,6 +36,7 @@
     for (const id of chosen) if (!here.has(id)) chosen.delete(id);
     show();
   });
+  show();
   // The browser may have kept what was ticked when the reader comes back.
   addEventListener("pageshow", () => {
     for (const box of boxes()) if (box.checked) chosen.add(box.value);

@@ -188,7 +188,11 @@
     pointAt(dialog, opener);
     tellEffect(dialog);
     fillFields(dialog);
+    // A remedy is filled in, to be looked at and sent.
+    const field = opener.dataset.fillIn && dialog.querySelector("form").elements[opener.dataset.fillIn];
+    if (field) field.value = opener.dataset.value;
     dialog.showModal();
+    if (field) field.focus();
   };
 
   document.addEventListener("htmx:after:swap", () => {

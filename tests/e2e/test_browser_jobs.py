@@ -31,6 +31,25 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     expect(tab.page.locator("#job-live")).to_contain_text("Cancelled")
 
 
+def test_what_would_start_now_is_applied_to_the_form(new_tab):
+    tab = new_tab()
+    tab.sign_in("erin")
+    tab.open("/jobs/new/")
+    tab.page.get_by_label("Name", exact=True).first.fill("too-large")
+    count, model = tab.page.locator("#id_sets-0-count"), tab.page.locator("#id_sets-0-gpu_type")
+    model.select_option("H200")
+    tab.page.locator("#id_sets-0-gpus").fill("8")
+    count.fill("9")
+    fewer = tab.page.locator("#preview [data-apply][data-count]")
+    fewer.wait_for()
+    pods = fewer.get_attribute("data-count")
+    fewer.click()
+    expect(count).to_have_value(pods)
+    expect(count).to_be_focused()
+    tab.page.get_by_text("Would start now", exact=True).wait_for()
+    assert tab.axe() == []
+
+
 def test_folded_settings_open_with_what_they_hold(new_tab):
     tab = new_tab()
     tab.allowed = {422}

@@ -95,8 +95,26 @@ def test_preview_says_whether_the_job_would_start_and_what_would(now, as_user):
     assert "Would wait" in text
     assert "What would start now" in text
     assert "On L40S: 1 pod on 1 node in 1 leaf." in text
+    assert 'data-apply data-gpu_type="L40S">Apply<' in text
     assert "What would help" in text
     assert not Job.objects.filter(name="bert").exists()
+
+
+def test_what_would_start_instead_of_a_job_that_waits_can_be_done(now, as_user):
+    Cluster.objects.update(last_cycle_at=now)
+    NodeRecord.objects.filter(gpu_model="H200").update(schedulable=False)
+    client = as_user("erin")
+    client.post("/jobs/new/", FORM | {"sets-0-count": "2", "sets-0-gpus": "4"})
+    job = Job.objects.get(name="bert")
+    outlook = client.get(f"/jobs/{job.pk}/outlook/").content.decode()
+    again = f"/jobs/new/?like={job.pk}&amp;gpu_type=L40S"
+    assert f'href="{again}">Submit it so' in outlook
+    form = client.get(again.replace("&amp;", "&")).content.decode()
+    assert '<option value="L40S" selected>' in form
+    odd = client.get(f"/jobs/new/?like={job.pk}&gpu_type=B200").content.decode()
+    assert "There is no GPU type B200 any more. Choose another." in odd
+    outlook = as_user("vik").get(f"/jobs/{job.pk}/outlook/")
+    assert outlook.status_code == 404
 
 
 def test_preview_warns_where_there_is_no_quota_at_all(as_user):

@@ -94,8 +94,14 @@ def job_outlook(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     """When a job that waits could start, and what would start now: a part of its page that comes
     after it, for the engine is asked."""
     found = job_or_404(request, job_id)
-    said = review_job(actor_of(request), found)
-    shown = {"job": found, "said": said, "told": told_start(found)}
+    access = access_of(request.user)
+    shown = {
+        "job": found,
+        "said": review_job(actor_of(request), found),
+        "told": told_start(found),
+        "may_act": access.may_cancel(found.tenant_id, found.user_id),
+        "resizable": bool(ChangeForm(found).sized),
+    }
     return by_its_text(request, render(request, "scheduling/jobs/_job_outlook.html", shown))
 
 
@@ -137,6 +143,7 @@ def job_page(
         start = said.start if said and said.start and said.start.at else start_of(found)
     told = told_start(found)
     may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
+    present = ChangeForm(found)
     context = {
         "nav": "jobs",
         "job": found,
@@ -163,6 +170,8 @@ def job_page(
         "ahead": place.ahead,
         "more_ahead": place.position - 1 - len(place.ahead) if place.position else 0,
         "said": said,
+        "may_act": may_act,
+        "resizable": bool(present.sized),
         "told": told,
         "starts": start_words(told) if told else None,
         "record": record_words(hit_rate_of(found, told)) if told and told.p50 else "",
@@ -177,7 +186,7 @@ def job_page(
         "may_change": may_act and found.state not in TERMINAL,
         "may_hold": may_act and found.state in WAITING,
         "form": form,
-        "present": ChangeForm(found),
+        "present": present,
         "live": request.htmx and request.method == "GET",  # type: ignore[attr-defined]
     }
     template = "scheduling/jobs/_job_live.html" if context["live"] else "scheduling/jobs/job.html"

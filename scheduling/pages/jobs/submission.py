@@ -6,6 +6,7 @@ import shlex
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
@@ -143,7 +144,13 @@ def with_marks(job_form: JobForm, sets: Any, like: Like | None) -> dict[str, Any
     if wrong:
         form, name = wrong[0]
         form.focus(name)
-    return {"nav": "jobs", "form": job_form, "sets": sets, "like": like, "takes": ("like",)}
+    return {
+        "nav": "jobs",
+        "form": job_form,
+        "sets": sets,
+        "like": like,
+        "takes": ("like", "gpu_type"),
+    }
 
 
 @page_login_required
@@ -177,6 +184,10 @@ def opened(request: HttpRequest, job_id: str) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.detail, extra_tags="bad")
         return redirect("job", uuid.UUID(job_id))
+    if like and (gpu_type := request.GET.get("gpu_type", "")):
+        for one in like.filled.sets:
+            if Decimal(one["gpus"]):
+                one["gpu_type"] = gpu_type
     job_form, sets = forms_like(request, like) if like else submit_forms(request)
     return render(request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like))
 
