@@ -17,14 +17,14 @@ from tests.requirements import missing
 QUICK = WatchTimes(watch=(2, 3), first=0.02, last=0.2)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def embedded_server(tmp_path_factory) -> Iterator[EmbeddedServer]:
     server = EmbeddedServer(tmp_path_factory.mktemp("embedded"))
     yield server
     server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kube_apiserver(tmp_path_factory) -> Iterator[KubeApiServer]:
     try:
         programs(build=False)
