@@ -1,4 +1,4 @@
-"""Settings of every test: a private folder for what Kant writes, quick password hashes."""
+"""What holds for every test: a private folder for what Kant writes, and what is found once."""
 
 import gc
 import os
@@ -57,8 +57,7 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(autouse=True)
-def _quick_and_private(settings, tmp_path):
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+def _private(settings, tmp_path):
     settings.VAR_DIR = tmp_path / "var"
 
 

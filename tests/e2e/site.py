@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main(directory: Path) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "kant.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     os.environ["KANT_VAR_DIR"] = str(directory)
     os.environ["DATABASE_URL"] = f"sqlite:///{directory / 'site.sqlite3'}"
     import django

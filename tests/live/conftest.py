@@ -33,6 +33,7 @@ from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import session
 from tenants.models import GpuType, Quota, Tenant, User
+from tests import forked
 from tests.kept import kept
 from tests.live.growing import B200, GROUP
 from tests.simcluster.forks import ForkedCluster, Template
@@ -238,7 +239,7 @@ class SchedulerProcess:
     who wants it taken over ends it."""
 
     def __init__(self, lease_s=60):
-        self.process = subprocess.Popen(
+        self.process = forked.popen(
             [sys.executable, "-m", "metrics.benches.scheduler_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -315,7 +316,7 @@ def migrate(folder, **variables):
     for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
         env.pop(name, None)
     command = [sys.executable, "manage.py", "migrate", "-v0"]
-    subprocess.run(command, env={**env, **variables}, cwd=settings.BASE_DIR, check=True)
+    forked.run(command, env={**env, **variables}, cwd=settings.BASE_DIR, check=True)
 
 
 # The history of migrations takes seconds.

@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from metrics.benches import stage
-from tests import cases
+from tests import cases, forked
 from tests.live.conftest import wait
 from tests.live.test_production_shape import (
     LEASE,
@@ -54,7 +54,7 @@ def running(argv, env, patch=""):
     """A process, and its lines as they come; `argv` without the interpreter's `-m`."""
     module, *rest = argv
     code = SLOW.format(patch=patch, argv=[module, *rest], module=module)
-    process = subprocess.Popen(
+    process = forked.popen(
         [sys.executable, "-c", code],
         env={**env, "PYTHONUNBUFFERED": "1"},
         cwd=ROOT,
@@ -108,11 +108,11 @@ def env(tmp_path_factory, template, postgres_data):
             "KANT_VAR_DIR": str(folder),
             "DATABASE_URL": stack.enter_context(postgres(postgres_data)),
             "REDIS_URL": stack.enter_context(redis(folder)),
-            "DJANGO_SETTINGS_MODULE": "kant.settings",
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
         }
         shape = {"env": env, "cwd": ROOT, "check": True}
         setup = [sys.executable, "-c", SETUP, str(cluster.kubeconfig)]
-        made = subprocess.run(setup, capture_output=True, text=True, **shape)
+        made = forked.run(setup, capture_output=True, text=True, **shape)
         env["TOKEN"] = made.stdout.strip()
         yield env
 
@@ -181,8 +181,8 @@ def test_a_worker_at_work(env):
     with running(worker, env, patch) as (process, lines):
         said(lines, "[queues]")
         send = "import kant.celery; kant.celery.app.send_task('metrics.tasks.record_samples')"
-        subprocess.run([sys.executable, "-c", f"import django; django.setup(); {send}"],
-                       env=env, cwd=ROOT, check=True)  # fmt: skip
+        forked.run([sys.executable, "-c", f"import django; django.setup(); {send}"],
+                   env=env, cwd=ROOT, check=True)  # fmt: skip
         said(lines, "AT IT")
         ends(process, lines)
 

@@ -103,7 +103,7 @@ def all_end(process, lines):
 @contextmanager
 def serving(tmp_path, patch=""):
     env = {**os.environ, "KANT_VAR_DIR": str(tmp_path), "KANT_INTERPRETED": "1"}
-    env["DJANGO_SETTINGS_MODULE"] = "kant.settings"
+    env["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
         env.pop(name, None)
     fleet = stage.inventory(tmp_path / "fleet.yaml", 2)

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests import forked
 from tests.cases import some
 from tests.live.test_production_shape import ROOT, WITHIN_S, free_port, started, wait_for_port
 
@@ -36,7 +36,7 @@ def web(folder, **variables):
         **os.environ,
         "KANT_VAR_DIR": str(folder),
         "KANT_SECRET_KEY": "only for this test",
-        "DJANGO_SETTINGS_MODULE": "kant.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
         **variables,
     }
     port = free_port()
@@ -89,11 +89,11 @@ def test_without_redis_a_job_is_stored_and_answered(migrated_folder, part):
     env = {
         **os.environ,
         "KANT_VAR_DIR": str(migrated_folder),
-        "DJANGO_SETTINGS_MODULE": "kant.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
     }
     shape = {"env": env, "cwd": ROOT, "check": True}
     setup = [sys.executable, "-c", SETUP]
-    token = subprocess.run(setup, capture_output=True, text=True, **shape).stdout.strip()
+    token = forked.run(setup, capture_output=True, text=True, **shape).stdout.strip()
     job = {"name": "alone", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
     with silent() as port, web(migrated_folder, **{part: f"redis://127.0.0.1:{port}/0"}) as site:
         for number in range(3):

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from metrics.benches import programs
+from tests import forked
 from tests.live.conftest import ClusterApi
 from tests.requirements import installed
 
@@ -53,7 +54,7 @@ def free_port():
 
 @contextmanager
 def started(command, **options):
-    process = subprocess.Popen(command, **options)
+    process = forked.popen(command, **options)
     try:
         yield process
     finally:
@@ -215,11 +216,11 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
             "KANT_LEASE_SECONDS": "2",
             "DATABASE_URL": database,
             "REDIS_URL": address,
-            "DJANGO_SETTINGS_MODULE": "kant.settings",
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
         }
         shape = {"env": env, "cwd": ROOT}
         setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
-        token = subprocess.run(
+        token = forked.run(
             setup, check=True, capture_output=True, text=True, **shape
         ).stdout.strip()
         celery = [sys.executable, "-m", "celery", "-A", "kant"]

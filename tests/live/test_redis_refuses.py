@@ -1,7 +1,6 @@
 """Redis is full or read-only, or gone, while jobs come: they start, and every process goes on."""
 
 import os
-import subprocess
 import sys
 import time
 import urllib.request
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from redis import Redis
 
+from tests import forked
 from tests.live.test_production_shape import (
     ROOT,
     SETUP,
@@ -54,11 +54,11 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
             "KANT_METRICS_OPEN": "true",
             "DATABASE_URL": database,
             "REDIS_URL": address,
-            "DJANGO_SETTINGS_MODULE": "kant.settings",
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
         }
         shape = {"env": env, "cwd": ROOT}
         setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
-        made = subprocess.run(setup, check=True, capture_output=True, text=True, **shape)
+        made = forked.run(setup, check=True, capture_output=True, text=True, **shape)
         token = made.stdout.strip()
 
         port = free_port()

@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 
+from tests import forked
 from tests.cases import NIGHTLY
 from tests.live.test_serve import ROOT, WITHIN_S, Serving
 from tests.requirements import missing
@@ -37,7 +37,7 @@ def trace(*parts: str) -> Path:
 
 
 def replay(kant, *arguments):
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "manage.py", "replay", *map(str, arguments), "--url", kant.url, "--json"],
         cwd=ROOT,
         env={**os.environ, "KANT_VAR_DIR": str(kant.folder)},

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
+from tests import forked
 from tests.live.test_production_shape import ROOT, WITHIN_S, free_port, redis, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
@@ -33,7 +34,7 @@ def worker(shape):
 
 
 def manage(shape, *command, **options):
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "manage.py", *command],
         capture_output=True,
         timeout=WITHIN_S,
@@ -86,7 +87,7 @@ def test_workers_give_the_result_of_local_processes(shape):
         assert "--hours must be more than 0" in wrong.stderr
 
         long = ["experiment", "paper-binpack", "--seeds", "1", "--json", "--celery"]
-        process = subprocess.Popen(
+        process = forked.popen(
             [sys.executable, "manage.py", *long],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **shape,
         )  # fmt: skip
@@ -102,7 +103,7 @@ def test_a_run_whose_worker_was_killed_is_not_waited_for_for_ever(shape):
     study = ["experiment", "paper-binpack", "--seeds", "1", "--celery"]
     with worker(shape) as process:
         wait_for_worker(shape)
-        with subprocess.Popen(
+        with forked.popen(
             [sys.executable, "manage.py", *study], stderr=subprocess.PIPE, **shape
         ) as running:
             wait_until_busy(shape)
