@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import pytest
 from django.conf import settings as django_settings
@@ -10,8 +12,10 @@ from django.db import connection, connections
 from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from kant.management.commands import migrate
 from scheduling import compiled
 from tests import cases
+from tests.kept import kept
 
 # pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
@@ -89,12 +93,35 @@ def now(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix):
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, tmp_path_factory):
     """A pool that was filled while tests were collected would go on with the database that is no
-    test's."""
+    test's. In memory the first migration, by which it is made, is that of whoever came first."""
     for each in connections.all():
         if each.vendor == "postgresql":
             each.close_pool()
+    if connection.vendor == "sqlite":
+        _migrate_once(tmp_path_factory)
+
+
+def _migrate_once(tmp_path_factory):
+    """The history of migrations takes each process seconds: one makes the tables and keeps them,
+    which the others copy."""
+    really = migrate.Command.handle
+
+    def handle(self, *args, **options):
+        migrate.Command.handle = really
+
+        def make(folder):
+            self.handle(*args, **options)
+            with closing(sqlite3.connect(folder / "kant.sqlite3")) as file:
+                connection.connection.backup(file)
+
+        folder = kept(tmp_path_factory, "migrated", make)
+        connection.ensure_connection()
+        with closing(sqlite3.connect(folder / "kant.sqlite3")) as file:
+            file.backup(connection.connection)
+
+    migrate.Command.handle = handle
 
 
 @pytest.fixture(scope="session")
