@@ -31,6 +31,7 @@ GANGS = {
     "pytorchjob-elastic": {"PyTorchJob/grow": {"worker": 2}},
     # Any three of its four pods.
     "tfjob-min-available": {"TFJob/fit": {"": 3}},
+    "trainjob": {"JobSet/train": {"node": 2}},
     "xgboostjob": {"XGBoostJob/boost": {"master": 1, "worker": 2}},
     "mpijob-of-training-operator": {"MPIJob/old": {"launcher": 1, "worker": 2}},
     "paddlejob": {"PaddleJob/paddle": {"worker": 3}},

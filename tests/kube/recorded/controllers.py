@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from metrics.benches.apiserver import ApiServer, free_ports
-from tests.kube.api import Api
+from tests.kube.api import Api, eventually
 
 SETTLES_S = 5.0
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # Where programs with a cert-controller look for what a kubelet would mount there.
 MOUNTED = Path("/tmp/k8s-webhook-server/serving-certs")
 
@@ -98,7 +99,7 @@ def running(name: str, source: Path, folder: Path, server: ApiServer, api: Api) 
     subprocess.run(command, cwd=source, env={**os.environ, "CGO_ENABLED": "0"}, check=True)
     for path in sorted(source.glob(its.crds)):
         for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader):
-            api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+            _define(document, api)
     [webhook, metrics, probe] = free_ports(3)
     certificates = folder / "certificates"
     authority = self_signed(certificates)
@@ -139,6 +140,15 @@ def running(name: str, source: Path, folder: Path, server: ApiServer, api: Api) 
     finally:
         process.kill()
         process.wait()
+
+
+def _define(document: dict[str, Any], api: Api) -> None:
+    """Define the kind, and wait until it is served: some controllers look once."""
+    made = api.ok("POST", DEFINITIONS, document)
+    of = made["spec"]
+    for version in of["versions"]:
+        served = f"/apis/{of['group']}/{version['name']}/{of['names']['plural']}"
+        eventually(lambda path=served: api.call("GET", path).code == 200, 30)
 
 
 def _register(documents: Iterator[dict[str, Any]], port: int, authority: str, api: Api) -> None:
