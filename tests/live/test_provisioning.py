@@ -165,3 +165,31 @@ def test_an_elastic_gang_asks_for_its_minimum(asks, by_request):
     world.drive_to(job, S.RUNNING)
     world.drive(lambda: not requests(world) and not stand_ins(world))
     assert len(world.pods()) == 1
+
+
+def test_who_has_asked_otherwise_gets_no_request(asks, monkeypatch):
+    world = asks
+    job = own(world, "Job", "tune", {**INDEXED, "parallelism": 2, "completions": 2})
+    for n in (0, 1):
+        member(world, f"tune-{n}", job, notes={CONSUMES: "of-theirs"}, **SELECTOR)
+    world.drive(lambda: Job.objects.filter(pod_gang="Job/tune", reason="WaitingForNodes"))
+    notes = pod_of(world, "tune-0")["metadata"]["annotations"]
+    assert (requests(world), notes[CONSUMES]) == ({}, "of-theirs")
+    monkeypatch.setattr(provisioning, "MOST_POD_SETS", 0)  # of one request
+    b200_job(world, pods=1)
+    world.drive(lambda: all_unschedulable(world, 1))
+    assert not requests(world)
+
+
+def test_what_is_refused_is_told_and_pods_stand_in(asks):
+    world = asks
+    job = b200_job(world, pods=1)
+    world.drive(lambda: requests(world))
+    [name] = requests(world)
+    theirs = {"metadata": {"name": f"{name[:-1]}2-0"}, "template": {"spec": {"containers": []}}}
+    namespace = requests(world)[name]["metadata"]["namespace"]
+    world.call("POST", f"/api/v1/namespaces/{namespace}/podtemplates", theirs)
+    answer(world, requests(world)[name], "Failed", at="2020-01-01T00:00:00Z")
+    world.drive(lambda: "the API server refuses it: a PodTemplate named" in told(job))
+    world.drive(lambda: all_unschedulable(world, 1))
+    world.drive(lambda: not requests(world))

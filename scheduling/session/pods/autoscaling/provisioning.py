@@ -191,12 +191,11 @@ class Provisioning:
         known = self._plans.get(job.id)
         if known is not None and known.made_of == made_of:
             return known
-        sets = tuple(starts_with(job))
-        if not namespace or len(sets) > MOST_POD_SETS or not may_be_held(job, groups):
+        if not namespace or not may_be_held(job, groups):
             return None
         alike: list[AlikePods] = []
         names: list[str] = []
-        for index, _, count in sets:
+        for index, _, count in starts_with(job):
             names += [group.name for group in groups_for(job, index, groups)]
             if job.plain:
                 key = min(key for key in job.plain if key[0] == index)
@@ -316,11 +315,13 @@ class Provisioning:
 
 
 def _is_for(job: LiveJob, pods: Sequence[PodFacts]) -> bool:
-    """Whether the job is a gang, and nobody else has asked for its nodes."""
+    """Whether the job is a gang that a request can be for, and nobody else has asked for its
+    nodes."""
+    if len(job.asked.pod_sets) > MOST_POD_SETS:
+        return False
     if job.plain:
         notes = [pod.annotations for pod in pods]
-        all_there = len(pods) == len(job.plain)
-        whole = bool(job.pod_gang) and all_there
+        whole = bool(job.pod_gang) and len(pods) == len(job.plain)
     else:
         notes = [content.annotations for content in job.contents]
         whole = job.request.gang
