@@ -131,11 +131,21 @@ def test_pods_cost_passes_not_statements(live):
     assert [len(told) for told in many] == [len(told) for told in few], many
     assert Job.objects.exclude(bound_at=None).count() == 124
     assert Placement.objects.filter(state="BOUND").count() == 124
-    # Each has one that asks, three that begin, fence and end the transaction. Then: which pods are
-    # known, what is locked, free ids, and a table each that is written; PostgreSQL fences as it
-    # looks for the pods, and all that is written is one.
-    expected = (3, 1) if connection.vendor == "postgresql" else (8, 2)
-    assert tuple(len(told) - 4 for told in many) == expected, many
+    # Each has one that asks. Who takes up: what begins and ends the transaction, which pods are
+    # known, what is locked, and what is written. SQLite fences, asks for ids and writes each table
+    # by a statement of its own; on PostgreSQL what only says how pods fare needs no transaction.
+    expected = (6, 2) if connection.vendor == "postgresql" else (12, 6)
+    assert tuple(map(len, many)) == expected, many
+
+
+def test_ids_that_were_asked_for_in_vain_are_no_gap(live):
+    """Pods that become no job have no events; nobody looks whether these come late."""
+    seen_to_bound(live, 0, 1)
+    live.door.seen = [PodSeen(plain(n, "nobody", gpus=1, extended={})) for n in range(5)]
+    live.statements()
+    job = Job.objects.get()
+    JobEvent.objects.create(job=job, at=timezone.now(), kind="REASON", to_state=job.state)
+    assert len(live.statements()) == 1
 
 
 def test_a_job_that_is_placed_at_once_is_written_once(live):
@@ -194,7 +204,7 @@ def test_a_steady_load_costs_few_statements_a_pod(org, monkeypatch):
             statements[number] = [*statements.get(number, ()), *live.told()]
     assert Placement.objects.count() > rate * (seconds - 1.2)
     later = [sql for number, told in statements.items() if number * step > begun for sql in told]
-    most = 0.1 if connection.vendor == "postgresql" else 0.2
+    most = 0.08 if connection.vendor == "postgresql" else 0.2
     assert len(later) <= most * rate * (seconds - begun), later
 
 

@@ -1,7 +1,7 @@
 """Many rows written by one statement."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -241,6 +241,38 @@ def insert(rows: Sequence[Model]) -> None:
         for row in rows:
             new.add(new.prepare(row))
         new.write()
+
+
+class Ids:
+    """Ids for new rows of tables that count them. `ahead`: some that were asked for before, in
+    their order (`sql`)."""
+
+    def __init__(self, ahead: Mapping[type[Model], Sequence[int]] | None = None) -> None:
+        self._ahead = {model: [*ids] for model, ids in (ahead or {}).items()}
+
+    def take(self, *wanted: tuple[type[Model], int]) -> list[list[int]]:
+        """So many of each of these tables; those that are missing are asked for, see `new_ids`."""
+        here = [self._cut(model, count) for model, count in wanted]
+        missing = [
+            (model, count - len(ids)) for (model, count), ids in zip(wanted, here, strict=True)
+        ]
+        return [ids + more for ids, more in zip(here, new_ids(*missing), strict=True)]
+
+    def left(self, model: type[Model]) -> list[int]:
+        """Those that were asked for and that no row will have."""
+        return self._cut(model, len(self._ahead.get(model, ())))
+
+    def _cut(self, model: type[Model], count: int) -> list[int]:
+        ahead = self._ahead.get(model, [])
+        self._ahead[model] = ahead[count:]
+        return ahead[:count]
+
+    @staticmethod
+    def sql(model: type[Model], count: str) -> Statement:
+        """SQL for an array of ids, on PostgreSQL; `count`: SQL for how many."""
+        meta = model._meta
+        told = "ARRAY(SELECT nextval(pg_get_serial_sequence(%s, %s)) FROM generate_series(1, "
+        return f"{told}{count}))", [connection.ops.quote_name(meta.db_table), str(meta.pk.column)]
 
 
 def new_ids(*wanted: tuple[type[Model], int]) -> list[list[int]]:

@@ -16,9 +16,10 @@ from django.db import connection
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
 from scheduling.kube.seam import PodFacts
-from scheduling.models import Job, JobEvent, JobPod
+from scheduling.models import Job, JobEvent, JobPod, Placement
 from scheduling.models.jobs import CANCELLED
 from scheduling.queries.wording import in_state
+from scheduling.services.common.bulk import Ids
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import Lease, fence, fence_sql, lost
 from scheduling.services.plain_pods.books import Shelf
@@ -28,13 +29,17 @@ from scheduling.services.plain_pods.new_jobs import Jobless, NewRows, lets_go, m
 from scheduling.session.memory.live import Cause, Offer
 from tenants.chunks import chunks
 
+# Of a pod: its uid, its job, and the labels by which that knows it.
+_Known = tuple[Any, uuid.UUID, Any]
+
 
 class TakenUp(NamedTuple):
     """What is to be written of the pods that a pass takes up: the jobs that some of them become,
-    and events of those that follow their pods."""
+    and events of those that follow their pods; and ids for rows of them."""
 
     made: NewRows
     followed: list[JobEvent]
+    ids: Ids
 
     def held(self) -> set[str]:
         """Jobs that their pods put on hold."""
@@ -47,7 +52,8 @@ def take_up(
     """Make a job of each pod, or gang of pods, that has none, and have the others follow their
     pods; the answers are written into the offers. `shelf`: what was read before. From here on the
     transaction is fenced; raises LeaseLost."""
-    known, labels = _jobs_of(lease, [pod.uid for offer in offers for pod in offer.pods])
+    ids, found = _known_pods(lease, [pod.uid for offer in offers for pod in offer.pods])
+    known, labels = _jobs_of(found)
     # Others write the nodes of a divided cluster, too.
     shelf = shelf if shelf is not None and lease.scope == WHOLE else Shelf()
     cluster = shelf.of(lease.cluster_id)
@@ -79,15 +85,14 @@ def take_up(
     # Who leads all of the cluster knows the jobs that it made.
     if events or (made.events and lease.scope != WHOLE):
         ring_after_commit(cluster.pk)
-    return TakenUp(made, events)
+    return TakenUp(made, events, ids)
 
 
-def _jobs_of(lease: Lease, uids: Sequence[str]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
-    """By uid the last job of each of these pods that has, or had, one, and the labels by which it
-    knows the pod."""
+def _jobs_of(found: Iterable[_Known]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:
+    """By uid the last job of each of these pods, and the labels by which it knows the pod."""
     last: dict[str, uuid.UUID] = {}
     labels: dict[str, dict[str, str]] = {}
-    for uid, job_id, known in _known_pods(lease, uids):
+    for uid, job_id, known in found:
         last[str(uid)], labels[str(uid)] = job_id, known
     jobs: dict[uuid.UUID, Job] = {}
     for ids in chunks(sorted(set(last.values()))):
@@ -96,28 +101,40 @@ def _jobs_of(lease: Lease, uids: Sequence[str]) -> tuple[dict[str, Job], dict[st
     return {uid: jobs[job_id] for uid, job_id in last.items()}, labels
 
 
-def _known_pods(lease: Lease, uids: Sequence[str]) -> Iterable[tuple[Any, uuid.UUID, Any]]:
-    """Fence the transaction, on PostgreSQL by the same statement; (uid, job, labels) of those of
-    the pods that have, or had, a job, the last one last."""
+def _known_pods(lease: Lease, uids: Sequence[str]) -> tuple[Ids, list[_Known]]:
+    """Fence the transaction; those of the pods that have, or had, a job, the last one last. On
+    PostgreSQL by one statement, which also gives ids for what is written where each of the others
+    becomes a job that has its place at once."""
     columns = "uid", "job_id", "labels"
+    known: list[_Known] = []
     if connection.vendor != "postgresql":
         fence(lease)
         for some in chunks(uids):
             rows = JobPod.objects.filter(uid__in=some).order_by("pk")
-            yield from rows.values_list(*columns)
-        return
+            known += rows.values_list(*columns)
+        return Ids(), known
     fenced, params = fence_sql(lease)
     told = ", ".join(f"p.{name}" for name in columns)
-    pods = f"{connection.ops.quote_name(JobPod._meta.db_table)} p ON p.uid = ANY(%s::uuid[])"
+    table = connection.ops.quote_name(JobPod._meta.db_table)
+    new = "%s - (SELECT COUNT(DISTINCT uid) FROM p)"
+    (places, of_places), (events, of_events) = (
+        Ids.sql(model, f"{each} * ({new})") for model, each in ((Placement, 1), (JobEvent, 2))
+    )
     with connection.cursor() as cursor:
-        sql = f"WITH fenced AS ({fenced}) SELECT {told} FROM fenced LEFT JOIN {pods} ORDER BY p.id"
-        cursor.execute(sql, [*params, list(uids)])
-        found = cursor.fetchall()
-    if not found:
+        sql = f"""
+            WITH fenced AS ({fenced}),
+                p AS (SELECT * FROM {table} WHERE uid = ANY(%s::uuid[]))
+            SELECT {told}, {places}, {events}
+            FROM fenced LEFT JOIN p ON TRUE ORDER BY p.id"""
+        pods = len(set(uids))
+        cursor.execute(sql, [*params, [*uids], *of_places, pods, *of_events, pods])
+        rows = cursor.fetchall()
+    if not rows:
         raise lost(lease)
-    for uid, job_id, known in found:
+    for uid, job_id, labels, *_ in rows:
         if uid is not None:
-            yield uid, job_id, json.loads(known) if isinstance(known, str) else known
+            known.append((uid, job_id, json.loads(labels) if isinstance(labels, str) else labels))
+    return Ids({Placement: rows[0][3], JobEvent: rows[0][4]}), known
 
 
 def _end_of(job: Job) -> Cause:

@@ -21,8 +21,8 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.verdict import Verdict
 from scheduling.models import Job, JobConstraints, JobEvent, NodeOrder, Placement
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.common.bulk import Changed, Rows, insert, new_ids, write_together
-from scheduling.services.common.lease import Lease, fence
+from scheduling.services.common.bulk import Changed, Ids, Rows, insert, write_together
+from scheduling.services.common.lease import Lease, fence, write_fenced
 from scheduling.services.plain_pods.new_jobs import NewRows
 from scheduling.services.plain_pods.take_up import TakenUp
 from scheduling.services.scheduler.territory import (
@@ -71,10 +71,13 @@ def apply_decisions(
 ) -> Committed:
     """Write everything or nothing. `taken`: what was taken up before it was decided, in a
     transaction that goes on, and that is fenced. Raises LeaseLost."""
+    if taken is None and writes.is_of_pods:
+        write_fenced(lease, _pods(writes, now), _jobs(writes, set(), now))
+        return Committed(set())
     with transaction.atomic(savepoint=taken is None):
         if taken is None:
             fence(lease)
-            taken = TakenUp(NewRows(), [])
+            taken = TakenUp(NewRows(), [], Ids())
         fresh = taken.made
         stale: set[str] = set()
         done: list[Transition] = []
@@ -99,7 +102,7 @@ def apply_decisions(
         of_fresh = fresh.events
         events = [*of_fresh, *events] if lease.scope == WHOLE else [*events, *of_fresh]
         events += taken.followed
-        places, ids = new_ids((Placement, len(intents)), (JobEvent, len(events)))
+        places, ids = taken.ids.take((Placement, len(intents)), (JobEvent, len(events)))
         write_together(
             *fresh.tables,
             _intents(intents, places, now),
@@ -113,7 +116,8 @@ def apply_decisions(
             orders.filter(node__in=writes.opened).delete()
     for (_, pod), row_id in zip(intents, places, strict=True):
         pod.row, pod.placed_at = row_id, now.timestamp()
-    return Committed(stale, ids[:known])
+    # What no event has is no gap in which one may come late.
+    return Committed(stale, [*ids[:known], *taken.ids.left(JobEvent)])
 
 
 # --- jobs -----------------------------------------------------------------------------------------

@@ -430,6 +430,12 @@ class Writes:
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
 
+    @property
+    def is_of_pods(self) -> bool:
+        """Whether it is only about pods that have places, and when these were bound."""
+        pods = {"steps", "held", "bound_jobs", "failures", "restarts"}
+        return not any(getattr(self, name) for name in self.__slots__ if name not in pods)
+
 
 @dataclass(slots=True)
 class Outbox:
