@@ -55,7 +55,7 @@ def test_a_gang_of_an_owner_is_one_job_and_let_go_when_the_owner_changes(world, 
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
     divide(world)
     world.drive(lambda: len(world.scheduler.led) == 3)
-    full = [world.submit(f"full-{i}", pods=2) for i in range(2)]
+    full = [world.submit(f"full-{i}", pods=4) for i in range(2)]
     world.drive(lambda: all(world.state(job) == S.RUNNING for job in full))
     spec = {"completionMode": "Indexed", "parallelism": 2, "completions": 2}
     jobs = "/apis/batch/v1/namespaces/default/jobs"
