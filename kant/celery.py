@@ -107,5 +107,11 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
         },
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
         "tokens": {"task": "tenants.tasks.forget_ended_tokens", "schedule": 3600.0},
+        "orders": {
+            "task": "tenants.tasks.carry_out_orders",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        "drafts": {"task": "tenants.tasks.forget_old_drafts", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }

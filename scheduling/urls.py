@@ -8,8 +8,7 @@ from scheduling.pages.queues import global_queue
 from scheduling.pages.queues import overview as queue_lists
 from scheduling.pages.queues import queue as queue_views
 from scheduling.pages.queues import revert as queue_reverts
-from scheduling.pages.quotas import matrix as quota_views
-from scheduling.pages.quotas import revert
+from scheduling.pages.quotas import edits, matrix, orders, quota, revert
 from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
@@ -51,17 +50,20 @@ urlpatterns = [
         queue_views.queue_state,
         name="queue-state",
     ),
-    path("quotas/", quota_views.quotas, name="quotas"),
-    path("quotas/quotas.csv", quota_views.as_csv, name="quotas-csv"),
+    path("quotas/", edits.quotas, name="quotas"),
+    path("quotas/quotas.csv", matrix.as_csv, name="quotas-csv"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
-    path("quotas/check/", quota_views.check, name="quota-check"),
-    path("quotas/preview/", quota_views.preview, name="quota-preview"),
+    path("quotas/check/", edits.check, name="quota-check"),
+    path("quotas/preview/", edits.preview, name="quota-preview"),
+    path("quotas/discard/", edits.discard, name="quota-discard"),
+    path("quotas/orders/<uuid:order_id>/", orders.quota_order, name="quota-order"),
+    path("quotas/editors/", matrix.who_edits, name="quota-editors"),
     path(
         "quotas/<slug:tenant>/<str:gpu_type>/preview/",
-        quota_views.quota_preview,
+        quota.quota_preview,
         name="quota-preview-one",
     ),
-    path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),
+    path("quotas/<slug:tenant>/<str:gpu_type>/", quota.quota, name="quota"),
     path("tenants/", tenant_views.tenants, name="tenants"),
     path("tenants/<slug:name>/", tenant_views.tenant, name="tenant"),
     path("tenants/<slug:name>/limits/", tenant_views.limits, name="tenant-limits"),

@@ -178,6 +178,101 @@ class Quota(models.Model):
         ]
 
 
+class QuotaDraft(models.Model):
+    """Quotas as somebody is about to set them: one draft a person, empty once it is applied or
+    discarded. `version` is the ETag.
+
+    `tab` and `stamp`: of the page that wrote last, and which of its writes that was, so that one
+    that is overtaken by the next does not replace it.
+    """
+
+    author = models.OneToOneField(User, on_delete=models.CASCADE, related_name="quota_draft")
+    reason = models.TextField(blank=True)
+    version = models.PositiveBigIntegerField(default=1)
+    tab = models.CharField(max_length=36, blank=True)
+    stamp = models.PositiveBigIntegerField(default=0)
+    updated_at = models.DateTimeField(auto_now=True, db_index=True)
+
+    class Meta:
+        ordering = ["author__username"]
+
+
+class DraftCell(models.Model):
+    """One guarantee in a draft: `typed` as it was written, also where that is no number yet;
+    `version` of the quota when the edit began, 0 = there was none."""
+
+    draft = models.ForeignKey(QuotaDraft, on_delete=models.CASCADE, related_name="cells")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.CASCADE, related_name="+")
+    typed = models.CharField(max_length=64, blank=True)
+    version = models.PositiveBigIntegerField()
+    edited_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["tenant__name", "gpu_type__name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["draft", "tenant", "gpu_type"], name="one_edit_of_a_quota"
+            ),
+        ]
+
+
+class OrderState(models.TextChoices):
+    WAITING = "waiting", "Waits for approval"
+    SCHEDULED = "scheduled", "Scheduled"
+    TEMPORARY = "temporary", "Temporary"  # it is applied, and goes back
+    DONE = "done", "Done"
+    CANCELLED = "cancelled", "Cancelled"
+    FAILED = "failed", "Failed"  # it could not be applied; nothing was changed
+
+
+class QuotaOrder(models.Model):
+    """A draft that is not simply applied: at a time, only until a time, or once somebody else has
+    approved it. `starts_at`: null = at once. `ends_at`: null = for good. `outcome`: what there is
+    to tell of how it went."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    # Of somebody who was deleted since, the name.
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    author_name = models.CharField(max_length=150)
+    reason = models.TextField()
+    state = models.CharField(max_length=16, choices=OrderState.choices)
+    approver_name = models.CharField(max_length=150, blank=True)
+    starts_at = models.DateTimeField(null=True)
+    ends_at = models.DateTimeField(null=True)
+    applied_at = models.DateTimeField(null=True)
+    over_at = models.DateTimeField(null=True, db_index=True)
+    outcome = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [models.Index(fields=["state", "starts_at", "ends_at"], name="orders_due")]
+
+
+class OrderCell(models.Model):
+    """One guarantee of an order. `version`: of the quota when the edit began, 0 = there was none.
+    `record`: of the change, once it was made. `outcome`: why it did not go back."""
+
+    order = models.ForeignKey(QuotaOrder, on_delete=models.CASCADE, related_name="cells")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.CASCADE, related_name="+")
+    guaranteed_milli = models.BigIntegerField(validators=milli_validators())
+    version = models.PositiveBigIntegerField()
+    record = models.ForeignKey(
+        "AuditRecord", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    outcome = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["tenant__name", "gpu_type__name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["order", "tenant", "gpu_type"], name="one_change_of_a_quota"
+            ),
+        ]
+
+
 class QueueState(models.TextChoices):
     OPEN = "open", "Open"
     HELD = "held", "Held"  # what waits does not start; what runs goes on, new jobs may wait

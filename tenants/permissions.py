@@ -82,7 +82,7 @@ def access_of(
 ) -> Access:
     """Read the rights of a user: two queries, none for operators. `parents`: of all tenants, where
     they were read before; then one query."""
-    if not isinstance(user, User) or not user.is_active:
+    if not isinstance(user, User) or user.pk is None or not user.is_active:
         return Access(0, False, {}, {})
     if user.is_operator:
         return Access(user.pk, True, {}, {})

@@ -5,11 +5,25 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from tenants.api import idempotency
 from tenants.services import tokens
+from tenants.services.drafts.edits import forget_old_drafts as delete_old_drafts
+from tenants.services.orders.carrying_out import carry_out_due, forget_old_orders
 
 
 @shared_task
 def forget_old_keys() -> None:
     idempotency.forget_old_keys()
+
+
+@shared_task
+def forget_old_drafts() -> None:
+    delete_old_drafts()
+    forget_old_orders()
+
+
+@shared_task
+def carry_out_orders() -> None:
+    """Quota changes whose time has come."""
+    carry_out_due()
 
 
 @shared_task

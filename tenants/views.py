@@ -12,6 +12,7 @@ from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -39,6 +40,16 @@ from tenants.web.pages import (
     unknown_names,
 )
 
+OF_ORDERS = "quota-order."
+TOLD_OF_ORDERS = {
+    "placed": "Ordered",
+    "approved": "Approved",
+    "refused": "Refused",
+    "cancelled": "Called off",
+    "failed": "Not applied",
+    "kept": "Kept for good",
+    "stayed": "It did not go back",
+}
 RECORDS_PER_PAGE, RECORD_ORDER = 50, ("-at", "-id")
 TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
 
@@ -173,7 +184,7 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
     access = access_of(request.user)
     records = (
         visible_audit_records(request.user)
-        .filter(action__startswith="quota.")
+        .filter(Q(action__startswith="quota.") | Q(action__startswith=OF_ORDERS))
         .select_related("reverts")
         .prefetch_related("reverted_by")
     )
@@ -206,21 +217,37 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """A record, what it changed, and what was done about it and may be done by the reader."""
+    """A record, what it changed, and what was done about it and may be done by the reader. `told`:
+    of an order that was no change itself, what became of it."""
 
     record: AuditRecord
+    told: str
     differences: list["FieldDifference"]
     reverted_by: AuditRecord | None
     may_revert: bool
 
 
 def shown_change(record: AuditRecord, access: Access) -> ShownChange:
+    if record.action.startswith(OF_ORDERS):
+        return ShownChange(record, _told_of_order(record), [], None, may_revert=False)
     changed = differences(record)
     reverted_by = next(iter(record.reverted_by.all()), None)
     allowed = access.may_administer_from_above(record.tenant_id or 0)
     return ShownChange(
-        record, changed, reverted_by, bool(changed) and reverted_by is None and allowed
+        record, "", changed, reverted_by, bool(changed) and reverted_by is None and allowed
     )
+
+
+def _told_of_order(record: AuditRecord) -> str:
+    """What was ordered, and what became of it."""
+    after = record.after or {}
+    when = [
+        f" {word} {after[name][:16].replace('T', ' ')} UTC"
+        for word, name in (("from", "starts_at"), ("until", "ends_at"))
+        if name in after
+    ]
+    what = TOLD_OF_ORDERS[record.action.removeprefix(OF_ORDERS)]
+    return f"{what}: {_said('guaranteed', after)}{''.join(when)}"
 
 
 def _uuid_or_404(text: str) -> uuid.UUID:

@@ -30,6 +30,7 @@ from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
 from kant.client.previews import defrag, nodes
+from kant.client.quota import drafts, orders
 from kant.client.state import snapshot, top
 
 INTERRUPTED = 130
@@ -204,6 +205,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     reverted.add_argument("change", metavar="ID", help="of the change, or the beginning of it")
     _written(reverted)
+    draft = actions.add_parser("draft", help=drafts.DRAFT,
+                               description=f"{drafts.DRAFT.capitalize()}.")  # fmt: skip
+    drafted = draft.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    drafts.add_flags(command, drafted, both)
+    order = actions.add_parser("order", help=ORDERS, description=f"{ORDERS.capitalize()}.")
+    ordered = order.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    orders.add_flags(command, actions, ordered, both)
     clusters = command("clusters", places.clusters, "the clusters, or one and its policy", both)
     clusters.add_argument("cluster", nargs="?", help="its name, to see its policy too")
     found = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
@@ -253,6 +261,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 QUEUE = "make, hold, drain, change and delete queues"
+ORDERS = "look at a planned or temporary change of quotas, call it off, end it, or let it stay"
 TOKENS = "make, list and revoke API tokens"
 JOB = "id, the beginning of it, or name"
 REPLAY = "its id, or the beginning of it"

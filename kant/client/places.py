@@ -131,7 +131,7 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
         raise usage("There is nothing to set. See: kant quota set --help")
     if args.reason is None and not args.preview:
         raise usage("Say why, by --reason TEXT; it is kept with the change.")
-    path = _quota_path(args.tenant, args.gpu_type)
+    path = quota_path(args.tenant, args.gpu_type)
     before = now_or_none(api, path)
     if before is None and "guaranteed" not in given:
         raise usage(f"{args.tenant} has no quota for {args.gpu_type}: give --guaranteed too.")
@@ -175,7 +175,7 @@ def revert_quota(api: Api, args: argparse.Namespace) -> None:
     """Take back one change, and show the quota before and after."""
     record = change_of(api, "quota", args.change)
     tenant, _, gpu_type = record["subject"].partition(" / ")
-    before = now_or_none(api, _quota_path(tenant, gpu_type))
+    before = now_or_none(api, quota_path(tenant, gpu_type))
     answer = api.post(
         f"audit/{record['id']}/revert",
         {"reason": args.reason},
@@ -185,7 +185,8 @@ def revert_quota(api: Api, args: argparse.Namespace) -> None:
     _say(args, before, answer["result" if args.dry_run else "quota"], answer["warnings"])
 
 
-def _quota_path(tenant: str, gpu_type: str) -> str:
+def quota_path(tenant: str, gpu_type: str) -> str:
+    """Of one quota in REST."""
     return f"quotas/{quote(tenant, safe='')}/{quote(gpu_type, safe='')}"
 
 

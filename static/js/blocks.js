@@ -69,6 +69,7 @@
       const field = fieldOf(cell);
       if (field) {
         field.value = text;
+        field.dispatchEvent(new Event("input", { bubbles: true }));
         last = field;
         count += 1;
       } else if (shownIn(cell) !== text) without.push(name);
@@ -78,7 +79,6 @@
     const told = `${count} ${count === 1 ? "cell is" : "cells are"} filled; nothing is saved yet.`;
     tell(without.length ? `${told} Not filled, because this page has no such cell that you may change: ${listed}.` : told);
     if (without.length) document.getElementById("pasted").scrollIntoView({ block: "nearest" });
-    last?.dispatchEvent(new Event("input", { bubbles: true }));
     last?.dispatchEvent(new Event("change", { bubbles: true }));
   };
 

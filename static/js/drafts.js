@@ -1,75 +1,160 @@
-// Edits of the quota matrix outlive the page: a sign-in that is over, a reload, a lost connection.
-// They are kept in this tab alone, for the reader alone, until they are saved or discarded.
+// Edits of the quota matrix are kept in the reader's draft by each check. What no check has brought
+// to the server yet (a sign-in that is over, a lost connection) is kept in this tab until one does.
 (() => {
   const form = document.querySelector("form[data-draft]");
   if (!form) return;
   const KEY = `kant-draft ${location.pathname} ${form.dataset.draft}`;
+  const TAB = "kant-draft-tab";
   const cells = () => [...form.querySelectorAll("input[data-now]")];
   const versionOf = (cell) => form.elements[cell.name.replace(/^q-/, "v-")];
   const edited = (cell) => cell.value.trim() !== cell.dataset.now;
 
-  const stored = () => JSON.parse(sessionStorage.getItem(KEY) ?? "null") ?? { reason: "", cells: {} };
+  const stored = () => JSON.parse(sessionStorage.getItem(KEY) ?? "null") ?? { cells: {} };
 
   const store = (draft) => {
-    if (draft.reason || Object.keys(draft.cells).length) {
-      sessionStorage.setItem(KEY, JSON.stringify(draft));
-    } else {
-      sessionStorage.removeItem(KEY);
-    }
+    const some = draft.reason !== undefined || Object.keys(draft.cells).length > 0;
+    if (some) sessionStorage.setItem(KEY, JSON.stringify(draft));
+    else sessionStorage.removeItem(KEY);
+    form.toggleAttribute("data-unsent", some);
   };
 
-  // Edits of cells that this page does not show: of other tenants or GPU types.
-  const elsewhere = () => {
-    const here = new Set(cells().map((cell) => cell.name));
-    return Object.fromEntries(Object.entries(stored().cells).filter(([name]) => !here.has(name)));
+  // Which write of which tab a request is: of two that overtake each other the later one counts.
+  // Crypto's own ids are there in secure contexts alone.
+  const tab = sessionStorage.getItem(TAB)
+    ?? [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16)).join("").slice(0, 32);
+  sessionStorage.setItem(TAB, tab);
+  let stamp = 0;
+  const stamped = () => {
+    stamp = Math.max(stamp + 1, Date.now());
+    return String(stamp);
   };
 
-  const tellElsewhere = () => {
-    const count = Object.keys(elsewhere()).length;
-    const notice = document.getElementById("draft-elsewhere");
-    notice.hidden = !count;
-    notice.querySelector("[data-count]").textContent = count === 1 ? "1 edit is" : `${count} edits are`;
+  // A cell that was touched is sent as one that may be in the draft, so that it leaves it when it
+  // says again what the quota is.
+  const touched = (field) => {
+    const box = field.closest(".cell-k");
+    if (!box || box.querySelector("input[name=marked]")) return;
+    const mark = Object.assign(document.createElement("input"), { type: "hidden", name: "marked" });
+    mark.value = field.name.replace(/^q-/, "");
+    box.prepend(mark);
   };
 
-  const keep = () => {
-    const draft = { reason: form.elements.reason?.value ?? "", cells: elsewhere() };
-    for (const cell of cells().filter(edited)) {
-      draft.cells[cell.name] = [cell.value, versionOf(cell).value];
-    }
+  const note = (field) => {
+    const draft = stored();
+    if (field.matches("input[data-now]")) {
+      draft.cells[field.name] = [field.value, versionOf(field).value];
+      touched(field);
+    } else if (field.name === "reason") draft.reason = field.value;
     store(draft);
   };
 
-  // A draft that was saved differs from the page in its versions alone. One that somebody else
-  // overtook comes back with the version it was typed over, so that the check tells of the conflict.
+  // What was typed since the last check: of the rest another tab may have written something newer.
+  const fresh = () => Object.keys(stored().cells).map((name) => name.replace(/^q-/, "")).join(" ");
+
+  // What a check brought is on the server, unless it was typed anew meanwhile.
+  const sent = new WeakMap();
+  document.addEventListener("htmx:config:request", (event) => {
+    const { ctx } = event.detail;
+    if (ctx.sourceElement.closest("form") !== form) return;
+    ctx.request.body.set("tab", tab);
+    ctx.request.body.set("stamp", stamped());
+    ctx.request.body.set("fresh", fresh());
+    sent.set(ctx, stored());
+  });
+  document.addEventListener("htmx:after:swap", (event) => {
+    const { ctx } = event.detail;
+    const was = sent.get(ctx);
+    if (!was || ctx.response.status >= 400 || form.querySelector("[data-not-kept]")) return;
+    const draft = stored();
+    for (const [name, [value]] of Object.entries(was.cells)) {
+      if (draft.cells[name]?.[0] === value) delete draft.cells[name];
+    }
+    if (draft.reason === was.reason) delete draft.reason;
+    store(draft);
+  });
+
+  // What is not sent yet goes over what the server has kept, unless it was saved by now.
   const restore = () => {
     const draft = stored();
-    tellElsewhere();
     let restored = 0;
     for (const cell of cells()) {
-      const [value, version] = draft.cells[cell.name] ?? [cell.value];
-      const same = value.trim() !== "" && Number(value) === Number(cell.dataset.now || NaN);
-      if (version === undefined || same || value.trim() === cell.dataset.now) continue;
+      const [value, version] = draft.cells[cell.name] ?? [];
+      if (value === undefined) continue;
+      const saved = value.trim() !== "" && Number(value) === Number(cell.dataset.now || NaN);
+      if (saved || value === cell.value) {
+        delete draft.cells[cell.name];
+        continue;
+      }
       cell.value = value;
       versionOf(cell).value = version;
+      touched(cell);
       restored += 1;
     }
-    if (restored) {
-      form.elements.reason.value = draft.reason;
-      document.getElementById("draft-back").hidden = false;
+    if (restored && draft.reason) form.elements.reason.value = draft.reason;
+    else delete draft.reason;
+    store(draft);
+    if (restored) document.getElementById("draft-back").hidden = false;
+    if (restored || cells().some(edited)) {
       document.getElementById("matrix").dispatchEvent(new Event("change", { bubbles: true }));
-    } else {
-      keep();
     }
   };
 
-  document.addEventListener("click", (event) => {
-    if (event.target.closest("[data-discard]")) store({ reason: "", cells: elsewhere() });
+  form.addEventListener("input", (event) => note(event.target));
+  const stampForm = ({ target }) => {
+    for (const [name, value] of [["tab", tab], ["stamp", stamped()], ["fresh", fresh()]]) {
+      const field = target.elements[name] ?? target.appendChild(
+        Object.assign(document.createElement("input"), { type: "hidden", name }),
+      );
+      field.value = value;
+    }
+  };
+  form.addEventListener("submit", stampForm);
+  document.getElementById("discard-form").addEventListener("submit", (event) => {
+    stampForm(event);
+    store({ cells: {} });
   });
-  form.addEventListener("input", keep);
-  form.addEventListener("submit", keep);
-  // What the server gave back to be mended is newer than the draft.
+  // What the server gave back to be mended it has kept, or says that it has not.
   if (form.hasAttribute("data-returned")) {
-    keep();
-    tellElsewhere();
+    if (!form.querySelector("[data-not-kept]")) store({ cells: {} });
   } else document.addEventListener("DOMContentLoaded", () => setTimeout(restore));
+})();
+
+// Who else is about to change a quota is told in its cell, too.
+(() => {
+  const list = document.getElementById("editors");
+  if (!list) return;
+  const show = () => {
+    const told = new Map();
+    for (const one of list.querySelectorAll("[data-editor]")) {
+      for (const [key, typed] of Object.entries(JSON.parse(one.dataset.cells))) {
+        const text = `${one.dataset.editor} is editing this: ${typed || "nothing"}`;
+        told.set(key, told.has(key) ? `${told.get(key)}; ${text}` : text);
+      }
+    }
+    for (const cell of document.querySelectorAll("#matrix td.cell")) {
+      const box = cell.querySelector(".cell-k");
+      const text = told.get(cell.id.replace(/^cell-/, ""));
+      let place = box.querySelector(".editing");
+      if (!text) place?.remove();
+      else {
+        place ??= box.appendChild(Object.assign(document.createElement("div"), { className: "editing" }));
+        if (place.textContent !== text) place.textContent = text;
+      }
+    }
+  };
+  document.addEventListener("DOMContentLoaded", show);
+  document.addEventListener("htmx:after:swap", show);
+})();
+
+// A time that is typed in UTC is told by the clock of the reader as well.
+(() => {
+  const here = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "short" });
+  const { timeZone } = here.resolvedOptions();
+  document.addEventListener("input", (event) => {
+    if (!event.target.matches("[data-clock]")) return;
+    const hint = document.getElementById(`${event.target.id}-local`);
+    hint.dataset.empty ??= hint.textContent;
+    const at = new Date(`${event.target.value}Z`);
+    hint.textContent = Number.isNaN(at.getTime()) ? hint.dataset.empty : `${here.format(at)} where you are (${timeZone})`;
+  });
 })();

@@ -39,9 +39,11 @@
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-discard], [data-keep]")) leaving = true;
   });
+  // Those that a draft on the server has are not at risk.
   addEventListener("beforeunload", (event) => {
-    const fields = [...document.querySelectorAll("[data-edits] :is(input, textarea)")];
+    const fields = [...document.querySelectorAll("[data-edits]:not([data-draft]) :is(input, textarea)")];
     const typed = fields.some((f) => f.value !== f.defaultValue || f.checked !== f.defaultChecked);
-    if (!leaving && (typed || document.querySelector("[data-edits] .edited"))) event.preventDefault();
+    const atRisk = typed || document.querySelector("[data-edits]:not([data-draft]) .edited, [data-unsent]");
+    if (!leaving && atRisk) event.preventDefault();
   });
 })();

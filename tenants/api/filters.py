@@ -17,7 +17,17 @@ from rest_framework import exceptions
 from tenants import texts
 from tenants.api.problems import bad_query
 from tenants.forms import PlainForm
-from tenants.models import AuditRecord, Queue, QueueState, Quota, QuotaMode, Tenant
+from tenants.models import (
+    AuditRecord,
+    OrderState,
+    Queue,
+    QueueState,
+    Quota,
+    QuotaDraft,
+    QuotaMode,
+    QuotaOrder,
+    Tenant,
+)
 from tenants.names import Names, gpu_type_names, tenant_names, user_names
 from tenants.selectors import id_begins
 from tenants.services.audit import ACTIONS
@@ -161,6 +171,33 @@ class QuotaFilter(FilterSet):
 
     class Meta:
         model = Quota
+        fields: list[str] = []
+
+
+def author_names(user: Any, drafts: QuerySet[QuotaDraft]) -> Names:
+    """Those whom the user may know, and whoever wrote one of the drafts."""
+    known = user_names(user)
+    return replace(known, sources=(*known.sources, (drafts, "author__username")))
+
+
+class DraftFilter(FilterSet):
+    author = Named(
+        "author__username",
+        names=author_names,
+        max_length=150,
+        label="Name of the user.",
+    )
+
+    class Meta:
+        model = QuotaDraft
+        fields: list[str] = []
+
+
+class OrderFilter(FilterSet):
+    state = AnyOf(OrderState)
+
+    class Meta:
+        model = QuotaOrder
         fields: list[str] = []
 
 

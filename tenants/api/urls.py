@@ -1,6 +1,7 @@
 from django.urls import URLPattern, path, re_path
 
 from tenants.api import docs, problem_pages, queues, quotas, tenants, tokens
+from tenants.api.quota_drafts import drafts, orders
 
 urlpatterns: list[URLPattern] = [
     path("openapi.json", docs.OpenApiView.as_view(), name="api-schema"),
@@ -21,6 +22,23 @@ urlpatterns: list[URLPattern] = [
     path("quotas", quotas.QuotasView.as_view(), name="api-quotas"),
     path("quotas:preview", quotas.QuotaPreviewView.as_view(), name="api-quota-preview"),
     path("quotas/<str:tenant>/<str:gpu_type>", quotas.QuotaView.as_view(), name="api-quota"),
+    path("quota-drafts", drafts.DraftsView.as_view(), name="api-quota-drafts"),
+    path("quota-drafts/<str:username>", drafts.DraftView.as_view(), name="api-quota-draft"),
+    path(
+        "quota-drafts/<str:username>/apply",
+        drafts.DraftApplyView.as_view(),
+        name="api-quota-draft-apply",
+    ),
+    path("quota-orders", orders.OrdersView.as_view(), name="api-quota-orders"),
+    path("quota-orders/<uuid:order_id>", orders.OrderView.as_view(), name="api-quota-order"),
+    *(
+        path(
+            f"quota-orders/<uuid:order_id>/{verb}",
+            view.as_view(),
+            name=f"api-quota-order-{verb}",
+        )
+        for verb, view in orders.ACTIONS.items()
+    ),
     path("queues", queues.QueuesView.as_view(), name="api-queues"),
     path("queues/<str:tenant>/<str:name>", queues.QueueView.as_view(), name="api-queue"),
     *(

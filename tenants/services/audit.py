@@ -12,10 +12,15 @@ ACTIONS = (
     "policy.changed",
     *("queue.created", "queue.changed", "queue.deleted"),
     *("quota.changed", "quota.deleted"),
+    *(f"quota-order.{what}" for what in ("placed", "approved", "refused", "cancelled", "failed")),
+    *(f"quota-order.{what}" for what in ("kept", "stayed")),
     *("tenant.created", "tenant.changed", "tenant.deleted"),
     "user.changed",
 )
-PAGE, API, COMMAND, SIGN_IN = SOURCES = ("page", "api", "command", "sign-in")
+PAGE, API, COMMAND, SIGN_IN, SCHEDULE = SOURCES = (
+    *("page", "api", "command", "sign-in"),
+    "schedule",
+)
 
 
 def record(
@@ -31,10 +36,11 @@ def record(
     reverts: AuditRecord | None = None,
 ) -> AuditRecord:
     """Append one record. `action` is one of ACTIONS, `source` one of SOURCES; `before`/`after` are
-    JSON documents; `reverts` is the record of the change that this one takes back."""
+    JSON documents; `reverts` is the record of the change that this one takes back. Of an
+    `actor` who was deleted meanwhile only the name is kept."""
     assert action in ACTIONS, action
     return AuditRecord.objects.create(
-        actor=actor,
+        actor=actor if actor.pk else None,
         actor_name=actor.get_username(),
         action=action,
         tenant=tenant,

@@ -8,7 +8,7 @@ from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
-from tenants.services.quotas import QuotaChangeResult, change_quota
+from tenants.services.quotas import QuotaChangeResult, change_quota, delete_quota
 from tenants.services.transactions import unit_of_work
 
 REHEARSED = "rehearsal"
@@ -57,8 +57,17 @@ def change_quotas(
 
 @dataclass(frozen=True, slots=True)
 class SheetChange:
+    """`terms` None = the quota is withdrawn."""
+
     change: QuotaChange
-    terms: QuotaTerms
+    terms: QuotaTerms | None
+
+
+def carry_out_as_agreed(actor: User, changes: Sequence[SheetChange]) -> None:
+    """Make changes for which nobody needs the right now, since somebody had it when they were
+    agreed on. Raises SheetRefused."""
+    quotas = _stored({one.change.tenant.pk for one in changes})
+    _carried_out(actor, changes, quotas, dry_run=False, agreed=True)
 
 
 def rehearse_quotas(
@@ -88,13 +97,18 @@ def _carried_out(
     quotas: dict[tuple[int, int], Quota],
     *,
     dry_run: bool,
+    agreed: bool = False,
 ) -> dict[int, QuotaChangeResult]:
     results: dict[int, QuotaChangeResult] = {}
     errors: dict[int, DomainError] = {}
     with unit_of_work(dry_run):
         for index in _order(changes, quotas):
+            change, terms = changes[index].change, changes[index].terms
             try:
-                results[index] = change_quota(actor, changes[index].change, changes[index].terms)
+                if terms is None:
+                    delete_quota(actor, change, agreed=agreed)
+                else:
+                    results[index] = change_quota(actor, change, terms, agreed=agreed)
             except DomainError as error:
                 errors[index] = error
         if errors:
@@ -110,7 +124,7 @@ def _order(changes: Sequence[SheetChange], quotas: dict[tuple[int, int], Quota])
     def key(index: int) -> tuple[int, int]:
         change, terms = changes[index].change, changes[index].terms
         quota = quotas.get((change.tenant.pk, change.gpu_type.pk))
-        less = terms.guaranteed < (quota.guaranteed_milli if quota else 0)
+        less = (terms.guaranteed if terms else 0) < (quota.guaranteed_milli if quota else 0)
         depth = sum(1 for _ in lineage(parents, change.tenant.pk))
         return (0, -depth) if less else (1, depth)
 

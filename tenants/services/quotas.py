@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from tenants import facts
 from tenants.errors import FieldError, Invalid, NotAllowed, NotFound, Stale
-from tenants.models import GpuType, Quota, QuotaMode, Tenant, User
+from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services import audit
@@ -21,13 +21,14 @@ NAMED_JOBS = 5  # of those a warning speaks of
 
 @dataclass(frozen=True, slots=True)
 class QuotaChangeResult:
-    """The quota as it is (or would be) now, and sentences worth reading before it is. Not
-    `changed`: it was so before."""
+    """The quota as it is (or would be) now, and sentences worth reading before it is; the record
+    of the change. Not `changed`: it was so before."""
 
     quota: Quota
     warnings: tuple[str, ...] = ()
     created: bool = False
     changed: bool = True
+    record: AuditRecord | None = None
 
 
 def change_quota(
@@ -36,15 +37,19 @@ def change_quota(
     terms: QuotaTerms,
     *,
     overcommit: bool = False,
+    agreed: bool = False,
     dry_run: bool = False,
 ) -> QuotaChangeResult:
     """Set what a tenant is guaranteed of a GPU type, and what it may borrow and lend.
 
-    `overcommit` lets an operator promise more than is installed. Raises NotFound, NotAllowed,
+    `overcommit` lets an operator promise more than is installed. `agreed`: whether the actor may
+    was asked when the change was agreed on. Raises NotFound, NotAllowed,
     Invalid (fields of the terms, reason) and Stale.
     """
-    access = _may_change(actor, change.tenant, overcommit=overcommit)
-    if faults := [*terms.faults(), *_reason_faults(change.reason)]:
+    access = access_of(actor)
+    if not agreed:
+        may_change(access, change.tenant, overcommit=overcommit)
+    if faults := [*terms.faults(), *reason_faults(change.reason)]:
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
         before = _locked(change)
@@ -52,17 +57,24 @@ def change_quota(
         if before is not None and QuotaTerms.of(before) == terms:
             return QuotaChangeResult(before, tuple(warnings), changed=False)
         quota = _stored(before, change, terms)
-        _record(actor, change, before, quota)
+        record = _record(actor, change, before, quota)
     return QuotaChangeResult(
-        quota, (*warnings, *_use_warnings(quota, before)), created=before is None
+        quota,
+        (*warnings, *_use_warnings(quota, before)),
+        created=before is None,
+        record=record,
     )
 
 
-def delete_quota(actor: User, change: QuotaChange, *, dry_run: bool = False) -> tuple[str, ...]:
-    """Withdraw a quota; running jobs go on. Returns warnings; raises as `change_quota`."""
+def delete_quota(
+    actor: User, change: QuotaChange, *, agreed: bool = False, dry_run: bool = False
+) -> tuple[str, ...]:
+    """Withdraw a quota; running jobs go on. Returns warnings; `agreed` and what it raises are as
+    of `change_quota`."""
     tenant, gpu_type = change.tenant, change.gpu_type
-    _may_change(actor, tenant, overcommit=False)
-    if faults := _reason_faults(change.reason):
+    if not agreed:
+        may_change(access_of(actor), tenant)
+    if faults := reason_faults(change.reason):
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
         quota = _locked(change)
@@ -74,8 +86,10 @@ def delete_quota(actor: User, change: QuotaChange, *, dry_run: bool = False) -> 
     return (f"{tenant.name} still holds {in_words(held)}; its jobs go on.",) if held else ()
 
 
-def _record(actor: User, change: QuotaChange, before: Quota | None, after: Quota | None) -> None:
-    audit.record(
+def _record(
+    actor: User, change: QuotaChange, before: Quota | None, after: Quota | None
+) -> AuditRecord:
+    return audit.record(
         actor,
         "quota.deleted" if after is None else "quota.changed",
         change.subject,
@@ -88,8 +102,9 @@ def _record(actor: User, change: QuotaChange, before: Quota | None, after: Quota
     )
 
 
-def _may_change(actor: User, tenant: Tenant, *, overcommit: bool) -> Access:
-    access = access_of(actor)
+def may_change(access: Access, tenant: Tenant, *, overcommit: bool = False) -> None:
+    """Raises NotFound or NotAllowed where whoever has these rights may not set quotas of a
+    tenant."""
     if not access.may_view(tenant.pk):
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer_from_above(tenant.pk):
@@ -99,10 +114,10 @@ def _may_change(actor: User, tenant: Tenant, *, overcommit: bool) -> Access:
         )
     if overcommit and not access.operator:
         raise NotAllowed("Only operators may promise more GPUs than are installed.")
-    return access
 
 
-def _reason_faults(reason: str) -> list[FieldError]:
+def reason_faults(reason: str) -> list[FieldError]:
+    """What is wrong with the reason of a change."""
     if not reason.strip():
         return [FieldError(("reason",), "Say why; it is kept in the audit trail.")]
     if len(reason) > 2000 or "\0" in reason:

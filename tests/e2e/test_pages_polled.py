@@ -15,8 +15,9 @@ from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, SchedulerLease
-from tenants.models import Queue, Quota, Tenant, User
+from tenants.models import GpuType, Queue, Quota, Tenant, User
 from tenants.services import audit
+from tenants.services.drafts.edits import DraftEdit, edit_draft
 from tenants.services.tokens import create_token
 from tenants.web import conditional
 
@@ -42,6 +43,7 @@ POLLED = {
     "scheduling/queues/queues.html": ("vera", lambda: "/queues/"),
     "scheduling/queues/queue.html": ("vera", lambda: "/queues/vision/default/"),
     "scheduling/queues/global_queue.html": ("erin", lambda: "/clusters/demo/queue/"),
+    "scheduling/quotas/quotas.html": ("vera", lambda: "/quotas/editors/"),
     "scheduling/tenants/tenants.html": ("erin", lambda: "/tenants/"),
     "scheduling/tenants/tenant.html": ("vera", lambda: "/tenants/vision/"),
     "metrics/overview/overview.html": ("erin", lambda: "/"),
@@ -98,6 +100,7 @@ def much_changes():
     Queue.objects.filter(tenant__name="vision").update(title="Eyes", state="held", version=9)
     Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=7000, version=9)
     vision = Tenant.objects.get(name="vision")
+    edit_draft(operator, [DraftEdit(vision, GpuType.objects.get(name="H100"), "9")])
     audit.record(operator, "quota.changed", "vision/H100", tenant=vision, source=audit.PAGE)
     audit.record(operator, "policy.changed", "demo", source=audit.PAGE)
     NodeRecord.objects.filter(name="node-000").update(schedulable=False)

@@ -131,6 +131,7 @@ def test_check_marks_cells_and_writes_nothing(as_user):
     assert "above them" in note(answer, "vision")
     assert "<html" not in answer.content.decode()
     assert (guaranteed("vision"), guaranteed("nlp")) == (128, 96)
+    as_user("vera").post("/quotas/discard/")
     lowered = as_user("vera").post("/quotas/check/", sheet("", speech="1"))
     assert "become borrowed and may be reclaimed" in note(lowered, "speech")
 
@@ -450,6 +451,7 @@ def test_a_preview_of_edits_tells_what_they_would_do_or_what_stands_against_them
         "Correct the marked cells"
         in vera.post("/quotas/preview/", sheet(vision="x")).content.decode()
     )
+    vera.post("/quotas/discard/")
     assert "Nothing is edited" in vera.post("/quotas/preview/", sheet()).content.decode()
     at = f"/quotas/vision/{quota('vision').gpu_type.name}/preview/"
     fields = {"guaranteed": "120", "mode": "shared", "borrow_limit": "", "lend_limit": ""}

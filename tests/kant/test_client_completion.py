@@ -28,7 +28,7 @@ def asked(kant, *words) -> list[str]:
     ("words", "found"),
     [
         (("can",), ["cancel"]),
-        (("quota", ""), ["set", "changes", "revert"]),
+        (("quota", ""), ["set", "changes", "revert", "draft", "order", "orders"]),
         (("show", "-o", ""), ["table", "json"]),
         (("show", "-o", "=", "j"), ["json"]),
         (("submit", "--no"), ["--no-gang", "--no-preemptible", "--no-preempts", "--node-selector"]),

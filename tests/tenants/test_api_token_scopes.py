@@ -18,9 +18,9 @@ READ, SUBMIT, QUOTA, OPERATE = Scope.values
 # Which scope each write needs; "" = none.
 WRITES = {
     "jobs": SUBMIT, "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA,
-    "quotas:preview": QUOTA, "audit": QUOTA, "tenants": OPERATE, "gpu-types": OPERATE,
-    "clusters": OPERATE, "queues": OPERATE, "replays": OPERATE, "organisation": OPERATE,
-    "tokens": "",
+    "quotas:preview": QUOTA, "quota-drafts": QUOTA, "quota-orders": QUOTA, "audit": QUOTA,
+    "tenants": OPERATE, "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE,
+    "replays": OPERATE, "organisation": OPERATE, "tokens": "",
 }  # fmt: skip
 OPEN_TO_ALL = ("me", "tokens", "problems", "openapi.json", "docs")
 
@@ -54,6 +54,7 @@ def operations():
 FILLED = {
     "<str:name>": "vision", "<str:username>": "eve", "<str:tenant>": "vision",
     "<str:gpu_type>": "H100", "<uuid:job_id>": ID, "<uuid:array_id>": ID, "<uuid:record_id>": ID,
+    "<uuid:order_id>": ID,
     "<uuid:replay_id>": ID, "<int:token_id>": "999999", "<str:code>": "gone", "<str:node>": "h000",
     "^docs/?$": "docs",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
@@ -11,6 +12,7 @@ import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections, transaction
+from django.utils import timezone
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation.meta import TestPhase
@@ -68,8 +70,17 @@ def real(org):
     ops = org.client("ops", **{"If-None-Match": "*"})
     quota = ops.put("/api/v1/quotas/vision/H100", change, format="json")
     held = ops.post("/api/v1/queues/vision/default/hold", {"reason": "test"}, format="json")
-    made = [job.status_code, array.status_code, quota.status_code, held.status_code]
-    assert made == [201, 201, 201, 200]
+    drafts = org.client("ops", **{"If-Match": '"2"'})
+    cell = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 9}
+    draft = drafts.patch("/api/v1/quota-drafts/ops", {"cells": [cell]}, format="json")
+    later = {"reason": "test", "starts_at": (timezone.now() + timedelta(hours=1)).isoformat()}
+    order = drafts.post("/api/v1/quota-drafts/ops/apply", later, format="json")
+    assert (
+        drafts.patch("/api/v1/quota-drafts/ops", {"cells": [cell]}, format="json").status_code
+        == 200
+    )
+    made = [one.status_code for one in (job, array, quota, held, draft, order)]
+    assert made == [201, 201, 201, 200, 200, 200]
     return {
         "tenant": "vision",
         "gpu_type": "H100",
@@ -77,6 +88,7 @@ def real(org):
         "node": "h000",
         "code": "invalid",
         "job_id": job.json()["id"],
+        "order_id": order.json()["order"]["id"],
         "array_id": array.json()["id"],
         "record_id": str(AuditRecord.objects.get(action="quota.changed").pk),
         "queue_record_id": str(AuditRecord.objects.get(action="queue.changed").pk),
@@ -96,6 +108,8 @@ def test_the_api_never_fails_and_answers_as_described(case, org, real, caplog):
     known = {**real, "name": real_name(case.operation.path)}
     if case.operation.path.startswith("/api/v1/queues/"):
         known["record_id"] = real["queue_record_id"]
+    if case.operation.path.startswith("/api/v1/quota-drafts/"):
+        known["username"] = "ops"
     for name, value in list(case.path_parameters.items()):
         # Half of the examples meet something that exists.
         if hashlib.sha256(str(value).encode()).digest()[0] % 2:

@@ -15,7 +15,7 @@ from metrics.pages.policies.forms import ReasonForm
 from metrics.pages.policies.views import of_cluster
 from scheduling.models import Cluster
 from scheduling.pages.polled import polled
-from scheduling.pages.quotas.matrix import shown_version
+from scheduling.pages.quotas.quota import shown_version
 from scheduling.pages.quotas.revert import Line
 from scheduling.policy.settings import settings_of
 from scheduling.queries.wording import Difference, policy_differences, setting_name, setting_words

@@ -9,10 +9,10 @@ from django import forms
 
 from metrics.replays import quotas
 from scheduling.engine.types import Sharing
-from scheduling.pages.quotas.matrix import typed_milli
 from scheduling.pages.tenants.tenants import in_tree_order
 from tenants.forms import Fields
 from tenants.models import GpuType, Tenant
+from tenants.services.typed_gpus import typed_milli
 from tenants.templatetags.ui import gpus
 
 PATTERN = "quota_{}"

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from scheduling.pages.quotas.matrix import REHEARSAL, shown_version
+from scheduling.pages.quotas.quota import REHEARSAL, shown_version
 from scheduling.pages.quotas.revert import Line
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord

@@ -1,56 +1,40 @@
-"""Pages about who may use how much: the quota matrix and one quota of it."""
+"""The quota matrix: tenants by GPU types, with what the reader is about to change of it."""
 
 import csv
-import re
+import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from decimal import Decimal
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from django.contrib import messages
 from django.core.paginator import Page, Paginator
 from django.db.models import Sum
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.utils.text import Truncator
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
 
 from scheduling.models import NodeRecord
-from scheduling.pages.forms import DAMAGED
+from scheduling.pages.quotas.orders import ShownOrder, planned
 from scheduling.pages.tenants.tenants import in_tree_order
-from scheduling.queries.effects import quota_effects
 from scheduling.queries.names import gpu_type_names
-from scheduling.queries.quota_use import quota_uses, use_of
-from tenants.errors import DomainError, Stale
+from scheduling.queries.quota_use import quota_uses
 from tenants.facts import QuotaUse
-from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.models import DraftCell, GpuType, Quota, Tenant
 from tenants.names import tenant_names
 from tenants.permissions import access_of
-from tenants.selectors import (
-    first_quota_record_since,
-    last_quota_record,
-    parents_by_id,
-    subtree_ids,
-    visible_names,
-    visible_quotas,
-    visible_tenants,
-)
-from tenants.services.audit import PAGE
-from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas, rehearse_quotas
+from tenants.selectors import parents_by_id, subtree_ids, visible_quotas, visible_tenants
+from tenants.services.drafts.seen import cells_of_others, own_cells
+from tenants.services.orders.seen import told_orders
 from tenants.services.quota_sums import promised_below
-from tenants.services.quota_terms import QuotaChange, QuotaTerms
-from tenants.services.quotas import change_quota
-from tenants.templatetags.ui import gpus
+from tenants.services.typed_gpus import as_typed, typed_milli
+from tenants.web.conditional import by_its_text
 from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
 
-# A rehearsal writes nothing; the reason is asked for only when it counts.
-REHEARSAL = "rehearsal"
-
-
-# --- the matrix -----------------------------------------------------------------------------------
-REASON_SHOWN = 200  # characters of a colleague's reason in a cell
+EDITS_NAMED = 4  # of each colleague
 CELLS = 96  # on a page at most, and at least one row of them
-FILTERS = ("tenant", "gpu")
-NOTHING_EDITED = "Nothing was edited, so nothing has changed."
+FILTERS = ("tenant", "gpu", "edited")
+MINE = "mine"  # of `edited`: tenants of whose quotas the reader has edited some
 
 
 @dataclass(slots=True)
@@ -67,7 +51,7 @@ class MatrixCell:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stale: bool = False
-    after: Quota | None = None  # as the edit would make it
+    planned: list[tuple[UUID, str]] = field(default_factory=list)  # by which order it will be what
 
     @property
     def key(self) -> str:
@@ -75,7 +59,7 @@ class MatrixCell:
 
     @property
     def now(self) -> str:
-        return gpus(self.quota.guaranteed_milli).replace(",", "") if self.quota else ""
+        return as_typed(self.quota.guaranteed_milli) if self.quota else ""
 
     @property
     def is_marked(self) -> bool:
@@ -115,11 +99,12 @@ class Total:
         return -self.left
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ShownPart:
     """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
-    many tenants a page. `tenants`: all that the reader may see, with their depth. A wrong filter
-    shows nothing and is `unknown`."""
+    many tenants a page. `tenants`: all that the reader may see, with their depth. `drafted`: the
+    reader's edits, wherever they are, by the keys of their cells. A wrong filter shows nothing and
+    is `unknown`."""
 
     filters: dict[str, str]
     unknown: dict[str, UnknownFilter]
@@ -128,15 +113,30 @@ class ShownPart:
     types: list[GpuType]
     page: Page[tuple[Tenant, int]]
     rows: list[MatrixRow]
+    drafted: dict[str, DraftCell]
+    orders: list[ShownOrder]
+
+    @property
+    def drafted_elsewhere(self) -> list[str]:
+        """Keys of edits that are in no field here."""
+        here = {cell.key for cell in self.cells if cell.editable}
+        return [key for key in self.drafted if key not in here]
 
     @property
     def cells(self) -> list[MatrixCell]:
         return [cell for row in self.rows for cell in row.cells]
 
 
-def matrix(request: HttpRequest) -> ShownPart:
-    """The cells that the reader may see, with what was typed into them where it was sent."""
+def key_of(cell: DraftCell) -> str:
+    """Of the cell of the matrix that it is about."""
+    return f"{cell.tenant_id}-{cell.gpu_type_id}"
+
+
+def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
+    """The cells that the reader may see, with what was typed into them where it was sent, else as
+    the reader's draft has it. `also`: keys of cells that are shown wherever they are."""
     access = access_of(request.user)
+    drafted = {key_of(cell): cell for cell in own_cells(actor_of(request))}
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
     tenants = in_tree_order(list(visible_tenants(request.user)))
     all_types = list(GpuType.objects.all())
@@ -153,9 +153,17 @@ def matrix(request: HttpRequest) -> ShownPart:
     if top is not None:
         below = subtree_ids(top.pk)
         wanted = [(t, depth) for t, depth in wanted if t.pk in below]
+    if filters["edited"] == MINE:
+        mine = {cell.tenant_id for cell in drafted.values()}
+        wanted = [(t, depth) for t, depth in wanted if t.pk in mine]
+    elif filters["edited"]:
+        text = f"There is no such choice. Known here: {MINE}."
+        unknown["edited"] = UnknownFilter("edited", filters["edited"], text)
+        wanted = []
     page = Paginator(wanted, max(1, CELLS // max(1, len(types)))).get_page(request.GET.get("page"))
     # Also where a page has other tenants by now, what was typed is not passed over.
     posted = {name.removeprefix("q-") for name in request.POST if name.startswith("q-")}
+    posted |= set(also)
     of_tenants, of_types = ({key.split("-")[at] for key in posted if "-" in key} for at in (0, 1))
     of_page = {t.pk for t, _ in page.object_list}
     lines = [(t, d) for t, d in tenants if t.pk in of_page or str(t.pk) in of_tenants]
@@ -165,6 +173,8 @@ def matrix(request: HttpRequest) -> ShownPart:
     )
     stored = {(q.tenant_id, q.gpu_type_id): q for q in quotas}
     names = frozenset(t.name for t, _ in tenants)
+    orders = [ShownOrder.of(order) for order in told_orders(actor_of(request))]
+    plans = planned(orders)
     uses = {(u.tenant, u.gpu_model): u for u in quota_uses()}
     rows = []
     for tenant, depth in lines:
@@ -182,13 +192,18 @@ def matrix(request: HttpRequest) -> ShownPart:
                 quota.version if quota else 0,
                 "",
             )
-            cell.typed = request.POST.get(f"q-{cell.key}", cell.now)
+            cell.planned = plans.get(cell.key, [])
+            edit = drafted.get(cell.key) if editable else None
+            if edit is not None:
+                cell.version = edit.version
+            typed = edit.typed if edit is not None else cell.now
+            cell.typed = request.POST.get(f"q-{cell.key}", typed)
             sent = request.POST.get(f"v-{cell.key}", "")
             if sent.isascii() and sent.isdigit() and len(sent) < 19:
                 cell.version = int(sent)
             cells.append(cell)
         rows.append(MatrixRow(tenant, depth, cells))
-    return ShownPart(filters, unknown, tenants, all_types, columns, page, rows)
+    return ShownPart(filters, unknown, tenants, all_types, columns, page, rows, drafted, orders)
 
 
 def totals(types: list[GpuType]) -> list[Total]:
@@ -213,120 +228,65 @@ def totals(types: list[GpuType]) -> list[Total]:
     ]
 
 
-# Digits of other scripts, "1_000" and "1e3" are numbers to Python, and mostly slips of a hand here.
-PLAIN = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
-THOUSANDS = re.compile(r"[1-9][0-9]{0,2}([,_ '’\u00a0\u202f][0-9]{3})+(\.[0-9]*)?")
-
-
-def typed_milli(text: str) -> int:
-    """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
-    text = text.strip()
-    if not text:
-        raise ValueError("Write 0 to guarantee none.")
-    if THOUSANDS.fullmatch(text):
-        raise ValueError("Write thousands without a separator, e.g. 1200.")
-    if any(c.isdigit() and not c.isascii() for c in text):
-        raise ValueError("Write the number with the digits 0 to 9, e.g. 16.")
-    if "," in text:
-        raise ValueError("Write a part of a GPU with a point, e.g. 1.5.")
-    if not PLAIN.fullmatch(text):
-        raise ValueError("Write a number of GPUs in the digits 0 to 9, e.g. 16.")
-    value = Decimal(text)
-    if value < 0:
-        raise ValueError("Write 0 or more GPUs.")
-    if value > 10**9:
-        raise ValueError("That is more than any cluster has. Write at most 1,000,000,000 GPUs.")
-    if (value * 1000) % 1:
-        raise ValueError("The smallest share is 0.001 GPU.")
-    return int(value * 1000)
-
-
-def edits_of(rows: list[MatrixRow]) -> tuple[list[MatrixCell], list[QuotaEdit]]:
-    """The edited cells with a legible number and their edits; the others are marked."""
-    cells, edits = [], []
-    for cell in (c for row in rows for c in row.cells if c.edited):
-        try:
-            milli = typed_milli(cell.typed)
-        except ValueError as error:
-            cell.errors.append(str(error))
-            continue
-        cells.append(cell)
-        edits.append(QuotaEdit(cell.tenant, cell.gpu_type, milli, cell.version))
-    return cells, edits
-
-
-def attempt(request: HttpRequest, rows: list[MatrixRow], reason: str, *, dry_run: bool) -> bool:
-    """Make the edits (or rehearse them) and mark each cell; True when nothing stood against it."""
-    cells, edits = edits_of(rows)
-    illegible = any(c.errors for row in rows for c in row.cells)
-    try:
-        results = change_quotas(
-            actor_of(request), edits, reason=reason, source=PAGE, dry_run=dry_run or illegible
-        )
-    except SheetRefused as refused:
-        for index, error in refused.errors.items():
-            mark(cells[index], error, dry_run=dry_run)
-        return False
-    for index, result in results.items():
-        cells[index].warnings.extend(result.warnings)
-        cells[index].after = result.quota
-    return not illegible
-
-
-def overtaker(tenant: Tenant, gpu_type: GpuType) -> tuple[str, str]:
-    """Who changed a quota last, and the reason given, in brackets; "Somebody" and "" where the
-    audit trail does not say."""
-    last = last_quota_record(tenant, gpu_type)
-    if last is None:
-        return "Somebody", ""
-    reason = Truncator(last.reason).chars(REASON_SHOWN)
-    return last.actor_name, f" (“{reason}”)" if reason else ""
-
-
-def was(cell: MatrixCell) -> str:
-    """What a cell said when its edit began, with a blank before it; "" where the audit trail does
-    not say."""
-    record = first_quota_record_since(cell.tenant, cell.gpu_type, cell.version)
-    if record is None:
-        return ""
-    if record.before is None:
-        return " There was no quota when you began."
-    return f" It was {record.before['guaranteed']:.12g} when you began."
-
-
-def mark(cell: MatrixCell, error: DomainError, *, dry_run: bool) -> None:
-    if isinstance(error, Stale):
-        cell.stale = True
-        who, why = overtaker(cell.tenant, cell.gpu_type)
-        began = was(cell)
-        now = f"set it to {cell.now}" if cell.quota else "removed it"
-        if dry_run:
-            # The version that was sent stays, so that the next rehearsal and the save say so too.
-            advice = "Saving asks once more before it overwrites; or take theirs."
-        else:
-            cell.version = error.current_version
-            advice = "Save again to overwrite, or take theirs."
-        told = f"{who} {now} meanwhile{why}; you wrote {cell.typed}.{began} {advice}"
-        cell.errors.append(told)
-        return
-    cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
-    if not error.errors:
-        cell.errors.append(error.detail)
-
-
 def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]:
     access = access_of(request.user)
+    reason = next((cell.draft.reason for cell in shown.drafted.values()), "")
     return {
         "nav": "quotas",
+        "reason": reason,
+        "came_back": request.method != "POST" and any(c.edited for c in shown.cells),
         "shown": shown,
         "rows": shown.rows,
         "unknown": shown.unknown,
         "filters": shown.filters,
+        "only_mine": shown.filters["edited"] == MINE,
         "totals": totals(shown.types),
         **savebar(request, shown),
+        "editors": editors(request),
         "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
         **more,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """Somebody else who has edits in a draft, the newest at `at`, of what the reader may change,
+    too."""
+
+    name: str
+    at: datetime
+    cells: list[DraftCell]
+
+    @property
+    def first(self) -> list[DraftCell]:
+        return self.cells[:EDITS_NAMED]
+
+    @property
+    def more(self) -> int:
+        return len(self.cells) - len(self.first)
+
+    @property
+    def keys(self) -> str:
+        """Of the cells, with what is typed into them, for the script of the page."""
+        return json.dumps({key_of(cell): cell.typed for cell in self.cells})
+
+
+def editors(request: HttpRequest) -> list[Editor]:
+    found: dict[str, list[DraftCell]] = {}
+    for cell in cells_of_others(actor_of(request), access_of(request.user)):
+        found.setdefault(cell.draft.author.get_username(), []).append(cell)
+    return [
+        Editor(name, max(cell.edited_at for cell in cells), cells) for name, cells in found.items()
+    ]
+
+
+@page_login_required
+@require_GET
+def who_edits(request: HttpRequest) -> HttpResponse:
+    """The others who are about to change quotas, for the page that is open."""
+    context = {"editors": editors(request)}
+    answer = render(request, "scheduling/quotas/_quota_editors.html", context)
+    return by_its_text(request, answer)
 
 
 def savebar(request: HttpRequest, shown: ShownPart) -> dict[str, Any]:
@@ -335,77 +295,11 @@ def savebar(request: HttpRequest, shown: ShownPart) -> dict[str, Any]:
     return {
         "part": f"?{request.GET.urlencode()}" if request.GET else "",
         "editable": any(c.editable for c in cells),
-        "edited": sum(c.edited for c in cells),
+        "edited": sum(c.edited for c in cells) + len(shown.drafted_elsewhere),
+        "elsewhere": shown.drafted_elsewhere,
         "refused": any(c.errors and not c.stale for c in cells),
         "stale": any(c.stale for c in cells),
     }
-
-
-@page_login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def quotas(request: HttpRequest) -> HttpResponse:
-    shown = matrix(request)
-    rows = shown.rows
-    if request.method != "POST":
-        return render(request, "scheduling/quotas/quotas.html", sheet(request, shown))
-    reason = request.POST.get("reason", "")
-    count = sum(c.edited for c in shown.cells)
-    if count and not reason.strip():
-        attempt(request, rows, REHEARSAL, dry_run=True)
-        context = sheet(
-            request, shown, reason_error=["Say why; it is kept in the audit trail."], reason=reason
-        )
-        return render(request, "scheduling/quotas/quotas.html", context, status=422)
-    if count and not attempt(request, rows, reason, dry_run=False):
-        context = sheet(request, shown, reason=reason)
-        return render(request, "scheduling/quotas/quotas.html", context, status=422)
-    if count:
-        messages.success(
-            request, f"{count} quota{'s' if count > 1 else ''} changed.", extra_tags="good"
-        )
-        for warning in (w for c in shown.cells for w in c.warnings):
-            messages.warning(request, warning, extra_tags="wait")
-    else:
-        messages.info(request, NOTHING_EDITED, extra_tags="info")
-    return redirect(request.get_full_path())
-
-
-@page_login_required
-@require_POST
-def check(request: HttpRequest) -> HttpResponse:
-    """The edits as typed, each rehearsed; nothing is changed. Of the matrix only the cells are sent
-    that are edited or were marked before."""
-    shown = matrix(request)
-    attempt(request, shown.rows, REHEARSAL, dry_run=True)
-    marked = set(request.POST.getlist("marked"))
-    context = {
-        "cells": [c for c in shown.cells if c.is_marked or c.key in marked],
-        "reason": request.POST.get("reason", ""),
-        **savebar(request, shown),
-    }
-    return render(request, "scheduling/quotas/_quota_check.html", context)
-
-
-@page_login_required
-@require_POST
-def preview(request: HttpRequest) -> HttpResponse:
-    """What the edits would do to jobs; nothing is changed."""
-    shown = matrix(request)
-    legible = attempt(request, shown.rows, REHEARSAL, dry_run=True)
-    edited = [cell for cell in shown.cells if cell.after is not None]
-    if not legible:
-        return refusal(request, "Correct the marked cells first.")
-    if not edited:
-        return refusal(request, "Nothing is edited, so there is nothing to look ahead to.")
-    after = {(cell.tenant.name, cell.gpu_type.name): cell.after for cell in edited}
-    title = f"What {'this change' if len(edited) == 1 else f'these {len(edited)} changes'} would do"
-    effects = quota_effects(actor_of(request), after)
-    return render(request, "parts/effects.html", {"title": title, "effects": effects})
-
-
-def refusal(request: HttpRequest, why: str) -> HttpResponse:
-    """In place of effects; htmx shows what comes with 200 alone."""
-    return render(request, "parts/effects_refused.html", {"why": why})
 
 
 @page_login_required
@@ -423,148 +317,5 @@ def as_csv(request: HttpRequest) -> HttpResponse:
     rows = csv.writer(answer, lineterminator="\n")
     rows.writerow(["tenant", *(t.name for t in types)])
     for tenant, _ in in_tree_order(list(visible_tenants(request.user))):
-        rows.writerow([tenant.name, *(_text(stored.get((tenant.pk, t.pk))) for t in types)])
+        rows.writerow([tenant.name, *(as_typed(stored.get((tenant.pk, t.pk))) for t in types)])
     return answer
-
-
-# --- one quota ------------------------------------------------------------------------------------
-def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
-    """GPUs as typed in a field; None, and why among its errors, where they cannot be read."""
-    try:
-        return typed_milli(text)
-    except ValueError as error:
-        errors.setdefault(name, []).append(str(error))
-        return None
-
-
-def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
-    """A limit as typed; empty = no limit."""
-    return legible_milli(text, name, errors) if text.strip() else None
-
-
-@page_login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
-    """Mode and limits of one quota, beside its guarantee."""
-    owner, kind = _shown(request, tenant, gpu_type)
-    stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
-    use = use_of(owner.name, kind.name)
-    typed = {
-        "guaranteed": _text(stored.guaranteed_milli) if stored else "0",
-        "mode": stored.mode if stored else QuotaMode.SHARED.value,
-        "borrow_limit": _text(stored.borrow_limit_milli) if stored else "",
-        "lend_limit": _text(stored.lend_limit_milli) if stored else "",
-        "version": str(stored.version if stored else 0),
-        "reason": "",
-    }
-    errors: dict[str, list[str]] = {}
-    if request.method == "POST":
-        typed = {name: request.POST.get(name, "") for name in typed}
-        if save_quota(request, owner, kind, typed, errors):
-            return redirect("quotas")
-    context = {
-        "nav": "quotas",
-        "tenant": owner,
-        "gpu_type": kind,
-        "quota": stored,
-        "use": use.seen_by(visible_names(request.user)) if use else None,
-        "modes": QuotaMode.choices,
-        "typed": typed,
-        "errors": errors,
-        "editable": access_of(request.user).may_administer_from_above(owner.pk),
-    }
-    return render(request, "scheduling/quotas/quota.html", context, status=422 if errors else 200)
-
-
-TYPED = ("guaranteed", "mode", "borrow_limit", "lend_limit")
-
-
-def _shown(request: HttpRequest, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
-    """Whose quota a page is about; raises Http404."""
-    owner = visible_tenants(request.user).filter(name=tenant).first()
-    kind = GpuType.objects.filter(name=gpu_type).first()
-    if owner is None or kind is None:
-        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
-    return owner, kind
-
-
-def _text(milli: int | None) -> str:
-    return "" if milli is None else gpus(milli).replace(",", "")
-
-
-def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
-    """The version of a quota that a form was shown with; None, and why among its errors, where the
-    form does not say it."""
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    errors[""] = [DAMAGED]
-    return None
-
-
-def terms_typed(typed: dict[str, str], errors: dict[str, list[str]]) -> QuotaTerms | None:
-    """The quota as typed; None, and why among its errors, where it cannot be read."""
-    guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
-    shared = typed["mode"] != QuotaMode.ISOLATED
-    borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
-    lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
-    if errors or guaranteed is None:
-        return None
-    return QuotaTerms(guaranteed, typed["mode"], borrow, lend)
-
-
-@page_login_required
-@require_POST
-def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
-    """What one quota as typed would do to jobs; nothing is changed."""
-    owner, kind = _shown(request, tenant, gpu_type)
-    errors: dict[str, list[str]] = {}
-    terms = terms_typed({name: request.POST.get(name, "") for name in TYPED}, errors)
-    try:
-        if terms is None:
-            return refusal(request, next(iter(errors.values()))[0])
-        (after,) = rehearse_quotas(actor_of(request), [(owner, kind, terms)], source=PAGE)
-    except SheetRefused as refused:
-        return refusal(request, refused.errors[0].detail)
-    effects = quota_effects(actor_of(request), {(owner.name, kind.name): after})
-    title = f"What this would do to {owner.name} and others"
-    return render(request, "parts/effects.html", {"title": title, "effects": effects})
-
-
-def save_quota(
-    request: HttpRequest,
-    tenant: Tenant,
-    gpu_type: GpuType,
-    typed: dict[str, str],
-    errors: dict[str, list[str]],
-) -> bool:
-    """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
-    terms = terms_typed(typed, errors)
-    version = shown_version(typed["version"], errors)
-    if terms is None or version is None:
-        return False
-    try:
-        result = change_quota(
-            actor_of(request),
-            QuotaChange(tenant, gpu_type, version, typed["reason"], PAGE),
-            terms,
-        )
-    except Stale as error:
-        who, why = overtaker(tenant, gpu_type)
-        done = "changed" if error.current_version else "removed"
-        errors[""] = [
-            f"{who} {done} this quota meanwhile{why}. Your values stand below; save again to "
-            "overwrite, or go back to see theirs."
-        ]
-        typed["version"] = str(error.current_version)
-        return False
-    except DomainError as error:
-        errors |= error.by_field or {"": [error.detail]}
-        return False
-    if result.changed:
-        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
-        messages.success(request, text, extra_tags="good")
-    else:
-        messages.info(request, NOTHING_EDITED, extra_tags="info")
-    for warning in result.warnings:
-        messages.warning(request, warning, extra_tags="wait")
-    return True

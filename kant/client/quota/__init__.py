@@ -1,0 +1,1 @@
+"""The commands about changes of quotas that are prepared, or happen later."""

@@ -1,0 +1,171 @@
+"""The commands about drafts of quota changes."""
+
+import argparse
+from typing import Any
+from urllib.parse import quote
+
+from kant.client import output
+from kant.client.api import Api, at_version
+from kant.client.audit import now_or_none, warn
+from kant.client.errors import NOT_FOUND, ClientError
+from kant.client.places import amount, quota_path
+from kant.client.previews import effects
+from kant.client.previews.nodes import deadline
+from kant.client.quota.orders import told
+
+DRAFT = "write quota changes into a draft on the server, look at it, apply it as a whole"
+EMPTY = "Your draft is empty. See: kant quota draft set --help"
+
+
+def show(api: Api, args: argparse.Namespace) -> None:
+    """What is in a draft beside what is so now, and who was faster."""
+    draft = api.get(_path(args.user or _me(api)))
+    if args.output == "json":
+        output.document(draft)
+        return
+    rows = [
+        (one["tenant"], one["gpu_type"], output.number(one["now"]), _wanted(one), _faster(one))
+        for one in draft["cells"]
+    ]
+    output.table(("TENANT", "TYPE", "NOW", "DRAFT", "CHANGED MEANWHILE"), rows, EMPTY)
+    about = f"reason: {draft['reason']}; " if draft["reason"] else ""
+    output.note(
+        f"By {draft['author']}, {about}last written {output.ago(draft['updated_at'])}, kept until "
+        f"{output.when(draft['kept_until'])}. Nothing of it is applied yet."
+    )
+
+
+def listed(api: Api, args: argparse.Namespace) -> None:
+    def row(draft: dict[str, Any]) -> tuple[object, ...]:
+        first = ", ".join(f"{c['tenant']}/{c['gpu_type']}" for c in draft["cells"][:3])
+        more = f" and {len(draft['cells']) - 3} more" if len(draft["cells"]) > 3 else ""
+        when = output.ago(draft["updated_at"])
+        return draft["author"], when, len(draft["cells"]), first + more, draft["reason"]
+
+    heads = ("AUTHOR", "WRITTEN", "QUOTAS", "OF", "WHY")
+    found = list(api.items("quota-drafts"))
+    output.listed(args.output, found, heads, row, "There is no draft that you may see.")
+
+
+def set_cell(api: Api, args: argparse.Namespace) -> None:
+    """Write one guarantee; `--over` takes what somebody else has set meanwhile as read."""
+    cell = {"tenant": args.tenant, "gpu_type": args.gpu_type, "guaranteed": args.gpus}
+    if args.over:
+        now = now_or_none(api, quota_path(args.tenant, args.gpu_type))
+        cell["version"] = now["version"] if now else 0
+    _write(api, args, cell)
+
+
+def drop(api: Api, args: argparse.Namespace) -> None:
+    """Take one guarantee out of the draft."""
+    _write(api, args, {"tenant": args.tenant, "gpu_type": args.gpu_type, "guaranteed": None})
+
+
+def preview(api: Api, args: argparse.Namespace) -> None:
+    draft = _mine(api)
+    answer = _apply(api, draft, {"reason": "preview"}, dry_run=True)
+    effects.say(args, answer["effects"])
+
+
+def apply(api: Api, args: argparse.Namespace) -> None:
+    """Make quotas what the draft says, as it is now, and show them before and after."""
+    draft = _mine(api)
+    given = {"reason": args.reason, "starts_at": args.starts, "ends_at": args.until}
+    body = {name: value for name, value in given.items() if value is not None}
+    answer = _apply(api, draft, body, dry_run=args.dry_run)
+    done = answer["result"] if args.dry_run else answer
+    order = done["order"]
+    if args.output == "json":
+        output.document(done)
+    elif order and order["applied_at"] is None:
+        output.note(f"Order {output.short(order['id'])} is {told(order)}.")
+    else:
+        before = {(one["tenant"], one["gpu_type"]): one["now"] for one in draft["cells"]}
+        rows = [
+            (q["tenant"], q["gpu_type"], output.number(before[q["tenant"], q["gpu_type"]]),
+             output.number(q["guaranteed"]))
+            for q in done["quotas"]
+        ]  # fmt: skip
+        output.table(("TENANT", "TYPE", "BEFORE", "AFTER"), rows, "It is all so already.")
+        if order:
+            output.note(f"Order {output.short(order['id'])} is {told(order)}.")
+    warn(answer["warnings"])
+    if args.dry_run:
+        output.note("Nothing was changed: this was a dry run.")
+
+
+def discard(api: Api, _args: argparse.Namespace) -> None:
+    api.delete(_path(_me(api)))
+    output.note("The draft is discarded.")
+
+
+def add_flags(command: Any, kinds: Any, formats: Any) -> None:
+    """`command` makes a command of `kinds`, with `formats` of output."""
+    one = command("show", show, "what is in a draft, and who was faster", formats, kinds)
+    one.add_argument("user", nargs="?", help="whose draft; yours if not given")
+    command("list", listed, "who is about to change quotas", formats, kinds)
+    text = "write what a tenant shall be guaranteed into your draft"
+    made = command("set", set_cell, text, formats, kinds)
+    gone = command("drop", drop, "take a quota out of your draft", formats, kinds)
+    for parser in (made, gone):
+        parser.add_argument("tenant", metavar="TENANT")
+        parser.add_argument("gpu_type", metavar="GPU_MODEL")
+    made.add_argument("gpus", type=amount, metavar="GPUS", help="what it shall always get back")
+    made.add_argument("--over", action="store_true",
+                      help="over what somebody else has set meanwhile")  # fmt: skip
+    command("preview", preview, "say what your draft would do to jobs", formats, kinds)
+    done = command("apply", apply, "apply your draft, all of it or nothing", formats, kinds)
+    done.add_argument("--reason", metavar="TEXT",
+                      help="why; kept with the change (the reason in the draft)")  # fmt: skip
+    done.add_argument("--from", dest="starts", type=deadline, metavar="WHEN",
+                      help="not at once: in 2h, or at a time, e.g. 2030-01-31T18:00Z")  # fmt: skip
+    done.add_argument("--until", type=deadline, metavar="WHEN",
+                      help="not for good: then the quotas go back")  # fmt: skip
+    done.add_argument("--dry-run", action="store_true", help="show what would be, change nothing")
+    command("discard", discard, "empty your draft", (), kinds)
+
+
+def _me(api: Api) -> str:
+    return str(api.get("me")["username"])
+
+
+def _path(user: str) -> str:
+    return f"quota-drafts/{quote(user, safe='')}"
+
+
+def _mine(api: Api) -> dict[str, Any]:
+    draft = now_or_none(api, _path(_me(api)))
+    if draft is None:
+        raise ClientError(NOT_FOUND, EMPTY)
+    return draft
+
+
+def _apply(
+    api: Api, draft: dict[str, Any], body: dict[str, Any], *, dry_run: bool
+) -> dict[str, Any]:
+    query = {"dry_run": "true"} if dry_run else None
+    path = f"{_path(draft['author'])}/apply"
+    return api.post(path, body, query, guard=at_version(draft["version"]))
+
+
+def _write(api: Api, args: argparse.Namespace, cell: dict[str, Any]) -> None:
+    draft = api.patch(_path(_me(api)), {"cells": [cell]})
+    if args.output == "json":
+        output.document(draft)
+    else:
+        count = len(draft["cells"])
+        output.note(f"{count} {'quota is' if count == 1 else 'quotas are'} in your draft now.")
+
+
+def _wanted(one: dict[str, Any]) -> str:
+    is_number = one["guaranteed"] is not None
+    return output.number(one["guaranteed"]) if is_number else f"{one['typed']!r} (no number)"
+
+
+def _faster(one: dict[str, Any]) -> str:
+    by = one["overtaken"]
+    if by is None:
+        return "-"
+    before = "" if by["before"] is None else f", was {output.number(by['before'])}"
+    why = f" ({by['reason']})" if by["reason"] else ""
+    return f"by {by['by'] or 'somebody'}{why}{before}"

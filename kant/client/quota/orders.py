@@ -1,0 +1,105 @@
+"""The commands about changes of quotas that are made at a time, or until a time."""
+
+import argparse
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import NOT_FOUND, ClientError, usage
+
+OPEN = ("waiting", "scheduled", "temporary")
+NAMED = "of the order, or the beginning of it"
+
+
+def listed(api: Api, args: argparse.Namespace) -> None:
+    def row(order: dict[str, Any]) -> tuple[object, ...]:
+        first = ", ".join(
+            f"{c['tenant']}/{c['gpu_type']} {output.number(c['guaranteed'])}"
+            for c in order["cells"][:3]
+        )
+        more = f" and {len(order['cells']) - 3} more" if len(order["cells"]) > 3 else ""
+        why = order["outcome"] or order["reason"]
+        return output.short(order["id"]), told(order), order["author"], first + more, why
+
+    query = None if args.all else {"state": OPEN}
+    found = list(api.items("quota-orders", query))
+    heads = ("ID", "STATE", "AUTHOR", "QUOTAS", "WHY")
+    output.listed(args.output, found, heads, row, "No change of quotas is planned or temporary.")
+
+
+def show(api: Api, args: argparse.Namespace) -> None:
+    order = _one(api, args.order)
+    if args.output == "json":
+        output.document(order)
+        return
+    output.pairs((
+        ("order", order["id"]), ("state", told(order)), ("by", order["author"]),
+        ("why", order["reason"]), ("outcome", order["outcome"] or None),
+    ))  # fmt: skip
+    print()
+    rows = [
+        (c["tenant"], c["gpu_type"], output.number(c["before"]), output.number(c["guaranteed"]),
+         c["outcome"] or "-")
+        for c in order["cells"]
+    ]  # fmt: skip
+    output.table(("TENANT", "TYPE", "BEFORE", "ORDERED", "DID NOT GO BACK"), rows, "-")
+
+
+def act(api: Api, args: argparse.Namespace) -> None:
+    """Call an order off, end it, or let it stay, as `verb` says."""
+    order = _one(api, args.order)
+    query = {"dry_run": "true"} if args.dry_run else None
+    answer = api.post(f"quota-orders/{order['id']}/{args.verb}", {"reason": args.reason}, query)
+    after = answer["result"] if args.dry_run else answer
+    if args.output == "json":
+        output.document(after)
+        return
+    output.note(f"Order {output.short(order['id'])} is {told(after)}. {after['outcome']}".strip())
+    if args.dry_run:
+        output.note("Nothing was changed: this was a dry run.")
+
+
+def told(order: dict[str, Any]) -> str:
+    """The state of an order, with the times that matter in it."""
+    state = str(order["state"])
+    if state in ("scheduled", "waiting") and order["starts_at"]:
+        state += f" for {output.when(order['starts_at'])}"
+    if state.startswith(OPEN) and order["ends_at"]:
+        state += f" until {output.when(order['ends_at'])}"
+    return state
+
+
+def _one(api: Api, text: str) -> dict[str, Any]:
+    """The order by its id or the beginning of it. Raises ClientError where there is none, or
+    several."""
+    if not text:
+        raise usage("Name an order: by its id, or the beginning of it.")
+    found = [one for one in api.items("quota-orders") if one["id"].startswith(text.lower())]
+    if len(found) != 1:
+        several = f"{text!r} means {len(found)} orders; give more of the id."
+        none = f"There is no order {text!r} that you may see. See: kant quota orders --all"
+        raise usage(several) if found else ClientError(NOT_FOUND, none)
+    return found[0]
+
+
+VERBS = (
+    ("cancel", "call off what is not applied yet"),
+    ("end", "set back now what a temporary change has changed"),
+    ("keep", "let stay for good what a temporary change has changed"),
+)
+
+
+def add_flags(command: Any, kinds: Any, actions: Any, formats: Any) -> None:
+    """`command` makes a command of `kinds` (about all), or of `actions` (about one)."""
+    text = "changes of quotas that are planned, or temporary"
+    all_of_them = command("orders", listed, text, formats, kinds)
+    all_of_them.add_argument("--all", action="store_true", help="also those that are over")
+    command("show", show, "one of them, quota by quota", formats, actions).add_argument(
+        "order", metavar="ID", help=NAMED
+    )
+    for verb, text in VERBS:
+        made = command(verb, act, text, formats, actions)
+        made.set_defaults(verb=verb)
+        made.add_argument("order", metavar="ID", help=NAMED)
+        made.add_argument("--reason", required=True, metavar="TEXT", help="why; it is kept")
+        made.add_argument("--dry-run", action="store_true", help="show what would be")

@@ -1,0 +1,169 @@
+"""The page of one quota: mode and limits beside its guarantee."""
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from scheduling.pages.forms import DAMAGED
+from scheduling.queries.effects import quota_effects
+from scheduling.queries.quota_use import use_of
+from tenants.errors import DomainError, Stale
+from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.permissions import access_of
+from tenants.selectors import visible_names, visible_tenants
+from tenants.services.audit import PAGE
+from tenants.services.drafts.seen import overtaken
+from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
+from tenants.services.quotas import change_quota
+from tenants.services.typed_gpus import as_typed, typed_milli
+from tenants.web.pages import actor_of, page_login_required
+
+# A rehearsal writes nothing; the reason is asked for only when it counts.
+REHEARSAL = "rehearsal"
+NOTHING_EDITED = "Nothing was edited, so nothing has changed."
+
+
+def refusal(request: HttpRequest, why: str) -> HttpResponse:
+    """In place of effects; htmx shows what comes with 200 alone."""
+    return render(request, "parts/effects_refused.html", {"why": why})
+
+
+def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """GPUs as typed in a field; None, and why among its errors, where they cannot be read."""
+    try:
+        return typed_milli(text)
+    except ValueError as error:
+        errors.setdefault(name, []).append(str(error))
+        return None
+
+
+def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """A limit as typed; empty = no limit."""
+    return legible_milli(text, name, errors) if text.strip() else None
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
+    """Mode and limits of one quota, beside its guarantee."""
+    owner, kind = _shown(request, tenant, gpu_type)
+    stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
+    use = use_of(owner.name, kind.name)
+    typed = {
+        "guaranteed": as_typed(stored.guaranteed_milli) if stored else "0",
+        "mode": stored.mode if stored else QuotaMode.SHARED.value,
+        "borrow_limit": as_typed(stored.borrow_limit_milli) if stored else "",
+        "lend_limit": as_typed(stored.lend_limit_milli) if stored else "",
+        "version": str(stored.version if stored else 0),
+        "reason": "",
+    }
+    errors: dict[str, list[str]] = {}
+    if request.method == "POST":
+        typed = {name: request.POST.get(name, "") for name in typed}
+        if save_quota(request, owner, kind, typed, errors):
+            return redirect("quotas")
+    context = {
+        "nav": "quotas",
+        "tenant": owner,
+        "gpu_type": kind,
+        "quota": stored,
+        "use": use.seen_by(visible_names(request.user)) if use else None,
+        "modes": QuotaMode.choices,
+        "typed": typed,
+        "errors": errors,
+        "editable": access_of(request.user).may_administer_from_above(owner.pk),
+    }
+    return render(request, "scheduling/quotas/quota.html", context, status=422 if errors else 200)
+
+
+TYPED = ("guaranteed", "mode", "borrow_limit", "lend_limit")
+
+
+def _shown(request: HttpRequest, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
+    """Whose quota a page is about; raises Http404."""
+    owner = visible_tenants(request.user).filter(name=tenant).first()
+    kind = GpuType.objects.filter(name=gpu_type).first()
+    if owner is None or kind is None:
+        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
+    return owner, kind
+
+
+def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
+    """The version of a quota that a form was shown with; None, and why among its errors, where the
+    form does not say it."""
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    errors[""] = [DAMAGED]
+    return None
+
+
+def terms_typed(typed: dict[str, str], errors: dict[str, list[str]]) -> QuotaTerms | None:
+    """The quota as typed; None, and why among its errors, where it cannot be read."""
+    guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
+    shared = typed["mode"] != QuotaMode.ISOLATED
+    borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
+    lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
+    if errors or guaranteed is None:
+        return None
+    return QuotaTerms(guaranteed, typed["mode"], borrow, lend)
+
+
+@page_login_required
+@require_POST
+def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
+    """What one quota as typed would do to jobs; nothing is changed."""
+    owner, kind = _shown(request, tenant, gpu_type)
+    errors: dict[str, list[str]] = {}
+    terms = terms_typed({name: request.POST.get(name, "") for name in TYPED}, errors)
+    try:
+        if terms is None:
+            return refusal(request, next(iter(errors.values()))[0])
+        (after,) = rehearse_quotas(actor_of(request), [(owner, kind, terms)], source=PAGE)
+    except SheetRefused as refused:
+        return refusal(request, refused.errors[0].detail)
+    effects = quota_effects(actor_of(request), {(owner.name, kind.name): after})
+    title = f"What this would do to {owner.name} and others"
+    return render(request, "parts/effects.html", {"title": title, "effects": effects})
+
+
+def save_quota(
+    request: HttpRequest,
+    tenant: Tenant,
+    gpu_type: GpuType,
+    typed: dict[str, str],
+    errors: dict[str, list[str]],
+) -> bool:
+    """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
+    terms = terms_typed(typed, errors)
+    version = shown_version(typed["version"], errors)
+    if terms is None or version is None:
+        return False
+    try:
+        result = change_quota(
+            actor_of(request),
+            QuotaChange(tenant, gpu_type, version, typed["reason"], PAGE),
+            terms,
+        )
+    except Stale as error:
+        now = Quota.objects.filter(tenant=tenant, gpu_type=gpu_type).first()
+        found = overtaken(tenant, gpu_type, version, now)
+        done = "changed" if error.current_version else "removed"
+        errors[""] = [
+            f"{found.who} {done} this quota meanwhile{found.why}. Your values stand below; save "
+            "again to overwrite, or go back to see theirs."
+        ]
+        typed["version"] = str(error.current_version)
+        return False
+    except DomainError as error:
+        errors |= error.by_field or {"": [error.detail]}
+        return False
+    if result.changed:
+        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
+        messages.success(request, text, extra_tags="good")
+    else:
+        messages.info(request, NOTHING_EDITED, extra_tags="info")
+    for warning in result.warnings:
+        messages.warning(request, warning, extra_tags="wait")
+    return True

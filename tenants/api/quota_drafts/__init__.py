@@ -1,0 +1,1 @@
+"""REST for quota changes that are prepared, or happen later."""

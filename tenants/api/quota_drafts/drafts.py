@@ -1,0 +1,178 @@
+"""REST for drafts of quota changes: one a user, written, rehearsed and applied as a whole."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants import facts, selectors
+from tenants.api.base import ListView, View, etag, expected_version, rehearsed, shown
+from tenants.api.effects import DryRunWithEffects, effects_body
+from tenants.api.filters import DraftFilter
+from tenants.api.idempotency import idempotent
+from tenants.api.quota_drafts.orders import shown_order
+from tenants.api.quota_drafts.serializers import (
+    AppliedDraftOutput,
+    AppliedQuotaOutput,
+    DraftApplyInput,
+    DraftInput,
+    DraftOutput,
+)
+from tenants.api.schema import Shape
+from tenants.errors import (
+    Conflict,
+    DomainError,
+    FieldError,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    Stale,
+)
+from tenants.models import QuotaDraft, Scope
+from tenants.permissions import access_of
+from tenants.services.audit import API
+from tenants.services.drafts.apply import DraftTried
+from tenants.services.drafts.edits import DraftEdit, discard_draft, edit_draft
+from tenants.services.drafts.seen import SeenCell, cells_seen, visible_draft, visible_drafts
+from tenants.services.orders.placing import submit_draft
+from tenants.services.typed_gpus import as_typed
+
+
+class DraftsView(ListView):
+    """Drafts of quota changes that are not empty: yours, and of others as far as they are of
+    quotas that you may change, too."""
+
+    scope = Scope.QUOTA
+    shapes = {"GET": Shape(DraftOutput, many=True)}
+
+    page_order = ("author__username",)
+    filterset_class = DraftFilter
+    serializer_class = DraftOutput
+
+    def get_queryset(self) -> QuerySet[QuotaDraft]:
+        return visible_drafts(self.actor)
+
+    def get(self, _request: Request) -> Response:
+        rows = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
+        cells = {draft.pk: cells_seen(self.actor, draft) for draft in rows}
+        data = DraftOutput(rows, many=True, context={"cells": cells}).data
+        return self.get_paginated_response(data)
+
+
+class DraftView(View):
+    """The draft of a user. Only its author writes into it; what is in it changes no quota."""
+
+    scope = Scope.QUOTA
+    shapes = {
+        "GET": Shape(DraftOutput),
+        "PATCH": Shape(DraftOutput, DraftInput),
+        "DELETE": Shape(),
+    }
+
+    def get(self, _request: Request, username: str) -> Response:
+        return self.told(visible_draft(self.actor, username))
+
+    def patch(self, _request: Request, username: str) -> Response:
+        self.check_author(username)
+        given = self.changes(DraftInput)
+        access = access_of(self.actor)
+        edits = []
+        for at, one in enumerate(given.get("cells", [])):
+            try:
+                tenant = selectors.tenant_by_name(access, one["tenant"])
+                gpu_type = selectors.gpu_type_by_name(one["gpu_type"])
+            except NotFound as error:
+                raise Invalid.fields([FieldError(("cells", at), error.detail)]) from None
+            milli = one["guaranteed"]
+            typed = None if milli is None else as_typed(milli)
+            edits.append(DraftEdit(tenant, gpu_type, typed, one.get("version")))
+        draft = edit_draft(self.actor, edits, reason=given.get("reason"), dry_run=self.dry_run)
+        if self.dry_run:
+            return rehearsed("update", None)
+        return self.told(draft)
+
+    def delete(self, _request: Request, username: str) -> Response:
+        self.check_author(username)
+        discard_draft(self.actor, dry_run=self.dry_run)
+        return rehearsed("delete", None) if self.dry_run else Response(status=204)
+
+    def told(self, draft: QuotaDraft) -> Response:
+        context = {"cells": {draft.pk: cells_seen(self.actor, draft)}}
+        return Response(DraftOutput(draft, context=context).data, headers=etag(draft.version))
+
+    def check_author(self, username: str) -> None:
+        if username == self.actor.get_username():
+            return
+        visible_draft(self.actor, username)
+        raise NotAllowed("Only its author writes into a draft.")
+
+
+class DraftApplyView(View):
+    """Makes quotas what your draft says, all of them or none, at once or at a time, for good or
+    until a time; then the draft is empty. The version is that of the draft. A dry run tells what it
+    would do to jobs."""
+
+    scope = Scope.QUOTA
+    shapes = {
+        "POST": Shape(
+            AppliedDraftOutput, DraftApplyInput, versioned=True, rehearsal=DryRunWithEffects
+        )
+    }
+
+    @idempotent()
+    def post(self, request: Request, username: str) -> Response:
+        given = self.body(DraftApplyInput)
+        draft = visible_draft(self.actor, username)
+        if draft.author != self.actor:
+            raise NotAllowed("Only its author applies a draft.")
+        submitted = submit_draft(
+            self.actor,
+            reason=given.get("reason", draft.reason),
+            source=API,
+            starts_at=given.get("starts_at"),
+            ends_at=given.get("ends_at"),
+            expected_version=expected_version(request),
+            dry_run=self.dry_run,
+        )
+        found, order = submitted.tried, submitted.order
+        if found.errors:
+            raise refused(found, cells_seen(self.actor, draft))
+        is_done = order is None or order.applied_at is not None
+        body = {
+            "order": shown_order(self.actor, order) if order and not self.dry_run else None,
+            "quotas": [
+                shown(AppliedQuotaOutput, found.results[at].quota)
+                for at in range(len(found.cells) if is_done else 0)
+            ],
+            "warnings": found.warnings,
+        }
+        if self.dry_run:
+            effects = facts.scheduling().quota_effects(self.actor, found.after)
+            return rehearsed("update", body, found.warnings, effects=effects_body(effects))
+        return Response(body)
+
+
+def refused(found: DraftTried, seen: Sequence[SeenCell]) -> DomainError:
+    """What stands against the cells of a draft, by their places in it; whether somebody may comes
+    first, then what is wrong in itself, then who was faster."""
+    places: dict[Any, tuple[int, SeenCell]] = {
+        one.cell.pk: (at, one) for at, one in enumerate(seen)
+    }
+    faults, overtaken = [], []
+    for index, error in found.errors.items():
+        if isinstance(error, NotAllowed | NotFound):
+            return error
+        at, one = places[found.cells[index].pk]
+        if isinstance(error, Stale) and one.overtaken is not None:
+            name = f"{one.cell.tenant.name} / {one.cell.gpu_type.name}"
+            told = f"{name}: {one.overtaken.told(one.cell.typed)}"
+            overtaken.append(FieldError(("cells", at, "version"), told))
+            continue
+        of_cell = error.errors or [FieldError((), error.detail)]
+        faults += [FieldError(("cells", at, *fault.path), fault.detail) for fault in of_cell]
+    if faults:
+        return Invalid.fields([*faults, *overtaken])
+    advice = "Nothing was changed. Write the cell with the version as it is now, or take it out."
+    return Conflict(f"{overtaken[0].detail} {advice}", errors=overtaken)

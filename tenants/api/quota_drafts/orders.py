@@ -1,0 +1,88 @@
+"""REST for quota orders: changes that are made at a time, taken back at a time, or approved."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants.api.base import ListView, View, rehearsed, shown
+from tenants.api.filters import OrderFilter
+from tenants.api.idempotency import idempotent
+from tenants.api.quota_drafts.serializers import OrderOutput
+from tenants.api.schema import Shape
+from tenants.api.serializers import RevertInput
+from tenants.models import QuotaOrder, Scope, User
+from tenants.services.audit import API
+from tenants.services.orders import placing
+from tenants.services.orders.seen import visible_order, visible_orders
+
+
+class OrdersView(ListView):
+    """Changes of quotas that you see which are made at a time, or only until a time: the newest
+    first. Those that are over are kept for 30 days."""
+
+    scope = Scope.QUOTA
+    shapes = {"GET": Shape(OrderOutput, many=True)}
+
+    page_order = ("-created_at", "-id")
+    filterset_class = OrderFilter
+    serializer_class = OrderOutput
+
+    def get_queryset(self) -> QuerySet[QuotaOrder]:
+        return visible_orders(self.actor)
+
+    def get(self, _request: Request) -> Response:
+        return self.page(OrderOutput)
+
+
+class OrderView(View):
+    scope = Scope.QUOTA
+    shapes = {"GET": Shape(OrderOutput)}
+
+    def get(self, _request: Request, order_id: uuid.UUID) -> Response:
+        return Response(shown(OrderOutput, visible_order(self.actor, order_id)))
+
+
+class OrderActView(View):
+    """What is done to an order; `act` is the service."""
+
+    scope = Scope.QUOTA
+    shapes = {"POST": Shape(OrderOutput, RevertInput)}
+    act: Callable[..., QuotaOrder]
+
+    @idempotent()
+    def post(self, _request: Request, order_id: uuid.UUID) -> Response:
+        given = self.body(RevertInput)
+        order = visible_order(self.actor, order_id)
+        type(self).act(self.actor, order, reason=given["reason"], source=API, dry_run=self.dry_run)
+        body = shown_order(self.actor, order)
+        return rehearsed("update", body) if self.dry_run else Response(body)
+
+
+class OrderCancelView(OrderActView):
+    """Calls off what has not been applied yet."""
+
+    act = placing.cancel_order
+
+
+class OrderEndView(OrderActView):
+    """Sets back at once what a temporary order has changed."""
+
+    act = placing.end_order
+
+
+class OrderKeepView(OrderActView):
+    """Lets what a temporary order has changed stay for good."""
+
+    act = placing.keep_order
+
+
+ACTIONS = {"cancel": OrderCancelView, "end": OrderEndView, "keep": OrderKeepView}
+
+
+def shown_order(viewer: User, order: QuotaOrder) -> dict[str, Any]:
+    """An order as the viewer may see it now."""
+    return shown(OrderOutput, visible_order(viewer, order.pk))

@@ -1,0 +1,154 @@
+"""Shapes of drafts of quota changes in REST."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from tenants.api.fields import Gpus, Integer, List, Moment, Serializer, Text
+from tenants.models import OrderCell, OrderState, QuotaDraft
+from tenants.services.drafts.edits import KEPT, MOST_CELLS
+from tenants.services.drafts.seen import SeenCell
+from tenants.services.orders.seen import guaranteed_before
+from tenants.services.quota_terms import gpus
+
+MOST_VERSION = 2**63 - 1
+
+
+class DraftCellInput(Serializer):
+    """A guarantee in the draft; null takes it out of the draft."""
+
+    tenant = Text(max_length=63)
+    gpu_type = Text(max_length=63)
+    guaranteed = Gpus(allow_null=True)
+    version = Integer(
+        min_value=0,
+        max_value=MOST_VERSION,
+        required=False,
+        help_text="Of the quota as you read it, 0 = there was none. Not given: what the draft has "
+        "already stays, of a quota that is new to it as it is now.",
+    )
+
+
+class DraftInput(Serializer):
+    """What shall be another in the draft; what is not named stays."""
+
+    reason = Text(max_length=2000, allow_blank=True, required=False)
+    cells = List(child=DraftCellInput(), required=False, max_length=MOST_CELLS)
+
+
+class DraftApplyInput(Serializer):
+    reason = Text(
+        max_length=2000,
+        required=False,
+        help_text="Why; kept in the audit trail. Not given: the reason in the draft.",
+    )
+    starts_at = Moment(
+        required=False, allow_null=True, help_text="When it is applied; null = at once."
+    )
+    ends_at = Moment(
+        required=False,
+        allow_null=True,
+        help_text="When the quotas go back to what they were; null = never.",
+    )
+
+
+class OvertakenOutput(serializers.Serializer[Any]):
+    """Who changed the quota since the edit began, and what it said then; null = not known, or
+    there was none."""
+
+    by = serializers.CharField(allow_null=True)
+    reason = serializers.CharField()
+    before = serializers.FloatField(allow_null=True)
+
+
+class DraftCellOutput(serializers.Serializer[Any]):
+    """One edit. `guaranteed`: null = what is `typed` is no number yet. `now`: what is guaranteed,
+    null = there is no quota. `version`: of the quota when the edit began, `now_version`: as it is,
+    0 = there was, or is, none; where they differ `overtaken` says who was faster."""
+
+    tenant = serializers.CharField(source="cell.tenant.name")
+    gpu_type = serializers.CharField(source="cell.gpu_type.name")
+    guaranteed = Gpus(allow_null=True)
+    typed = serializers.CharField(source="cell.typed")
+    version = serializers.IntegerField(source="cell.version")
+    edited_at = serializers.DateTimeField(source="cell.edited_at")
+    now = serializers.SerializerMethodField()
+    now_version = serializers.SerializerMethodField()
+    overtaken = OvertakenOutput(allow_null=True)
+
+    def get_now(self, seen: SeenCell) -> float | None:
+        return gpus(seen.quota.guaranteed_milli) if seen.quota else None
+
+    def get_now_version(self, seen: SeenCell) -> int:
+        return seen.quota.version if seen.quota else 0
+
+
+class DraftOutput(serializers.Serializer[Any]):
+    """Of a draft of somebody else only the quotas that you may change, too. It is deleted at
+    `kept_until`, unless it is written to."""
+
+    author = serializers.CharField(source="author.username")
+    reason = serializers.CharField()
+    version = serializers.IntegerField()
+    updated_at = serializers.DateTimeField()
+    kept_until = serializers.SerializerMethodField()
+    cells = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.DateTimeField())
+    def get_kept_until(self, draft: QuotaDraft) -> str:
+        field = serializers.DateTimeField()
+        return str(field.to_representation(draft.updated_at + KEPT))
+
+    @extend_schema_field(DraftCellOutput(many=True))
+    def get_cells(self, draft: QuotaDraft) -> list[dict[str, Any]]:
+        cells = self.context["cells"][draft.pk]
+        return [dict(one) for one in DraftCellOutput(cells, many=True).data]
+
+
+class AppliedQuotaOutput(serializers.Serializer[Any]):
+    tenant = serializers.CharField(source="tenant.name")
+    gpu_type = serializers.CharField(source="gpu_type.name")
+    guaranteed = Gpus(source="guaranteed_milli")
+    version = serializers.IntegerField()
+
+
+class OrderCellOutput(serializers.Serializer[Any]):
+    """One guarantee of an order. `before`: what was guaranteed when it was carried out, null = it
+    is not yet, or there was no quota. `outcome`: why it did not go back; "" = it did, or has not
+    to."""
+
+    tenant = serializers.CharField(source="tenant.name")
+    gpu_type = serializers.CharField(source="gpu_type.name")
+    guaranteed = Gpus(source="guaranteed_milli")
+    before = serializers.SerializerMethodField()
+    outcome = serializers.CharField()
+
+    def get_before(self, cell: OrderCell) -> float | None:
+        return guaranteed_before(cell)
+
+
+class OrderOutput(serializers.Serializer[Any]):
+    """A change of quotas that is made at a time, or until a time; of its quotas those that you
+    see. `starts_at`: null = at once. `ends_at`: null = for good. `outcome`: how it went, where
+    that is worth a word."""
+
+    id = serializers.UUIDField()
+    state = serializers.ChoiceField(OrderState.values)
+    author = serializers.CharField(source="author_name")
+    reason = serializers.CharField()
+    starts_at = serializers.DateTimeField(allow_null=True)
+    ends_at = serializers.DateTimeField(allow_null=True)
+    applied_at = serializers.DateTimeField(allow_null=True)
+    over_at = serializers.DateTimeField(allow_null=True)
+    outcome = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    cells = OrderCellOutput(many=True, source="seen")
+
+
+class AppliedDraftOutput(serializers.Serializer[Any]):
+    """The quotas that are others now, and what is still to happen to them; null = nothing."""
+
+    order = OrderOutput(allow_null=True)
+    quotas = AppliedQuotaOutput(many=True)
+    warnings = serializers.ListField(child=serializers.CharField())

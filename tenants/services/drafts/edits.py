@@ -1,0 +1,178 @@
+"""What somebody writes into a draft, and how a draft ends without being applied."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db.models import F
+from django.utils import timezone
+
+from tenants.errors import FieldError, Invalid
+from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
+from tenants.permissions import access_of
+from tenants.services.quotas import may_change
+from tenants.services.transactions import unit_of_work
+
+MOST_CELLS = 200  # as many as one preview looks ahead with
+LONGEST = 64  # characters in a cell
+KEPT = timedelta(days=30)  # since a draft was written to
+
+
+@dataclass(frozen=True, slots=True)
+class DraftEdit:
+    """What one cell shall say: a guarantee as typed; None = the cell leaves the draft.
+
+    `version`: of the quota as it was read, 0 = there was none; None = what it began with stays, of
+    a cell that is new to the draft as it is now.
+    """
+
+    tenant: Tenant
+    gpu_type: GpuType
+    typed: str | None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageWrite:
+    """Which write of which page: of one page the later wins, in whatever order they arrive."""
+
+    tab: str
+    stamp: int
+
+
+def draft_of(user: User) -> QuotaDraft | None:
+    return QuotaDraft.objects.filter(author=user).first()
+
+
+def edit_draft(
+    actor: User,
+    edits: Sequence[DraftEdit] = (),
+    *,
+    reason: str | None = None,
+    write: PageWrite | None = None,
+    dry_run: bool = False,
+) -> QuotaDraft:
+    """Write cells of the actor's draft, and the reason that it will be applied with; what is not
+    named stays. Raises NotFound, NotAllowed and Invalid (`cells`, by place, and `reason`)."""
+    access = access_of(actor)
+    faults = []
+    for at, edit in enumerate(edits):
+        if edit.typed is None:
+            continue
+        may_change(access, edit.tenant)
+        if len(edit.typed) > LONGEST:
+            text = f"Use at most {LONGEST} characters."
+            faults.append(FieldError(("cells", at, "guaranteed"), text))
+    if reason is not None and len(reason) > 2000:
+        faults.append(FieldError(("reason",), "Use at most 2,000 characters."))
+    if faults:
+        raise Invalid.fields(faults)
+    with unit_of_work(dry_run):
+        draft, _ = QuotaDraft.objects.get_or_create(author=actor)
+        if not _taken(draft, write):
+            return draft
+        changed = _write(draft, edits)
+        if reason is not None and reason != draft.reason:
+            draft.reason = reason
+            changed = True
+        if changed:
+            draft.version += 1
+            draft.save(update_fields=["reason", "version", "updated_at"])
+            _check_size(draft)
+    return draft
+
+
+def discard_draft(
+    actor: User, *, write: PageWrite | None = None, dry_run: bool = False
+) -> QuotaDraft | None:
+    """Take all edits out of the actor's draft; None where there never was one."""
+    with unit_of_work(dry_run):
+        draft = draft_of(actor)
+        if draft is not None and _taken(draft, write):
+            empty(draft)
+    return draft
+
+
+def locked_draft(actor: User) -> QuotaDraft:
+    """The actor's draft, with all other writes to it kept waiting until the transaction ends."""
+    draft, _ = QuotaDraft.objects.get_or_create(author=actor)
+    _taken(draft, None)
+    return draft
+
+
+def empty(draft: QuotaDraft) -> None:
+    """Of a draft that is locked. The row stays: it knows which writes are too late."""
+    draft.cells.all().delete()
+    draft.reason = ""
+    draft.version += 1
+    draft.save(update_fields=["reason", "version", "updated_at"])
+
+
+def forget_old_drafts() -> int:
+    """Delete drafts that nobody has written to for long; returns how many."""
+    old = QuotaDraft.objects.filter(updated_at__lt=timezone.now() - KEPT)
+    _, deleted = old.delete()
+    return deleted.get("tenants.QuotaDraft", 0)
+
+
+def _taken(draft: QuotaDraft, write: PageWrite | None) -> bool:
+    """Lock the draft for a write; False where a later one of the same page was faster."""
+    rows = QuotaDraft.objects.filter(pk=draft.pk)
+    if write is None:
+        rows.update(version=F("version"))
+    elif not rows.exclude(tab=write.tab, stamp__gte=write.stamp).update(
+        tab=write.tab, stamp=write.stamp
+    ):
+        return False
+    draft.refresh_from_db()
+    return True
+
+
+def _write(draft: QuotaDraft, edits: Sequence[DraftEdit]) -> bool:
+    """Whether anything is another now."""
+    cells = {(cell.tenant_id, cell.gpu_type_id): cell for cell in draft.cells.all()}
+    now = _versions(edits)
+    changed = False
+    for edit in edits:
+        key = (edit.tenant.pk, edit.gpu_type.pk)
+        cell = cells.get(key)
+        if edit.typed is None:
+            if cell is not None:
+                cell.delete()
+                del cells[key]
+                changed = True
+            continue
+        began = cell.version if cell else now.get(key, 0)
+        version = began if edit.version is None else edit.version
+        if cell is None:
+            cells[key] = DraftCell.objects.create(
+                draft=draft,
+                tenant=edit.tenant,
+                gpu_type=edit.gpu_type,
+                typed=edit.typed,
+                version=version,
+            )
+        elif (cell.typed, cell.version) != (edit.typed, version):
+            cell.typed, cell.version = edit.typed, version
+            cell.save(update_fields=["typed", "version", "edited_at"])
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def _versions(edits: Sequence[DraftEdit]) -> dict[tuple[int, int], int]:
+    """{(tenant, GPU type): version of its quota}, of those that have one."""
+    tenants = {edit.tenant.pk for edit in edits if edit.typed is not None and edit.version is None}
+    rows = Quota.objects.filter(tenant__in=tenants).order_by()
+    return {(t, g): v for t, g, v in rows.values_list("tenant_id", "gpu_type_id", "version")}
+
+
+def _check_size(draft: QuotaDraft) -> None:
+    count = draft.cells.count()
+    if count > MOST_CELLS:
+        raise Invalid.field(
+            "cells",
+            f"A draft holds at most {MOST_CELLS} quotas, and this one would have {count}. Apply or "
+            "discard what is in it first.",
+        )

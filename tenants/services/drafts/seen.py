@@ -1,0 +1,140 @@
+"""What people see of drafts: of their own all, of others' what they may change themselves."""
+
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils.text import Truncator
+
+from tenants.errors import NotFound
+from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
+from tenants.permissions import Access, access_of
+from tenants.selectors import first_quota_record_since, last_quota_record
+from tenants.services.typed_gpus import as_typed, legible
+
+REASON_SHOWN = 200  # characters of a colleague's reason
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Somebody changed a quota since an edit of it began. `by`, `reason`: "" where the audit trail
+    does not say. `before`: what it said when the edit began, in GPUs; None = there was none, or
+    nobody knows, as `known` says."""
+
+    by: str
+    reason: str
+    before: float | None
+    known: bool
+    now: Quota | None
+
+    @property
+    def who(self) -> str:
+        return self.by or "Somebody"
+
+    @property
+    def why(self) -> str:
+        """In brackets, with a blank before it; "" where no reason is known."""
+        reason = Truncator(self.reason).chars(REASON_SHOWN)
+        return f" (“{reason}”)" if reason else ""
+
+    def told(self, typed: str) -> str:
+        """Theirs, mine and before, in a sentence or two."""
+        now = f"set it to {as_typed(self.now.guaranteed_milli)}" if self.now else "removed it"
+        began = ""
+        if self.known and self.before is None:
+            began = " There was no quota when you began."
+        elif self.known:
+            began = f" It was {self.before:.12g} when you began."
+        return f"{self.who} {now} meanwhile{self.why}; you wrote {typed}.{began}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCell:
+    """A cell of a draft beside the quota as it is now."""
+
+    cell: DraftCell
+    quota: Quota | None
+    overtaken: Overtaken | None
+
+    @property
+    def guaranteed(self) -> int | None:
+        """In milli-GPU; None while what is typed is no number."""
+        return legible(self.cell.typed)
+
+
+def overtaken(tenant: Tenant, gpu_type: GpuType, version: int, quota: Quota | None) -> Overtaken:
+    """Who changed a quota, which is another now, since it was read at a version, 0 = there was
+    none."""
+    last = last_quota_record(tenant, gpu_type)
+    first = first_quota_record_since(tenant, gpu_type, version)
+    before = first.before["guaranteed"] if first and first.before else None
+    by, reason = (last.actor_name, last.reason) if last else ("", "")
+    return Overtaken(by, reason, before, first is not None, quota)
+
+
+def visible_drafts(viewer: User) -> QuerySet[QuotaDraft]:
+    """Drafts with anything in them that the viewer may see."""
+    cells = _visible(DraftCell.objects.order_by(), viewer, access_of(viewer))
+    return QuotaDraft.objects.select_related("author").filter(
+        Exists(cells.filter(draft=OuterRef("pk")))
+    )
+
+
+def visible_draft(viewer: User, author: str) -> QuotaDraft:
+    """The draft of a user; raises NotFound also where the viewer may see nothing of it."""
+    draft = visible_drafts(viewer).filter(author__username=author).first()
+    if draft is None:
+        mine = author == viewer.get_username()
+        raise NotFound(
+            "Your draft is empty. PATCH writes into it."
+            if mine
+            else f"There is no draft of “{author}” that you may see. GET /api/v1/quota-drafts "
+            "lists those there are."
+        )
+    return draft
+
+
+def cells_seen(viewer: User, draft: QuotaDraft) -> list[SeenCell]:
+    """Those cells of a draft that the viewer may see."""
+    rows = _visible(draft.cells.select_related("tenant", "gpu_type"), viewer, access_of(viewer))
+    cells = list(rows)
+    quotas = {
+        (q.tenant_id, q.gpu_type_id): q
+        for q in Quota.objects.filter(tenant__in={cell.tenant_id for cell in cells}).order_by()
+    }
+    found = [(cell, quotas.get((cell.tenant_id, cell.gpu_type_id))) for cell in cells]
+    return [SeenCell(cell, quota, _overtaken(cell, quota)) for cell, quota in found]
+
+
+def _overtaken(cell: DraftCell, quota: Quota | None) -> Overtaken | None:
+    if cell.version == (quota.version if quota else 0):
+        return None
+    return overtaken(cell.tenant, cell.gpu_type, cell.version, quota)
+
+
+def own_cells(user: User) -> list[DraftCell]:
+    """What is in the user's draft, with it."""
+    rows = DraftCell.objects.filter(draft__author=user)
+    return list(rows.select_related("draft", "tenant", "gpu_type"))
+
+
+def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
+    """What others are about to change of what the viewer may change, too; with drafts and
+    authors, by name."""
+    rows = DraftCell.objects.filter(_may_change(access)).exclude(draft__author=viewer)
+    return list(
+        rows.select_related("draft__author", "tenant", "gpu_type").order_by(
+            "draft__author__username", "tenant__name", "gpu_type__name"
+        )
+    )
+
+
+def _visible(cells: QuerySet[DraftCell], viewer: User, access: Access) -> QuerySet[DraftCell]:
+    return cells.filter(Q(draft__author=viewer) | _may_change(access))
+
+
+def _may_change(access: Access) -> Q:
+    """Cells of tenants whose quotas whoever has these rights may set."""
+    if access.operator:
+        return ~Q(pk__in=[])
+    mine = [t for t in access.parents if access.may_administer_from_above(t)]
+    return Q(tenant__in=mine)

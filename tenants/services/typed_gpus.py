@@ -1,0 +1,44 @@
+"""GPUs as people type them into a cell or a field."""
+
+import re
+from decimal import Decimal
+
+# Digits of other scripts, "1_000" and "1e3" are numbers to Python, and mostly slips of a hand here.
+PLAIN = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+THOUSANDS = re.compile(r"[1-9][0-9]{0,2}([,_ '’\u00a0\u202f][0-9]{3})+(\.[0-9]*)?")
+
+
+def typed_milli(text: str) -> int:
+    """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
+    text = text.strip()
+    if not text:
+        raise ValueError("Write 0 to guarantee none.")
+    if THOUSANDS.fullmatch(text):
+        raise ValueError("Write thousands without a separator, e.g. 1200.")
+    if any(c.isdigit() and not c.isascii() for c in text):
+        raise ValueError("Write the number with the digits 0 to 9, e.g. 16.")
+    if "," in text:
+        raise ValueError("Write a part of a GPU with a point, e.g. 1.5.")
+    if not PLAIN.fullmatch(text):
+        raise ValueError("Write a number of GPUs in the digits 0 to 9, e.g. 16.")
+    value = Decimal(text)
+    if value < 0:
+        raise ValueError("Write 0 or more GPUs.")
+    if value > 10**9:
+        raise ValueError("That is more than any cluster has. Write at most 1,000,000,000 GPUs.")
+    if (value * 1000) % 1:
+        raise ValueError("The smallest share is 0.001 GPU.")
+    return int(value * 1000)
+
+
+def legible(text: str) -> int | None:
+    """The same; None where it is no number of GPUs."""
+    try:
+        return typed_milli(text)
+    except ValueError:
+        return None
+
+
+def as_typed(milli: int | None) -> str:
+    """Milli-GPU as somebody would type them; "" for None."""
+    return "" if milli is None else f"{milli / 1000:.13g}"

@@ -1,0 +1,94 @@
+"""A draft of quota changes: found again in another browser, seen by others, applied as a whole."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.browser]
+CHECK = re.compile("/quotas/check/")
+
+
+def cell(tab, key):
+    return tab.page.get_by_label(re.compile(rf"^{key} guaranteed GPUs"))
+
+
+def write(tab, key, text):
+    with tab.page.expect_response(CHECK):
+        cell(tab, key).fill(text)
+        tab.page.keyboard.press("Enter")
+
+
+def test_a_draft_is_found_in_another_browser_and_seen_by_others(new_tab):
+    mine, other, elsewhere = new_tab(), new_tab(), new_tab(width=390, theme="dark")
+    mine.sign_in("vera")
+    mine.open("/quotas/")
+    before = cell(mine, "vision H200").input_value()
+    write(mine, "vision H200", "100")
+    write(mine, "nlp H100", "junk")
+    with mine.page.expect_response(CHECK):
+        mine.page.get_by_label("Reason").fill("Season")
+        mine.page.keyboard.press("Tab")
+    # Nothing is at risk any more, so that nobody is asked whether to leave.
+    assert mine.page.evaluate("document.querySelector('[data-unsent]')") is None
+
+    other.sign_in("operator")
+    other.open("/quotas/")
+    told = other.page.locator("#editors")
+    expect(told).to_contain_text("vera is editing nlp H100 to junk, vision H200 to 100")
+    theirs = other.page.locator("td", has=cell(other, "vision H200"))
+    expect(theirs).to_contain_text("vera is editing this: 100")
+    assert cell(other, "vision H200").input_value() == before
+    other.check_looks()
+
+    elsewhere.sign_in("vera")
+    elsewhere.open("/quotas/")
+    expect(elsewhere.page.get_by_text("Your edits from before are back")).to_be_visible()
+    expect(cell(elsewhere, "vision H200")).to_have_value("100")
+    expect(elsewhere.page.get_by_label("Reason")).to_have_value("Season")
+    junk = elsewhere.page.locator("td", has=cell(elsewhere, "nlp H100"))
+    expect(junk).to_contain_text("Write a number of GPUs")
+    elsewhere.check_looks()
+    write(elsewhere, "nlp H100", "47")
+
+    # The first browser shows an older draft: it does not apply what it has not shown.
+    mine.allowed = {422}
+    write(mine, "nlp H100", "48")
+    write(elsewhere, "speech H100", "31")
+    mine.page.get_by_role("button", name="Save changes").click()
+    expect(mine.page.get_by_text("your draft has 1 more edit")).to_be_visible()
+    expect(cell(mine, "speech H100")).to_have_value("31")
+    mine.page.get_by_role("button", name="Discard").click()
+    expect(mine.page.get_by_text("Your edits are discarded.")).to_be_visible()
+    expect(cell(mine, "vision H200")).to_have_value(before)
+    # Who looks on is told that it is over.
+    expect(told).not_to_contain_text("vera")
+    expect(theirs).not_to_contain_text("vera is editing")
+
+
+def test_edits_of_several_pages_are_applied_together(new_tab):
+    tab = new_tab()
+    tab.sign_in("vera")
+    tab.open("/quotas/?tenant=vision")
+    before = cell(tab, "vision H100").input_value()
+    write(tab, "vision H100", "63")
+    tab.open("/quotas/?tenant=nlp")
+    expect(tab.page.locator(".savebar")).to_contain_text("1 on other pages")
+    was = cell(tab, "nlp H100").input_value()
+    write(tab, "nlp H100", "47")
+    expect(tab.page.locator(".savebar")).to_contain_text("2 changes")
+    tab.page.get_by_role("button", name="Preview").click()
+    shown = tab.page.get_by_role("region", name="What these 2 changes would do")
+    expect(shown).to_be_in_viewport(timeout=20_000)
+    tab.page.get_by_role("link", name="1 on other pages").click()
+    expect(tab.page.locator(".matrix tbody tr")).to_have_count(2)
+    expect(cell(tab, "vision H100")).to_have_value("63")
+    expect(cell(tab, "nlp H100")).to_have_value("47")
+    for texts in (("63", "47"), (before, was)):
+        cell(tab, "vision H100").fill(texts[0])
+        cell(tab, "nlp H100").fill(texts[1])
+        tab.page.get_by_label("Reason").fill("Both")
+        tab.page.get_by_role("button", name="Save changes").click()
+        tab.page.get_by_text("2 quotas changed.").wait_for()
+        tab.open("/quotas/")
+        expect(tab.page.locator(".savebar")).to_contain_text("No changes")

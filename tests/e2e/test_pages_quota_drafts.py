@@ -1,0 +1,165 @@
+"""Drafts on the quota pages, without a browser: what is kept, what is not applied unseen."""
+
+import html
+import re
+
+import pytest
+
+from tenants.models import DraftCell, QuotaDraft
+from tenants.services.drafts import edits
+from tests.e2e.test_pages_quotas import cells_of, guaranteed, key, note, sheet
+
+
+def shown(answer, tenant):
+    """What stands in the field of a cell."""
+    found = re.search(rf'id="q-{key(tenant)}" value="([^"]*)"', answer.content.decode())
+    assert found
+    return html.unescape(found[1])
+
+
+def drafted():
+    return {cell.tenant.name: cell.typed for cell in DraftCell.objects.select_related("tenant")}
+
+
+def test_a_check_keeps_what_is_typed_also_what_is_no_number(as_user):
+    as_user("vera").post("/quotas/check/", sheet("Season", vision="100", nlp="<junk>"))
+    page = as_user("vera").get("/quotas/")
+    assert (shown(page, "vision"), shown(page, "nlp")) == ("100", "<junk>")
+    text = page.content.decode()
+    assert 'value="Season"' in text
+    assert "2 changes" in text
+    assert guaranteed("vision") == 128
+    # A cell that says again what the quota is leaves the draft, where the page had it marked.
+    back = sheet("", vision="128") | {"marked": [key("vision")]}
+    as_user("vera").post("/quotas/check/", back)
+    assert drafted() == {"nlp": "<junk>"}
+    # One that the page never showed as edited stays.
+    as_user("vera").post("/quotas/check/", sheet("", nlp="96"))
+    assert drafted() == {"nlp": "<junk>"}
+
+
+def test_others_see_who_edits_what_they_may_change(as_user):
+    as_user("vera").post("/quotas/check/", sheet("", vision="100", nlp="90"))
+    as_user("operator").post("/quotas/check/", sheet("", research="300", speech="60"))
+    seen = {}
+    for user in ("operator", "vera", "erin", "piet"):
+        for path in ("/quotas/", "/quotas/editors/"):
+            seen[user, path] = as_user(user).get(path).content.decode()
+    for path in ("/quotas/", "/quotas/editors/"):
+        assert "vera</span> is editing nlp H200" in seen["operator", path]
+        assert "operator</span> is editing speech H200" in seen["vera", path]
+        assert "research H200" not in seen["vera", path]
+        for user in ("erin", "piet"):
+            assert "is editing" not in seen[user, path]
+
+
+def test_what_the_page_has_not_shown_is_not_applied(as_user):
+    vera = as_user("vera")
+    page = sheet("Mine", vision="100", nlp=str(guaranteed("nlp")))
+    # In another browser, on this page of the table and on another one.
+    vera.post("/quotas/check/", sheet("", nlp="90"))
+    vera.post("/quotas/check/?tenant=speech", sheet("", speech="60"))
+    answer = vera.post("/quotas/?tenant=nlp", page)
+    assert answer.status_code == 422
+    assert "your draft has 2 more edits" in answer.content.decode()
+    assert [shown(answer, t) for t in ("vision", "nlp", "speech")] == ["100", "90", "60"]
+    assert guaranteed("vision") == 128
+    known = {"elsewhere": key("speech")} | sheet("Mine", vision="100", nlp="90")
+    assert vera.post("/quotas/?tenant=nlp", known).status_code == 302
+    assert [guaranteed(t) for t in ("vision", "nlp", "speech")] == [100, 90, 60]
+    assert not DraftCell.objects.exists()
+
+
+def test_a_tab_does_not_write_again_what_another_one_has_changed(as_user):
+    vera = as_user("vera")
+    vera.post("/quotas/check/", sheet("", vision="100"))
+    vera.post("/quotas/check/", sheet("", vision="110"))  # in another tab
+    mine = sheet("Mine", vision="100", nlp="90")
+    checked = vera.post("/quotas/check/", mine | {"fresh": key("nlp")})
+    assert drafted() == {"vision": "110", "nlp": "90"}
+    assert "you wrote 110 here" in note(checked, "vision")
+    saved = vera.post("/quotas/", mine | {"fresh": ""})
+    assert (saved.status_code, shown(saved, "vision")) == (422, "110")
+    assert guaranteed("vision") == 128
+    # Nor what was taken back there, before it is saved.
+    vera.post("/quotas/discard/")
+    checked = vera.post("/quotas/check/", mine | {"fresh": key("nlp")})
+    assert "You took this edit back" in note(checked, "vision")
+    assert drafted() == {"nlp": "90"}
+    assert vera.post("/quotas/", mine | {"fresh": ""}).status_code == 302
+    assert (guaranteed("vision"), guaranteed("nlp")) == (100, 90)
+
+
+def test_what_stands_against_an_edit_of_another_page_is_told(as_user):
+    vera = as_user("vera")
+    vera.post("/quotas/check/?tenant=vision", sheet("", vision="many"))
+    known = {"elsewhere": key("vision")}
+    checked = vera.post("/quotas/check/?tenant=nlp", known | sheet("", nlp="90"))
+    assert "vision, H200: Write a number of GPUs" in checked.content.decode()
+    preview = vera.post("/quotas/preview/?tenant=nlp", known | sheet("", nlp="90"))
+    assert "Correct the marked cells first." in preview.content.decode()
+    answer = vera.post("/quotas/?tenant=nlp", known | sheet("Mine", nlp="90"))
+    assert answer.status_code == 422
+    assert "Write a number of GPUs" in note(answer, "vision")
+    assert guaranteed("nlp") == 96
+
+
+def test_only_tenants_with_edits_are_shown_where_asked(as_user):
+    vera = as_user("vera")
+    assert cells_of(vera.get("/quotas/?edited=mine")) == set()
+    vera.post("/quotas/check/", sheet("", vision="100"))
+    assert cells_of(vera.get("/quotas/?edited=mine&gpu=H200")) == {key("vision")}
+    assert "There is no such choice" in vera.get("/quotas/?edited=yes").content.decode()
+
+
+def test_a_full_draft_says_so_and_keeps_what_it_has(as_user, monkeypatch):
+    monkeypatch.setattr(edits, "MOST_CELLS", 2)
+    vera = as_user("vera")
+    vera.post("/quotas/check/", sheet("", vision="100", nlp="90"))
+    checked = vera.post("/quotas/check/", sheet("", speech="60"))
+    assert "A draft holds at most 2 quotas" in checked.content.decode()
+    assert "data-not-kept" in checked.content.decode()
+    assert vera.post("/quotas/", sheet("Mine", speech="60")).status_code == 422
+    assert drafted() == {"vision": "100", "nlp": "90"}
+
+
+def test_what_is_too_long_for_a_draft_is_told_in_its_cell(as_user):
+    vera = as_user("vera")
+    checked = vera.post("/quotas/check/", sheet("", vision="1" * 65, nlp="90"))
+    assert "Use at most 64 characters" in note(checked, "vision")
+    assert drafted() == {"nlp": "90"}
+    answer = vera.post("/quotas/", sheet("Mine", vision="1" * 65))
+    assert (answer.status_code, guaranteed("nlp")) == (422, 96)
+    assert shown(answer, "vision") == "1" * 65
+
+
+@pytest.mark.parametrize("stamp", ["", "-1", "x", "1" * 40])
+def test_a_page_that_does_not_say_its_stamp_well_writes_all_the_same(as_user, stamp):
+    data = sheet("", vision="100") | {"tab": "t", "stamp": stamp}
+    assert as_user("vera").post("/quotas/check/", data).status_code == 200
+    assert drafted() == {"vision": "100"}
+
+
+def test_a_draft_is_discarded(as_user):
+    vera = as_user("vera")
+    vera.post("/quotas/check/", sheet("Season", vision="100"))
+    answer = vera.post("/quotas/discard/?gpu=H200", follow=True)
+    assert answer.redirect_chain == [("/quotas/?gpu=H200", 302)]
+    assert (drafted(), shown(answer, "vision")) == ({}, "128")
+    assert 'value="Season"' not in answer.content.decode()
+    assert as_user("erin").post("/quotas/discard/").status_code == 302
+
+
+def test_who_may_change_nothing_writes_no_draft(as_user):
+    as_user("erin").post("/quotas/check/", sheet("Mine", vision="100"))
+    as_user("vera").post("/quotas/check/", sheet("Mine", research="100"))
+    assert not QuotaDraft.objects.exists()
+
+
+def test_statements_of_the_page_do_not_grow_with_drafts(as_user, django_assert_max_num_queries):
+    as_user("vera").post("/quotas/check/", sheet("", vision="100", nlp="90", speech="60"))
+    as_user("operator").post("/quotas/check/", sheet("", vision="101", nlp="91"))
+    vera = as_user("vera")
+    vera.get("/quotas/")
+    with django_assert_max_num_queries(26):
+        vera.get("/quotas/")

@@ -1,0 +1,86 @@
+"""Changes of quotas for later, or for a while, on the pages."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from tenants import tasks
+from tenants.models import QuotaOrder
+from tests.e2e.test_pages_quotas import guaranteed, key, sheet
+
+
+def at(hours):
+    return f"{timezone.now() + timedelta(hours=hours):%Y-%m-%dT%H:%M}"
+
+
+def text_of(answer):
+    return answer.content.decode()
+
+
+def test_a_change_for_a_while_is_told_in_its_cell_and_set_back(as_user):
+    vera = as_user("vera")
+    until = at(3)
+    answer = vera.post("/quotas/", sheet("Season", vision="100") | {"ends_at": until}, follow=True)
+    assert "1 quota changed until" in text_of(answer)
+    assert guaranteed("vision") == 100
+    for user in ("vera", "operator", "erin"):
+        text = text_of(as_user(user).get("/quotas/"))
+        assert "back to 128 on" in text
+        assert until.replace("T", " ") + " UTC" in text
+    assert "back to 128" not in text_of(as_user("vik").get("/quotas/"))
+    page = f"/quotas/orders/{QuotaOrder.objects.get().pk}/"
+    assert "Set back now" not in text_of(as_user("erin").get(page))
+    assert as_user("vik").get(page).status_code == 404
+    refused = as_user("vera").post(page, {"end": "yes", "reason": ""})
+    assert (refused.status_code, "Say why" in text_of(refused)) == (422, True)
+    done = as_user("vera").post(page, {"end": "yes", "reason": "Earlier"}, follow=True)
+    assert "It is over; the quotas went back." in text_of(done)
+    assert guaranteed("vision") == 128
+    again = as_user("vera").post(page, {"end": "yes", "reason": "Earlier"})
+    assert (again.status_code, "cannot be done" in text_of(again)) == (422, True)
+
+
+def test_a_change_at_a_time_is_told_and_called_off(as_user):
+    vera = as_user("vera")
+    answer = vera.post(
+        "/quotas/", sheet("Season", vision="100") | {"starts_at": at(2)}, follow=True
+    )
+    assert "1 quota will change on" in text_of(answer)
+    assert "100 from" in text_of(answer)
+    assert guaranteed("vision") == 128
+    page = f"/quotas/orders/{QuotaOrder.objects.get().pk}/"
+    assert as_user("operator").post(page, {"cancel": "yes", "reason": "No"}).status_code == 302
+    text = text_of(vera.get("/quotas/"))
+    assert "100 from" not in text
+    assert "operator called it off: No" in text
+
+
+def test_what_did_not_go_back_is_told(as_user):
+    as_user("vera").post("/quotas/", sheet("Season", vision="100") | {"ends_at": at(2)})
+    as_user("operator").post("/quotas/", sheet("Theirs", vision="90"))
+    QuotaOrder.objects.update(ends_at=timezone.now())
+    tasks.carry_out_orders()
+    assert guaranteed("vision") == 90
+    assert "1 quota did not go back." in text_of(as_user("vera").get("/quotas/"))
+    page = text_of(as_user("vera").get(f"/quotas/orders/{QuotaOrder.objects.get().pk}/"))
+    assert "It did not go back." in page
+    assert "operator changed it" in page
+    changes = text_of(as_user("vera").get("/quotas/changes/"))
+    assert "It did not go back: 100" in changes
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ({"starts_at": "tomorrow"}, "Write a date and a time of day in UTC"),
+        ({"ends_at": "2020-01-01T00:00"}, "That time has passed"),
+    ],
+)
+def test_times_that_cannot_be_are_told_beside_them(as_user, times, text):
+    answer = as_user("vera").post("/quotas/", sheet("Season", vision="100") | times)
+    assert answer.status_code == 422
+    assert text in text_of(answer)
+    assert f'value="{next(iter(times.values()))}"' in text_of(answer)
+    assert f'id="q-{key("vision")}" value="100"' in text_of(answer)
+    assert guaranteed("vision") == 128
