@@ -393,6 +393,7 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     flag("--reason", help="waiting for this reason, e.g. FragmentedCapacity")
     flag("-G", "--gpu-type", help="that accept this GPU type")
     flag("--min-gpus", metavar="N", help="of at least so many GPUs")
+    flag("--max-gpus", metavar="N", help="of at most so many GPUs")
     flag("--array", metavar="ID", help="of this array")
     flag("-q", metavar="TEXT", help="with this in the name, or at the beginning of the id")
     flag("--limit", type=int, default=50, metavar="N", help="how many (50)")

@@ -185,7 +185,7 @@ def size(job: dict[str, Any]) -> str:
 
 def jobs(api: Api, args: argparse.Namespace) -> None:
     names = ("tenant", "queue", "user", "cluster", "state", "kind", "reason", "gpu_type",
-             "min_gpus", "array", "q")  # fmt: skip
+             "min_gpus", "max_gpus", "array", "q")  # fmt: skip
     query = {name: getattr(args, name) for name in names}
     if args.all:
         found = list(api.items("jobs", query))

@@ -56,6 +56,9 @@ class JobFilter(FilterSet):
     min_gpus = filters.NumberFilter(
         method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
     )
+    max_gpus = filters.NumberFilter(
+        method="at_most", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at most."
+    )
     array = filters.UUIDFilter("array_id", label="Jobs of this array.")
     held = FlagFilter("held", label="true or false.")
     submitted_after = MomentFilter("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
@@ -85,6 +88,9 @@ class JobFilter(FilterSet):
 
     def at_least(self, rows: QuerySet[Job], _: str, gpus: Any) -> QuerySet[Job]:
         return rows.filter(gpu_milli__gte=int(gpus * 1000))
+
+    def at_most(self, rows: QuerySet[Job], _: str, gpus: Any) -> QuerySet[Job]:
+        return rows.filter(gpu_milli__lte=int(gpus * 1000))
 
     def matching(self, rows: QuerySet[Job], _: str, text: str) -> QuerySet[Job]:
         return matching(rows, text)

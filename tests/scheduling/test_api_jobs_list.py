@@ -84,6 +84,8 @@ def test_filters(org):
     assert found(ops, "reason=WaitingForQuota") == ["job-2"]
     assert found(ops, f"reason={long}") == ["serve"]
     assert found(ops, "min_gpus=1.5") == ["serve", "job-2"]
+    assert found(ops, "max_gpus=2") == ["job-2", "job-1"]
+    assert found(ops, "min_gpus=2&max_gpus=2") == ["job-2"]
     assert found(ops, "submitted_after=2030-01-01T00:00:02Z") == ["serve"]
     assert found(ops, "submitted_before=2030-01-01T01:00:02%2B01:00") == ["job-1"]
     assert found(ops, "q=serv") == ["serve"]
