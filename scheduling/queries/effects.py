@@ -23,7 +23,7 @@ from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.by_rows import asked_or
 from scheduling.queries.whatif.line import LONGEST_S
 from scheduling.queries.whatif.questions import ChangeTold, Preview, base_within
-from scheduling.session.memory.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
+from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift
@@ -135,7 +135,7 @@ def _by_rows(cluster: Cluster, question: Preview) -> list[RunEffects]:
     """What it does in each scope. Raises CannotTell."""
     until = time.monotonic() + question.within_s
     known, run_times = Known(cluster), RunTimes()
-    learn_runs(run_times, cluster.pk, timezone.now() - LEARNED_FROM, MOST_RUNS)
+    learn_runs(run_times, cluster.pk, timezone.now() - LEARNED_FROM)
     found, scopes = [], scopes_of(known.policy)
     for at, scope in enumerate(scopes):
         began = time.monotonic()

@@ -64,7 +64,7 @@ from scheduling.session.changes import Changes, Reopen
 from scheduling.session.devices.books import DeviceBooks
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.memory import divided
-from scheduling.session.memory.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
+from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
 from scheduling.session.memory.to_come import NodesToCome
@@ -299,7 +299,7 @@ class Session:
         if self._learned is None:
             known = RunTimes()
             since = datetime.fromtimestamp(now, UTC) - LEARNED_FROM
-            learn_runs(known, self.cluster_id, since, MOST_RUNS)
+            learn_runs(known, self.cluster_id, since)
             self._learned = LearnedTimes(known, self._name_of)
         return self._learned.follow(deltas, self.state.jobs, now)
 

@@ -18,6 +18,7 @@ from scheduling.models import Cluster, ClusterPolicy, Forecasting, Job, PodSet, 
 from scheduling.queries import starts
 from scheduling.queries.start_words import record_words, span_words, start_words
 from scheduling.queries.starts import ToldStart, hit_rates, told_start, words_of_size
+from scheduling.queries.whatif.state import KeptState
 from scheduling.services.forecasts import forecaster, process
 from scheduling.services.forecasts import told as estimates
 from scheduling.services.forecasts.forecaster import Forecaster
@@ -157,6 +158,19 @@ def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):
     assert [(r.size, r.basis, r.starts, r.held) for r in starts._hit_rates()] == [
         (4, "declared", 1, 1)
     ]
+
+
+def test_ended_runs_are_learned_once_by_a_process_that_keeps_the_state(fleet):
+    ended(fleet, 12, 600)
+    full(fleet)
+    waits(fleet)
+    kept, learned = KeptState(fleet.cluster), forecaster.Lessons(fleet.cluster)
+    kept.refresh(time.time())
+    assert learned.run_times_now(None).ended_runs == 12
+    with CaptureQueriesContext(connection) as asked:
+        assert learned.run_times_now(kept) is kept.run_times
+    assert not asked.captured_queries
+    assert kept.run_times.ended_runs == 12
 
 
 def test_operators_see_how_true_estimates_were_on_page_rest_and_prometheus(fleet):

@@ -24,7 +24,7 @@ from scheduling.engine.rehearse import standing
 from scheduling.models import Cluster
 from scheduling.queries.known import JobFacts
 from scheduling.queries.whatif.rows import KeptNode, KeptRows
-from scheduling.session.memory.ended_runs import LEARNED_FROM, MOST_RUNS, learn_runs
+from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.session.memory.past import half_life_of
 from scheduling.simulator.forecast.effects import BaseRun
 from scheduling.simulator.forecast.ground import Ground, ground_of, jobs_in
@@ -63,7 +63,7 @@ class KeptState:
         seconds since the epoch."""
         self.rows.refresh(now)
         if self._jobs is not self.rows.jobs:
-            self._ended = learn_runs(self.run_times, self.rows.cluster_id, self._ended, MOST_RUNS)
+            self._ended = learn_runs(self.run_times, self.rows.cluster_id, self._ended)
         if self._holds_what_is_gone():
             self._begin()
         at, changes = max(now, self.state.cluster.now), list(self._changes())

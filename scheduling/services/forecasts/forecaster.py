@@ -24,7 +24,9 @@ from scheduling.services.forecasts.told import Estimates, note_starts, write_est
 from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import Bands, bands_of
+from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import Ground, ground_of
+from scheduling.simulator.forecast.run_times import RunTimes
 
 log = logging.getLogger(__name__)
 
@@ -95,13 +97,15 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
     except CannotTell:
         return beside
     now, runs, waiting = time.time(), [0], 0
+    kept = known if isinstance(known, KeptState) else None
     policy = known.rows.policy if isinstance(known, KeptState) else known.policy
+    run_times = learned.run_times_now(kept)
     for scope in scopes_of(policy):
         begin = _ground_of(known, scope, now)
         if answers is None:
-            found = bands_from(begin, learned)
+            found = bands_from(begin, run_times, learned.coming)
         else:
-            found, spent = answers.beside(partial(bands_from, begin, learned))
+            found, spent = answers.beside(partial(bands_from, begin, run_times, learned.coming))
             beside += spent
         told = Estimates(found.now, found.bands, found.none)
         runs.append(found.runs)
@@ -121,13 +125,13 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
     return beside
 
 
-def bands_from(begin: Callable[[], Ground], learned: Lessons) -> Bands:
+def bands_from(begin: Callable[[], Ground], run_times: RunTimes, coming: Coming) -> Bands:
     """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
     until, ground = time.process_time() + ENOUGH_S, begin()
     return bands_of(
         ground,
-        learned.run_times,
-        learned.coming,
+        run_times,
+        coming,
         seed=int(ground.scene.now),
         most=bands.RUNS,
         enough=lambda: time.process_time() > until,

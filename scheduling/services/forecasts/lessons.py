@@ -6,6 +6,7 @@ from django.utils import timezone
 
 from scheduling.engine.states import WAITING
 from scheduling.models import Cluster, Job, StartEstimate
+from scheduling.queries.whatif.state import KeptState
 from scheduling.session.memory import load
 from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.simulator.forecast.bands import Band
@@ -14,23 +15,29 @@ from scheduling.simulator.forecast.coming import KEPT as ARRIVALS_KEPT
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.run_times import Basis, RunTimes
 
-MOST_RUNS = 5000  # that are read at once: the newest
-
 
 class Lessons:
-    """Kept as long as its process lives; `catch_up` reads what is new."""
+    """Kept as long as its process lives; `catch_up` reads what is new, and `run_times_now` what
+    ended runs took."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.run_times, self.coming, self.calibration = RunTimes(), Coming(), Calibration()
+        self.coming, self.calibration = Coming(), Calibration()
+        self._run_times = RunTimes()
         begin = timezone.now() - LEARNED_FROM
         self._ended = self._submitted = self._started = begin
 
     def catch_up(self) -> None:
-        self._ended = learn_runs(self.run_times, self._cluster.pk, self._ended, MOST_RUNS)
         self._submitted = self._learn_arrivals(self._submitted)
         self._started = self._learn_starts(self._started)
         self._learn_waits()
+
+    def run_times_now(self, kept: KeptState | None) -> RunTimes:
+        """Those that the state which is kept of the cluster has learned, where there is one."""
+        if kept is not None:
+            return kept.run_times
+        self._ended = learn_runs(self._run_times, self._cluster.pk, self._ended)
+        return self._run_times
 
     def _learn_arrivals(self, since: datetime) -> datetime:
         rows = Job.objects.filter(cluster=self._cluster, submitted_at__gt=since)

@@ -7,10 +7,10 @@ from scheduling.simulator.forecast.likeness import Traits
 from scheduling.simulator.forecast.run_times import RunTimes
 
 LEARNED_FROM = timedelta(days=30)
-MOST_RUNS = 1000  # that what would happen, and backfill, is told by
+MOST_RUNS = 5000  # that are read at once: the newest
 
 
-def learn_runs(known: RunTimes, cluster_id: int, since: datetime, most: int) -> datetime:
+def learn_runs(known: RunTimes, cluster_id: int, since: datetime) -> datetime:
     """Take in the newest runs that ended after `since`; returns when the last of them did."""
     rows = Job.objects.filter(
         cluster_id=cluster_id, ended_at__gt=since, admitted_at__isnull=False
@@ -18,7 +18,7 @@ def learn_runs(known: RunTimes, cluster_id: int, since: datetime, most: int) -> 
     found = rows.values_list(
         "tenant__name", "user_id", "name", "gpu_milli", "declared_s", "submitted_at",
         "admitted_at", "ended_at",
-    )[:most]  # fmt: skip
+    )[:MOST_RUNS]  # fmt: skip
     for tenant, user, name, milli, declared, submitted, begun, ended in reversed(found):
         assert begun is not None
         assert ended is not None  # ended_at > since
