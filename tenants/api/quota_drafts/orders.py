@@ -80,7 +80,25 @@ class OrderKeepView(OrderActView):
     act = placing.keep_order
 
 
-ACTIONS = {"cancel": OrderCancelView, "end": OrderEndView, "keep": OrderKeepView}
+class OrderApproveView(OrderActView):
+    """Lets an order that waits for approval be carried out; never by its author."""
+
+    act = placing.approve_order
+
+
+class OrderRefuseView(OrderActView):
+    """Lets an order that waits for approval not be carried out; never by its author."""
+
+    act = placing.refuse_order
+
+
+ACTIONS = {
+    "approve": OrderApproveView,
+    "refuse": OrderRefuseView,
+    "cancel": OrderCancelView,
+    "end": OrderEndView,
+    "keep": OrderKeepView,
+}
 
 
 def shown_order(viewer: User, order: QuotaOrder) -> dict[str, Any]:

@@ -129,13 +129,16 @@ class OrderCellOutput(serializers.Serializer[Any]):
 
 
 class OrderOutput(serializers.Serializer[Any]):
-    """A change of quotas that is made at a time, or until a time; of its quotas those that you
-    see. `starts_at`: null = at once. `ends_at`: null = for good. `outcome`: how it went, where
-    that is worth a word."""
+    """A change of quotas that is made at a time, until a time, or once somebody else has approved
+    it (`waiting`); of its quotas those that you see. `starts_at`: null = at once. `ends_at`: null =
+    for good. `outcome`: how it went, where that is worth a word."""
 
     id = serializers.UUIDField()
     state = serializers.ChoiceField(OrderState.values)
     author = serializers.CharField(source="author_name")
+    approver = serializers.CharField(
+        source="approver_name", help_text="Who approved it; “” = nobody had to, or has yet."
+    )
     reason = serializers.CharField()
     starts_at = serializers.DateTimeField(allow_null=True)
     ends_at = serializers.DateTimeField(allow_null=True)

@@ -32,11 +32,22 @@ def carry_out_due(now: datetime | None = None) -> int:
         Q(state=OrderState.SCHEDULED, starts_at__lte=now)
         | Q(state=OrderState.TEMPORARY, ends_at__lte=now)
     )
-    count = 0
+    count = _fail_unapproved(now)
     # What goes back first makes room for what starts at the same time.
     for order in sorted(due, key=lambda one: (one.ends_at or now, one.starts_at or now)):
         done = start(order, now) if order.state == OrderState.SCHEDULED else end(order, now)
         count += done
+    return count
+
+
+def _fail_unapproved(now: datetime) -> int:
+    late = Q(ends_at__lte=now) | Q(created_at__lt=now - KEPT)
+    count = 0
+    for order in QuotaOrder.objects.filter(late, state=OrderState.WAITING):
+        with unit_of_work(dry_run=False):
+            if taken(order, OrderState.WAITING):
+                fail(order, now, "Nobody approved it in time.")
+                count += 1
     return count
 
 

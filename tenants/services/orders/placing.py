@@ -7,14 +7,15 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
-from tenants.models import OrderCell, OrderState, QuotaOrder, User
+from tenants.models import OrderCell, OrderState, Quota, QuotaDraft, QuotaOrder, User
 from tenants.permissions import access_of
-from tenants.services.drafts.apply import DraftTried, try_draft
-from tenants.services.drafts.edits import empty
-from tenants.services.orders.carrying_out import end, record, record_all, taken
+from tenants.services.approval import needs_approval
+from tenants.services.drafts.apply import DraftTried, edits_of, try_draft
+from tenants.services.drafts.edits import empty, locked_draft
+from tenants.services.orders.carrying_out import apply, end, record, record_all, taken
 from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
-from tenants.services.typed_gpus import typed_milli
+from tenants.services.typed_gpus import legible, typed_milli
 
 FURTHEST = timedelta(days=366)
 
@@ -37,20 +38,23 @@ def submit_draft(
     expected_version: int | None = None,
     dry_run: bool = False,
 ) -> Submitted:
-    """Apply the actor's draft, at once or at `starts_at`, for good or until `ends_at`. It has to be
-    possible as things are now. Raises as `try_draft`, and Invalid (starts_at, ends_at)."""
+    """Apply the actor's draft, at once or at `starts_at`, for good or until `ends_at`; where it
+    changes so much that it needs approval, once it has that. It has to be possible as things are
+    now. Raises as `try_draft`, and Invalid (starts_at, ends_at)."""
     now = timezone.now()
     if faults := _time_faults(now, starts_at, ends_at):
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
+        waits = needs_approval(changed_milli(locked_draft(actor)))
+        is_later = waits or starts_at is not None
         tried = try_draft(
             actor,
             reason=reason,
             source=source,
             expected_version=expected_version,
-            dry_run=starts_at is not None,
+            dry_run=is_later,
         )
-        if tried.errors or (starts_at is None and ends_at is None):
+        if tried.errors or not (is_later or ends_at):
             return Submitted(tried)
         if not tried.cells:
             raise Invalid("Your draft changes nothing, so there is nothing to be done later.")
@@ -58,10 +62,16 @@ def submit_draft(
             author=actor,
             author_name=actor.get_username(),
             reason=reason.strip(),
-            state=OrderState.SCHEDULED if starts_at else OrderState.TEMPORARY,
+            state=(
+                OrderState.WAITING
+                if waits
+                else OrderState.SCHEDULED
+                if is_later
+                else OrderState.TEMPORARY
+            ),
             starts_at=starts_at,
             ends_at=ends_at,
-            applied_at=None if starts_at else now,
+            applied_at=None if is_later else now,
         )
         for at, cell in enumerate(tried.cells):
             made = OrderCell.objects.create(
@@ -70,10 +80,10 @@ def submit_draft(
                 gpu_type=cell.gpu_type,
                 guaranteed_milli=typed_milli(cell.typed),
                 version=cell.version,
-                record=None if starts_at else tried.results[at].record,
+                record=None if is_later else tried.results[at].record,
             )
             record(made, actor, "placed", order.reason, source=source)
-        if starts_at is not None:
+        if is_later:
             empty(tried.draft)
     return Submitted(tried, order)
 
@@ -92,6 +102,59 @@ def _time_faults(
     if not faults and starts_at is not None and ends_at is not None and ends_at <= starts_at:
         faults.append(FieldError(("ends_at",), "It has to end after it starts."))
     return faults
+
+
+def changed_milli(draft: QuotaDraft) -> int:
+    """How much the edits of a draft change, up and down, of what is guaranteed now."""
+    cells = edits_of(draft)
+    rows = Quota.objects.filter(tenant__in={cell.tenant_id for cell in cells}).order_by()
+    now = {
+        (t, g): m for t, g, m in rows.values_list("tenant_id", "gpu_type_id", "guaranteed_milli")
+    }
+    return sum(
+        abs((legible(cell.typed) or 0) - now.get((cell.tenant_id, cell.gpu_type_id), 0))
+        for cell in cells
+    )
+
+
+def approve_order(
+    actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
+) -> QuotaOrder:
+    """Let an order that waits for it be carried out: at its time, at once where that has come.
+    Raises as `cancel_order`, and Conflict with what stands against it."""
+    with unit_of_work(dry_run):
+        _take_as_second(actor, order, reason, "approved")
+        now = timezone.now()
+        order.approver_name = actor.get_username()
+        order.save(update_fields=["approver_name"])
+        record_all(order, actor, "approved", reason.strip(), source=source)
+        if order.starts_at is not None and order.starts_at > now:
+            order.state = OrderState.SCHEDULED
+            order.save(update_fields=["state"])
+        else:
+            apply(order, now, source=source)
+    return order
+
+
+def refuse_order(
+    actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
+) -> QuotaOrder:
+    """Let an order that waits for approval not be carried out. Raises as `cancel_order`."""
+    with unit_of_work(dry_run):
+        _take_as_second(actor, order, reason, "refused")
+        order.state, order.over_at = OrderState.CANCELLED, timezone.now()
+        order.outcome = f"{actor.get_username()} refused it: {reason.strip()}"
+        order.save(update_fields=["state", "over_at", "outcome"])
+        record_all(order, actor, "refused", reason.strip(), source=source)
+    return order
+
+
+def may_approve(actor: User, order: QuotaOrder) -> bool:
+    """Whether somebody may approve or refuse an order: who may change all of its quotas, and never
+    its author."""
+    if order.author_id == actor.pk or order.author_name == actor.get_username():
+        return False
+    return may_change_all(actor, order.cells.values_list("tenant_id", flat=True))
 
 
 def cancel_order(
@@ -146,6 +209,18 @@ def may_change_all(actor: User, tenants: Iterable[int]) -> bool:
 def _take(actor: User, order: QuotaOrder, reason: str, states: list[OrderState], done: str) -> None:
     if not may_handle(actor, order):
         raise NotAllowed("Only its author, and who may change all of its quotas, may do that.")
+    _locked(order, reason, states, done)
+
+
+def _take_as_second(actor: User, order: QuotaOrder, reason: str, done: str) -> None:
+    if not may_approve(actor, order):
+        raise NotAllowed(
+            "Who may change all of its quotas approves or refuses it, and never its author."
+        )
+    _locked(order, reason, [OrderState.WAITING], done)
+
+
+def _locked(order: QuotaOrder, reason: str, states: list[OrderState], done: str) -> None:
     if faults := reason_faults(reason):
         raise Invalid.fields(faults)
     if not taken(order, *states):

@@ -1,0 +1,26 @@
+"""Large changes of quotas need a second person, where the operators of Kant want that."""
+
+from django.conf import settings
+
+from tenants.errors import Conflict
+from tenants.services.quota_terms import in_words
+
+
+def most_alone() -> int | None:
+    """The most milli-GPU that somebody may change alone; None = any number."""
+    limit: float | None = settings.KANT_QUOTA_APPROVAL_GPUS
+    return None if limit is None else round(1000 * limit)
+
+
+def needs_approval(changed_milli: int) -> bool:
+    limit = most_alone()
+    return limit is not None and changed_milli > limit
+
+
+def check_alone(changed_milli: int) -> None:
+    """Raises Conflict where so much needs a second person."""
+    if needs_approval(changed_milli):
+        raise Conflict(
+            f"This changes {in_words(changed_milli)}, and more than {in_words(most_alone() or 0)} "
+            "needs the approval of somebody else. Apply it by a draft, which waits for that."
+        )
