@@ -27,7 +27,7 @@ ARRIVALS_PER_JOB = 4
 CYCLES, CYCLES_PER_JOB = 1000, 20  # likewise: more of them come from a policy that turns in circles
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
 WIDEST_S = 7 * 86400.0  # a wider band is of no use, but of a start that is far off
-FURTHEST = 8.0  # the end of such a band, in times of its beginning
+FURTHEST = 12.0  # the end of such a band, in times of its beginning
 
 HELD = "It is held, and starts some time after it is released."
 TOO_LATE = "In the runs that were tried it starts too late, or not at all, to tell when."

@@ -25,7 +25,7 @@ ENOUGH = 40
 TRUST = 10.0  # so many instants count as much as the runs ahead themselves
 SHORTEST_S = 1.0
 # Of the logarithm of the wait: what the runs ahead do not know, by what they know of run times.
-ROUGH = {Basis.DECLARED: 0.02, Basis.SHARE: 0.02, Basis.RUNS: 0.5, Basis.PRIOR: 0.5}
+ROUGH = {Basis.DECLARED: 0.02, Basis.SHARE: 0.02, Basis.RUNS: 0.7, Basis.PRIOR: 0.7}
 
 
 class Miss(NamedTuple):
