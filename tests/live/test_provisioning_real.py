@@ -10,12 +10,12 @@ from tenants.models import GpuType, Quota, Tenant, User
 from tests.kube.test_contract_provisioning import CLASS, DEFINITION, DEFINITIONS
 from tests.live.conftest import drive
 from tests.live.growing import B200, GROUP
-from tests.live.test_real_apiserver import apiserver, grant_rights, make_node, scheduler
+from tests.live.test_real_apiserver import apiserver, grant_rights, make_node, scheduler, server
 
 pytestmark = [pytest.mark.live, pytest.mark.apiserver]
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/kant-jobs/provisioningrequests"
 PODS = "/api/v1/namespaces/kant-jobs/pods"
-__all__ = ["apiserver", "scheduler"]
+__all__ = ["apiserver", "scheduler", "server"]
 
 
 def test_pods_stand_in_until_requests_can_be_made(apiserver, scheduler):

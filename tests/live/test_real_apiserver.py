@@ -1,7 +1,10 @@
 """One cycle on a real kube-apiserver: submitted by REST, created and bound there."""
 
 import json
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 import yaml
@@ -24,11 +27,42 @@ ANY = {"*": ["*"]}  # plain pods of any namespace may use any tenant
 pytestmark = [pytest.mark.live, pytest.mark.apiserver]
 
 
-@pytest.fixture
-def apiserver(tmp_path):
-    with requirements.apiserver(tmp_path / "apiserver") as server:
-        stage.create_nodes(server.request, 2)
+RIGHTS = list(yaml.safe_load_all((ROOT / "scheduling" / "kube" / "rbac.yaml").read_text()))
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+KEPT = {"default", "kube-system", "kube-public", "kube-node-lease"}  # namespaces of the server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with requirements.apiserver(tmp_path_factory.mktemp("apiserver")) as server:
         yield server
+
+
+@pytest.fixture
+def apiserver(server):
+    """The server of the file with two nodes, and nothing left in it by the test before."""
+    stage.create_nodes(server.request, 2)
+    yield server
+    empty(server.request)
+
+
+def empty(call):
+    """Delete what Kant and these tests make. There is no controller that would end a namespace."""
+    for plural in ("pods", "services"):
+        for item in call("GET", f"/api/v1/{plural}")["items"]:
+            meta = item["metadata"]
+            if meta["name"] != "kubernetes":
+                path = f"/api/v1/namespaces/{meta['namespace']}/{plural}/{meta['name']}"
+                call("DELETE", path, {"gracePeriodSeconds": 0})
+    call("DELETE", "/apis/events.k8s.io/v1/namespaces/default/events")
+    call("DELETE", "/api/v1/nodes")
+    for namespace in call("GET", "/api/v1/namespaces")["items"]:
+        if (name := namespace["metadata"]["name"]) not in KEPT:
+            ending = call("DELETE", f"/api/v1/namespaces/{name}")
+            call("PUT", f"/api/v1/namespaces/{name}/finalize", {**ending, "spec": {}})
+    for document in RIGHTS:
+        with suppress(HTTPError):  # of who granted none
+            call("DELETE", f"{RBAC}/{document['kind'].lower()}s/{document['metadata']['name']}")
 
 
 @pytest.fixture
@@ -97,12 +131,12 @@ def test_submitted_by_rest_created_bound_with_devices_and_confirmed(apiserver, s
 
 def grant_rights(apiserver, *, makes_namespaces=True):
     """Those of rbac.yaml to the account "kant"."""
-    for document in yaml.safe_load_all((ROOT / "scheduling" / "kube" / "rbac.yaml").read_text()):
+    for document in deepcopy(RIGHTS):
         for rule in document.get("rules", ()):
             if rule["resources"] == ["namespaces"] and not makes_namespaces:
                 rule["verbs"].remove("create")
         plural = f"{document['kind'].lower()}s"
-        apiserver.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{plural}", document)
+        apiserver.request("POST", f"{RBAC}/{plural}", document)
 
 
 def make_node(apiserver, name, labels, amounts):
