@@ -246,12 +246,24 @@ class NodeWish(NamedTuple):
     term: NodeTerm
 
 
+class FreeableDevices(NamedTuple):
+    """When a node has the devices for one more pod of a set, on which numbers do not say all.
+
+    `steps`: for the first such pod, for the second beside it, and so on, the smallest sets of pods
+    (job, pod set, ordinal) of which one has to be gone; with () among them, none has.
+    """
+
+    node: str
+    steps: tuple[tuple[tuple[tuple[str, int, int], ...], ...], ...]
+
+
 class PodRules(NamedTuple):
     """What the pods of a set say of other pods, and of which groups they are that others name.
 
     `evenly`: as `spread`, and only a wish. `affinity`: their own node affinity, by which nodes are
     counted in both; that of the pod set says too for which nodes their volumes are. `sole`: what
     only one pod of the cluster may have, in words. `attached`: volumes, of drivers with limits.
+    `devices`: of the only nodes that may have the devices that they claim; () = of any.
     """
 
     groups: tuple[str, ...] = ()
@@ -265,6 +277,7 @@ class PodRules(NamedTuple):
     affinity: tuple[NodeTerm, ...] = ()
     sole: tuple[str, ...] = ()
     attached: tuple[Attached, ...] = ()
+    devices: tuple[FreeableDevices, ...] = ()
 
     @property
     def only_groups(self) -> bool:

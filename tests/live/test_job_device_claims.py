@@ -180,3 +180,70 @@ def test_a_job_takes_up_again_what_a_scheduler_has_begun(world, monkeypatch):
 
 def given_to(claim):
     return (claim.get("status") or {}).get("reservedFor")
+
+
+def test_a_job_gets_devices_that_a_preemption_frees(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0.0)
+    node_by_driver(world)
+    of_class(world)
+    low = [world.submit(f"low-{n}", gpus=2, device_claims=TWO) for n in range(2)]
+    for job in low:
+        world.drive_to(job, S.RUNNING)
+    high = world.submit("high", gpus=2, device_claims=TWO, priority=5)
+    world.drive_to(high, S.RUNNING)
+    assert sorted(world.state(job) is S.RUNNING for job in low) == [False, True]
+    assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
+
+
+def of_index(number):
+    expression = f"{OF_GPU}.index == {number}"
+    return {"gpu": {"device_class": GPU, "count": 1, "selectors": [expression]}}
+
+
+@pytest.mark.parametrize(
+    ("request_of", "gpus_of", "left"),
+    [
+        (request(2), 2, 2),
+        (request(None), 4, 0),
+        ({"name": "gpu", "firstAvailable": [
+            {"name": n, "deviceClassName": GPU, "allocationMode": "ExactCount", "count": 2,
+             "selectors": [{"cel": {"expression": f"{OF_GPU}.numa == {n}"}}]} for n in "01"
+        ]}, 2, 2),
+    ],
+    ids=["constraint", "all", "alternatives"],
+)  # fmt: skip
+def test_victims_are_those_whose_devices_the_claims_need(world, request_of, gpus_of, left):
+    """Two GPUs are free, but not at one socket: two jobs have to go at one of them, or all."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0.0)
+    node_by_driver(world, count=0)
+    publish(world, "driver-1", devices=[*gpus(2, numa=0), *gpus(2, first=2, numa=1)])
+    of_class(world)
+    low = [world.submit(f"low-{n}", gpus=1, device_claims=of_index(n)) for n in (0, 1, 2)]
+    for job in low:
+        world.drive_to(job, S.RUNNING)
+    name = f"{GPU}/numa"
+    constraints = [{"matchAttribute": name}] if gpus_of == 2 else []
+    template(world, "near", request_of, constraints=constraints)
+    claim = {"near": {"template": "near"}}
+    high = world.submit("high", gpus=gpus_of, device_claims=claim, priority=5)
+    world.drive_to(high, S.RUNNING)
+    assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
+    assert sum(world.state(job) is S.RUNNING for job in low) == left
+    [given] = claims_of(world, high).values()
+    assert devices_of(given) == [f"driver-1/gpu-{n}" for n in ((2, 3) if left else range(4))]
+
+
+def test_a_gang_frees_the_devices_of_all_its_pods(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0.0)
+    node_by_driver(world, count=0)
+    publish(world, "driver-1", devices=[*gpus(2, numa=0), *gpus(2, first=2, numa=1)])
+    of_class(world)
+    low = [world.submit(f"low-{n}", gpus=1, device_claims=of_index(n)) for n in (0, 2)]
+    for job in low:
+        world.drive_to(job, S.RUNNING)
+    template(world, "near", request(2), constraints=[{"matchAttribute": f"{GPU}/numa"}])
+    claim = {"near": {"template": "near"}}
+    high = world.submit("high", pods=2, gpus=2, device_claims=claim, priority=5)
+    world.drive_to(high, S.RUNNING)
+    assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
+    assert not any(world.state(job) is S.RUNNING for job in low)

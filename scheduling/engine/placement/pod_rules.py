@@ -6,17 +6,26 @@ placed them, and so do those of the same job that have got their places before. 
 arrays by slot of the cluster.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.columns import PodKey
 from scheduling.engine.cluster.company import LabelDomains
 from scheduling.engine.cluster.constraints import counted_nodes, lets_in
 from scheduling.engine.cluster.index_layout import Ints
-from scheduling.engine.types import HostPort, Near, PodRules, PodSetSpec, Spread
+from scheduling.engine.types import (
+    FreeableDevices,
+    HostPort,
+    Near,
+    PodRules,
+    PodSetSpec,
+    Spread,
+)
 
 Nodes = NDArray[np.bool_]  # by slot
 Scores = NDArray[np.float64]
@@ -122,6 +131,8 @@ def kept_from(around: Around, pod_set: PodSetSpec) -> Iterator[tuple[str, Nodes]
         yield f"kept away by pods there, by {key}", where(domains, there)
     if rules.near is not None:
         yield f"not beside {rules.near.group}", ~_near(around, rules, rules.near)
+    if rules.devices:
+        yield "its devices are taken", ~_has_devices(around, rules)
     for spread in rules.spread:
         yield f"uneven over {spread.key}", ~_even(around, pod_set, spread, rules.spread)
 
@@ -132,6 +143,37 @@ def may_be(around: Around, pod_set: PodSetSpec) -> Nodes:
     for _, nodes in kept_from(around, pod_set):
         closed |= nodes
     return ~closed
+
+
+def _has_devices(around: Around, rules: PodRules) -> Nodes:
+    found = np.zeros(around.size, np.bool_)
+    pods = Counter(slot for slot, others in around.beside if others.devices == rules.devices)
+    for of in rules.devices:
+        slot = around.state.slot_of.get(of.node)
+        if slot is not None:
+            found[slot] = frees(around.state, of, pods[slot] + 1)
+    return found
+
+
+def devices_at(pod_set: PodSetSpec, node: str) -> FreeableDevices | None:
+    """When the node has the devices that pods of the set claim; None = numbers say it."""
+    rules = pod_set.rules
+    if rules is None or not rules.devices:
+        return None
+    return next((of for of in rules.devices if of.node == node), FreeableDevices(node, ()))
+
+
+def frees(
+    state: ClusterState, of: FreeableDevices, pods: int, gone: Collection[PodKey] = ()
+) -> bool:
+    """Whether the node has the devices for so many pods of the set: enough of those who have them
+    hold no place, or are `gone`."""
+    if pods > len(of.steps):
+        return False
+    return any(
+        all(pod in gone or state.booking(pod) is None for pod in pods_of)
+        for pods_of in of.steps[pods - 1]
+    )
 
 
 def _ports_taken(around: Around, ports: tuple[HostPort, ...]) -> Nodes:

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.columns import PodKey
 from scheduling.engine.cluster.constraints import admits
+from scheduling.engine.placement.pod_rules import devices_at, frees
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import MILLI, JobRequest, PodSetSpec
+from scheduling.engine.types import MILLI, FreeableDevices, JobRequest, PodSetSpec
 
 # Nodes, units on one of them, and ways to divide the pods of all pod sets that are looked at.
 MAX_NODES = 64
@@ -55,6 +58,8 @@ class Spot:
     groups: tuple[str, ...]
     units: list[EvictionCandidate] = field(default_factory=list)
     gives: list[tuple[int, int, int]] = field(default_factory=list)
+    # Of each set, when the node has the devices that its pods claim; None = numbers say it.
+    devices: tuple[FreeableDevices | None, ...] = ()
     # By pods: the smallest sets of units, by number, that make room for them.
     needs: dict[Counts, list[tuple[int, ...]]] = field(default_factory=dict)
 
@@ -65,7 +70,12 @@ class Optimum:
     hold at most."""
 
     def __init__(
-        self, wanted: Sequence[WantedPods], spots: Iterable[Spot], within: int, leaf_most: Counts
+        self,
+        wanted: Sequence[WantedPods],
+        spots: Iterable[Spot],
+        within: int,
+        leaf_most: Counts,
+        cluster: ClusterState,
     ) -> None:
         self._wanted = wanted
         self._within = within
@@ -75,7 +85,7 @@ class Optimum:
         self._spots = [spot for spot in spots if any(spot.most)]
         for spot in self._spots:
             if not spot.needs:
-                _tabulate(spot, wanted)
+                _tabulate(spot, wanted, cluster)
         self._on: dict[EvictionCandidate, int] = {}  # GPU-milli of a unit on all these nodes
         self._spread: set[EvictionCandidate] = set()  # units on several of them
         for spot in self._spots:
@@ -240,7 +250,7 @@ def _units(trail: _Trail) -> Iterable[EvictionCandidate]:
             left.extend(at)
 
 
-def _tabulate(spot: Spot, wanted: Sequence[WantedPods]) -> None:
+def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -> None:
     """Fill in what the node needs to lose, of the cheapest of its units."""
     if len(spot.units) > MAX_UNITS:
         cheap = sorted(
@@ -258,6 +268,7 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods]) -> None:
                 gpu, cpu, memory = gpu + gives[0], cpu + gives[1], memory + gives[2]
         have.append((mask, (gpu, cpu, memory)))
     known: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+    gone = [_keys(unit) for unit in spot.units] if any(spot.devices) else []
     for pods in _counts(spot.most):
         need = [0, 0, 0]
         for n, w in zip(pods, wanted, strict=True):
@@ -265,10 +276,36 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods]) -> None:
             need[1] += n * w.spec.cpu_milli
             need[2] += n * w.spec.memory_mib
         asked = (need[0], need[1], need[2])
+        if gone:
+            enough = [
+                (mask, amounts) for mask, amounts in have if _frees(spot, pods, mask, gone, cluster)
+            ]
+            if smallest := _smallest(enough, asked):
+                spot.needs[pods] = smallest
+            continue
         if asked not in known:
             known[asked] = _smallest(have, asked)
         if known[asked]:
             spot.needs[pods] = known[asked]
+
+
+def _keys(unit: EvictionCandidate) -> frozenset[PodKey]:
+    return frozenset([(unit.record.job.id, *pod) for pod in unit.pods])
+
+
+def _frees(
+    spot: Spot,
+    pods: Counts,
+    mask: int,
+    of_units: Sequence[frozenset[PodKey]],
+    cluster: ClusterState,
+) -> bool:
+    """Whether the node has all devices for so many pods without these units."""
+    gone = frozenset([pod for n, keys in enumerate(of_units) if mask >> n & 1 for pod in keys])
+    for of, count in zip(spot.devices, pods, strict=True):
+        if of is not None and count and not frees(cluster, of, count, gone):
+            return False
+    return True
 
 
 def _smallest(
@@ -335,7 +372,8 @@ def spots_of(
                 ]
             )
             free = (cluster.free[slot] * MILLI, cluster.cpu[slot], cluster.memory[slot])
-            found[name] = Spot(name, free, most, pools.groups_of[name])
+            devices = tuple([devices_at(s, name) for s, _ in sets])
+            found[name] = Spot(name, free, most, pools.groups_of[name], devices=devices)
     for unit in units:
         gives: dict[str, list[int]] = {}
         specs = unit.record.job.pod_sets
@@ -378,4 +416,4 @@ def least_of(
     ]
     leaf_most = tuple([s.max_per_leaf or count for s, count in sets])
     at = number[within or job.required_level] if within or job.required_level else -1
-    return Optimum(wanted, spots, at, leaf_most).search(already)
+    return Optimum(wanted, spots, at, leaf_most, state.cluster).search(already)

@@ -5,6 +5,7 @@ placed there, and whoever can keep his place beside it does. Other choices are t
 that the record of a preemption tells what they would have cost.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -12,10 +13,12 @@ from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.admission.hot_spares import idle_nodes, takes_spares
 from scheduling.engine.admission.limits import jobs_to_stop, stops_enough
 from scheduling.engine.admission.start import place_on
+from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import admits
 from scheduling.engine.decisions import Alternative
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement import PlacementFailure
+from scheduling.engine.placement.pod_rules import devices_at, frees
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.preemption.emptied_nodes import Emptied
@@ -286,7 +289,8 @@ def _plain(sets: list[tuple[PodSetSpec, int]]) -> bool:
     """Whether rooms say all that matters of where the pods may be."""
     s = sets[0][0]
     apart = s.slice_size or s.max_per_node or s.max_per_leaf
-    return len(sets) == 1 and not (apart or s.cpu_milli or s.memory_mib)
+    devices = s.rules is not None and s.rules.devices
+    return len(sets) == 1 and not (apart or s.cpu_milli or s.memory_mib or devices)
 
 
 def _of_rooms(
@@ -387,6 +391,7 @@ def _try(
             for p in unit.places:
                 statement.allocate(unit.record.job, p)
             refused = books.refuses(record.job, state.pools, candidate)
+            refused = refused or not _have_devices(state.cluster, candidate.job, placed)
             if refused or takes_spares(state.policy, state.cluster, record.job, idle):
                 statement.rollback(mark)
                 books.take(unit)
@@ -394,3 +399,10 @@ def _try(
             returned.add(unit)
     statement.rollback()
     return Plan(candidate, placed, [unit for unit in units if unit not in returned])
+
+
+def _have_devices(cluster: ClusterState, job: JobRequest, placed: Iterable[PodPlacement]) -> bool:
+    """Whether the nodes have the devices that the pods claim there."""
+    counts = Counter((p.node, p.pod_set) for p in placed)
+    found = ((devices_at(job.pod_sets[index], node), n) for (node, index), n in counts.items())
+    return all(of is None or frees(cluster, of, n) for of, n in found)

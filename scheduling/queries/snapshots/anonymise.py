@@ -66,6 +66,7 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     t.Spread: {"group": MEANT, "key": LABEL},
     t.Attached: {"driver": DRIVER, "volume": VOLUME},
     t.GroupWish: {"group": MEANT, "key": LABEL},
+    t.FreeableDevices: {"node": NODE, "steps": JOB},
     t.PodRules: {"groups": MEANT, "sole": TEXT},
     t.NodeRules: {"node_selector": Keyed(LABEL, VALUE)},
     t.PodSetSpec: {

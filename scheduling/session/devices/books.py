@@ -78,6 +78,7 @@ class DeviceBooks:
         self.changed: set[ClaimName] = set()
         self.assumed: dict[str, Assumed] = {}  # by uid of the claim
         self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod for which it was made
+        self._by_uid: dict[str, DeviceClaimFacts] = {}
         self._holders: dict[DeviceId, set[str]] = defaultdict(set)  # uids of claims
         self._held: dict[str, frozenset[DeviceId]] = {}  # by uid of the claim
         self._amounts_of: dict[str, tuple[object, list[tuple[str, DeviceAmounts]]]] = {}
@@ -131,12 +132,13 @@ class DeviceBooks:
             return
         if before is not None and (not comes or before.uid != facts.uid):
             del self.claims[name]
+            self._by_uid.pop(before.uid, None)
             self.assumed.pop(before.uid, None)
             self._hold(before.uid, ())
             if before.made_for is not None:
                 self.made.pop(before.made_for[1], None)
         if comes:
-            self.claims[name] = facts
+            self.claims[name] = self._by_uid[facts.uid] = facts
             if facts.made_for is not None:
                 self.made[facts.made_for[1]] = facts
                 if facts.given is not None:
@@ -183,14 +185,22 @@ class DeviceBooks:
         Raises DeviceRefusal."""
         if demand.exact or not (demand.pending or demand.extended.requests):
             return None
-        shape, inventory = demand.shape, self.inventory
+        shape, nodes = demand.shape, self.inventory.nodes
+        where = self.nodes_to_search(demand)
+        return (by_name(n for n in where if self._can_be_had(demand, shape, nodes[n])),)
+
+    def nodes_to_search(self, demand: DeviceDemand) -> Iterable[str]:
+        """The nodes that may have what is asked for."""
         # A device plugin may give on other nodes what a pod asks for by names of resources.
-        where = inventory.nodes_with_devices() if demand.pending else inventory.nodes
-        names = [n for n in where if self._can_be_had(demand, shape, inventory.nodes[n])]
-        return (by_name(names),)
+        inventory = self.inventory
+        return inventory.nodes_with_devices() if demand.pending else inventory.nodes
+
+    def stamp_of(self, node: str) -> tuple[int, int, int]:
+        """Another one when the node may use others of its devices than before."""
+        return self.inventory.version, self._stamps[node], self._stamps[""]
 
     def _can_be_had(self, demand: DeviceDemand, shape: str, node: Node) -> bool:
-        stamp = self.inventory.version, self._stamps[node.name], self._stamps[""]
+        stamp = self.stamp_of(node.name)
         known = self._can.get((shape, node.name))
         if known is None or known[0] != stamp:
             found = self.choose(demand, node, NOBODY) is not None
@@ -202,34 +212,19 @@ class DeviceBooks:
     ) -> list[ChosenDevices] | None:
         """Devices of the node for each claim of the pod that has none; None = there are not enough.
         `liked`: names of those that are tried first. Raises DeviceRefusal."""
-        requested = self.demands.requests_on(node, demand.extended)
-        if requested is None:
+        asked = self._claims_on(demand, node, pod)
+        if asked is None:
             return None
-        claims, new = [*demand.pending], None
-        if requested:
-            names = {request.name for request, _ in requested}
-            mappings = (m for m in demand.extended.mappings if m.request in names)
-            new = NewClaim(tuple(requested), tuple(mappings))
-            claims.append(_claim_to_make(pod, new))
-        taken: Set[DeviceId] = self._holders.keys()
-        if (made := self.made.get(pod.uid)) is not None:
-            # What it has of an attempt that was cut short it may have again.
-            taken = {d for d, claims_of in self._holders.items() if claims_of != {made.uid}}
+        claims, new = asked
+        made = self.made.get(pod.uid)
+        # What it has of an attempt that was cut short it may have again.
+        taken = self._taken(frozenset({made.uid} if made is not None else ()))
         offers = self.inventory.offers(node)
         rank = {name: n for n, name in enumerate(liked)}
         if rank:
             ordered = sorted(offers.devices, key=lambda o: rank.get(o.id.device, len(rank)))
             offers = offers._replace(devices=ordered)
-        for ask, gpus in demand.gpus_of_all:
-            if sum(self.demands.fits(ask, o.id) for o in offers.devices) != gpus:
-                return None
-        if any(o.facts.consumes for o in offers.devices):
-            offers = offers._replace(counters=self._counters(offers, taken))
-        try:
-            asks = [claim.asks for claim in claims]
-            found = allocate(asks, offers, taken, self.demands.fits)
-        except TooComplex:
-            return None
+        found = self._found(demand, [claim.asks for claim in claims], offers, taken)
         if found is None:
             return None
         chosen = []
@@ -239,6 +234,64 @@ class DeviceBooks:
             made_as = new if index == len(demand.pending) else demand.own.get(claim.uid)
             chosen.append(ChosenDevices(claim, given, here, nodes or (), made_as))
         return chosen
+
+    def suffices(self, demand: DeviceDemand, node: Node, without: Set[str], pods: int = 1) -> bool:
+        """Whether the node would have devices for so many such pods, if these claims (uids) had
+        none. Raises DeviceRefusal."""
+        asked = self._claims_on(demand, node, NOBODY)
+        if asked is None:
+            return False
+        asks = [claim.asks for claim in asked[0]] * pods
+        taken = self._taken(without)
+        return self._found(demand, asks, self.inventory.offers(node), taken) is not None
+
+    def claim_of(self, uid: str) -> DeviceClaimFacts | None:
+        """The claim that has devices; None = there is none that says so."""
+        return self._by_uid.get(uid)
+
+    def holders(self, node: Node) -> list[str]:
+        """The claims, by uid, that have devices which the node may use."""
+        devices = (offer.id for offer in self.inventory.offers(node).devices)
+        return sorted({claim for device in devices for claim in self._holders.get(device, ())})
+
+    def _claims_on(
+        self, demand: DeviceDemand, node: Node, pod: PodNames
+    ) -> tuple[list[DeviceClaimFacts], NewClaim | None] | None:
+        """The claims for which devices of the node are needed, and as what the last of them is
+        made, if it is for extended resources; None = the node has not what is asked for by name.
+        Raises DeviceRefusal."""
+        requested = self.demands.requests_on(node, demand.extended)
+        if requested is None:
+            return None
+        if not requested:
+            return [*demand.pending], None
+        names = {request.name for request, _ in requested}
+        mappings = (m for m in demand.extended.mappings if m.request in names)
+        new = NewClaim(tuple(requested), tuple(mappings))
+        return [*demand.pending, _claim_to_make(pod, new)], new
+
+    def _taken(self, without: Set[str]) -> Set[DeviceId]:
+        """The devices that claims have, but these."""
+        if not without:
+            return self._holders.keys()
+        return {device for device, claims in self._holders.items() if not claims <= without}
+
+    def _found(
+        self,
+        demand: DeviceDemand,
+        asks: list[ClaimAsks],
+        offers: NodeDevices,
+        taken: Set[DeviceId],
+    ) -> list[tuple[GivenDevice, ...]] | None:
+        for ask, gpus in demand.gpus_of_all:
+            if sum(self.demands.fits(ask, o.id) for o in offers.devices) != gpus:
+                return None
+        if any(o.facts.consumes for o in offers.devices):
+            offers = offers._replace(counters=self._counters(offers, taken))
+        try:
+            return allocate(asks, offers, taken, self.demands.fits)
+        except TooComplex:
+            return None
 
     def _counters(
         self, offers: NodeDevices, taken: Set[DeviceId]

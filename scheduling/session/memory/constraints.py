@@ -10,6 +10,7 @@ import msgspec
 from scheduling.engine.types import (
     Apart,
     Attached,
+    FreeableDevices,
     GroupWish,
     HostPort,
     JobRequest,
@@ -94,6 +95,7 @@ def read_rules(of: Mapping[str, Any]) -> PodRules:
         affinity=_terms(of.get("affinity", ())),
         sole=tuple(of.get("sole", ())),
         attached=tuple(Attached(*each) for each in of.get("attached", ())),
+        devices=msgspec.convert(of.get("devices", ()), tuple[FreeableDevices, ...]),
     )
 
 

@@ -7,7 +7,7 @@ released. Where devices stand for extended resources that a pod asks for, a clai
 and for pods that Kant makes the claims that their job asks for; such a pod is made before.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ import msgspec
 from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import MILLI, Node, NodeTerm, PodSetSpec
+from scheduling.engine.types import MILLI, FreeableDevices, Node, NodeTerm, PodRules, PodSetSpec
 from scheduling.engine.verdict import Reason
 from scheduling.kube.dra.extended import NOTHING, claim_name, extended_asks, is_by_name
 from scheduling.kube.dra.facts import DeviceClaimFacts, ExtendedAsks, ExtendedRequest, PodClaim
@@ -32,7 +32,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.kube.translate.objects import PodSpec, encode
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.devices.books import ChosenDevices, DeviceBooks, PodNames
+from scheduling.session.devices.books import ChosenDevices, DeviceBooks, PodNames, by_name
 from scheduling.session.devices.demand import (
     ANY_GPU,
     NOT_HONOURED,
@@ -41,6 +41,7 @@ from scheduling.session.devices.demand import (
     DeviceRefusal,
     is_gpu,
 )
+from scheduling.session.devices.freeing import Freeing
 from scheduling.session.devices.own import own_claims
 from scheduling.session.memory.live import OVER, EffectKey, LiveJob, LivePod, PodKey
 from scheduling.session.memory.storage import ClaimHold
@@ -50,7 +51,9 @@ from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
 
 NOT_ALLOCATED = "ClaimNotAllocated"
-THE_POD = ""  # in place of the uid of a claim: the pod is still to be made
+# In place of the uid of a claim: the pod is still to be made, or devices are of pods that are gone.
+THE_POD, OF_THE_GONE = "", "of the gone"
+EffectPod = tuple[str, int, int]  # job, pod set, ordinal
 Writing = tuple[str, str]  # uids of a pod and a claim
 
 
@@ -74,22 +77,27 @@ class DevicePart:
         self.pod_set = pod_set
         self.gpus = pod_set.gpus
         self.models = pod_set.gpu_models
+        self.devices: tuple[FreeableDevices, ...] = ()
         self.amounts: Mapping[str, int] = {}
         self.terms: list[tuple[NodeTerm, ...]] = []
         self.notes: list[str] = []
         self.hold: ClaimHold | None = None
 
-    def add_nodes(self, found: tuple[NodeTerm, ...]) -> None:
-        """Only these have devices for all that is asked for."""
-        self.terms.append(found)
-        nodes = sum(len(e.values) for term in found for e in term)
-        self.notes.append(f"Nodes with devices for all of its resource claims: {nodes}.")
+    def add_nodes(self, now: Collection[str], freeable: tuple[FreeableDevices, ...]) -> None:
+        """Only nodes of `now` have devices for all that is asked for, or those that are
+        `freeable`."""
+        self.devices = freeable
+        self.terms.append((by_name([of.node for of in freeable] if freeable else now),))
+        self.notes.append(f"Nodes with devices for all of its resource claims: {len(now)}.")
 
     def changes(self, pod_set: PodSetSpec) -> dict[str, Any]:
         """The fields of the pod set that differ."""
         found: dict[str, Any] = {}
         if self.amounts:
             found["extended"] = {**pod_set.extended, **self.amounts}
+        if self.devices:
+            rules = pod_set.rules if pod_set.rules is not None else PodRules()
+            found["rules"] = rules._replace(devices=self.devices)
         if self.models != pod_set.gpu_models:
             found["gpu_models"] = self.models
         if self.gpus != pod_set.gpus:
@@ -110,12 +118,14 @@ class DeviceClaims:
         plain.as_offered = self.as_offered
         self.foreign = requeueing.leave.foreign
         self.books = DeviceBooks()
+        self._freeing = Freeing(self.books)
         self._claims_for_devices: dict[str, tuple[PodClaim, ...]] = {}  # by uid of plain pods
         self._extended: dict[str, ExtendedAsks] = {}  # by uid of plain pods that wait
         self._made: dict[str, EffectKey] = {}  # by uid of pods that were made before they are bound
         self._coming: dict[str, dict[PodKey, _Coming]] = {}  # by job
         self._writing: set[Writing] = set()
         self._releasing: set[Writing] = set()
+        self._gone: set[str] = set()  # uids of pods whose claims may have devices yet
         self._unplaceable: list[tuple[str, LivePod, str]] = []  # by job, and why
         self._told_held: dict[str, OtherPodChanged] = {}
         self._as_of: object = None
@@ -136,9 +146,10 @@ class DeviceClaims:
         return before != facts.device_claims
 
     def names_none(self, uid: str) -> None:
-        self._claims_for_devices.pop(uid, None)
+        named = self._claims_for_devices.pop(uid, None)
         self._extended.pop(uid, None)
-        self._made.pop(uid, None)
+        if self._made.pop(uid, None) or named or uid in self.books.made:
+            self._gone.add(uid)
 
     def as_offered(self, facts: PodFacts) -> PodFacts:
         """The pod, with what its claims ask for."""
@@ -159,6 +170,9 @@ class DeviceClaims:
             return False
         self._release_what_is_left()
         self._tell_held()
+        if self._gone:
+            held = {uid for claim in self.books.claims.values() for uid in claim.reserved_for}
+            self._gone &= held
         as_of = self.books.version, len(self._releasing)
         if as_of == self._as_of:
             return False
@@ -206,7 +220,8 @@ class DeviceClaims:
                 return part
             try:
                 demand = self._demand_of(job.namespace, ref.uid)
-                found = self.books.nodes_for(demand) if first else None
+                if first:
+                    self._find_nodes(part, job, index, demand)
             except DeviceRefusal as refusal:
                 text = refusal.unclear.text.rstrip(".")
                 part.hold = _hold(text, "see the resource claims of the pod")
@@ -220,10 +235,36 @@ class DeviceClaims:
                 part.gpus = (facts.gpus if facts is not None else 0) + demand.gpus
                 if facts is not None and facts.gpu_milli:
                     part.gpus = job.asked.pod_sets[index].gpus
-            if found is not None:
-                part.add_nodes(found)
             first = False
         return part
+
+    def _find_nodes(self, part: DevicePart, job: LiveJob, index: int, demand: DeviceDemand) -> None:
+        """Raises DeviceRefusal."""
+        found = self.books.nodes_for(demand)
+        if found is None:
+            return
+        now = frozenset(name for term in found for each in term for name in each.values)
+        count = job.asked.pod_sets[index].count
+        preempts = bool(self.scope.policy.preemption) and job.request.preempts
+
+        def pods_of(claim: str) -> tuple[EffectPod, ...]:
+            return self._freeable(claim, job.id) if preempts else ()
+
+        part.add_nodes(now, self._freeing.nodes_of(demand, now, count, pods_of))
+
+    def _freeable(self, claim: str, but: str) -> tuple[EffectPod, ...]:
+        """Who has the claim, if they are pods of jobs of the scope that can be preempted, and not
+        of one."""
+        facts = self.books.claim_of(claim)
+        places = [self._pod(uid) for uid in facts.reserved_for] if facts is not None else []
+        if (assumed := self.books.assumed.get(claim)) is not None:
+            places.append(self._place(assumed.of))
+        found = []
+        for job, pod in places:
+            if job is None or pod is None or job.id == but or not job.request.preemptible:
+                return ()
+            found.append((job.id, *pod.key))
+        return tuple(sorted(set(found)))
 
     def _part_of_made(self, job: LiveJob, index: int) -> DevicePart:
         """Of pods that Kant makes."""
@@ -240,7 +281,7 @@ class DeviceClaims:
             demand, by_claims = self._demand_of_made(
                 job, index, PodNames(namespace, "", ""), _asks_of_made(part.pod_set)
             )
-            found = self.books.nodes_for(demand)
+            self._find_nodes(part, job, index, demand)
         except DeviceRefusal as refusal:
             helps = "see its device claims and the device class"
             part.hold = _hold(refusal.unclear.text.rstrip("."), helps)
@@ -248,8 +289,6 @@ class DeviceClaims:
         part.amounts = demand.amounts
         if by_claims:
             part.models = _models(part.pod_set, demand)
-        if found is not None:
-            part.add_nodes(found)
         return part
 
     def _demand_of_made(
@@ -303,6 +342,9 @@ class DeviceClaims:
             chosen = self.books.choose(demand, node, names, liked)
         except DeviceRefusal as refusal:
             return refusal.unclear.text
+        if chosen is None and self.books.suffices(demand, node, self._being_released()):
+            coming.claims.add(OF_THE_GONE)  # what releases them will be seen
+            return ""
         if chosen is None:
             return f"Node {node.name} has no devices for all of its resource claims any more"
         for claim in demand.claims:
@@ -327,6 +369,14 @@ class DeviceClaims:
             if claim.given is not None and pod.uid not in claim.reserved_for:
                 self._write(job, pod, claim, None)
                 coming.claims.add(claim.uid)
+
+    def _being_released(self) -> Set[str]:
+        """The claims, by uid, of pods that are gone: somebody is about to take their devices."""
+        return {
+            claim.uid
+            for claim in (self.books.claims.values() if self._gone else ())
+            if claim.reserved_for and self._gone.issuperset(claim.reserved_for)
+        }
 
     def _demand_at(self, job: LiveJob, coming: _Coming) -> DeviceDemand:
         """What a pod asks for on its node. Raises DeviceRefusal."""
@@ -456,6 +506,10 @@ class DeviceClaims:
 
     def follow(self, now: float) -> None:
         """Give back the places of pods for which there are no devices after all."""
+        for job_id, of_job in list(self._coming.items()):
+            late = [c for c in of_job.values() if OF_THE_GONE in c.claims]
+            if late and (job := self.scope.jobs.get(job_id)) is not None:
+                self._look_again(job, late)
         failed, self._unplaceable = self._unplaceable, []
         for job_id, pod, text in failed:
             job = self.scope.jobs.get(job_id)
@@ -465,6 +519,14 @@ class DeviceClaims:
             self._give_up(job, pod)
             if job.leaving is None and _is_to_come(pod):
                 self.requeueing.displaced(job, [pod], NOT_ALLOCATED, text, (pod.place.node,), now)
+
+    def _look_again(self, job: LiveJob, late: Iterable[_Coming]) -> None:
+        """For devices that pods that are gone had."""
+        for coming in late:
+            coming.claims.discard(OF_THE_GONE)
+            if _is_to_come(coming.pod) and (text := self._write_claims(job, coming)):
+                self._unplaceable.append((job.id, coming.pod, text))
+        self._bind_ready(job)
 
     def _give_up(self, job: LiveJob, pod: LivePod) -> None:
         """The pod is not bound; of a gang, none is."""
