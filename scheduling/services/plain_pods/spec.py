@@ -7,9 +7,10 @@ Kubernetes has no field for is written in its annotations. The document is then 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from scheduling.engine.types import MILLI, JobKind
+from scheduling.engine.types import MILLI, JobKind, NodeRules
 from scheduling.job_fields.definition import IMAGE
 from scheduling.job_fields.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.job_fields.nouns import document_of_rules
@@ -131,12 +132,18 @@ def tenant_of(pod: PodFacts, names: QueueNames) -> tuple[str, str]:
     return name, queue
 
 
-def where_to(plain: PlainPod) -> dict[str, Any]:
+def where_to(plain: PlainPod) -> Mapping[str, Any]:
     """What the pod says of the nodes that it may run on; raises Refused for what Kant would break
     if it bound the pod."""
     if plain.unhonoured:
         raise Refused("NotHonoured", " ".join(f"{f.field}: {f.remedy}" for f in plain.unhonoured))
-    found = document_of_rules(plain.nodes)
+    return _checked(plain.nodes)
+
+
+@lru_cache(maxsize=256)
+def _checked(nodes: NodeRules) -> Mapping[str, Any]:
+    """Most pods say the same, or nothing."""
+    found = document_of_rules(nodes)
     faults = Faults()
     check_pod_set({"name": "worker", **found}, (), faults)
     try:
