@@ -19,6 +19,7 @@ translate = pod_translator("kant")
 GANGS = {
     "jobset": {"JobSet/train": {"driver": 1, "workers": 4}},
     "jobset-depends-on": {"JobSet/steps/1": {"load": 1}},
+    "jobset-in-order": {"JobSet/order/1": {"driver": 1}},
     "lws": {
         "LeaderWorkerSet/serve/0": {"leader": 1, "worker": 2},
         "LeaderWorkerSet/serve/1": {"leader": 1, "worker": 2},
@@ -32,6 +33,7 @@ GANGS = {
     # Any three of its four pods.
     "tfjob-min-available": {"TFJob/fit": {"": 3}},
     "trainjob": {"JobSet/train": {"node": 2}},
+    "trainjob-mpi": {"JobSet/pi": {"launcher": 1, "node": 2}},
     "xgboostjob": {"XGBoostJob/boost": {"master": 1, "worker": 2}},
     "mpijob-of-training-operator": {"MPIJob/old": {"launcher": 1, "worker": 2}},
     "paddlejob": {"PaddleJob/paddle": {"worker": 3}},
@@ -44,6 +46,7 @@ ELASTIC = {"pytorchjob-elastic", "tfjob-min-available", "raycluster", "rayjob", 
 LEADERS = {
     "jobset": {"driver"},
     "jobset-depends-on": {"load"},
+    "jobset-in-order": {"driver"},
     "lws": {"leader"},
     "lws-leader-ready": {"leader"},
     "mpijob": {"launcher"},

@@ -261,6 +261,7 @@ def test_discovery_names_every_resource(sim):
     assert sim.get("/api")["versions"] == ["v1"]
     groups = {g["name"] for g in sim.get("/apis")["groups"]}
     own = {"events.k8s.io", "coordination.k8s.io", "scheduling.k8s.io", "policy"}
+    own.add("autoscaling.x-k8s.io")
     assert groups == {*own, "storage.k8s.io", "resource.k8s.io", *(kind.group for kind in OWNERS)}
     served = {g["name"]: [v["version"] for v in g["versions"]] for g in sim.get("/apis")["groups"]}
     assert served["scheduling.k8s.io"] == ["v1", "v1alpha2"]

@@ -28,13 +28,8 @@ def replicated(name: str, replicas: int, pods: int, gpus: int = 1, **more: Any) 
     return {"name": name, "replicas": replicas, "template": {"spec": job}, **more}
 
 
-def jobset(name: str, *jobs: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": list(jobs)},
-    }
+def jobset(name: str, *jobs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return made("jobset.x-k8s.io/v1alpha2", "JobSet", name, {"replicatedJobs": list(jobs), **more})
 
 
 def made(version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -92,12 +87,17 @@ def ray(head_gpus: int = 0) -> dict[str, Any]:
     }
 
 
-def runtime(name: str, policy: dict[str, Any]) -> dict[str, Any]:
-    job = {"backoffLimit": 0, "template": template(1)}
-    job["template"]["spec"]["containers"][0]["name"] = "node"
+def runtime(name: str, policy: dict[str, Any], *jobs: str) -> dict[str, Any]:
+    """Of replicated jobs of these names; the trainer makes the first one's pods as many as nodes,
+    or, for MPI, those of `node`."""
     label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    node = {"name": "node", "template": {"metadata": {"labels": label}, "spec": job}}
-    spec = {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": [node]}}}
+    found = []
+    for index, job in enumerate(jobs):
+        spec = {"backoffLimit": 0, "template": template(1)}
+        spec["template"]["spec"]["containers"][0]["name"] = "node"
+        meta = {} if index else {"labels": label}
+        found.append({"name": job, "template": {"metadata": meta, "spec": spec}})
+    spec = {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": found}}}
     return made("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", name, spec)
 
 
@@ -121,6 +121,16 @@ WORKLOADS = {
                 "steps",
                 replicated("load", 1, 1, 0),
                 replicated("fit", 1, 2, dependsOn=[{"name": "load", "status": "Complete"}]),
+            )
+        ],
+    ),
+    "jobset-in-order": Workload(
+        "jobset",
+        1,
+        [
+            jobset(
+                *("order", replicated("driver", 1, 1, 0), replicated("workers", 1, 2)),
+                startupPolicy={"startupPolicyOrder": "InOrder"},
             )
         ],
     ),
@@ -185,8 +195,19 @@ WORKLOADS = {
         "trainer",
         2,
         [
-            runtime("torch", {"numNodes": 1, "torch": {"numProcPerNode": "auto"}}),
+            runtime("torch", {"numNodes": 1, "torch": {"numProcPerNode": "auto"}}, "node"),
             train_job("train", "torch", 2),
+        ],
+    ),
+    "trainjob-mpi": Workload(
+        "trainer",
+        3,
+        [
+            runtime(
+                *("mpi", {"numNodes": 1, "mpi": {"numProcPerNode": 1, "runLauncherAsNode": True}}),
+                *("launcher", "node"),
+            ),
+            train_job("pi", "mpi", 3),
         ],
     ),
 }
