@@ -109,6 +109,15 @@ def test_a_request_is_made_once_with_its_templates_followed_and_deleted(place, a
     assert place.api.ok("GET", path(place, "podtemplates"))["items"] == []
 
 
+def test_templates_of_others_are_none_of_a_request(place, asking):
+    sets = [{"podTemplateRef": {"name": name}, "count": 1} for name in (f"{NAME}-0", "theirs")]
+    spec = {"provisioningClassName": CLASS, "podSets": sets}
+    meta = {"name": NAME, "labels": {PROVISIONS_FOR: JOB_ID}}
+    kind = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest"}
+    place.api.ok("POST", path(place), {**kind, "metadata": meta, "spec": spec})
+    assert seen(asking, namespace=place.namespace).templates == (f"{NAME}-0",)
+
+
 def test_what_cannot_be_asked_for_leaves_nothing(place, asking):
     [gone] = asking.carry_out(
         create(place, AlikePods(1, place.manifest("x")), AlikePods(1, "no-such-pod"))

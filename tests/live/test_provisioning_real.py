@@ -45,6 +45,10 @@ def test_pods_stand_in_until_requests_can_be_made(apiserver, scheduler):
     drive(scheduler, cluster, lambda: len(names(PODS)) == 2)
     assert says("No ProvisioningRequest asks for them: the cluster does not serve Provisioning")
 
+    for class_name, words in (("", False), (CLASS, True)):
+        Cluster.objects.update(provisioning_class=class_name)
+        drive(scheduler, cluster, lambda words=words: says("No ProvisioningRequest") is words)
+
     apiserver.request("POST", DEFINITIONS, DEFINITION)
     drive(scheduler, cluster, lambda: says("(ProvisioningRequest gang-"), 90)
     drive(scheduler, cluster, lambda: names(PODS) == [])

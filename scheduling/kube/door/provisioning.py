@@ -93,6 +93,8 @@ def provisioning_facts(raw: KubeProvisioningRequest) -> ProvisioningFacts:
     # Of one that is not provisioned yet, why not.
     unmet = (c.message for c in raw.status.conditions if c.type == "Provisioned")
     message = next(unmet, "") if last in ("", "Accepted") else said.message
+    # Others may make such an object; they do not get templates deleted that are none of it.
+    templates = (each.pod_template_ref.name for each in raw.spec.pod_sets)
     return ProvisioningFacts(
         namespace=meta.namespace,
         name=meta.name,
@@ -100,7 +102,7 @@ def provisioning_facts(raw: KubeProvisioningRequest) -> ProvisioningFacts:
         job=job if number else "",
         number=number,
         class_name=raw.spec.provisioning_class_name,
-        templates=tuple(each.pod_template_ref.name for each in raw.spec.pod_sets),
+        templates=tuple(name for name in templates if name.startswith(f"{meta.name}-")),
         created_at=seconds_of(meta.creation_timestamp) or 0.0,
         answer=_ANSWERS.get(last, NodesAnswer.NONE),
         answered_at=seconds_of(said.last_transition_time) or 0.0,
@@ -162,10 +164,12 @@ class ProvisioningCalls:
     async def delete(self, effect: DeleteProvisioning) -> CallOutcome:
         """DONE when it is deleted, GONE when there was nothing (left) to delete."""
         path = f"{_requests(effect.namespace)}/{effect.name}"
-        outcome = await self._settled(self._delete(path, effect.uid))
-        if outcome.result in (Result.DONE, Result.GONE):
-            await self._delete_templates(effect.namespace, effect.templates)
-        return outcome
+        outcome = await self._settled(_is_there(path, effect.uid))
+        if outcome.result is not Result.DONE:
+            return outcome
+        # Before it: while it is there, whoever is interrupted finds what is left.
+        await self._delete_templates(effect.namespace, effect.templates)
+        return await self._settled(self._delete(path, effect.uid))
 
     async def _read(self, effect: CreateProvisioning, pod: str) -> Mapping[str, Any] | CallOutcome:
         """The manifest of a pod of this name."""
@@ -236,6 +240,18 @@ class ProvisioningCalls:
             path = f"{_templates(effect.namespace)}/{name}"
             request = Request("PATCH", path, patch, settle, _nothing_known, MERGE_PATCH)
             await self._settled(request)
+
+
+def _is_there(path: str, uid: str) -> Request:
+    """DONE when that incarnation is there, else GONE."""
+
+    def settle(reply: Reply) -> CallOutcome | None:
+        if reply.code != HTTPStatus.OK:
+            return gone_or_refused(reply, uid)
+        same = _request.decode(reply.body).metadata.uid == uid
+        return CallOutcome(Result.DONE if same else Result.GONE, uid)
+
+    return Request("GET", path, b"", settle, _nothing_known)
 
 
 def _requests(namespace: str) -> str:

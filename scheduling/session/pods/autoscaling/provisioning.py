@@ -158,8 +158,8 @@ class Provisioning:
         """Make what is missing and delete what nobody wants; the jobs of which another thing is to
         be told than before. `is_ours`: of jobs that are not known here, those that this scope
         looks after."""
-        self._class = class_name
-        if not (class_name or self._there or self._marked):
+        before, self._class = self._class, class_name
+        if not (class_name or before or self._there or self._marked):
             return []
         if class_name and self.trouble is None:
             return []  # what is there is not known yet
