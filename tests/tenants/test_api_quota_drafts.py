@@ -4,10 +4,12 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from tenants import tasks
 from tenants.models import AuditRecord, DraftCell, GpuType, Quota, QuotaDraft, Tenant
 from tenants.services.drafts.edits import KEPT, MOST_CELLS, DraftEdit, PageWrite, edit_draft
+from tenants.services.tokens import create_token
 
 LIST = "/api/v1/quota-drafts"
 
@@ -291,3 +293,19 @@ def test_drafts_are_found_by_author(root, org):
     assert [d["author"] for d in root.get(LIST).json()["items"]] == ["ops", "root"]
     assert [d["author"] for d in root.get(f"{LIST}?author=ops").json()["items"]] == ["ops"]
     assert root.get(f"{LIST}?author=nobody").status_code == 400
+
+
+def test_a_token_for_one_tenant_tells_and_applies_nothing_of_others(root, org):
+    edits = [
+        DraftEdit(org.tenants["vision"], org.gpu_types["H100"], "many"),
+        DraftEdit(org.tenants["vision-lab"], org.gpu_types["H100"], "3"),
+    ]
+    edit_draft(org.users["root"], edits)
+    secret = create_token(org.users["root"], "lab", tenant="vision-lab").secret
+    lab = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    assert [c["tenant"] for c in lab.get(url("root")).json()["cells"]] == ["vision-lab"]
+    answer = apply(lab, "root", 2)
+    assert answer.status_code == 403
+    assert "this token is not for" in answer.json()["detail"]
+    assert write(lab, "root", cell("vision", 9)).status_code in (403, 422)
+    assert write(lab, "root", cell("vision-lab", 4)).status_code == 200

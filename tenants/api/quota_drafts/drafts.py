@@ -164,6 +164,8 @@ def refused(found: DraftTried, seen: Sequence[SeenCell]) -> DomainError:
     for index, error in found.errors.items():
         if isinstance(error, NotAllowed | NotFound):
             return error
+        if found.cells[index].pk not in places:
+            return NotAllowed("Your draft has edits of tenants that this token is not for.")
         at, one = places[found.cells[index].pk]
         if isinstance(error, Stale) and one.overtaken is not None:
             name = f"{one.cell.tenant.name} / {one.cell.gpu_type.name}"

@@ -129,7 +129,10 @@ def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
 
 
 def _visible(cells: QuerySet[DraftCell], viewer: User, access: Access) -> QuerySet[DraftCell]:
-    return cells.filter(Q(draft__author=viewer) | _may_change(access))
+    own = Q(draft__author=viewer)
+    if viewer.only_in is not None:  # a token for one tenant does not tell of the author's others
+        own &= _may_change(access)
+    return cells.filter(own | _may_change(access))
 
 
 def _may_change(access: Access) -> Q:

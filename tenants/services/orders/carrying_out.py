@@ -7,7 +7,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from tenants.errors import Conflict, DomainError
-from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, User
+from tenants.models import OrderCell, OrderState, QuotaOrder, User
 from tenants.services import audit
 from tenants.services.audit import SCHEDULE
 from tenants.services.quota_revert import reversal_of
@@ -181,9 +181,7 @@ def name_of(cell: OrderCell) -> str:
     return f"{cell.tenant.name} / {cell.gpu_type.name}"
 
 
-def record(
-    cell: OrderCell, actor: User, what: str, reason: str, *, source: str, now: Quota | None = None
-) -> None:
+def record(cell: OrderCell, actor: User, what: str, reason: str, *, source: str) -> None:
     """Tell in the audit trail what became of one quota of an order."""
     order = cell.order
     times = {"starts_at": order.starts_at, "ends_at": order.ends_at}
@@ -192,7 +190,6 @@ def record(
         f"quota-order.{what}",
         name_of(cell),
         tenant=cell.tenant,
-        before={"guaranteed": now.guaranteed_milli / 1000} if now else None,
         after={
             "order": str(order.pk),
             "guaranteed": cell.guaranteed_milli / 1000,
