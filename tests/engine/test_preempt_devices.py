@@ -47,7 +47,8 @@ def any_running(rng, nodes):
             for i, (n, gpus_of) in enumerate(zip(where, mine, strict=True))
         )
         pods = (PodSetSpec("pods", size, gpus, ("H100",)),)
-        job = JobRequest(f"r{len(running)}", "a", 0.0, pods, preempts=False)
+        stays = rng.random() < 0.2
+        job = JobRequest(f"r{len(running)}", "a", 0.0, pods, preempts=False, preemptible=not stays)
         running.append((job, places, float(rng.randrange(900))))
     return running
 
@@ -60,7 +61,8 @@ def room(running, sockets, name, gpus):
 
 
 def freeable(running, sockets, name, gpus, count):
-    here = [one for one in running if any(p.node == name for p in one[1])]
+    here = [one for one in running if any(p.node == name for p in one[1]) and one[0].preemptible]
+    fixed = [one for one in running if not one[0].preemptible]
     steps = []
     for pods in range(1, count + 1):
         found = []
@@ -68,7 +70,7 @@ def freeable(running, sockets, name, gpus, count):
             for gone in combinations(range(len(here)), size):
                 stay = [one for n, one in enumerate(here) if n not in gone]
                 smaller = any(set(known) <= set(gone) for known in found)
-                if not smaller and room(stay, sockets, name, gpus) >= pods:
+                if not smaller and room(fixed + stay, sockets, name, gpus) >= pods:
                     found.append(gone)
         if not found:
             break
@@ -87,7 +89,7 @@ def least(running, sockets, nodes, gpus, count):
     """The least GPU-seconds that are lost; None where no victims help."""
     best = None
     for size in range(len(running) + 1):
-        for gone in combinations(running, size):
+        for gone in combinations([one for one in running if one[0].preemptible], size):
             stay = [one for one in running if one not in gone]
             if sum(room(stay, sockets, f"n{n}", gpus) for n in range(nodes)) >= count:
                 cost = sum(job.gpu_milli / 1000 * (NOW - at) for job, _, at in gone)

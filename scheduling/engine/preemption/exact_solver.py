@@ -268,7 +268,8 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -
                 gpu, cpu, memory = gpu + gives[0], cpu + gives[1], memory + gives[2]
         have.append((mask, (gpu, cpu, memory)))
     known: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
-    gone = [_keys(unit) for unit in spot.units] if any(spot.devices) else []
+    by_devices = any(of is not None for of in spot.devices)
+    gone = [_keys(unit) for unit in spot.units] if by_devices else []
     for pods in _counts(spot.most):
         need = [0, 0, 0]
         for n, w in zip(pods, wanted, strict=True):
@@ -276,7 +277,7 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -
             need[1] += n * w.spec.cpu_milli
             need[2] += n * w.spec.memory_mib
         asked = (need[0], need[1], need[2])
-        if gone:
+        if by_devices:
             enough = [
                 (mask, amounts) for mask, amounts in have if _frees(spot, pods, mask, gone, cluster)
             ]
