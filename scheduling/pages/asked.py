@@ -9,7 +9,7 @@ from msgspec import Struct, inspect
 from scheduling.job_fields.definition import DeviceClaimDocument, SecretKeyDocument
 from scheduling.job_fields.parts import Field, fields_of, plain
 from scheduling.job_fields.values import SLUGS
-from scheduling.pages.form_fields import DeviceClaims, NamesField, NodeTerms, Pairs, SecretKeys
+from scheduling.pages.form_fields import ClaimLines, NamesField, NodeTerms, Pairs, SecretKeys
 from tenants.forms import Fields
 from tenants.models import slug_validator
 
@@ -99,7 +99,7 @@ def _class_of(field: Field) -> type[forms.Field]:
         return forms.ChoiceField
     match of:
         case inspect.DictType(value_type=inspect.StructType(cls=of_value)):
-            return {SecretKeyDocument: SecretKeys, DeviceClaimDocument: DeviceClaims}[of_value]
+            return {SecretKeyDocument: SecretKeys, DeviceClaimDocument: ClaimLines}[of_value]
         case inspect.DictType():
             return Pairs
         case inspect.ListType(item_type=inspect.StructType()):

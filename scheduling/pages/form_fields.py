@@ -130,7 +130,7 @@ class SecretKeys(Pairs):
         return f"{value['secret']}/{value['key']}"
 
 
-class DeviceClaims(Pairs):
+class ClaimLines(Pairs):
     """Lines of NAME=CLASS:COUNT where EXPRESSION, or NAME=template/TEMPLATE, as `device_claims` of
     a pod set."""
 
