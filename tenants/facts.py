@@ -92,7 +92,8 @@ class QueueLoad:
 
 class SchedulingFacts(Protocol):
     def installed_milli(self, gpu_type: str) -> int | None:
-        """Installed milli-GPU of all active clusters; None while no node is known at all."""
+        """Milli-GPU of all active clusters, installed or such as an autoscaler may add; None while
+        no node is known at all."""
 
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         """What jobs of these tenants hold now, the latest submitted first."""

@@ -13,6 +13,7 @@ from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.effects import quota_effects
+from scheduling.queries.nodes.installed import groups_to_come, pools_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses
 from tenants.effects import Effects
 from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
@@ -26,10 +27,13 @@ class Facts:
 
     def installed_milli(self, gpu_type: str) -> int | None:
         nodes = NodeRecord.objects.filter(cluster__is_active=True)
-        if not nodes.exists():
+        growing = Cluster.objects.filter(is_active=True).exclude(node_groups={})
+        pools = [pools_of(cluster, groups_to_come(cluster)) for cluster in growing]
+        if not (any(pools) or nodes.exists()):
             return None
-        gpus = nodes.filter(gpu_model=gpu_type).aggregate(sum=Sum("gpus"))["sum"]
-        return (gpus or 0) * 1000
+        fixed = nodes.exclude(cluster__in=growing).filter(gpu_model=gpu_type)
+        gpus = fixed.aggregate(sum=Sum("gpus"))["sum"] or 0
+        return 1000 * (gpus + sum(p[gpu_type].gpus for p in pools if gpu_type in p))
 
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         rows = (

@@ -222,3 +222,18 @@ def test_a_rehearsal_knows_them(org, decided):
     told = [f.node.name for f in Known(org.cluster).facts("") if isinstance(f, NodeChanged)]
     assert [name for name in told if "/" in name] == [*(f"t4/{n}" for n in range(1, 5)),
                                                       "wide/1", "wide/2"]  # fmt: skip
+
+
+def test_a_quota_may_promise_what_may_be_added(org):
+    """And no more, for a GPU type that has no node yet."""
+    grow(org)
+    ops, url = org.client("ops"), "/api/v1/quotas/ml/T4"
+
+    def put(gpus):
+        body = {"guaranteed": gpus, "reason": "T4 come"}
+        return ops.put(url, body, format="json", headers={"If-None-Match": "*"})
+
+    too_much = put(33)
+    assert too_much.status_code == 422
+    assert "33 GPUs would be promised, 32 GPUs are installed" in too_much.json()["detail"]
+    assert put(32).status_code == 201

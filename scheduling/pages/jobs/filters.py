@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.models import Job
-from scheduling.pages.quotas.matrix import typed_milli
 from scheduling.queries import selectors
 from scheduling.queries.names import gpu_type_names, submitter_names
 from scheduling.queries.selectors import visible_jobs
 from scheduling.queries.wording import STATE_WORDS
 from tenants.names import Names, tenant_names
+from tenants.services.typed_gpus import typed_milli
 from tenants.web.pages import UnknownFilter, unknown_names
 
 FILTERS = (

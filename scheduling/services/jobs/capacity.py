@@ -7,10 +7,8 @@ engine's verdict. A cluster whose nodes are not known yet refuses nothing.
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import chain, islice
-from typing import NamedTuple
 
-from django.db.models import Count, Max, Q, QuerySet, Sum
-from django.db.models.fields.json import KeyTransform
+from django.db.models import Count, Max, Sum
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import in_order
@@ -18,25 +16,17 @@ from scheduling.engine.demand.competing_pod_sets import compete, never_together
 from scheduling.engine.placement import fits_when_empty
 from scheduling.engine.types import CpuJobs, JobKind, JobRequest, PodSetSpec
 from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
-from scheduling.kube.translate.node_groups import NodeGroup, groups_of
+from scheduling.kube.translate.node_groups import NodeGroup
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.policy.document import to_policy
 from scheduling.queries.history import nodes_of
+from scheduling.queries.nodes.installed import Pool, groups_to_come, pools_of
 from scheduling.services.jobs.validation import JobSpec
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import FieldError, Invalid, Path
 
 # Nodes that are read first to see whether pod sets fit together, then three times as many again.
 FIRST_NODES = 64
-# Nodes that have not told yet what pods may ask for.
-REGISTERS = Q(cpu_milli=0) | Q(memory_mib=0)
-
-
-class Pool(NamedTuple):
-    """Installed GPUs of one model in a cluster, and the most on one node."""
-
-    gpus: int
-    per_node: int
 
 
 class Installed:
@@ -50,32 +40,11 @@ class Installed:
     @cached_property
     def pools(self) -> dict[str, Pool]:
         """{GPU model: what is installed, or may come}; empty while the cluster is unknown."""
-        pools = dict(self._installed() if self._read is None else self._read)
-        for group, count in self.to_come:
-            node = group.example
-            if count and node.devices:
-                gpus, most = pools.get(node.gpu_model, Pool(0, 0))
-                size = len(node.devices)
-                # What registers counts as installed already.
-                more = count - _of_group(self.cluster, group).filter(REGISTERS).count()
-                pools[node.gpu_model] = Pool(gpus + more * size, max(most, size))
-        return pools
+        return pools_of(self.cluster, self.to_come, self._read)
 
     @cached_property
     def to_come(self) -> list[tuple[NodeGroup, int]]:
-        """How many nodes an autoscaler may still add to each node group."""
-        groups = groups_of(self.cluster.node_groups, self.cluster.label_map)
-        there = [_of_group(self.cluster, group).exclude(REGISTERS).count() for group in groups]
-        return [(g, max(g.most - has, 0)) for g, has in zip(groups, there, strict=True)]
-
-    def _installed(self) -> dict[str, Pool]:
-        rows = (
-            NodeRecord.objects.filter(cluster=self.cluster, gpus__gt=0)
-            .order_by()
-            .values_list("gpu_model")
-            .annotate(Sum("gpus"), Max("gpus"))
-        )
-        return {model: Pool(total, most) for model, total, most in rows}
+        return groups_to_come(self.cluster)
 
     @cached_property
     def without_gpus(self) -> dict[str, int] | None:
@@ -96,19 +65,6 @@ class Installed:
                     found[most] = max(found[most] or 0, each)
                     found[total] = (found[total] or 0) + count * each
         return found
-
-
-def _of_group(cluster: Cluster, group: NodeGroup) -> QuerySet[NodeRecord]:
-    """The nodes of a group that the cluster has; `NodeGroup.has` is true of those that have told
-    their amounts."""
-    mine = group.example
-    rows = NodeRecord.objects.filter(
-        cluster=cluster, gpu_model=mine.gpu_model, gpus=len(mine.devices)
-    )
-    for at, (key, value) in enumerate(sorted(group.labels.items())):
-        of_label = KeyTransform(key, "labels")
-        rows = rows.annotate(**{f"label_{at}": of_label}).filter(**{f"label_{at}": value})
-    return rows
 
 
 def refuse_what_never_fits(

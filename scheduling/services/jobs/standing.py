@@ -6,7 +6,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from scheduling.models import Cluster, NodeRecord
-from scheduling.services.jobs.capacity import Pool
+from scheduling.queries.nodes.installed import Pool
 from tenants import rows
 from tenants.models import GpuType, Membership, Queue, Tenant, User
 

@@ -1,0 +1,68 @@
+"""What GPUs a cluster has by the projection of its nodes, and what an autoscaler may still add."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models.fields.json import KeyTransform
+
+from scheduling.kube.translate.node_groups import NodeGroup, groups_of
+from scheduling.models import Cluster, NodeRecord
+
+# Nodes that have not told yet what pods may ask for.
+REGISTERS = Q(cpu_milli=0) | Q(memory_mib=0)
+
+
+class Pool(NamedTuple):
+    """Installed GPUs of one model in a cluster, and the most on one node."""
+
+    gpus: int
+    per_node: int
+
+
+def groups_to_come(cluster: Cluster) -> list[tuple[NodeGroup, int]]:
+    """How many nodes an autoscaler may still add to each node group."""
+    groups = groups_of(cluster.node_groups, cluster.label_map)
+    there = [_of_group(cluster, group).exclude(REGISTERS).count() for group in groups]
+    return [(g, max(g.most - has, 0)) for g, has in zip(groups, there, strict=True)]
+
+
+def pools_of(
+    cluster: Cluster,
+    to_come: Sequence[tuple[NodeGroup, int]],
+    installed: Mapping[str, Pool] | None = None,
+) -> dict[str, Pool]:
+    """{GPU model: what is installed, or may come}; `installed`: where it was read before."""
+    pools = dict(_installed(cluster) if installed is None else installed)
+    for group, count in to_come:
+        node = group.example
+        if count and node.devices:
+            gpus, most = pools.get(node.gpu_model, Pool(0, 0))
+            size = len(node.devices)
+            # What registers counts as installed already.
+            more = count - _of_group(cluster, group).filter(REGISTERS).count()
+            pools[node.gpu_model] = Pool(gpus + more * size, max(most, size))
+    return pools
+
+
+def _installed(cluster: Cluster) -> dict[str, Pool]:
+    rows = (
+        NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
+        .order_by()
+        .values_list("gpu_model")
+        .annotate(Sum("gpus"), Max("gpus"))
+    )
+    return {model: Pool(total, most) for model, total, most in rows}
+
+
+def _of_group(cluster: Cluster, group: NodeGroup) -> QuerySet[NodeRecord]:
+    """The nodes of a group that the cluster has; `NodeGroup.has` is true of those that have told
+    their amounts."""
+    mine = group.example
+    rows = NodeRecord.objects.filter(
+        cluster=cluster, gpu_model=mine.gpu_model, gpus=len(mine.devices)
+    )
+    for at, (key, value) in enumerate(sorted(group.labels.items())):
+        of_label = KeyTransform(key, "labels")
+        rows = rows.annotate(**{f"label_{at}": of_label}).filter(**{f"label_{at}": value})
+    return rows
