@@ -153,7 +153,7 @@ def test_a_filter_that_cannot_be_read_says_why(as_user, query, text):
             "?q=wait",
         ),
         ("/quotas/changes/?gpu=H200&tenant=vision", "tenant", "?tenant=vision"),
-        ("/quotas/?staus=running&tenant=vision", "tenant, gpu", "?tenant=vision"),
+        ("/quotas/?staus=running&tenant=vision", "tenant, gpu, edited", "?tenant=vision"),
         ("/ops/nodes/?staus=running&page=2", "q, gpu, cluster, show", "?"),
     ],
 )
