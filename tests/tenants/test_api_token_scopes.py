@@ -17,7 +17,7 @@ ID = "00000000-0000-0000-0000-000000000000"
 READ, SUBMIT, QUOTA, OPERATE = Scope.values
 # Which scope each write needs; "" = none.
 WRITES = {
-    "jobs": SUBMIT, "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA,
+    "jobs": SUBMIT, "jobs:act": SUBMIT, "jobs:batch": SUBMIT, "job-arrays": SUBMIT, "quotas": QUOTA,
     "quotas:preview": QUOTA, "quota-drafts": QUOTA, "quota-orders": QUOTA, "audit": QUOTA,
     "tenants": OPERATE, "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE,
     "replays": OPERATE, "organisation": OPERATE, "tokens": "",
