@@ -33,6 +33,8 @@ from tenants.services.tenants import change_tenant
 from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 20
+# Of those of the table of jobs.
+COLUMNS = ("gpus", "model", "tenant", "waited", "starts", "ran", "submitted")
 
 
 def in_tree_order(tenants: Sequence[Tenant]) -> list[tuple[Tenant, int]]:
@@ -126,7 +128,7 @@ def _tenant(request: HttpRequest, found: Tenant, access: Access) -> HttpResponse
         "uses": [u.seen_by(names) for u in quota_uses() if u.tenant == found.name],
         "members": members_of(found),
         "children": children,
-        "hide_tenant": not children,
+        "columns": [name for name in COLUMNS if children or name != "tenant"],
         "parent": visible_tenants(request.user).filter(children=found).first(),
         "jobs": jobs.select_related("tenant").prefetch_related("pod_sets")[:JOBS_SHOWN],
         "job_count": jobs.count(),
