@@ -53,9 +53,16 @@
 
   // What a check brought is on the server, unless it was typed anew meanwhile.
   const sent = new WeakMap();
+  let isLeaving = false;
+  addEventListener("pageshow", () => { isLeaving = false; });
   document.addEventListener("htmx:config:request", (event) => {
     const { ctx } = event.detail;
     if (ctx.sourceElement.closest("form") !== form) return;
+    // A check that was still to come would write into the draft what is being saved.
+    if (isLeaving) {
+      event.preventDefault();
+      return;
+    }
     ctx.request.body.set("tab", tab);
     ctx.request.body.set("stamp", stamped());
     ctx.request.body.set("fresh", fresh());
@@ -101,6 +108,7 @@
 
   form.addEventListener("input", (event) => note(event.target));
   const stampForm = ({ target }) => {
+    isLeaving = true;
     for (const [name, value] of [["tab", tab], ["stamp", stamped()], ["fresh", fresh()]]) {
       const field = target.elements[name] ?? target.appendChild(
         Object.assign(document.createElement("input"), { type: "hidden", name }),

@@ -5,9 +5,17 @@ import re
 
 import pytest
 
-from tenants.models import DraftCell, QuotaDraft
+from tenants.models import DraftCell, QuotaDraft, User
 from tenants.services.drafts import edits
-from tests.e2e.test_pages_quotas import cells_of, guaranteed, key, note, sheet
+from tests.e2e.test_pages_quotas import (
+    cells_of,
+    guaranteed,
+    key,
+    note,
+    quota,
+    sheet,
+    version_sent,
+)
 
 
 def shown(answer, tenant):
@@ -36,6 +44,22 @@ def test_a_check_keeps_what_is_typed_also_what_is_no_number(as_user):
     # One that the page never showed as edited stays.
     as_user("vera").post("/quotas/check/", sheet("", nlp="96"))
     assert drafted() == {"nlp": "<junk>"}
+
+
+def test_an_edit_that_came_true_is_none_and_the_next_one_begins_anew(as_user):
+    """As where a check read the quotas before its edits were saved, and writes them after that."""
+    before = quota("vision")
+    late = edits.DraftEdit(before.tenant, before.gpu_type, "100", before.version)
+    as_user("vera").post("/quotas/", sheet("Season", vision="100"))
+    assert guaranteed("vision") == 100
+    edits.edit_draft(User.objects.get(username="vera"), [late])
+    page = as_user("vera").get("/quotas/")
+    assert "No changes" in page.content.decode()
+    assert version_sent(page, "vision") == str(quota("vision").version)
+    answer = as_user("vera").post(
+        "/quotas/", sheet("Back", vision="128") | {"fresh": key("vision")}
+    )
+    assert (answer.status_code, guaranteed("vision")) == (302, 128)
 
 
 def test_others_see_who_edits_what_they_may_change(as_user):

@@ -194,7 +194,8 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
             )
             cell.planned = plans.get(cell.key, [])
             edit = drafted.get(cell.key) if editable else None
-            if edit is not None:
+            # What was made so by somebody meanwhile is no edit any more; another value begins anew.
+            if edit is not None and edit.typed != cell.now:
                 cell.version = edit.version
             typed = edit.typed if edit is not None else cell.now
             cell.typed = request.POST.get(f"q-{cell.key}", typed)
