@@ -306,14 +306,15 @@ BOUNDS = {
     ],
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
-        "sessions.Session",
+        "sessions.Session", "tenants.QuotaDraft", "tenants.DraftCell", "tenants.QuotaOrder",
+        "tenants.OrderCell",
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
         "metrics.ThinnedSamples",
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
         "scheduling.NodeRecord", "scheduling.NodeOrder", "scheduling.Forecasting",
-        "tenants.Identity",
+        "tenants.Identity", "scheduling.JobTable",
     ],
     "people make them": [
         "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",
