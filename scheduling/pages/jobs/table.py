@@ -27,7 +27,6 @@ from scheduling.pages.polled import polled
 from scheduling.queries import selectors
 from scheduling.queries.queues.waiting_order import positions
 from scheduling.queries.selectors import JobArray, visible_jobs
-from scheduling.services.jobs.many import MOST_AT_ONCE
 from tenants.errors import NotFound
 from tenants.keyset import BadCursor, cursor_of, rows_after_cursor
 from tenants.models import GpuType
@@ -41,7 +40,7 @@ JOBS_PER_PAGE = 50
 @require_GET
 @page_login_required
 def jobs(request: HttpRequest) -> HttpResponse:
-    # Buttons of an array and of chosen jobs send a secret of the session, which each form has.
+    # An array has buttons, whose forms carry a secret of the session.
     own = request.GET.get("user") == "me" or "array" in request.GET
     return polled(request, access_of(request.user), lambda: _jobs(request), alike=not own)
 
@@ -95,7 +94,6 @@ def _around(
         "all_columns": COLUMNS.items(),
         "live_address": "?" + urlencode(shown),
         "views": views_of(user, request.GET.dict()),
-        "most_at_once": MOST_AT_ONCE,
     }
 
 
