@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
 from django.db import DatabaseError, close_old_connections, connection
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_GET
 
@@ -17,7 +17,6 @@ from scheduling.queries.marks import marks
 from tenants.api.problems import not_available
 from tenants.outage import STREAMS
 from tenants.web.conditional import digest_of
-from tenants.web.pages import page_login_required
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +114,11 @@ feed = Feed()
 
 
 @require_GET
-@page_login_required
 def changes(request: HttpRequest) -> HttpResponseBase:
-    """It tells nobody what has changed, so whoever is signed in may have it."""
+    """It tells nobody what has changed, so whoever is signed in may have it. Whoever has signed out
+    is answered 204, after which no browser asks again; the page itself leads to the sign-in."""
+    if not request.user.is_authenticated:
+        return HttpResponse(status=204)
     if feed.is_full:
         return not_available(request, STREAMS)
     known = request.headers.get("Last-Event-ID", "")

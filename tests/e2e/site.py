@@ -4,6 +4,7 @@ Prints `READY http://127.0.0.1:PORT` when it serves, and ends when its standard 
 """
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -36,7 +37,7 @@ def main(directory: Path) -> None:
 
     def leave_with_parent() -> None:
         sys.stdin.read()
-        server.should_exit = True
+        os.kill(os.getpid(), signal.SIGTERM)  # which ends streams, too
 
     threading.Thread(target=leave_with_parent, daemon=True).start()
     print(f"READY http://127.0.0.1:{door.getsockname()[1]}", flush=True)

@@ -113,7 +113,7 @@ def test_streams_end_with(looks, monkeypatch, cause):
 
 @pytest.mark.django_db
 def test_it_is_for_who_is_signed_in_and_there_is_room(client, monkeypatch):
-    assert client.get("/feed/").status_code == 302
+    assert client.get("/feed/").status_code == 204  # no browser asks again then
     client.force_login(User.objects.create_user("erin"))
     told = client.get("/feed/")
     assert (told.status_code, told["Content-Type"]) == (200, "text/event-stream")
