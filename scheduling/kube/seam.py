@@ -334,8 +334,9 @@ class NamespaceFacts(Struct, frozen=True, gc=False):
 
 class ClaimFacts(Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim. `volume`: the name of its PersistentVolume, "" = none yet; it can be
-    mounted when it is `bound`. `selected_node`: for which its volume is to be made. `sole`: only
-    one pod may mount it (ReadWriteOncePod). `size`: bytes that it asks for, 0 = it does not say."""
+    mounted when it is `bound`. `selected_node`: for which its volume is to be made; `refused`: how
+    often that was seen to be taken away again, without a volume. `sole`: only one pod may mount it
+    (ReadWriteOncePod). `size`: bytes that it asks for, 0 = it does not say."""
 
     namespace: str
     name: str
@@ -348,6 +349,7 @@ class ClaimFacts(Struct, frozen=True, gc=False):
     selected_node: str
     sole: bool = False
     size: int = 0
+    refused: int = 0
 
 
 class VolumeFacts(Struct, frozen=True, gc=False):

@@ -1,5 +1,7 @@
 """Jobs whose pods mount volume claims: where they go, what they wait for, what is done for them."""
 
+import time
+
 import pytest
 
 from scheduling.engine.states import JobEventKind as Kind
@@ -131,6 +133,27 @@ def test_another_node_is_taken_where_no_volume_can_be_made_on_the_first(world):
     failed = JobEvent.objects.get(job=job, kind=Kind.REQUEUED.value)
     assert failed.reason == "VolumeNotBound"
     assert failed.message == f"No volume could be made for claim data on node {first}"
+
+
+def test_a_node_that_is_taken_back_between_two_looks_is_not_waited_for(world):
+    probe = world.submit("probe")
+    world.drive_to(probe, S.RUNNING)
+    [first] = nodes_of(world, probe)
+    world.finish(probe)
+    world.drive_to(probe, S.SUCCEEDED)
+    of_class(world, "picky", failOn=first)
+    claim(world, storageClassName="picky")
+    before = world.call("GET", claims("data"))["metadata"]["resourceVersion"]
+    job = mounting(world)
+    world.drive(lambda: "VolumeSelected" in reasons(job, Kind.REASON))
+    while True:  # no pass looks meanwhile
+        meta = world.call("GET", claims("data"))["metadata"]
+        is_told = "volume.kubernetes.io/selected-node" in meta.get("annotations", {})
+        if meta["resourceVersion"] != before and not is_told:
+            break
+        time.sleep(0.01)
+    world.drive_to(job, S.RUNNING)
+    assert reasons(job, Kind.REQUEUED) == ["VolumeNotBound"]
 
 
 def test_a_scheduler_that_begins_anew_waits_for_the_volume_that_the_last_one_asked_for(world):

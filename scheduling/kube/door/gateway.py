@@ -29,8 +29,8 @@ from scheduling.kube.door.provisioning import (
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
 from scheduling.kube.door.storage import (
+    ClaimReader,
     capacity_facts,
-    claim_facts,
     csi_driver_facts,
     csi_node_facts,
     storage_class_facts,
@@ -352,7 +352,7 @@ class Gateway:
         claims = WatchedKind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
         volumes = WatchedKind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
         of_storage: dict[WatchedKind, Callable[[Any], Any]] = {
-            claims: claim_facts,
+            claims: ClaimReader(),
             volumes: volume_facts,
             _storage("storage classes", KubeStorageClass): storage_class_facts,
             _storage("CSI nodes", KubeCsiNode): csi_node_facts,

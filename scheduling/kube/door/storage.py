@@ -79,6 +79,25 @@ def claim_facts(raw: KubeClaim) -> ClaimFacts:
     )
 
 
+class ClaimReader:
+    """Facts of claims, one after the other as they are seen: who takes a node away again may be so
+    fast that of both news only the last is read."""
+
+    def __init__(self) -> None:
+        self._selected: dict[str, tuple[str, int]] = {}  # node and how often refused, by uid
+
+    def __call__(self, raw: KubeClaim) -> ClaimFacts:
+        facts = claim_facts(raw)
+        node, refused = self._selected.get(facts.uid, ("", 0))
+        if facts.bound or facts.deleting:
+            self._selected.pop(facts.uid, None)
+            return facts
+        refused += bool(node and not facts.selected_node)
+        if facts.selected_node or refused:
+            self._selected[facts.uid] = facts.selected_node, refused
+        return msgspec.structs.replace(facts, refused=refused) if refused else facts
+
+
 def volume_facts(raw: KubeVolume) -> VolumeFacts:
     meta, nodes = raw.metadata, raw.spec.nodes
     found = [node_terms(nodes.required)] if nodes is not None else []

@@ -167,6 +167,11 @@ class Storage:
         claim = self._claims.get((namespace, name))
         return claim.selected_node if claim is not None and not claim.bound else ""
 
+    def refused(self, namespace: str, name: str) -> int:
+        """How often a node was taken away again for which a volume of the claim was to be made."""
+        claim = self._claims.get((namespace, name))
+        return claim.refused if claim is not None else 0
+
     def need(self, namespace: str, name: str) -> Need:
         """What the claim of this name asks for."""
         claim = self._claims.get((namespace, name))

@@ -38,9 +38,11 @@ BY_NODES = NO_ROOM | {
 
 @dataclass(slots=True)
 class _Asked:
-    """Which job had a claim told its node, and whether the claim was seen to know it."""
+    """Which job had a claim told its node, and whether the claim was seen to know it; `refused`:
+    how often it had been refused before."""
 
     job_id: str
+    refused: int
     seen: bool = False
 
 
@@ -272,12 +274,12 @@ class Volumes:
             if asked is not None and mine and self.storage.selected_node(*claim):
                 asked.seen = True
         elif asked is None:
-            self._asked[claim] = _Asked(job.id)
+            self._asked[claim] = _Asked(job.id, self.storage.refused(*claim))
             of = (job.id, name), job.namespace, name, need.first.uid, node
             self.out.effects.append(SelectNode(*of))
             text = f"A volume for claim {name} is to be made on node {node}"
             self.out.writes.notes.append(Note(job.id, job.state, SELECTED, text))
-        elif mine and asked.seen:
+        elif mine and (asked.seen or self.storage.refused(*claim) > asked.refused):
             del self._asked[claim]
             text = f"No volume could be made for claim {name} on node {node}"
             self.requeueing.displaced(job, pods, NOT_BOUND, text, (node,), now)
