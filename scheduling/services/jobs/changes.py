@@ -45,30 +45,42 @@ WHILE_IT_RUNS = tuple(n for n, f in CHANGES.items() if f.change and f.change.run
 SIZED = ("gpu_milli", "first_pods", "first_gpu_milli")  # follow the counts of its pods
 
 
-def hold_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
-    """Keep a waiting job from being started until it is released; it keeps its place.
+def hold_job(actor: User, job: Job, *, access: Access | None = None, dry_run: bool = False) -> Job:
+    """Keep a waiting job from being started until it is released; it keeps its place. `access`: the
+    rights of the actor, where they were read before.
 
     Raises NotFound, NotAllowed, and Conflict when it does not wait or is held already.
     """
-    _may_change(actor, job)
+    _may_change(access or access_of(actor), job)
     with unit_of_work(dry_run):
         return _changed(actor, job, JobEventKind.HELD, {"held": True})
 
 
-def release_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
-    """Let a held job be started again. Raises as `hold_job` does."""
-    _may_change(actor, job)
+def release_job(
+    actor: User, job: Job, *, access: Access | None = None, dry_run: bool = False
+) -> Job:
+    """Let a held job be started again. `access` and what it raises as of `hold_job`."""
+    _may_change(access or access_of(actor), job)
     with unit_of_work(dry_run):
         return _changed(actor, job, JobEventKind.RELEASED, {"held": False})
 
 
-def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bool = False) -> Job:
+def change_job(
+    actor: User,
+    job: Job,
+    changes: Mapping[str, Any],
+    *,
+    access: Access | None = None,
+    dry_run: bool = False,
+) -> Job:
     """Change what a job asks for; `changes` are names of COLUMNS, None = not wanted, and `pod_sets`
     as `Resize` takes them. Of a job that runs, those in WHILE_IT_RUNS and `pod_sets` only.
+    `access` as of `hold_job`.
 
     Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it is too late for them.
     """
-    access = _may_change(actor, job)
+    access = access or access_of(actor)
+    _may_change(access, job)
     if not changes:
         raise nothing_to_change(*COLUMNS, "pod_sets")
     columns = columns_of({name: v for name, v in changes.items() if name != "pod_sets"})
@@ -149,15 +161,13 @@ def check_dependencies(
         refuse_cycle(cluster_id, jobs, wanted)
 
 
-def _may_change(actor: User, job: Job) -> Access:
-    access = access_of(actor)
+def _may_change(access: Access, job: Job) -> None:
     if not access.may_view(job.tenant_id):
         raise NotFound(f"There is no job {job.pk} that you may see.")
     if not access.may_cancel(job.tenant_id, job.user_id):
         raise NotAllowed(
             "Only the user who submitted this job, a tenant admin or an operator may change it."
         )
-    return access
 
 
 def _changed(

@@ -1,18 +1,19 @@
 """One act on many jobs that somebody chose, done or refused for each of them."""
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from scheduling.models import Job
-from scheduling.queries.selectors import visible_jobs
+from scheduling.queries.selectors import jobs_seen_with
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.submit import cancel_job
 from tenants.errors import DomainError, Invalid, NotFound
 from tenants.models import User
+from tenants.permissions import Access, access_of
 
 MOST_AT_ONCE = 500
 
@@ -55,31 +56,33 @@ def act_on_jobs(
     if (act == JobAct.CHANGE) != bool(changes):
         text = f"Only {JobAct.CHANGE} takes changes, and it needs some, e.g. a priority."
         raise Invalid.field("changes", text)
-    jobs = visible_jobs(actor).in_bulk(ids)
-    return [_acted(actor, pk, jobs.get(pk), act, changes or {}, dry_run) for pk in ids]
+    access = access_of(actor)
+    jobs = jobs_seen_with(access).in_bulk(ids)
+    do = _doing(actor, access, act, changes or {}, dry_run)
+    return [_acted(pk, jobs.get(pk), do) for pk in ids]
 
 
-def _acted(
-    actor: User,
-    pk: uuid.UUID,
-    job: Job | None,
-    act: JobAct,
-    changes: Mapping[str, Any],
-    dry_run: bool,
-) -> Acted:
+def _doing(
+    actor: User, access: Access, act: JobAct, changes: Mapping[str, Any], dry_run: bool
+) -> Callable[[Job], Job]:
+    """What does it to one job."""
+    how: dict[str, Any] = {"access": access, "dry_run": dry_run}
+    match act:
+        case JobAct.CANCEL:
+            return lambda job: cancel_job(actor, job, **how)
+        case JobAct.HOLD:
+            return lambda job: hold_job(actor, job, **how)
+        case JobAct.RELEASE:
+            return lambda job: release_job(actor, job, **how)
+        case JobAct.CHANGE:
+            return lambda job: change_job(actor, job, changes, **how)
+
+
+def _acted(pk: uuid.UUID, job: Job | None, do: Callable[[Job], Job]) -> Acted:
     if job is None:
         return Acted(pk, refused=NotFound(f"There is no job {pk} that you may see."))
     before = copy(job)
     try:
-        match act:
-            case JobAct.CANCEL:
-                after = cancel_job(actor, job, dry_run=dry_run)
-            case JobAct.HOLD:
-                after = hold_job(actor, job, dry_run=dry_run)
-            case JobAct.RELEASE:
-                after = release_job(actor, job, dry_run=dry_run)
-            case JobAct.CHANGE:
-                after = change_job(actor, job, changes, dry_run=dry_run)
+        return Acted(pk, before, do(job))
     except DomainError as error:
         return Acted(pk, before, before, error)
-    return Acted(pk, before, after)

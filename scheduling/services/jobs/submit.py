@@ -20,7 +20,7 @@ from scheduling.services.jobs.orders import Order, rows_of, submitted
 from tenants.chunks import chunks
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
 
 
@@ -99,12 +99,15 @@ def ordered_array(
     return array, last
 
 
-def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
-    """End a job that is not over; its pods are deleted by the scheduler.
+def cancel_job(
+    actor: User, job: Job, *, access: Access | None = None, dry_run: bool = False
+) -> Job:
+    """End a job that is not over; its pods are deleted by the scheduler. `access`: the rights of
+    the actor, where they were read before.
 
     Raises NotFound, NotAllowed, and Conflict when it is already over. Returns the changed job.
     """
-    access = access_of(actor)
+    access = access or access_of(actor)
     if not access.may_view(job.tenant_id):
         raise NotFound(f"There is no job {job.pk} that you may see.")
     if not access.may_cancel(job.tenant_id, job.user_id):
