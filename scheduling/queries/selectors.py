@@ -66,10 +66,10 @@ def matching(rows: QuerySet[Job], text: str) -> QuerySet[Job]:
     return rows.filter(Q(name__icontains=text) | id_begins(text))
 
 
-def reasons_of_waiting(user: Any) -> set[str]:
-    """Why jobs wait that the user may see."""
-    rows = visible_jobs(user).filter(state__in=list(WAITING)).order_by()
-    return set(rows.values_list("reason", flat=True).distinct())
+def reasons_of_waiting(rows: QuerySet[Job]) -> set[str]:
+    """Why those of the jobs wait that do."""
+    waiting = rows.filter(state__in=list(WAITING)).order_by()
+    return set(waiting.values_list("reason", flat=True).distinct())
 
 
 def held_until(job: Job, end: datetime) -> timedelta:

@@ -9,7 +9,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from scheduling.models import Job
-from scheduling.pages.jobs.columns import unknown_columns
 from scheduling.pages.jobs.filters import filtered_jobs, filters_in, unknown_in
 from scheduling.queries.selectors import visible_jobs
 from scheduling.templatetags.jobs import gpu_models
@@ -29,8 +28,7 @@ COLUMNS = (
 def as_csv(request: HttpRequest) -> HttpResponse:
     """All jobs that the filters of the table find, in its order, where they are not too many."""
     filters = filters_in(request)
-    unknown = unknown_in(request, filters, ("after", "columns")) | unknown_columns(request)
-    if unknown:
+    if unknown := unknown_in(request, filters):
         return _refused(request, f"{next(iter(unknown.values())).text}.")
     rows = filtered_jobs(visible_jobs(request.user), filters, actor_of(request).pk)
     found = list(rows[: MOST_ROWS + 1])

@@ -1,6 +1,6 @@
 """What the address of the table of jobs filters and sorts by."""
 
-from collections.abc import Collection
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.models import Job
+from scheduling.pages.jobs.columns import unknown_columns
 from scheduling.queries import selectors
 from scheduling.queries.names import gpu_type_names, submitter_names
 from scheduling.queries.selectors import visible_jobs
@@ -66,30 +67,27 @@ def filters_in(request: HttpRequest) -> dict[str, str]:
     return filters
 
 
-def unknown_in(
-    request: HttpRequest, filters: dict[str, str], places: Collection[str]
-) -> dict[str, UnknownFilter]:
-    """The parameters that are no filters or say nothing that there is, by name. `places`: those
-    that say what is shown of the jobs found."""
+def unknown_in(request: HttpRequest, filters: dict[str, str]) -> dict[str, UnknownFilter]:
+    """The parameters that the table does not have, or that say nothing that there is, by name."""
     told = _unknown_values(request.user, filters)
     unknown = {name: UnknownFilter(name, filters[name], text) for name, text in told.items()}
-    return unknown_names(request, FILTERS, *places) | unknown
+    return unknown_names(request, FILTERS, "after", "columns") | unknown | unknown_columns(request)
 
 
 def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
-    known = {
-        "state": Names("job state", fixed=tuple(dict(STATE_CHOICES))),
-        "tenant": tenant_names(user),
-        "gpu": gpu_type_names(),
-        "user": submitter_names(user, visible_jobs(user)),
-        "since": Names("period", fixed=tuple(SINCE)),
-        "sort": Names("order", fixed=tuple(SORTS)),
+    known: dict[str, Callable[[], Names]] = {
+        "state": lambda: Names("job state", fixed=tuple(dict(STATE_CHOICES))),
+        "tenant": lambda: tenant_names(user),
+        "gpu": gpu_type_names,
+        "user": lambda: submitter_names(user, visible_jobs(user)),
+        "since": lambda: Names("period", fixed=tuple(SINCE)),
+        "sort": lambda: Names("order", fixed=tuple(SORTS)),
     }
-    told = {
-        name: names.none_such(filters[name])
-        for name, names in known.items()
-        if filters[name] and filters[name] not in names
-    }
+    told = {}
+    for name, names_of in known.items():
+        # Whose names somebody may know is asked of the database.
+        if filters[name] and filters[name] not in (names := names_of()):
+            told[name] = names.none_such(filters[name])
     for name in ("min_gpus", "max_gpus"):
         try:
             if filters[name]:

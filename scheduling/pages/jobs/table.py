@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET
 
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.models import Job
-from scheduling.pages.jobs.columns import COLUMNS, columns_in, unknown_columns
+from scheduling.pages.jobs.columns import COLUMNS, columns_in
 from scheduling.pages.jobs.filters import (
     RARE,
     SINCE,
@@ -49,10 +49,9 @@ def _jobs(request: HttpRequest) -> HttpResponse:
     live = request.htmx  # type: ignore[attr-defined]
     filters, columns = filters_in(request), columns_in(request)
     array = array_or_404(request, filters["array"]) if filters["array"] else None
-    unknown = unknown_in(request, filters, ("after", "columns")) | unknown_columns(request)
-    rows = visible_jobs(request.user)
+    unknown, seen = unknown_in(request, filters), visible_jobs(request.user)
     cursor = request.GET.get("after", "")
-    rows = rows.none() if unknown else filtered_jobs(rows, filters, actor_of(request).pk)
+    rows = seen.none() if unknown else filtered_jobs(seen, filters, actor_of(request).pk)
     if cursor and not unknown:
         rows = rows.filter(after_cursor(cursor, order_of(filters)))
     found = list(rows[: JOBS_PER_PAGE + 1])
@@ -74,15 +73,14 @@ def _jobs(request: HttpRequest) -> HttpResponse:
     if live:
         return render(request, "scheduling/jobs/_jobs_live.html", context)
     shown = {**request.GET.dict(), "columns": ",".join(columns)}
-    return render(request, "scheduling/jobs/jobs.html", context | _around(request, filters, shown))
+    around = _around(request, filters, shown, selectors.reasons_of_waiting(seen))
+    return render(request, "scheduling/jobs/jobs.html", context | around)
 
 
 def _around(
-    request: HttpRequest, filters: dict[str, str], shown: dict[str, str]
+    request: HttpRequest, filters: dict[str, str], shown: dict[str, str], reasons: set[str]
 ) -> dict[str, object]:
     """What stands around the live part; `shown`: the address that says all that it shows."""
-    user = actor_of(request)
-    reasons = selectors.reasons_of_waiting(user)
     return {
         "states": STATE_CHOICES,
         "sorts": [(name, title) for name, (title, _) in SORTS.items()],
@@ -93,7 +91,7 @@ def _around(
         "rare": [name for name in RARE if filters[name]],
         "all_columns": COLUMNS.items(),
         "live_address": "?" + urlencode(shown),
-        "views": views_of(user, request.GET.dict()),
+        "views": views_of(actor_of(request), request.GET.dict()),
     }
 
 
