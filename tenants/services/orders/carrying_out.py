@@ -92,10 +92,14 @@ def apply(order: QuotaOrder, now: datetime, *, source: str) -> None:
     order.save(update_fields=["applied_at", "state", "over_at"])
 
 
-def fail(order: QuotaOrder, now: datetime, why: str) -> None:
-    order.state, order.over_at = OrderState.FAILED, now
-    order.outcome = f"Nothing was changed. {why}"
+def close(order: QuotaOrder, state: OrderState, now: datetime, outcome: str) -> None:
+    """Nothing of it is still to happen."""
+    order.state, order.over_at, order.outcome = state, now, outcome
     order.save(update_fields=["state", "over_at", "outcome"])
+
+
+def fail(order: QuotaOrder, now: datetime, why: str) -> None:
+    close(order, OrderState.FAILED, now, f"Nothing was changed. {why}")
     record_all(order, actor_of(order), "failed", order.outcome, source=SCHEDULE)
 
 
@@ -120,11 +124,10 @@ def end(
         for cell in stayed:
             cell.save(update_fields=["outcome"])
             record(cell, by, "stayed", cell.outcome, source=source)
-        order.state, order.over_at = OrderState.DONE, now
         count = len(stayed)
-        if count:
-            order.outcome = f"{count} {'quota' if count == 1 else 'quotas'} did not go back."
-        order.save(update_fields=["state", "over_at", "outcome"])
+        quotas = "quota" if count == 1 else "quotas"
+        told = f"{count} {quotas} did not go back." if count else order.outcome
+        close(order, OrderState.DONE, now, told)
     return True
 
 

@@ -12,7 +12,7 @@ from tenants.permissions import access_of
 from tenants.services.approval import needs_approval
 from tenants.services.drafts.apply import DraftTried, edits_of, try_draft
 from tenants.services.drafts.edits import empty, locked_draft
-from tenants.services.orders.carrying_out import apply, end, record, record_all, taken
+from tenants.services.orders.carrying_out import apply, close, end, record, record_all, taken
 from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
 from tenants.services.typed_gpus import legible, typed_milli
@@ -58,17 +58,12 @@ def submit_draft(
             return Submitted(tried)
         if not tried.cells:
             raise Invalid("Your draft changes nothing, so there is nothing to be done later.")
+        later = OrderState.WAITING if waits else OrderState.SCHEDULED
         order = QuotaOrder.objects.create(
             author=actor,
             author_name=actor.get_username(),
             reason=reason.strip(),
-            state=(
-                OrderState.WAITING
-                if waits
-                else OrderState.SCHEDULED
-                if is_later
-                else OrderState.TEMPORARY
-            ),
+            state=later if is_later else OrderState.TEMPORARY,
             starts_at=starts_at,
             ends_at=ends_at,
             applied_at=None if is_later else now,
@@ -142,9 +137,8 @@ def refuse_order(
     """Let an order that waits for approval not be carried out. Raises as `cancel_order`."""
     with unit_of_work(dry_run):
         _take_as_second(actor, order, reason, "refused")
-        order.state, order.over_at = OrderState.CANCELLED, timezone.now()
-        order.outcome = f"{actor.get_username()} refused it: {reason.strip()}"
-        order.save(update_fields=["state", "over_at", "outcome"])
+        told = f"{actor.get_username()} refused it: {reason.strip()}"
+        close(order, OrderState.CANCELLED, timezone.now(), told)
         record_all(order, actor, "refused", reason.strip(), source=source)
     return order
 
@@ -163,9 +157,8 @@ def cancel_order(
     """Call off what has not been applied yet. Raises NotAllowed, Invalid (reason) and Conflict."""
     with unit_of_work(dry_run):
         _take(actor, order, reason, [OrderState.SCHEDULED, OrderState.WAITING], "called off")
-        order.state, order.over_at = OrderState.CANCELLED, timezone.now()
-        order.outcome = f"{actor.get_username()} called it off: {reason.strip()}"
-        order.save(update_fields=["state", "over_at", "outcome"])
+        told = f"{actor.get_username()} called it off: {reason.strip()}"
+        close(order, OrderState.CANCELLED, timezone.now(), told)
         record_all(order, actor, "cancelled", reason.strip(), source=source)
     return order
 
@@ -186,9 +179,8 @@ def keep_order(
     """Let what a temporary order has changed stay for good. Raises as `cancel_order`."""
     with unit_of_work(dry_run):
         _take(actor, order, reason, [OrderState.TEMPORARY], "kept")
-        order.state, order.over_at = OrderState.DONE, timezone.now()
-        order.outcome = f"{actor.get_username()} let it stay for good: {reason.strip()}"
-        order.save(update_fields=["state", "over_at", "outcome"])
+        told = f"{actor.get_username()} let it stay for good: {reason.strip()}"
+        close(order, OrderState.DONE, timezone.now(), told)
         record_all(order, actor, "kept", reason.strip(), source=source)
     return order
 
