@@ -9,6 +9,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 from scheduling.engine.states import OPEN, TERMINAL, WAITING
 from scheduling.engine.types import JobKind, whole_milli
 from scheduling.kube.door.config import own_namespace
+from scheduling.kube.translate.node_groups import groups_of
 from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
@@ -28,12 +29,14 @@ class Facts:
     def installed_milli(self, gpu_type: str) -> int | None:
         nodes = NodeRecord.objects.filter(cluster__is_active=True)
         growing = Cluster.objects.filter(is_active=True).exclude(node_groups={})
-        pools = [pools_of(cluster, groups_to_come(cluster)) for cluster in growing]
-        if not (any(pools) or nodes.exists()):
+        groups = (g for c in growing for g in groups_of(c.node_groups, c.label_map))
+        if not (nodes.exists() or any(group.example.devices for group in groups)):
             return None
-        fixed = nodes.exclude(cluster__in=growing).filter(gpu_model=gpu_type)
-        gpus = fixed.aggregate(sum=Sum("gpus"))["sum"] or 0
-        return 1000 * (gpus + sum(p[gpu_type].gpus for p in pools if gpu_type in p))
+        gpus = nodes.filter(gpu_model=gpu_type).aggregate(sum=Sum("gpus"))["sum"] or 0
+        for cluster in growing:
+            to_come = pools_of(cluster, groups_to_come(cluster, gpu_type), {})
+            gpus += sum(pool.gpus for pool in to_come.values())
+        return 1000 * gpus
 
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         rows = (

@@ -20,9 +20,12 @@ class Pool(NamedTuple):
     per_node: int
 
 
-def groups_to_come(cluster: Cluster) -> list[tuple[NodeGroup, int]]:
-    """How many nodes an autoscaler may still add to each node group."""
+def groups_to_come(cluster: Cluster, gpu_model: str | None = None) -> list[tuple[NodeGroup, int]]:
+    """How many nodes an autoscaler may still add to each node group; of one GPU model where that is
+    named."""
     groups = groups_of(cluster.node_groups, cluster.label_map)
+    if gpu_model is not None:
+        groups = tuple(group for group in groups if group.example.gpu_model == gpu_model)
     there = [_of_group(cluster, group).exclude(REGISTERS).count() for group in groups]
     return [(g, max(g.most - has, 0)) for g, has in zip(groups, there, strict=True)]
 
