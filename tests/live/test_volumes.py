@@ -119,7 +119,9 @@ def node_names(world):
     return sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
 
 
-def test_another_node_is_taken_where_no_volume_can_be_made_on_the_first(world):
+def claimed_where_none_is_made(world):
+    """The node on which the next job would be first, and for which no volume of its claim can be
+    made."""
     probe = world.submit("probe")
     world.drive_to(probe, S.RUNNING)
     [first] = nodes_of(world, probe)
@@ -127,6 +129,11 @@ def test_another_node_is_taken_where_no_volume_can_be_made_on_the_first(world):
     world.drive_to(probe, S.SUCCEEDED)
     of_class(world, "picky", failOn=first)
     claim(world, storageClassName="picky")
+    return first
+
+
+def test_another_node_is_taken_where_no_volume_can_be_made_on_the_first(world):
+    first = claimed_where_none_is_made(world)
     job = mounting(world)
     world.drive_to(job, S.RUNNING)
     assert nodes_of(world, job, state="RUNNING") != {first}
@@ -136,13 +143,7 @@ def test_another_node_is_taken_where_no_volume_can_be_made_on_the_first(world):
 
 
 def test_a_node_that_is_taken_back_between_two_looks_is_not_waited_for(world):
-    probe = world.submit("probe")
-    world.drive_to(probe, S.RUNNING)
-    [first] = nodes_of(world, probe)
-    world.finish(probe)
-    world.drive_to(probe, S.SUCCEEDED)
-    of_class(world, "picky", failOn=first)
-    claim(world, storageClassName="picky")
+    claimed_where_none_is_made(world)
     before = world.call("GET", claims("data"))["metadata"]["resourceVersion"]
     job = mounting(world)
     world.drive(lambda: "VolumeSelected" in reasons(job, Kind.REASON))
