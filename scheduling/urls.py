@@ -2,6 +2,7 @@ from django.urls import path
 
 from scheduling.pages import feed
 from scheduling.pages.clusters import rules
+from scheduling.pages.events import events
 from scheduling.pages.jobs import chosen, columns, export, logs, saved_views, submission, table
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.queues import global_queue
@@ -13,6 +14,7 @@ from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
     path("feed/", feed.changes, name="feed"),
+    path("events/", events.events, name="events"),
     path("jobs/", table.jobs, name="jobs"),
     path("jobs/jobs.csv", export.as_csv, name="jobs-csv"),
     path("jobs/chosen/", chosen.chosen, name="jobs-chosen"),

@@ -31,7 +31,7 @@ from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
 from kant.client.previews import defrag, nodes
 from kant.client.quota import drafts, orders
-from kant.client.state import snapshot, top
+from kant.client.state import happened, snapshot, top
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -142,9 +142,10 @@ def _parser() -> argparse.ArgumentParser:
         ("explain", jobs.explain, "why a job waits, and when it will start"),
         ("eta", jobs.eta, "when a waiting job is expected to start, and how sure that is"),
         ("pods", jobs.pods, "where the pods of a job are, down to their GPUs and NICs"),
-        ("events", jobs.events, "what happened to a job"),
     ):
         command(name, run, text, both).add_argument("job", metavar="JOB", help=JOB)
+    text = "what happened to a job, or to all that you may see"
+    happened.add_flags(command("events", happened.events, text, both))
     printed = command("logs", logs.logs, "what the pods of a job print, while they are there", ())
     printed.add_argument("job", metavar="JOB", help=JOB)
     logs.add_flags(printed, submission.duration_s)

@@ -36,9 +36,9 @@ _READ: dict[str, Callable[[str], Any]] = {
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("-c", "--cluster", help="whose history, if there are several")
-    flag("--since", type=_since, metavar="WHEN|TIME",
+    flag("--since", type=moment_or_length, metavar="WHEN|TIME",
          help="e.g. 2030-01-24T00:00Z, or 14d before the end (7d)")  # fmt: skip
-    flag("--until", type=_moment, metavar="WHEN", help="its end (now)")
+    flag("--until", type=moment, metavar="WHEN", help="its end (now)")
     flag("--policy", type=_setting, action="append", default=[], metavar=FIELD,
          help="a field of the policy, e.g. queueing=backfill, preemption=priority,reclaim, "
          "strategies.training=e-binpack; repeat for more")  # fmt: skip
@@ -167,7 +167,7 @@ def _show(form: str, replay: dict[str, Any]) -> None:
 
 
 # --- what is asked for ----------------------------------------------------------------------------
-def _moment(text: str) -> datetime:
+def moment(text: str) -> datetime:
     """A time; without an offset it is UTC. Raises ArgumentTypeError."""
     try:
         found = datetime.fromisoformat(text.upper().replace("Z", "+00:00"))
@@ -176,12 +176,12 @@ def _moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def _since(text: str) -> datetime | int:
+def moment_or_length(text: str) -> datetime | int:
     """A time, or so many seconds before the end. Raises ArgumentTypeError."""
     if re.fullmatch(r"(\d+[smhdw])+", text):
         return duration_s(text)
     try:
-        return _moment(text)
+        return moment(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{error} or 14d") from None
 

@@ -4,8 +4,8 @@ from scheduling.api import (
     batch,
     chosen,
     clusters,
+    events,
     global_queue,
-    holders,
     jobs,
     logs,
     nodes,
@@ -13,6 +13,7 @@ from scheduling.api import (
     snapshots,
     startable,
 )
+from scheduling.api.standing import holders
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -50,6 +51,7 @@ urlpatterns: list[URLPattern] = [
         name="api-job-array-release",
     ),
     path("organisation", organisation.OrganisationView.as_view(), name="api-organisation"),
+    path("events", events.EventsView.as_view(), name="api-events"),
     path("holders", holders.HoldersView.as_view(), name="api-holders"),
     path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),

@@ -1,6 +1,7 @@
 """Names of what jobs and nodes tell of, for `tenants.names`."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
@@ -28,3 +29,9 @@ def submitter_names(user: "Viewer", jobs: QuerySet[Job]) -> Names:
     """Those whom the user may know, and whoever submitted one of the jobs; “me” too."""
     known = names.user_names(user)
     return replace(known, sources=(*known.sources, (jobs, "user__username")), fixed=("me",))
+
+
+def node_names(since: datetime) -> Names:
+    """Nodes that there are, and those on which a pod ended since then."""
+    pods = Placement.objects.filter(ended_at__gte=since)
+    return Names("node", ((NodeRecord.objects.all(), "name"), (pods, "node")))

@@ -93,6 +93,28 @@ def told_kind(job: Job, event: JobEvent) -> str:
     return words(event.kind)
 
 
+# Of a kind of event the tone of the state that it leads to; else that of one that waits.
+EVENT_LOOKS: dict[str, tuple[str, str]] = {
+    **{kind: LOOKS[kind] for kind in JobEventKind if kind in LOOKS},
+    JobEventKind.PREEMPTED: ("bad", "arrow-repeat"),
+    JobEventKind.REQUEUED: ("bad", "arrow-repeat"),
+}
+
+
+@register.simple_tag
+def event_chip(event: JobEvent) -> SafeString:
+    """What happened to the job of an event, coloured by what it means for it."""
+    tone, name = EVENT_LOOKS.get(event.kind, ("", "clock-history"))
+    text = told_kind(event.job, event)
+    return format_html('<span class="chip {}">{}{}</span>', tone, icon(name), text)
+
+
+@register.filter
+def change_words(action: str) -> str:
+    """An action of the audit trail: "quota.changed" → "Quota changed"."""
+    return words(action.replace(".", "_").replace("-", "_"))
+
+
 @register.filter
 def with_names(text: str, names: JobNames) -> SafeString:
     """A sentence with the ids of jobs replaced by links to them."""

@@ -1,0 +1,58 @@
+"""`kant events`: what happened to one job, or to all that one may see."""
+
+import argparse
+from datetime import datetime, timedelta, timezone
+from itertools import islice
+from typing import Any
+
+from kant.client import jobs, output
+from kant.client.api import Api
+from kant.client.errors import usage
+from kant.client.replays import moment, moment_or_length
+
+FILTERS = ("kind", "tenant", "cluster", "node")
+KINDS = "e.g. PREEMPTED, starts, ends, losses, changes, quota, node.drained"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("job", metavar="JOB", nargs="?", help="of this job: id, the beginning of it, or name")
+    flag("-k", "--kind", help=KINDS)
+    flag("-t", "--tenant", help="of this tenant and all below it")
+    flag("-c", "--cluster", help="of this cluster")
+    flag("--node", help="of jobs that had places on this node, and what was done to it")
+    flag("--since", type=moment_or_length, metavar="WHEN|TIME",
+         help="e.g. 2030-01-24T00:00Z, or 2h before the end (1d)")  # fmt: skip
+    flag("--until", type=moment, metavar="WHEN", help="its end (now)")
+    flag("--limit", type=int, default=50, metavar="N", help="how many, the newest first (50)")
+    flag("--all", action="store_true", help="all of the period")
+
+
+def events(api: Api, args: argparse.Namespace) -> None:
+    """Those of a job, the oldest first, or of all, the newest first."""
+    if args.job is not None:
+        given = [name for name in (*FILTERS, "since", "until") if getattr(args, name) is not None]
+        if given:
+            raise usage(f"--{given[0]} is of all events. Leave it out, or JOB.")
+        jobs.events(api, args)
+        return
+    if args.limit < 1:
+        raise usage("--limit is 1 or more.")
+    query = {name: getattr(args, name) for name in FILTERS} | _period(args.since, args.until)
+    query["limit"] = 500 if args.all else min(args.limit, 500)
+    found = list(islice(api.items("events", query), None if args.all else args.limit))
+    heads = ("WHEN", "EVENT", "OF", "TENANT", "REASON", "MESSAGE", "BY")
+    output.listed(args.output, found, heads, _row, "Nothing happened that you may see.")
+
+
+def _row(event: dict[str, Any]) -> tuple[object, ...]:
+    what = (event["kind"], event["subject"], event["tenant"], event["reason"], event["message"])
+    return output.when(event["at"]), *what, event["by"]
+
+
+def _period(since: "datetime | int | None", until: "datetime | None") -> dict[str, Any]:
+    """As the server takes it; a length is counted back from the end."""
+    if isinstance(since, int):
+        since = (until or datetime.now(timezone.utc)) - timedelta(seconds=since)
+    times = {"since": since, "until": until}
+    return {name: at.isoformat() if at else None for name, at in times.items()}

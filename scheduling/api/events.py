@@ -1,0 +1,132 @@
+"""REST for what happened on clusters and in the organisation."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+
+from scheduling.queries.events.stream import (
+    CHANGES,
+    LONGEST,
+    THEMES,
+    EventsWanted,
+    event_kinds,
+    period,
+    stream,
+)
+from scheduling.queries.names import cluster_names, node_names
+from tenants.api.base import View
+from tenants.api.filters import MomentField, asked_for
+from tenants.api.pagination import bad_cursor, limit_of
+from tenants.api.problems import bad_query
+from tenants.api.schema import Shape
+from tenants.keyset import BadCursor
+from tenants.names import tenant_names
+from tenants.selectors import subtree_ids
+
+WHEN = "Time, e.g. 2030-01-31T12:00:00Z"
+QUERY = {
+    "kind": "Kind of an event of a job, e.g. PREEMPTED; an action of the audit trail, e.g. "
+    f"quota.changed, or all about quota; or {', '.join(THEMES)} or {CHANGES} for several kinds.",
+    "tenant": "Name of a tenant; with all below it.",
+    "cluster": "Name of a cluster.",
+    "node": "Name of a node: what was done to it, and events of jobs that had places there.",
+    "job": "Id of a job.",
+    "since": f"{WHEN}; a day before `until` if absent, at most {LONGEST.days} days.",
+    "until": f"{WHEN}; now if absent.",
+    "limit": "Items on a page, from 1 to 500; 50 if absent.",
+    "cursor": "Where the page starts; taken from `next` of the page before.",
+}
+
+
+class StreamEventOutput(serializers.Serializer[Any]):
+    """`kind`: of an event of a job, or an action of the audit trail. `subject`: the name of the
+    job, or what was changed. `job`, `tenant`, `cluster`: null where it is about none. `reason`: a
+    code, empty where there is none. `message`: in words; of a change why it was made. `by`: who did
+    it, empty = Kant itself."""
+
+    at = serializers.DateTimeField()
+    kind = serializers.CharField()
+    subject = serializers.CharField()
+    job = serializers.UUIDField(source="job.pk", allow_null=True, default=None)
+    tenant = serializers.CharField(allow_null=True)
+    cluster = serializers.CharField(allow_null=True)
+    reason = serializers.CharField()
+    message = serializers.CharField()
+    by = serializers.CharField()
+
+
+class StreamOutput(serializers.Serializer[Any]):
+    """`next`: the address of the next page; null on the last one. `since`, `until`: the period that
+    was looked at."""
+
+    items = StreamEventOutput(many=True)
+    next = serializers.URLField(allow_null=True)
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+
+
+class EventsView(View):
+    """What happened to jobs of the tenants that you see, and what people changed that you may read
+    the audit trail of, the newest first."""
+
+    shapes = {"GET": Shape(StreamOutput, texts=QUERY)}
+    query = {"GET": frozenset(QUERY)}
+
+    def get(self, request: Request) -> Response:
+        wanted = self._wanted(request)
+        try:
+            found, cursor = stream(
+                self.actor, wanted, limit_of(request), request.query_params.get("cursor")
+            )
+        except BadCursor:
+            raise bad_cursor() from None
+        following = None
+        if cursor is not None:
+            here = request.build_absolute_uri()
+            # The next page is of the same period, however late it is asked for.
+            for name, value in (
+                ("since", wanted.since.isoformat()),
+                ("until", wanted.until.isoformat()),
+                ("cursor", cursor),
+            ):
+                here = replace_query_param(here, name, value)
+            following = here
+        body = {"items": found, "next": following, "since": wanted.since, "until": wanted.until}
+        return Response(StreamOutput(body).data)
+
+    def _wanted(self, request: Request) -> EventsWanted:
+        query = request.query_params
+        try:
+            since, until = period(_moment(query, "since"), _moment(query, "until"), timezone.now())
+        except ValueError as error:
+            raise bad_query("since", str(error)) from None
+        if (kind := query.get("kind", "")) and kind not in (kinds := event_kinds()):
+            raise bad_query("kind", kinds.refusal(kind))
+        tenants = cluster = job = None
+        if name := query.get("tenant", ""):
+            tenants = frozenset(subtree_ids(asked_for("tenant", name, tenant_names(self.actor)).pk))
+        if name := query.get("cluster", ""):
+            cluster = asked_for("cluster", name, cluster_names())
+        if node := query.get("node", ""):
+            asked_for("node", node, node_names(since))
+        if text := query.get("job", ""):
+            try:
+                job = UUID(text)
+            except ValueError:
+                raise bad_query("job", "Must be the id of a job.") from None
+        return EventsWanted(since, until, kind, tenants, cluster, node, job)
+
+
+def _moment(query: Any, name: str) -> datetime | None:
+    try:
+        moment: datetime | None = MomentField(required=False).clean(query.get(name, ""))
+    except ValidationError as error:
+        raise bad_query(name, error.messages[0]) from None
+    return moment

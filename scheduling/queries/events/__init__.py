@@ -1,0 +1,1 @@
+"""What happened on clusters and in their organisation, as one stream."""
