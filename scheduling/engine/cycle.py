@@ -18,8 +18,11 @@ from collections.abc import Iterable
 from scheduling.engine.admission.limits import report_run_limits
 from scheduling.engine.admission.quota_admission import admit_by_quota, report_quota
 from scheduling.engine.admission.start import start_nominated, try_to_start
+from scheduling.engine.backfill.blocked import blocked, check_passed, overdue, put_off, settled
+from scheduling.engine.backfill.heads import give_up, upset
 from scheduling.engine.backfill.planned_start import drop_stale
-from scheduling.engine.backfill.policies import Blocking
+from scheduling.engine.backfill.terms import terms_of
+from scheduling.engine.backfill.walk import Walk, begin_walk
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta
 from scheduling.engine.lifecycle import apply_deltas
@@ -92,20 +95,20 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     more = False
     # 2.2 One global order.
     order = state.next_walk()
-    blocking = Blocking(state, state.queue_reservations, out)
+    walk = begin_walk(state, state.queue_reservations, out)
     asked: set[EquivalenceClass] = set()
     waiting = len(state.queue.eq_classes)
     short: dict[EquivalenceClass, None] = {}
-    blocking.check_passed()
+    check_passed(walk)
     while (eq_class := order.pop()) is not None:
         if eq_class in short:
-            more |= _start_short(state, blocking, eq_class, out)
+            more |= _start_short(walk, eq_class)
             continue
-        if blocking.settled(eq_class):
+        if settled(walk, eq_class):
             continue
-        terms = blocking.terms(eq_class)
+        terms = terms_of(walk, eq_class)
         if terms.later and order.put_off(eq_class):
-            blocking.put_off(eq_class)
+            put_off(walk, eq_class)
             continue
         asked.add(eq_class)
         # 2.3 Dynamic admission, then placement: pool, group, node, devices.
@@ -117,32 +120,30 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
             order.push(record.eq_class)
         # 2.4 Preemption.
         elif (claim := terms.claim).may_preempt and try_to_preempt(
-            state, eq_class, claim.record, blocking.overdue(eq_class, terms), claim.kept, out
+            state, eq_class, claim.record, overdue(walk, eq_class, terms), claim.kept, out
         ):
             state.drop_turn(claim.record)
             order.push(eq_class)
         else:
             # 2.5 A reason with its numbers; the policy says who behind may go on.
-            blocking.blocked(eq_class, terms)
+            blocked(walk, eq_class, terms)
             if terms.shorter and order.put_off(eq_class):
                 short[eq_class] = None
     out.walked(asked=len(asked), waiting=waiting)
     state.usage.standings = None
-    blocking.give_up()
-    if more and blocking.upset():
+    give_up(walk)
+    if more and upset(walk):
         state.dirty = True
     return more
 
 
-def _start_short(
-    state: SchedulerState, blocking: Blocking, eq_class: EquivalenceClass, out: Outcome
-) -> bool:
+def _start_short(walk: Walk, eq_class: EquivalenceClass) -> bool:
     """Start jobs of a class, of which the first could not, that are over sooner: after all others,
     as they stand behind these; whether any started."""
-    started = False
+    state, started = walk.state, False
     while eq_class.jobs:
-        terms = blocking.terms(eq_class, again=True)
-        if not try_to_start(state, terms.record, terms.closed, terms.avoid, terms.kept, out):
+        terms = terms_of(walk, eq_class, again=True)
+        if not try_to_start(state, terms.record, terms.closed, terms.avoid, terms.kept, walk.out):
             break
         started = True
         if terms.record.eq_class is not None:

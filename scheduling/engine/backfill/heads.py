@@ -1,0 +1,203 @@
+"""Heads: the first blocked jobs of their pools, or the first to wait for quota, and their starts."""
+
+from typing import NamedTuple
+
+from scheduling.engine.admission.candidates import candidates, pools_wanted
+from scheduling.engine.admission.limits import over_job_limit
+from scheduling.engine.admission.out_of_service import within_reach
+from scheduling.engine.backfill.closing import open_ways
+from scheduling.engine.backfill.kept_quota import news_of, waits_first, waits_for
+from scheduling.engine.backfill.planned_start import planned_start, smallest
+from scheduling.engine.backfill.walk import Walk
+from scheduling.engine.decisions import Reservation
+from scheduling.engine.memo import EXPECTED, Question
+from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.queue.reservations import Head, Terms
+from scheduling.engine.queue.waiting import EquivalenceClass
+
+# Not checked: it is what was told of a start.
+_EXPECTED = Question(EXPECTED, checked=False, plain=True)
+
+
+class _AtStake(NamedTuple):
+    """What the forecast of a head's start depends on: places, quotas, whatever is booked where that
+    matters, the pools that it leads, and the heads ahead with their starts."""
+
+    places: int
+    quotas: int
+    booked: int | None
+    led: frozenset[str]
+    ahead: tuple[tuple[str, Expected | None], ...]
+
+
+def lead(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
+    """Make the job the head of the pools that have none yet."""
+    pools = [m for m in sorted(wanted) if m not in walk.way.heads]
+    if pools:
+        led = frozenset(pools)
+        walk.way.before[record.job.id] = tuple(walk.way.all_heads())
+        expected = _expected(walk, record, led)
+        closes = is_due(walk, record) and expected is None
+        head = Head(record.job.id, closes, expected, pools=led)
+        walk.way.heads.update(dict.fromkeys(pools, head))
+        walk.way.could[head.job_id] = open_ways(walk, record)
+        if closes and not record.job.without_gpus:
+            walk.way.closers[head.job_id] = record.no_plan.awaits_min_runtime
+        walk.way.add((*pools, head, record.no_plan.awaits_min_runtime), record.key)
+
+
+def plan(walk: Walk, record: JobRecord, reach: frozenset[str]) -> bool:
+    """Whether it is known when quota, limits and places will let the job start, which is the
+    first to wait for some of it: what it needs then is kept for it."""
+    way = walk.way
+    waits = news_of(walk.state, way, record)
+    if not waits:
+        return False
+    heads = tuple(way.all_heads())
+    way.before[record.job.id] = heads
+    # Who is first in a pool and has no known start may take any of its places at any time.
+    first = {m for m, head in walk.way.heads.items() if head.expected is None}
+    pools = reach - first
+    expected = _expected(walk, record, pools)
+    for what in waits:
+        way.asked.setdefault(what, record.job.id)
+    head = Head(record.job.id, False, expected, pools=pools)
+    if expected is not None:
+        way.planned[record.job.id] = head
+        for what in waits:
+            way.awaited.setdefault(what, record.job.id)
+    way.add((waits, head), record.key)
+    return expected is not None
+
+
+def has_led(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
+    """Whether the job is the first that waits for a pool, or for quota to borrow, and has done
+    so for long enough."""
+    record, state = terms.claim.record, walk.state
+    since = record.blocked_since
+    if since is None:
+        return False
+    if since + state.policy.backfill_after_s > walk.out.now:
+        return False
+    if eq_class.refusal is not None:
+        return waits_first(state, walk.way, record) and bool(within_reach(state, record))
+    if terms.bound:
+        return False  # what it could take would be kept from it
+    return any(m not in walk.way.heads for m in within_reach(state, record))
+
+
+def is_due(walk: Walk, record: JobRecord) -> bool:
+    """Whether the job has been blocked for longer than the policy's threshold."""
+    if record.blocked_since is None:
+        walk.out.block(record, walk.out.now)
+    assert record.blocked_since is not None
+    due = record.blocked_since + walk.state.policy.backfill_after_s
+    if due > walk.out.now:
+        walk.state.wake_at(due)
+    return due <= walk.out.now
+
+
+def upset(walk: Walk) -> bool:
+    """Whether quota and limits let a job that closed something to those behind it start in
+    other ways than they did then, or it waits for other quota: others have started since, and
+    what it would borrow may be kept."""
+    jobs, way = walk.state.jobs, walk.way
+    for name, ways in way.could.items():
+        if open_ways(walk, jobs[name]) != ways:
+            return True
+    for name, (kept, waits) in way.waits.items():
+        if over_job_limit(walk.state, jobs[name]) is not None:
+            return True
+        if waits_for(walk.state, jobs[name], kept) != waits:
+            return True
+    return bool(way.planned) and any(_changed(walk, head) for head in way.all_heads())
+
+
+def give_up(walk: Walk) -> None:
+    """Report the reservations of jobs that are the head of no pool any more."""
+    if not walk.state.reserving:
+        return
+    heads = {head.job_id for head in walk.way.heads.values()}.union(walk.way.planned)
+    for job_id in sorted(walk.state.reserving - heads):
+        record = walk.state.jobs.get(job_id)
+        if record is not None:
+            walk.state.drop_expected(record)
+            walk.out.reservations.append(Reservation(job_id, None))
+    walk.state.reserving &= heads
+
+
+def _expected(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | None:
+    """When and where the job will start, in pools that no other head has the first right to;
+    worked out again only when the cluster, the quotas or the heads ahead have changed, jobs
+    ahead have started, which need not leave it its nodes, or a job is past its declared end."""
+    state, known, name = walk.state, record.expected, record.job.id
+    at_stake = _at_stake(walk, record, led)
+    # What was told stands while nothing is at stake, also where nothing is remembered.
+    changed = state.memo.changed(_EXPECTED, record, at_stake)
+    passed = known is not None and known.until <= walk.out.now
+    if changed or passed or walk.way.starts:
+        expected = _foreseen(walk, record, led)
+        _expect(walk, record, expected, at_stake)
+        if expected != known:
+            at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
+            walk.out.reservations.append(Reservation(name, at, tuple(sorted(nodes))))
+            if expected is not None:
+                state.reserving.add(name)
+            else:
+                state.reserving.discard(name)
+    return record.expected
+
+
+def _expect(walk: Walk, record: JobRecord, start: Expected | None, at_stake: _AtStake) -> None:
+    """Note what was foreseen, and by what."""
+    record.expect(start)
+    walk.state.memo.note(_EXPECTED, record, None, at_stake)
+
+
+def _at_stake(walk: Walk, record: JobRecord, led: frozenset[str]) -> _AtStake:
+    """All that the forecast of the job's start depends on. Who starts behind a head does not
+    delay it; if heads or quota stand between, others may do so."""
+    state = walk.state
+    ahead = tuple([(head.job_id, head.expected) for head in walk.way.before[record.job.id]])
+    memo = state.memo
+    booked = memo.booked if ahead or _refused(walk, record) else None
+    return _AtStake(memo.places, memo.quotas, booked, led, ahead)
+
+
+def _refused(walk: Walk, record: JobRecord) -> bool:
+    """Whether quota or a limit of jobs keeps the job from its start, whatever is free."""
+    refused = record.eq_class is not None and record.eq_class.refusal is not None
+    return refused or over_job_limit(walk.state, record) is not None
+
+
+def _foreseen(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | None:
+    """The earliest start in the first way that quota allows now, else in any."""
+    state, ahead, now = walk.state, walk.way.before[record.job.id], walk.out.now
+    closed = pools_wanted(state, record) - led
+    if not _refused(walk, record):
+        for candidate in candidates(state, record, closed):
+            found = planned_start(state, record, candidate, now, ahead)
+            if found is not None:
+                return found
+        return None
+    starts = [
+        planned_start(state, record, candidate, now, ahead)
+        for candidate in smallest(state, record, closed)
+    ]
+    return min([s for s in starts if s is not None], key=lambda s: s.at, default=None)
+
+
+def _changed(walk: Walk, head: Head) -> bool:
+    """Whether the job would start at another time, or elsewhere, than when it was asked; what
+    it needs then is that of now in any case."""
+    record = walk.state.jobs[head.job_id]
+    if head.expected is None or record.eq_class is None:
+        return False
+    at_stake = _at_stake(walk, record, head.pools)
+    if not walk.state.memo.changed(_EXPECTED, record, at_stake):
+        return False
+    found = _foreseen(walk, record, head.pools)
+    if found != head.expected:
+        return True
+    _expect(walk, record, found, at_stake)
+    return False
