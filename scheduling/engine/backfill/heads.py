@@ -1,4 +1,4 @@
-"""Heads: the first blocked jobs of their pools, or the first to wait for quota, and their starts."""
+"""Heads: the first blocked jobs of their pools, or first to wait for quota, and their starts."""
 
 from typing import NamedTuple
 
