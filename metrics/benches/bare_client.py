@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
-import uvloop
 
 from scheduling.kube.door.config import load_endpoint
+from scheduling.kube.door.loop import DoorLoop
 
 IN_FLIGHT = 32
 
@@ -38,13 +38,13 @@ class BareRate(NamedTuple):
 def create_and_bind(access: Mapping[str, Any], pods: Sequence[BarePod]) -> BareRate:
     """Create and bind all pods, 32 in flight; raises RuntimeError at the first other answer
     than 201. `access` is a `Cluster.access`; the namespaces must exist."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=DoorLoop) as runner:
         return runner.run(_run(access, pods))
 
 
 def create(access: Mapping[str, Any], manifests: Sequence[Mapping[str, Any]]) -> None:
     """Create all pods, 32 in flight, in their order; raises as `create_and_bind`."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=DoorLoop) as runner:
         runner.run(_in_flight(access, manifests, _create))
 
 

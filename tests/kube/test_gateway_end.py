@@ -148,7 +148,7 @@ def test_one_whose_thread_ended_says_so(silent, monkeypatch):
     def fails():
         raise OSError("too many open files")
 
-    monkeypatch.setattr(gateway.uvloop, "new_event_loop", fails)
+    monkeypatch.setattr(gateway, "DoorLoop", fails)
     made = opened(silent)
     made._thread.join(10)
     with pytest.raises(KubeError, match="too many open files"):

@@ -1,15 +1,15 @@
 """The door's HTTP: one connection pool with keep-alive, time-outs, and credentials kept fresh.
 
-aiohttp on uvloop. Lists and watches are streamed, everything else is one small JSON in and out.
+aiohttp on the loop of loop.py. Lists and watches are streamed, everything else is one small JSON
+in and out.
 """
 
 import asyncio
 import logging
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
@@ -18,6 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from scheduling.kube.door.config import Endpoint, load_endpoint
+from scheduling.kube.door.loop import aside
 from scheduling.kube.seam import KubeError
 from scheduling.kube.translate.objects import Status
 
@@ -304,31 +305,10 @@ T = TypeVar("T")
 
 
 async def _aside(work: Callable[[], T]) -> T:
-    """What may block, in a thread of its own that keeps no process and no event loop from ending.
-    Raises KubeError where it takes longer than ACCESS_TIMEOUT_S."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def tell(result: T | None, error: Exception | None) -> None:
-        if done.done():
-            return  # nobody waits any more
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as failed:
-            error = failed
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, result, error)
-
-    threading.Thread(target=run, name="kube-access", daemon=True).start()
+    """What may block, beside the event loop. Raises KubeError where it takes longer than
+    ACCESS_TIMEOUT_S."""
     try:
-        return await asyncio.wait_for(done, ACCESS_TIMEOUT_S)
+        return await aside(work, ACCESS_TIMEOUT_S)
     except TimeoutError:
         raise KubeError(
             f"the cluster's access is not read within {ACCESS_TIMEOUT_S:.0f} s",

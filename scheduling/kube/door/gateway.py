@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-import uvloop
-
 from scheduling.kube.door.client import Client, NoReply
+from scheduling.kube.door.loop import DoorLoop
 from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
 from scheduling.kube.door.owners import Owners
 from scheduling.kube.door.pod_calls import Executor
@@ -270,7 +269,7 @@ class Gateway:
     # --- the loop's side ------------------------------------------------------------------------
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=DoorLoop) as runner:
                 runner.run(self._serve())
         except asyncio.CancelledError:
             logger.debug("gateway stopped")

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-import uvloop
 
 from scheduling.kube.door.client import Client, NoReply, Reply, retry_after
+from scheduling.kube.door.loop import DoorLoop
 from scheduling.kube.seam import KubeError
 from scheduling.kube.translate.objects import Meta, Struct
 
@@ -257,7 +257,7 @@ class LogReader:
     def _running(self) -> Loop:
         with self._lock:
             if self._loop is None:
-                self._loop = uvloop.new_event_loop()
+                self._loop = DoorLoop()
                 run = self._loop.run_forever
                 threading.Thread(target=run, name="kube-logs", daemon=True).start()
                 atexit.register(self._stop)
