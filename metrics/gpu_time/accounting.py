@@ -61,6 +61,9 @@ class Amount:
             self.borrowed = None if other.borrowed is None else self.borrowed + other.borrowed
 
 
+Sums = list[tuple[Key | BorrowedKey, Amount]]
+
+
 # --- from placements --------------------------------------------------------------------------
 def measured(
     begin: datetime, end: datetime, borrowing: Borrowing | None = None
@@ -94,6 +97,14 @@ def measured(
     for key, lost in _lost(begin, end).items():
         sums[key].lost += lost
     return dict(sums)
+
+
+def measured_with_borrowed(begin: datetime, end: datetime) -> Sums:
+    """The same, and what tenants borrowed meanwhile."""
+    borrowing = Borrowing(begin, end)
+    found: Sums = [*measured(begin, end, borrowing).items()]
+    found += [(key, Amount(borrowed=milli_ms)) for key, milli_ms in borrowing.sums().items()]
+    return found
 
 
 def _lost(begin: datetime, end: datetime) -> dict[Key, int]:

@@ -10,9 +10,18 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from metrics.gpu_time.accounting import Amount, Key, NamesNow, measured, written_until
-from metrics.gpu_time.borrowing import BorrowedKey, Borrowing
+from metrics.gpu_time.accounting import (
+    Amount,
+    Key,
+    NamesNow,
+    measured,
+    measured_with_borrowed,
+    written_until,
+)
+from metrics.gpu_time.borrowing import BorrowedKey
+from metrics.gpu_time.closed_days import closed_days
 from metrics.gpu_time.days import ONE_DAY, midnight
+from metrics.gpu_time.totals import LAG
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
 from tenants.csv_cells import plain_cell
 
@@ -128,10 +137,11 @@ def usages(
     """`usage` by each of several groups of DIMENSIONS, of one moment; what is not written yet is
     measured once for all of them."""
     told = [_tells_borrowed(scope, by) for by in groupings]
+    names = NamesNow.read()
     while True:
         known = days_known()
         until = known.until
-        found = list(_open(scope, until, now, any(told)))
+        found = list(_open(scope, until, now, any(told), names.tenants))
         sums = [
             _summed(scope, by, until, found, tells)
             for by, tells in zip(groupings, told, strict=True)
@@ -140,7 +150,6 @@ def usages(
         if days_known().until == until:
             break
     borrowed_from = known.borrowed_from or date.min
-    names = NamesNow.read()
     answers = []
     for by, amounts, tells in zip(groupings, sums, told, strict=True):
         for key, amount in amounts.items():
@@ -231,19 +240,17 @@ def _in_scope(rows: QuerySet[Any], scope: UsageScope, until: date) -> QuerySet[A
 
 
 def _open(
-    scope: UsageScope, until: date, now: datetime, told: bool
+    scope: UsageScope, until: date, now: datetime, told: bool, tenants: Collection[int]
 ) -> Iterator[tuple[Key | BorrowedKey, Amount]]:
-    """`told`: with what was borrowed."""
-    begin = midnight(max(scope.period.since, until))
-    end = min(scope.period.end, now)
-    if begin >= end:
-        return
-    borrowing = Borrowing(begin, end) if told else None
-    found: list[tuple[Key | BorrowedKey, Amount]] = list(measured(begin, end, borrowing).items())
-    if borrowing is not None:
-        found += [(key, Amount(borrowed=milli_ms)) for key, milli_ms in borrowing.sums().items()]
+    """`told`: with what was borrowed. `tenants`: those that there are."""
+    first = max(scope.period.since, until)
+    over = max(first, min((now - LAG).date(), scope.period.until + ONE_DAY))
+    found = list(closed_days(first, over, tenants))
+    begin, end = midnight(over), min(scope.period.end, now)
+    if begin < end:
+        found += measured_with_borrowed(begin, end) if told else measured(begin, end).items()
     for key, amount in found:
-        if scope.has(key):
+        if scope.has(key) and (told or isinstance(key, Key)):
             yield key, amount
 
 

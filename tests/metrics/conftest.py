@@ -1,10 +1,17 @@
 """Whose history is replayed, and by whom."""
 
 import pytest
+from django.core.cache import cache
 
 from tenants.models import GpuType, Quota, Tenant, User
 from tests.metrics import rows
 from tests.metrics.replays import NODES
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    """What was told of the history of another test is forgotten."""
+    cache.clear()
 
 
 @pytest.fixture

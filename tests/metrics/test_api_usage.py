@@ -5,6 +5,7 @@ import io
 from datetime import timedelta
 
 import pytest
+from django.core.cache import cache
 from django.utils import timezone
 
 from metrics.api import usage as api_usage
@@ -112,6 +113,7 @@ def test_what_tenants_held_above_their_guarantee_is_borrowed(ops):
     UsageDay.objects.all().delete()
     BorrowedDay.objects.all().delete()
     UsageLedger.objects.all().delete()
+    cache.clear()
     (row,) = (i for i in ops.get(f"{URL}?since=60d").json()["items"] if i["tenant"] == "ml")
     assert row == {
         "tenant": "ml", "gpu_type": "H100", "gpu_hours": 0.0, "lost_gpu_hours": 0.0,

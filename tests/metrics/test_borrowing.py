@@ -8,6 +8,7 @@ from importlib import import_module
 
 import pytest
 from django.apps import apps
+from django.core.cache import cache
 from django.db import connection
 
 from metrics.gpu_time import accounting, usage
@@ -75,7 +76,9 @@ LATER = at(10 * DAY)
 
 
 def told(by=("tenant",), now=LATER, *, since=NEW_YEAR, days=60, **scope):
-    """{what a row is of: GPU-hours borrowed, None = not known}, of rows with any."""
+    """{what a row is of: GPU-hours borrowed, None = not known}, of rows with any. Tests change what
+    is over."""
+    cache.clear()
     found = usage.usage(UsageScope(Period(since, since + timedelta(days=days)), **scope), by, now)
     hours = {
         labels if len(by) > 1 else labels[0]: a.borrowed and a.borrowed / (1000 * MS)
