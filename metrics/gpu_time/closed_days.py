@@ -31,7 +31,7 @@ def closed_days(
     told: dict[str, Sums] = {}
     with suppress(*REDIS_ERRORS):
         told = cache.get_many(keys.values())
-    new = {}
+    new: dict[str, Sums] = {}
     for first, after in _spans([day for day, key in keys.items() if key not in told]):
         new |= {keys[day]: sums for day, sums in _measured(first, after).items()}
     with suppress(*REDIS_ERRORS):
