@@ -59,6 +59,11 @@ urlpatterns = [
     path("quotas/preview/", edits.preview, name="quota-preview"),
     path("quotas/discard/", edits.discard, name="quota-discard"),
     path("quotas/orders/<uuid:order_id>/", orders.quota_order, name="quota-order"),
+    path(
+        "quotas/orders/<uuid:order_id>/preview/",
+        orders.quota_order_preview,
+        name="quota-order-preview",
+    ),
     path("quotas/editors/", matrix.who_edits, name="quota-editors"),
     path(
         "quotas/<slug:tenant>/<str:gpu_type>/preview/",

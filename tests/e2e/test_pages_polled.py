@@ -15,9 +15,10 @@ from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, SchedulerLease
-from tenants.models import GpuType, Queue, Quota, Tenant, User
+from tenants.models import GpuType, Queue, Quota, QuotaOrder, Tenant, User
 from tenants.services import audit
 from tenants.services.drafts.edits import DraftEdit, edit_draft
+from tenants.services.orders.placing import submit_draft
 from tenants.services.tokens import create_token
 from tenants.web import conditional
 
@@ -34,6 +35,10 @@ def replay():
     return Replay.objects.get()
 
 
+def order():
+    return QuotaOrder.objects.get()
+
+
 # By template: who looks at it, and its address.
 POLLED = {
     "scheduling/jobs/jobs.html": ("erin", lambda: "/jobs/"),
@@ -44,6 +49,7 @@ POLLED = {
     "scheduling/queues/queue.html": ("vera", lambda: "/queues/vision/default/"),
     "scheduling/queues/global_queue.html": ("erin", lambda: "/clusters/demo/queue/"),
     "scheduling/quotas/quotas.html": ("vera", lambda: "/quotas/editors/"),
+    "scheduling/quotas/quota_order.html": ("vera", lambda: f"/quotas/orders/{order().pk}/"),
     "scheduling/tenants/tenants.html": ("erin", lambda: "/tenants/"),
     "scheduling/tenants/tenant.html": ("vera", lambda: "/tenants/vision/"),
     "metrics/overview/overview.html": ("erin", lambda: "/"),
@@ -72,6 +78,12 @@ def organisation(played, monkeypatch):
         policy={}, state=ReplayState.RUNNING, created_at=now, progress=0.2,
     )  # fmt: skip
     create_token(User.objects.get(username="erin"), "laptop")
+    vera = User.objects.get(username="vera")
+    vision, h200 = Tenant.objects.get(name="vision"), GpuType.objects.get(name="H200")
+    edit_draft(vera, [DraftEdit(vision, h200, "100")])
+    submit_draft(
+        vera, reason="Season", source=audit.PAGE, starts_at=timezone.now() + timedelta(days=9)
+    )
     SchedulerLease.objects.create(cluster=Cluster.objects.get(), pace={"passes": 6})
 
 

@@ -95,6 +95,10 @@ def test_a_large_change_waits_for_a_second_person(as_user, settings):
     assert guaranteed("vision") == 128
     page = f"/quotas/orders/{QuotaOrder.objects.get().pk}/"
     mine, theirs = text_of(vera.get(page)), text_of(as_user("operator").get(page))
+    assert "It waits for somebody else who may change" in mine
+    assert "vera may not make this change alone: it is of 28 GPUs" in " ".join(theirs.split())
+    assert ("Waits for your approval" in text_of(as_user("operator").get("/quotas/"))) is True
+    assert "Waits for your approval" not in text_of(as_user("vera").get("/quotas/"))
     assert ("Call it off" in mine, "Approve</button>" in mine) == (True, False)
     assert ("Refuse</button>" in theirs, "Approve</button>" in theirs) == (True, True)
     assert as_user("vera").post(page, {"approve": "yes", "reason": "Me"}).status_code == 422
@@ -105,3 +109,61 @@ def test_a_large_change_waits_for_a_second_person(as_user, settings):
     form = {"guaranteed": "128", "mode": "shared", "version": "2", "reason": "Back"}
     alone = as_user("vera").post("/quotas/vision/H200/", form)
     assert (alone.status_code, "Apply it by a draft" in text_of(alone)) == (422, True)
+
+
+@pytest.fixture
+def waiting(as_user, settings):
+    settings.KANT_QUOTA_APPROVAL_GPUS = 10
+    as_user("vera").post("/quotas/", sheet("Season", vision="100"))
+    return f"/quotas/orders/{QuotaOrder.objects.get().pk}/"
+
+
+def test_who_approves_is_told_what_it_would_do(waiting, as_user):
+    operator = as_user("operator")
+    page = text_of(operator.get(waiting))
+    assert 'data-label="Now">128<' in page
+    assert f'hx-post="{waiting}preview/" hx-trigger="load"' in page
+    told = text_of(operator.post(f"{waiting}preview/"))
+    assert "What it would do, were it carried out now" in told
+    assert guaranteed("vision") == 128
+    operator.post(waiting, {"refuse": "yes", "reason": "No"})
+    assert "not to be carried out any more" in text_of(operator.post(f"{waiting}preview/"))
+
+
+def test_what_was_changed_since_it_was_placed_stands_against_it(waiting, as_user):
+    before = text_of(as_user("vera").get(waiting))
+    assert "cannot be carried out any more" not in before
+    form = {"guaranteed": "120", "mode": "shared", "version": "1", "reason": "Less"}
+    as_user("operator").post("/quotas/vision/H200/", form)
+    for user, remedy in (("vera", "Call it off"), ("operator", "vera has to place a new one")):
+        page = text_of(as_user(user).get(waiting))
+        assert "cannot be carried out any more" in page
+        assert remedy in page
+        told = "operator set it to 120 meanwhile (“Less”); it was 128 when this was placed."
+        assert told in page
+    # Who may do nothing about it is not told who was faster.
+    assert "operator set it" not in text_of(as_user("erin").get(waiting))
+    refused = text_of(as_user("operator").post(f"{waiting}preview/"))
+    assert "It cannot be carried out as things are. vision / H200" in refused
+    answer = as_user("operator").post(waiting, {"approve": "yes", "reason": "Fine"})
+    assert (answer.status_code, guaranteed("vision")) == (422, 120)
+
+
+def test_an_open_page_hears_what_became_of_it(waiting, as_user):
+    part = f"{waiting}?opened=waiting"
+    live = {"HX-Request": "true"}
+    assert "changed since you opened" not in text_of(as_user("vera").get(part, headers=live))
+    as_user("operator").post(waiting, {"refuse": "yes", "reason": "Too many"})
+    text = text_of(as_user("vera").get(part, headers=live))
+    assert "It has changed since you opened this page." in text
+    assert "operator refused it: Too many" in text
+
+
+def test_what_waits_too_long_says_so(waiting, as_user):
+    QuotaOrder.objects.update(starts_at=timezone.now() - timedelta(hours=1))
+    assert "once approved it is carried out at once" in text_of(as_user("vera").get(waiting))
+    QuotaOrder.objects.update(created_at=timezone.now() - timedelta(days=31))
+    tasks.carry_out_orders()
+    page = text_of(as_user("vera").get(waiting))
+    assert "Nobody approved it in time." in page
+    assert "Failed" in page

@@ -1,9 +1,9 @@
-"""The demo organisation has queues to try, and everybody's rules hold for them."""
+"""The demo organisation has queues to try and quotas, and everybody's rules hold for them."""
 
 import pytest
 
 from kant import demo
-from tenants.models import Queue, User
+from tenants.models import GpuType, Queue, Quota, User
 from tenants.services.queue_terms import QueueTerms
 
 pytestmark = pytest.mark.django_db
@@ -26,3 +26,11 @@ def test_the_demo_organisation_has_a_few_queues_once():
     demo._tenants(operator)  # what was deleted stays so at the next start
     assert not Queue.objects.exclude(name="default").exists()
     assert User.objects.get(username="operator").is_operator
+
+
+def test_its_quotas_need_no_second_person(settings):
+    settings.KANT_QUOTA_APPROVAL_GPUS = 1
+    operator = demo._accounts()
+    demo._tenants(operator)
+    demo._quotas(operator, GpuType.objects.create(name="H100"), 64)
+    assert Quota.objects.count() == len(demo.TENANTS)

@@ -6,8 +6,11 @@ from typing import Any
 from kant.client import output
 from kant.client.api import Api
 from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.previews import effects
 
-OPEN = ("waiting", "scheduled", "temporary")
+PENDING = ("waiting", "scheduled")
+OPEN = (*PENDING, "temporary")
+CHANGED = "yes: it cannot be carried out any more"
 NAMED = "of the order, or the beginning of it"
 
 
@@ -37,12 +40,16 @@ def show(api: Api, args: argparse.Namespace) -> None:
         ("why", order["reason"]), ("outcome", order["outcome"] or None),
     ))  # fmt: skip
     print()
+    pending = order["state"] in PENDING
     rows = [
-        (c["tenant"], c["gpu_type"], output.number(c["before"]), output.number(c["guaranteed"]),
-         c["outcome"] or "-")
+        (c["tenant"], c["gpu_type"], output.number(c["now" if pending else "before"]),
+         output.number(c["guaranteed"]), CHANGED if c["overtaken"] else c["outcome"] or "-")
         for c in order["cells"]
     ]  # fmt: skip
-    output.table(("TENANT", "TYPE", "BEFORE", "ORDERED", "DID NOT GO BACK"), rows, "-")
+    heads = ("NOW", "ORDERED", "CHANGED SINCE") if pending else ("BEFORE", "ORDERED", "STAYED")
+    output.table(("TENANT", "TYPE", *heads), rows, "-")
+    if order["lapses_at"]:
+        output.note(f"It fails unless it is approved by {output.when(order['lapses_at'])}.")
 
 
 def act(api: Api, args: argparse.Namespace) -> None:
@@ -52,17 +59,19 @@ def act(api: Api, args: argparse.Namespace) -> None:
     answer = api.post(f"quota-orders/{order['id']}/{args.verb}", {"reason": args.reason}, query)
     after = answer["result"] if args.dry_run else answer
     if args.output == "json":
-        output.document(after)
+        output.document(answer if "effects" in answer else after)
         return
     output.note(f"Order {output.short(order['id'])} is {told(after)}. {after['outcome']}".strip())
-    if args.dry_run:
+    if args.dry_run and "effects" in answer:
+        effects.say(args, answer["effects"])
+    elif args.dry_run:
         output.note("Nothing was changed: this was a dry run.")
 
 
 def told(order: dict[str, Any]) -> str:
     """The state of an order, with the times that matter in it."""
     state = str(order["state"])
-    if state in ("scheduled", "waiting") and order["starts_at"]:
+    if state in PENDING and order["starts_at"]:
         state += f" for {output.when(order['starts_at'])}"
     if state.startswith(OPEN) and order["ends_at"]:
         state += f" until {output.when(order['ends_at'])}"

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from scheduling.models import NodeRecord
-from scheduling.pages.quotas.orders import ShownOrder, planned
+from scheduling.pages.quotas.orders import ShownOrder, planned, shown_orders
 from scheduling.pages.tenants.tenants import in_tree_order
 from scheduling.queries.names import gpu_type_names
 from scheduling.queries.quota_use import quota_uses
@@ -173,7 +173,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
     )
     stored = {(q.tenant_id, q.gpu_type_id): q for q in quotas}
     names = frozenset(t.name for t, _ in tenants)
-    orders = [ShownOrder.of(order) for order in told_orders(actor_of(request))]
+    orders = shown_orders(actor_of(request), list(told_orders(actor_of(request))))
     plans = planned(orders)
     uses = {(u.tenant, u.gpu_model): u for u in quota_uses()}
     rows = []

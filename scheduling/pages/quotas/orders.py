@@ -1,19 +1,28 @@
 """Changes of quotas that are made at a time, or until a time: in the matrix, and on their page."""
 
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
 
-from tenants.errors import DomainError, NotFound
+from scheduling.pages.polled import polled
+from scheduling.pages.quotas.quota import refusal
+from scheduling.queries.effects import quota_effects
+from tenants.errors import Conflict, DomainError, NotFound
 from tenants.models import OrderCell, OrderState, QuotaOrder, User
+from tenants.permissions import access_of
+from tenants.services.approval import most_alone
 from tenants.services.audit import PAGE
+from tenants.services.orders.carrying_out import rehearse
 from tenants.services.orders.placing import (
+    approvable,
     approve_order,
     cancel_order,
     end_order,
@@ -22,11 +31,25 @@ from tenants.services.orders.placing import (
     may_handle,
     refuse_order,
 )
-from tenants.services.orders.seen import guaranteed_before, visible_order
+from tenants.services.orders.seen import (
+    PENDING,
+    SeenOrderCell,
+    cells_seen,
+    lapses_at,
+    visible_order,
+)
+from tenants.services.quota_terms import in_words
 from tenants.services.typed_gpus import as_typed
 from tenants.web.pages import actor_of, page_login_required
 
 CELLS_NAMED = 4
+CHIPS = {
+    OrderState.WAITING: "wait",
+    OrderState.TEMPORARY: "busy",
+    OrderState.DONE: "good",
+    OrderState.FAILED: "bad",
+}
+LIVE = "scheduling/quotas/_quota_order_live.html"
 
 Act = Callable[..., QuotaOrder]
 
@@ -38,28 +61,83 @@ def utc(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShownCell:
-    """One guarantee of an order: what it makes of what, and why it did not go back."""
+    """One guarantee of an order: what it makes, or made, of what, and why it did not go back.
+    `stands_against`: why it cannot be carried out any more, "" = nothing is known to."""
 
     cell: OrderCell
     before: str
     after: str
+    stands_against: str = ""
 
     @classmethod
-    def of(cls, cell: OrderCell) -> "ShownCell":
-        before = guaranteed_before(cell)
-        told = "none" if before is None else f"{before:.12g}"
-        return cls(cell, told if cell.record else "", as_typed(cell.guaranteed_milli))
+    def of(cls, seen: SeenOrderCell) -> "ShownCell":
+        """Without who stands against it, which `against` tells."""
+        cell = seen.cell
+        after = as_typed(cell.guaranteed_milli)
+        if seen.pending:
+            return cls(cell, _told(seen.now), after)
+        return cls(cell, _told(seen.before) if cell.record else "", after)
+
+
+def _told(guaranteed: float | None) -> str:
+    return "none" if guaranteed is None else f"{guaranteed:.12g}"
+
+
+def _against(seen: SeenOrderCell) -> str:
+    """Who changed a quota since an order of it was placed, "" = nobody; for those who may change
+    it."""
+    if not seen.is_overtaken:
+        return ""
+    found = seen.overtaken()
+    was = f"; it was {_told(found.before)} when this was placed" if found.known else ""
+    done = f"set it to {_told(seen.now)}" if seen.quota else "removed it"
+    return f"{found.who} {done} meanwhile{found.why}{was}."
 
 
 @dataclass(frozen=True, slots=True)
 class ShownOrder:
+    """`may_decide`: whether the reader may approve or refuse it."""
+
     order: QuotaOrder
     cells: list[ShownCell]
+    may_decide: bool = False
 
-    @classmethod
-    def of(cls, order: QuotaOrder) -> "ShownOrder":
-        seen: list[OrderCell] = order.seen  # type: ignore[attr-defined]
-        return cls(order, [ShownCell.of(cell) for cell in seen])
+    @property
+    def chip(self) -> str:
+        return CHIPS.get(OrderState(self.order.state), "")
+
+    @property
+    def is_pending(self) -> bool:
+        return self.order.state in PENDING
+
+    @property
+    def is_overtaken(self) -> bool:
+        return any(cell.stands_against for cell in self.cells)
+
+    @property
+    def has_outcomes(self) -> bool:
+        return any(cell.cell.outcome for cell in self.cells)
+
+    @property
+    def changed_milli(self) -> int:
+        """How many milli-GPU it changes, up and down, of what is guaranteed."""
+        before = (0.0 if cell.before in ("", "none") else float(cell.before) for cell in self.cells)
+        return sum(
+            abs(cell.cell.guaranteed_milli - round(1000 * was))
+            for cell, was in zip(self.cells, before, strict=True)
+        )
+
+    @property
+    def lapses_at(self) -> datetime | None:
+        return lapses_at(self.order)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it waits for approval although its time has come."""
+        starts_at = self.order.starts_at
+        return self.order.state == OrderState.WAITING and (
+            starts_at is not None and starts_at <= timezone.now()
+        )
 
     @property
     def first(self) -> list[ShownCell]:
@@ -75,12 +153,34 @@ class ShownOrder:
         order = self.order
         match order.state:
             case OrderState.SCHEDULED | OrderState.WAITING:
-                starts = f"on {utc(order.starts_at)}" if order.starts_at else ""
+                starts = f"from {utc(order.starts_at)}" if order.starts_at else ""
                 ends = f"until {utc(order.ends_at)}" if order.ends_at else ""
                 return ", ".join(filter(None, (starts, ends)))
             case OrderState.TEMPORARY:
                 return f"until {utc(order.ends_at)}"
         return ""
+
+
+def shown_orders(viewer: User, orders: Sequence[QuotaOrder]) -> list[ShownOrder]:
+    """Orders as lists tell them, by two statements."""
+    seen = cells_seen(orders)
+    mine = approvable(viewer, (one for one in orders if one.state == OrderState.WAITING))
+    return [
+        ShownOrder(one, [ShownCell.of(cell) for cell in seen[one.pk]], one.pk in mine)
+        for one in orders
+    ]
+
+
+def shown_whole(viewer: User, order: QuotaOrder) -> ShownOrder:
+    """An order as its page tells it: with what stands against it, to those who may do something
+    about it."""
+    cells = cells_seen([order])[order.pk]
+    knows = may_handle(viewer, order)
+    return ShownOrder(
+        order,
+        [replace(ShownCell.of(c), stands_against=_against(c) if knows else "") for c in cells],
+        order.state == OrderState.WAITING and may_approve(viewer, order),
+    )
 
 
 def planned(orders: Iterable[ShownOrder]) -> dict[str, list[tuple[uuid.UUID, str]]]:
@@ -111,15 +211,19 @@ class Button:
     does: str
     done: str
     act: Act
+    look: str = "btn-plain"
 
 
-CANCEL = Button("cancel", "Call it off", "No quota changes.", "It is called off.", cancel_order)
+CANCEL = Button(
+    "cancel", "Call it off", "No quota changes.", "It is called off.", cancel_order, "btn-bad"
+)
 END = Button(
     "end",
     "Set back now",
     "The quotas go back to what they were, except those that somebody has changed since.",
     "It is over; the quotas went back.",
     end_order,
+    "btn-main",
 )
 KEEP = Button("keep", "Let it stay", "Nothing goes back.", "It stays for good.", keep_order)
 APPROVE = Button(
@@ -128,8 +232,9 @@ APPROVE = Button(
     "The quotas change, at their time or at once.",
     "It is approved.",
     approve_order,
+    "btn-main",
 )
-REFUSE = Button("refuse", "Refuse", "No quota changes.", "It is refused.", refuse_order)
+REFUSE = Button("refuse", "Refuse", "No quota changes.", "It is refused.", refuse_order, "btn-bad")
 BUTTONS = {
     OrderState.WAITING: (CANCEL,),
     OrderState.SCHEDULED: (CANCEL,),
@@ -148,28 +253,65 @@ def buttons_of(actor: User, order: QuotaOrder) -> tuple[Button, ...]:
 def quota_order(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
     """One order, what became of it, and what may be done to it."""
     actor = actor_of(request)
-    try:
-        order = visible_order(actor, order_id)
-    except NotFound:
-        raise Http404("There is no such change of quotas, or you may not see it.") from None
+    order = _order_or_404(actor, order_id)
+    if request.headers.get("HX-Request"):
+        return polled(
+            request,
+            access_of(actor),
+            lambda: render(request, LIVE, _context(request, order)),
+            alike=False,
+        )
     errors: dict[str, list[str]] = {}
-    reason = request.POST.get("reason", "")
     if request.method == "POST":
         button = next((b for b in buttons_of(actor, order) if b.name in request.POST), None)
         if button is None:
             errors[""] = ["That cannot be done to it now; see below how it stands."]
-        elif acted(request, order, button, reason, errors):
+        elif acted(request, order, button, request.POST.get("reason", ""), errors):
             return redirect("quotas")
         order = visible_order(actor, order_id)
-    context = {
-        "nav": "quotas",
-        "shown": ShownOrder.of(order),
+    context = _context(request, order) | {
         "buttons": buttons_of(actor, order),
-        "reason": reason,
+        "reason": request.POST.get("reason", ""),
         "errors": errors,
     }
     status = 422 if errors else 200
     return render(request, "scheduling/quotas/quota_order.html", context, status=status)
+
+
+def _context(request: HttpRequest, order: QuotaOrder) -> dict[str, Any]:
+    alone = most_alone()
+    return {
+        "nav": "quotas",
+        "shown": shown_whole(actor_of(request), order),
+        "is_mine": order.author_id == actor_of(request).pk,
+        "alone": "" if alone is None else in_words(alone),
+        # Which state the page was opened in: what may be done to it is no other since.
+        "opened": request.GET.get("opened", order.state),
+    }
+
+
+def _order_or_404(actor: User, order_id: uuid.UUID) -> QuotaOrder:
+    try:
+        return visible_order(actor, order_id)
+    except NotFound:
+        raise Http404("There is no such change of quotas, or you may not see it.") from None
+
+
+@page_login_required
+@require_POST
+def quota_order_preview(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
+    """What an order that is not applied yet would do to jobs now; nothing is changed."""
+    actor = actor_of(request)
+    order = _order_or_404(actor, order_id)
+    if order.state not in PENDING:
+        return refusal(request, "It is not to be carried out any more; load the page again.")
+    try:
+        after = rehearse(order)
+    except Conflict as conflict:
+        return refusal(request, f"It cannot be carried out as things are. {conflict.detail}")
+    title = "What it would do, were it carried out now"
+    context = {"title": title, "effects": quota_effects(actor, after)}
+    return render(request, "parts/effects.html", context)
 
 
 def acted(

@@ -141,7 +141,7 @@ class DraftApplyView(View):
             raise refused(found, cells_seen(self.actor, draft))
         is_done = order is None or order.applied_at is not None
         body = {
-            "order": shown_order(self.actor, order) if order and not self.dry_run else None,
+            "order": shown_order(self.actor, order.pk) if order and not self.dry_run else None,
             "quotas": [
                 shown(AppliedQuotaOutput, found.results[at].quota)
                 for at in range(len(found.cells) if is_done else 0)

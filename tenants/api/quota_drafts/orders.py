@@ -1,14 +1,16 @@
 """REST for quota orders: changes that are made at a time, taken back at a time, or approved."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants.api.base import ListView, View, rehearsed, shown
+from tenants import facts
+from tenants.api.base import ListView, View, rehearsed
+from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.filters import OrderFilter
 from tenants.api.idempotency import idempotent
 from tenants.api.quota_drafts.serializers import OrderOutput
@@ -17,7 +19,8 @@ from tenants.api.serializers import RevertInput
 from tenants.models import QuotaOrder, Scope, User
 from tenants.services.audit import API
 from tenants.services.orders import placing
-from tenants.services.orders.seen import visible_order, visible_orders
+from tenants.services.orders.carrying_out import rehearse
+from tenants.services.orders.seen import cells_seen, visible_order, visible_orders
 
 
 class OrdersView(ListView):
@@ -35,7 +38,8 @@ class OrdersView(ListView):
         return visible_orders(self.actor)
 
     def get(self, _request: Request) -> Response:
-        return self.page(OrderOutput)
+        rows = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
+        return self.get_paginated_response(shown_orders(rows))
 
 
 class OrderView(View):
@@ -43,23 +47,30 @@ class OrderView(View):
     shapes = {"GET": Shape(OrderOutput)}
 
     def get(self, _request: Request, order_id: uuid.UUID) -> Response:
-        return Response(shown(OrderOutput, visible_order(self.actor, order_id)))
+        return Response(shown_order(self.actor, order_id))
 
 
 class OrderActView(View):
-    """What is done to an order; `act` is the service."""
+    """What is done to an order; `act` is the service. `tells_effects`: whether a dry run tells what
+    it would do to jobs."""
 
     scope = Scope.QUOTA
     shapes = {"POST": Shape(OrderOutput, RevertInput)}
     act: Callable[..., QuotaOrder]
+    tells_effects = False
 
     @idempotent()
     def post(self, _request: Request, order_id: uuid.UUID) -> Response:
         given = self.body(RevertInput)
         order = visible_order(self.actor, order_id)
         type(self).act(self.actor, order, reason=given["reason"], source=API, dry_run=self.dry_run)
-        body = shown_order(self.actor, order)
-        return rehearsed("update", body) if self.dry_run else Response(body)
+        body = shown_order(self.actor, order.pk)
+        if not self.dry_run:
+            return Response(body)
+        if not self.tells_effects:
+            return rehearsed("update", body)
+        effects = facts.scheduling().quota_effects(self.actor, rehearse(order))
+        return rehearsed("update", body, effects=effects_body(effects))
 
 
 class OrderCancelView(OrderActView):
@@ -81,9 +92,12 @@ class OrderKeepView(OrderActView):
 
 
 class OrderApproveView(OrderActView):
-    """Lets an order that waits for approval be carried out; never by its author."""
+    """Lets an order that waits for approval be carried out; never by its author. A dry run tells
+    what it would do to jobs, were it carried out now."""
 
+    shapes = {"POST": Shape(OrderOutput, RevertInput, rehearsal=DryRunWithEffects)}
     act = placing.approve_order
+    tells_effects = True
 
 
 class OrderRefuseView(OrderActView):
@@ -101,6 +115,12 @@ ACTIONS = {
 }
 
 
-def shown_order(viewer: User, order: QuotaOrder) -> dict[str, Any]:
-    """An order as the viewer may see it now."""
-    return shown(OrderOutput, visible_order(viewer, order.pk))
+def shown_order(viewer: User, order_id: uuid.UUID) -> dict[str, Any]:
+    """An order as the viewer may see it now; raises NotFound."""
+    return shown_orders([visible_order(viewer, order_id)])[0]
+
+
+def shown_orders(orders: Sequence[QuotaOrder]) -> list[dict[str, Any]]:
+    """Of orders as `visible_orders` reads them."""
+    context = {"cells": cells_seen(orders)}
+    return [dict(one) for one in OrderOutput(orders, many=True, context=context).data]

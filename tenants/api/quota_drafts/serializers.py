@@ -6,10 +6,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from tenants.api.fields import Gpus, Integer, List, Moment, Serializer, Text
-from tenants.models import OrderCell, OrderState, QuotaDraft
+from tenants.models import OrderState, QuotaDraft, QuotaOrder
 from tenants.services.drafts.edits import KEPT, MOST_CELLS
 from tenants.services.drafts.seen import SeenCell
-from tenants.services.orders.seen import guaranteed_before
+from tenants.services.orders.seen import lapses_at
 from tenants.services.quota_terms import gpus
 
 MOST_VERSION = 2**63 - 1
@@ -115,17 +115,17 @@ class AppliedQuotaOutput(serializers.Serializer[Any]):
 
 class OrderCellOutput(serializers.Serializer[Any]):
     """One guarantee of an order. `before`: what was guaranteed when it was carried out, null = it
-    is not yet, or there was no quota. `outcome`: why it did not go back; "" = it did, or has not
-    to."""
+    is not yet, or there was no quota. `now`: what is guaranteed, null = there is no quota.
+    `overtaken`: the quota was changed since this was asked for, so that the order will fail.
+    `outcome`: why it did not go back; "" = it did, or has not to."""
 
-    tenant = serializers.CharField(source="tenant.name")
-    gpu_type = serializers.CharField(source="gpu_type.name")
-    guaranteed = Gpus(source="guaranteed_milli")
-    before = serializers.SerializerMethodField()
-    outcome = serializers.CharField()
-
-    def get_before(self, cell: OrderCell) -> float | None:
-        return guaranteed_before(cell)
+    tenant = serializers.CharField(source="cell.tenant.name")
+    gpu_type = serializers.CharField(source="cell.gpu_type.name")
+    guaranteed = Gpus(source="cell.guaranteed_milli")
+    before = serializers.FloatField(allow_null=True)
+    now = serializers.FloatField(allow_null=True)
+    overtaken = serializers.BooleanField(source="is_overtaken")
+    outcome = serializers.CharField(source="cell.outcome")
 
 
 class OrderOutput(serializers.Serializer[Any]):
@@ -142,11 +142,24 @@ class OrderOutput(serializers.Serializer[Any]):
     reason = serializers.CharField()
     starts_at = serializers.DateTimeField(allow_null=True)
     ends_at = serializers.DateTimeField(allow_null=True)
+    lapses_at = serializers.SerializerMethodField(
+        help_text="When it fails unless somebody approves it; null = it waits for nobody."
+    )
     applied_at = serializers.DateTimeField(allow_null=True)
     over_at = serializers.DateTimeField(allow_null=True)
     outcome = serializers.CharField()
     created_at = serializers.DateTimeField()
-    cells = OrderCellOutput(many=True, source="seen")
+    cells = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_lapses_at(self, order: QuotaOrder) -> str | None:
+        at = lapses_at(order)
+        return None if at is None else str(serializers.DateTimeField().to_representation(at))
+
+    @extend_schema_field(OrderCellOutput(many=True))
+    def get_cells(self, order: QuotaOrder) -> list[dict[str, Any]]:
+        cells = self.context["cells"][order.pk]
+        return [dict(one) for one in OrderCellOutput(cells, many=True).data]
 
 
 class AppliedDraftOutput(serializers.Serializer[Any]):

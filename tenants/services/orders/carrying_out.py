@@ -7,7 +7,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from tenants.errors import Conflict, DomainError
-from tenants.models import OrderCell, OrderState, QuotaOrder, User
+from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, User
 from tenants.services import audit
 from tenants.services.audit import SCHEDULE
 from tenants.services.quota_revert import reversal_of
@@ -19,6 +19,7 @@ from tenants.services.quota_sheet import (
     change_quotas,
 )
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
+from tenants.services.quotas import QuotaChangeResult
 from tenants.services.transactions import unit_of_work
 
 KEPT = timedelta(days=30)  # since it was over
@@ -74,22 +75,37 @@ def start(order: QuotaOrder, now: datetime) -> bool:
 def apply(order: QuotaOrder, now: datetime, *, source: str) -> None:
     """Make the quotas what an order says, and tell so in it. Raises Conflict with all that stands
     against it; then nothing is changed."""
+    for cell, result in _changed(order, source=source):
+        cell.record = result.record
+        cell.save(update_fields=["record"])
+    order.applied_at = now
+    order.state = OrderState.TEMPORARY if order.ends_at else OrderState.DONE
+    order.over_at = None if order.ends_at else now
+    order.save(update_fields=["applied_at", "state", "over_at"])
+
+
+def rehearse(order: QuotaOrder) -> dict[tuple[str, str], Quota | None]:
+    """The quotas as an order would make them now, by tenant and GPU type; nothing is changed.
+    Raises as `apply`."""
+    found = _changed(order, source=SCHEDULE, dry_run=True)
+    return {(cell.tenant.name, cell.gpu_type.name): result.quota for cell, result in found}
+
+
+def _changed(
+    order: QuotaOrder, *, source: str, dry_run: bool = False
+) -> list[tuple[OrderCell, QuotaChangeResult]]:
     cells = list(order.cells.select_related("tenant", "gpu_type"))
     if order.author is None:
         raise Conflict(f"{order.author_name}, whose order it is, was deleted.")
     edits = [QuotaEdit(c.tenant, c.gpu_type, c.guaranteed_milli, c.version) for c in cells]
     try:
-        results = change_quotas(order.author, edits, reason=order.reason, source=source)
+        results = change_quotas(
+            order.author, edits, reason=order.reason, source=source, dry_run=dry_run
+        )
     except SheetRefused as refused:
         told = (f"{name_of(cells[at])}: {error.detail}" for at, error in refused.errors.items())
         raise Conflict(" ".join(told)) from None
-    for at, result in results.items():
-        cells[at].record = result.record
-        cells[at].save(update_fields=["record"])
-    order.applied_at = now
-    order.state = OrderState.TEMPORARY if order.ends_at else OrderState.DONE
-    order.over_at = None if order.ends_at else now
-    order.save(update_fields=["applied_at", "state", "over_at"])
+    return [(cells[at], result) for at, result in results.items()]
 
 
 def close(order: QuotaOrder, state: OrderState, now: datetime, outcome: str) -> None:

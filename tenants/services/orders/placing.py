@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.utils import timezone
 
@@ -146,9 +147,19 @@ def refuse_order(
 def may_approve(actor: User, order: QuotaOrder) -> bool:
     """Whether somebody may approve or refuse an order: who may change all of its quotas, and never
     its author."""
-    if order.author_id == actor.pk or order.author_name == actor.get_username():
-        return False
-    return may_change_all(actor, order.cells.values_list("tenant_id", flat=True))
+    return order.pk in approvable(actor, [order])
+
+
+def approvable(actor: User, orders: Iterable[QuotaOrder]) -> set[UUID]:
+    """Those of the orders that somebody may approve or refuse once they wait for it, by one
+    statement at most."""
+    mine = actor.pk, actor.get_username()
+    others = [one.pk for one in orders if mine[0] != one.author_id and mine[1] != one.author_name]
+    tenants: dict[UUID, set[int]] = {}
+    rows = OrderCell.objects.filter(order__in=others).order_by()
+    for order, tenant in rows.values_list("order_id", "tenant_id"):
+        tenants.setdefault(order, set()).add(tenant)
+    return {order for order, of_it in tenants.items() if may_change_all(actor, of_it)}
 
 
 def cancel_order(

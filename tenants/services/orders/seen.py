@@ -1,17 +1,53 @@
 """Orders as people see them: of quotas that they see."""
 
-from datetime import timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
 from django.utils import timezone
 
 from tenants.errors import NotFound
-from tenants.models import OrderCell, QuotaOrder, User
+from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, User
 from tenants.permissions import access_of
-from tenants.services.orders.carrying_out import OVER
+from tenants.services.drafts.seen import Overtaken, overtaken
+from tenants.services.orders.carrying_out import KEPT, OVER
+from tenants.services.quota_terms import gpus
 
 TOLD = timedelta(days=7)  # for so long the quota page tells of orders that are over
+PENDING = (OrderState.WAITING, OrderState.SCHEDULED)  # nothing of it is applied yet
+
+
+@dataclass(frozen=True, slots=True)
+class SeenOrderCell:
+    """A quota of an order, and that quota as it is now. `pending`: the order is not applied yet."""
+
+    cell: OrderCell
+    quota: Quota | None
+    pending: bool
+
+    @property
+    def before(self) -> float | None:
+        """What was guaranteed when the order was carried out, in GPUs; None where it was not, or
+        there was no quota."""
+        before = self.cell.record.before if self.cell.record else None
+        return None if before is None else before["guaranteed"]
+
+    @property
+    def now(self) -> float | None:
+        """What is guaranteed, in GPUs; None = there is no quota."""
+        return gpus(self.quota.guaranteed_milli) if self.quota else None
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the quota is another than when this was asked for, so that it cannot be applied
+        any more."""
+        return self.pending and self.cell.version != (self.quota.version if self.quota else 0)
+
+    def overtaken(self) -> Overtaken:
+        """Who was faster, by two statements."""
+        return overtaken(self.cell.tenant, self.cell.gpu_type, self.cell.version, self.quota)
 
 
 def visible_orders(viewer: User) -> QuerySet[QuotaOrder]:
@@ -41,8 +77,28 @@ def visible_order(viewer: User, order_id: UUID) -> QuotaOrder:
     return order
 
 
-def guaranteed_before(cell: OrderCell) -> float | None:
-    """What was guaranteed, in GPUs, when the order was carried out; None where it was not, or
-    there was no quota."""
-    before = cell.record.before if cell.record else None
-    return None if before is None else before["guaranteed"]
+def cells_seen(orders: Iterable[QuotaOrder]) -> dict[UUID, list[SeenOrderCell]]:
+    """{order: its quotas that were read with it}, by one statement."""
+    orders = list(orders)
+    found: dict[UUID, list[OrderCell]] = {
+        one.pk: one.seen  # type: ignore[attr-defined]
+        for one in orders
+    }
+    tenants = {cell.tenant_id for cells in found.values() for cell in cells}
+    rows = Quota.objects.filter(tenant__in=tenants).order_by() if tenants else ()
+    now = {(quota.tenant_id, quota.gpu_type_id): quota for quota in rows}
+    return {
+        order.pk: [
+            SeenOrderCell(cell, now.get((cell.tenant_id, cell.gpu_type_id)), order.state in PENDING)
+            for cell in found[order.pk]
+        ]
+        for order in orders
+    }
+
+
+def lapses_at(order: QuotaOrder) -> datetime | None:
+    """When an order that waits for approval fails without it; None = it does not wait."""
+    if order.state != OrderState.WAITING:
+        return None
+    kept = order.created_at + KEPT
+    return min(kept, order.ends_at) if order.ends_at else kept
