@@ -9,7 +9,7 @@ from scheduling.pages.queues import global_queue
 from scheduling.pages.queues import overview as queue_lists
 from scheduling.pages.queues import queue as queue_views
 from scheduling.pages.queues import revert as queue_reverts
-from scheduling.pages.quotas import edits, matrix, orders, quota, revert
+from scheduling.pages.quotas import edits, loans, matrix, orders, quota, revert
 from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
@@ -53,6 +53,7 @@ urlpatterns = [
         name="queue-state",
     ),
     path("quotas/", edits.quotas, name="quotas"),
+    path("quotas/loans/", loans.loan_ledger, name="loans"),
     path("quotas/quotas.csv", matrix.as_csv, name="quotas-csv"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
     path("quotas/check/", edits.check, name="quota-check"),

@@ -31,7 +31,7 @@ from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
 from kant.client.previews import defrag, nodes
 from kant.client.quota import drafts, orders
-from kant.client.state import happened, snapshot, top
+from kant.client.state import happened, snapshot, standing, top
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -146,6 +146,10 @@ def _parser() -> argparse.ArgumentParser:
         command(name, run, text, both).add_argument("job", metavar="JOB", help=JOB)
     text = "what happened to a job, or to all that you may see"
     happened.add_flags(command("events", happened.events, text, both))
+    text = "why GPUs are waited for, by reason and GPU type"
+    standing.add_pending_flags(command("pending", standing.pending, text, both))
+    text = "who borrows whose guarantee now, and who wants it back"
+    standing.add_loan_flags(command("loans", standing.loans, text, both))
     printed = command("logs", logs.logs, "what the pods of a job print, while they are there", ())
     printed.add_argument("job", metavar="JOB", help=JOB)
     logs.add_flags(printed, submission.duration_s)

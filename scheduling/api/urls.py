@@ -13,7 +13,7 @@ from scheduling.api import (
     snapshots,
     startable,
 )
-from scheduling.api.standing import holders
+from scheduling.api.standing import holders, loans, pending
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -53,6 +53,8 @@ urlpatterns: list[URLPattern] = [
     path("organisation", organisation.OrganisationView.as_view(), name="api-organisation"),
     path("events", events.EventsView.as_view(), name="api-events"),
     path("holders", holders.HoldersView.as_view(), name="api-holders"),
+    path("loans", loans.LoansView.as_view(), name="api-loans"),
+    path("pending", pending.PendingView.as_view(), name="api-pending"),
     path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),

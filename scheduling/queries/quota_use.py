@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from django.db.models import Q, Sum
+from django.db.models import Min, Q, Sum
 
 from scheduling.engine import types
-from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.quota.book import QuotaBook, QuotaBooking
 from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.verdict import gpus
 from scheduling.models import Placement
@@ -68,11 +68,12 @@ def quota_book(
     more: Mapping[tuple[str, str, bool], int] | None = None,
     *,
     parents: Mapping[str, str | None] | None = None,
+    by_job: bool = False,
 ) -> QuotaBook:
     """The book as the scheduler keeps it, but for which job holds what, from the placements that
     hold GPUs now. As if `instead` were stored of what is (None = no quota), and `more` milli-GPU
     were held by (tenant, GPU model, whether by jobs that cannot be preempted). `parents`: of all
-    tenants, by name, where they were read before."""
+    tenants, by name, where they were read before. `by_job`: with a booking of each job."""
     # By columns: a model of each row takes longer than the rest.
     stored = Quota.objects.order_by().values_list(*TERMS)
     quotas: dict[QuotaKey, types.QuotaSpec | None] = {}
@@ -84,6 +85,25 @@ def quota_book(
         quotas[key] = None if quota is None else terms_of(quota)
     if parents is None:
         parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
+    held = {} if by_job else _held()
+    for (tenant, model, is_fixed), milli in (more or {}).items():
+        all_milli, fixed = held.get((tenant, model), (0.0, 0.0))
+        held[tenant, model] = (
+            max(0.0, all_milli + milli), max(0.0, fixed + (milli if is_fixed else 0)),
+        )  # fmt: skip
+    book = QuotaBook()
+    if by_job:
+        book.bookings.update(_bookings())
+    book.replace(
+        [types.TenantSpec(name, parent) for name, parent in parents.items()],
+        [terms for _, terms in sorted(quotas.items()) if terms is not None],
+        [(*key, *amounts) for key, amounts in held.items()],
+    )
+    return book
+
+
+def _held() -> dict[QuotaKey, tuple[float, float]]:
+    """What jobs of each tenant hold, and how much of it those that cannot be preempted."""
     non_preemptible = Sum(HELD, filter=Q(job__preemptible=False), default=0.0)
     rows = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
@@ -91,19 +111,26 @@ def quota_book(
         .values_list("job__tenant__name", "gpu_model")
         .annotate(milli=Sum(HELD), non_preemptible=non_preemptible)
     )
-    held = {(tenant, model): (milli, fixed) for tenant, model, milli, fixed in rows}
-    for (tenant, model, is_fixed), milli in (more or {}).items():
-        all_milli, fixed = held.get((tenant, model), (0.0, 0.0))
-        held[tenant, model] = (
-            max(0.0, all_milli + milli), max(0.0, fixed + (milli if is_fixed else 0)),
-        )  # fmt: skip
-    book = QuotaBook()
-    book.replace(
-        [types.TenantSpec(name, parent) for name, parent in parents.items()],
-        [terms for _, terms in sorted(quotas.items()) if terms is not None],
-        [(*key, *amounts) for key, amounts in held.items()],
+    return {(tenant, model): (milli, fixed) for tenant, model, milli, fixed in rows}
+
+
+def _bookings() -> dict[str, QuotaBooking]:
+    """What each job holds, by its id; since its pods were decided."""
+    rows = (
+        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
+        .order_by()
+        .values_list("job", "job__tenant__name", "job__preemptible", "gpu_model")
+        .annotate(milli=Sum("held_milli"), more=Sum("held_beyond"), since=Min("intended_at"))
     )
-    return book
+    found: dict[str, QuotaBooking] = {}
+    for job, tenant, preemptible, model, milli, more, since in rows:
+        booking = found.setdefault(
+            str(job), QuotaBooking(tenant, since.timestamp(), not preemptible)
+        )
+        booking.since = min(booking.since, since.timestamp())
+        carried, booking.beyond[model] = divmod(more, types.BEYOND)
+        booking.held[model] = milli + carried
+    return found
 
 
 def terms_of(quota: Quota) -> types.QuotaSpec:

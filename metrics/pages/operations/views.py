@@ -27,6 +27,7 @@ from scheduling.queries.kept import kept_while
 from scheduling.queries.marks import marks
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import Leader, complete_from, leaders_of
+from scheduling.queries.standing.pending import pending
 from scheduling.queries.starts import hit_rates
 from scheduling.queries.wording import policy_words
 from scheduling.services.policies.changes import policy_of
@@ -142,6 +143,7 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "without_gpus": None if scope.gpu_model else selectors.without_gpus(scope.cluster),
         "waiting": waiting[scope.gpu_model],
         "pools": rows,
+        "reasons": pending(tenants=None, cluster=scope.cluster, gpu_type=scope.gpu_model or None),
         "hit_rates": hit_rates(),
         "forecasting": Forecasting.objects.filter(as_of__isnull=False).select_related("cluster"),
         "complete_from": since if (since := complete_from()) and since > scope.since else None,

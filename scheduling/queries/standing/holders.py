@@ -96,7 +96,7 @@ def standing(
     types = _types(cluster, gpu_type)
     gpus = {one.gpu_type: one.gpus for one in types}
     held = _sums(_placements(cluster), tenants, COLUMNS[of])
-    asked = _asked(cluster, tenants, COLUMNS[of])
+    asked = asked_for(cluster, tenants, COLUMNS[of])
     keys = (key for key in held | asked if gpu_type is None or key[-1] == gpu_type)
     found = [_holder(key, held[key], asked[key], gpus.get(key[-1], 0)) for key in keys]
     found.sort(key=lambda one: one.names)
@@ -145,9 +145,11 @@ def _sums(
     return Counter({tuple(key): milli for *key, milli in sums})
 
 
-def _asked(
+def asked_for(
     cluster: Cluster | None, tenants: Collection[int] | None, columns: Iterable[str]
 ) -> Counter[Key]:
+    """Milli-GPU that waiting jobs ask for, by these columns of their pod sets and the GPU type that
+    they accept first."""
     rows = PodSet.objects.filter(job__state__in=list(WAITING), gpus__gt=0).order_by()
     if cluster is not None:
         rows = rows.filter(job__cluster=cluster)

@@ -1,0 +1,57 @@
+"""`kant pending`: why GPUs are waited for. `kant loans`: who borrows whose guarantee."""
+
+import argparse
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+
+Row = dict[str, Any]
+
+
+def add_pending_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("-t", "--tenant", help="of this tenant and all below it")
+    flag("-G", "--gpu-type", help="for this GPU type")
+    flag("-c", "--cluster", help="on this cluster")
+
+
+def pending(api: Api, args: argparse.Namespace) -> None:
+    """The reason with the most GPUs first."""
+
+    def row(one: Row) -> tuple[object, ...]:
+        amounts = (output.number(one["gpus"]), one["jobs"], output.ago(one["since"]))
+        reason = one["reason"] or "(not looked at yet)"
+        return reason, one["gpu_type"] or "any", *amounts, "never starts" * one["never"]
+
+    query = {name: getattr(args, name) for name in ("tenant", "gpu_type", "cluster")}
+    heads = ("REASON", "TYPE", "GPUS", "JOBS", "OLDEST", "")
+    found = api.get("pending", query)["items"]
+    output.listed(args.output, found, heads, row, "No job waits that you may see.")
+
+
+def add_loan_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("-t", "--tenant", help="of this tenant, as borrower or lender")
+    flag("-G", "--gpu-type", help="of this GPU type")
+
+
+def loans(api: Api, args: argparse.Namespace) -> None:
+    """First those that most is wanted back of."""
+
+    def row(one: Row) -> tuple[object, ...]:
+        ends = (_tenant(one["borrower"]), _tenant(one["lender"]), one["gpu_type"])
+        amounts = (output.number(one["gpus"]), output.number(one["wanted"]))
+        return *ends, *amounts, output.ago(one["since"]), len(one["jobs"])
+
+    found = api.get("loans", {"tenant": args.tenant, "gpu_type": args.gpu_type})
+    heads = ("BORROWER", "BORROWS OF", "TYPE", "GPUS", "WANTED BACK", "SINCE", "JOBS")
+    output.listed(args.output, found["items"], heads, row, "Nobody borrows.")
+    if found["items"] and args.output == "table":
+        where = ", ".join(found["reclaiming"])
+        output.note(f"Owners take them back by preemption on {where}." if where
+                    else "They come back as jobs end; no policy takes them back.")  # fmt: skip
+
+
+def _tenant(name: "str | None") -> str:
+    return "(another)" if name is None else name or "(nobody any more)"

@@ -1,0 +1,62 @@
+"""Why GPUs are waited for: waiting jobs by reason and GPU type."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import BigIntegerField, Count, ExpressionWrapper, F, Min, Sum
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+
+from scheduling.engine.states import WAITING
+from scheduling.engine.verdict import NEVER, Reason
+from scheduling.models import Cluster, PodSet
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReason:
+    """So many jobs wait for one reason, for so much of the GPU type that they accept first ("" =
+    any). Of several pod sets a job counts at the type of each. `reason` "" = not looked at yet.
+    `never`: no state of the cluster could start them. `since`: the first was submitted then."""
+
+    reason: str
+    gpu_type: str
+    jobs: int
+    milli: int
+    since: datetime
+    never: bool
+
+
+def pending(
+    *,
+    tenants: Collection[int] | None,
+    cluster: Cluster | None = None,
+    gpu_type: str | None = None,
+) -> list[PendingReason]:
+    """Those with the most GPUs first. `tenants`: by primary key, None = all. In one statement."""
+    rows = PodSet.objects.filter(job__state__in=list(WAITING)).order_by()
+    if cluster is not None:
+        rows = rows.filter(job__cluster=cluster)
+    if tenants is not None:
+        rows = rows.filter(job__tenant__in=tenants)
+    # As PostgreSQL multiplies, what its factors can hold is too little for the product.
+    count = Cast("count", BigIntegerField())
+    milli = ExpressionWrapper(count * F("gpus") * F("gpu_milli"), output_field=BigIntegerField())
+    sums = rows.values_list("job__held", "job__reason", KeyTextTransform(0, "gpu_models")).annotate(
+        jobs=Count("job", distinct=True), milli=Sum(milli), since=Min("job__submitted_at")
+    )
+    found: dict[tuple[str, str], PendingReason] = {}
+    for held, told, model, jobs, amount, since in sums:
+        # Who sets a hold sees it at once, before a cycle finds it.
+        reason, model = Reason.ON_HOLD if held else told, model or ""
+        if gpu_type is None or model == gpu_type:
+            one = PendingReason(reason, model, jobs, amount, since, reason in NEVER)
+            key = reason, model
+            found[key] = _together(found[key], one) if key in found else one
+    return sorted(found.values(), key=lambda one: (-one.milli, one.reason, one.gpu_type))
+
+
+def _together(a: PendingReason, b: PendingReason) -> PendingReason:
+    return PendingReason(
+        a.reason, a.gpu_type, a.jobs + b.jobs, a.milli + b.milli, min(a.since, b.since), a.never
+    )
