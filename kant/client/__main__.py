@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     as_plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")
     parser = argparse.ArgumentParser(
         "kubectl kant" if as_plugin else "kant",
-        description="Submit jobs to Kant, and ask why they wait.",
+        description="Submit jobs to Kant and see why they wait.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -124,12 +124,12 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     both = ("table", "json")
-    sign_in = command("login", None, "sign in; the token is kept for the next commands", ())
+    sign_in = command("login", None, "sign in and keep the token for later commands", ())
     sign_in.set_defaults(run=login)
     sign_in.add_argument("url", nargs="?", help=f"address of Kant ({account.DEFAULT_URL})")
-    sign_in.add_argument("-u", "--user", help="user name; asked for if not given")
+    sign_in.add_argument("-u", "--user", help="user name (default: ask for it)")
     command("logout", None, "revoke the token and forget it", ()).set_defaults(run=logout)
-    command("whoami", whoami, "who is signed in, with which rights", both)
+    command("whoami", whoami, "show who is signed in and what they may do", both)
 
     submission.add_flags(command("submit", jobs.submit, "submit a job", ("text", "id", "json")))
     many = command("submit-many", batch.submit_many, "submit the jobs in a file",
@@ -138,77 +138,81 @@ def _parser() -> argparse.ArgumentParser:
     listed = command("jobs", jobs.jobs, "list jobs, the newest first", ("table", "id", "json"))
     _filters(listed)
     for name, run, text in (
-        ("show", jobs.show, "everything a job asked for, and its times"),
-        ("explain", jobs.explain, "why a job waits, and when it will start"),
-        ("eta", jobs.eta, "when a waiting job is expected to start, and how sure that is"),
-        ("pods", jobs.pods, "where the pods of a job are, down to their GPUs and NICs"),
+        ("show", jobs.show, "show what a job asks for, and its times"),
+        ("explain", jobs.explain, "show why a job waits and when it will start"),
+        ("eta", jobs.eta, "estimate when a waiting job will start"),
+        ("pods", jobs.pods, "show where the pods of a job are, with their GPUs and NICs"),
     ):
         command(name, run, text, both).add_argument("job", metavar="JOB", help=JOB)
-    text = "what happened to a job, or to all that you may see"
+    text = "show what happened to a job, or to everything that you may see"
     happened.add_flags(command("events", happened.events, text, both))
-    text = "why GPUs are waited for, by reason and GPU type"
+    text = "show why jobs wait, by reason and GPU type"
     standing.add_pending_flags(command("pending", standing.pending, text, both))
-    text = "who borrows whose guarantee now, and who wants it back"
+    text = "show who borrows whose guarantee, and who wants it back"
     standing.add_loan_flags(command("loans", standing.loans, text, both))
-    printed = command("logs", logs.logs, "what the pods of a job print, while they are there", ())
+    printed = command(
+        "logs", logs.logs, "show what the pods of a job print, as long as the pods exist", ()
+    )
     printed.add_argument("job", metavar="JOB", help=JOB)
     logs.add_flags(printed, submission.duration_s)
-    waits = command("wait", jobs.wait, "wait until a job has ended, or runs", both)
+    waits = command("wait", jobs.wait, "wait until a job runs, or has ended", both)
     waits.add_argument("job", metavar="JOB", help=JOB)
     waits.add_argument("--until", choices=("end", "running"), default="end")
     waits.add_argument("--timeout", type=submission.duration_s, metavar="TIME", help="e.g. 10m")
     for verb, text in (
-        ("cancel", "end jobs or arrays"),
-        ("hold", "keep waiting jobs from being started"),
-        ("release", "let held jobs be started"),
+        ("cancel", "cancel jobs or arrays"),
+        ("hold", "hold waiting jobs: they do not start until released"),
+        ("release", "release held jobs: they may start again"),
     ):
         acts = command(verb, jobs.act, text, both)
         acts.set_defaults(verb=verb)
         acts.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     changes = command(
-        "change", jobs.change, "change what jobs ask for, of those that run their times", both
+        "change", jobs.change, "change waiting jobs; of running jobs only the times", both
     )
-    changes.epilog = f"{submission.NONE} takes away a time or limit that was given before."
+    changes.epilog = f"{submission.NONE} removes a time or a limit."
     changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     submission.add_changeable(changes)
 
     scales = command(
-        "scale", jobs.scale, "give a job more pods, or fewer, also while it runs", both
+        "scale", jobs.scale, "change how many pods a job has, also while it runs", both
     )
     scales.add_argument("job", metavar="JOB", help=JOB)
     scales.add_argument(
         "counts", nargs="+", type=jobs.count_of, metavar="COUNT",
-        help="how many pods; of several pod sets each as NAME=COUNT",
+        help="number of pods; with several pod sets: NAME=COUNT …",
     )  # fmt: skip
     scales.add_argument("--min-count", type=int, metavar="N",
-                        help="pods that an elastic gang can do with")  # fmt: skip
+                        help="fewest pods with which an elastic gang runs")  # fmt: skip
 
     moves = command("move", queues.move, "move waiting jobs to another queue of their tenant", both)
-    moves.epilog = "They keep their submission time, and so their place among its jobs."
+    moves.epilog = "Each job keeps its submission time."
     moves.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
-    moves.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+    moves.add_argument("queue", metavar="QUEUE", help="name of the queue")
 
-    all_queues = command(
-        "queues", queues.queues, "queues of the tenants, and what is in them", both
-    )
-    all_queues.add_argument("-t", "--tenant", help="of this tenant")
+    all_queues = command("queues", queues.queues, "list queues and what is in them", both)
+    all_queues.add_argument("-t", "--tenant", help="only of this tenant")
     all_queues.add_argument("-s", "--state", action="append", choices=STATES_OF_QUEUES,
-                            help="in this state; repeat for more")  # fmt: skip
+                            help="only in this state; repeat for more")  # fmt: skip
     _queue_commands(commands, command, both)
 
-    quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
-    quotas.add_argument("-t", "--tenant", help="of this tenant")
-    quotas.add_argument("-G", "--gpu-type", help="of this GPU type")
+    quotas = command("quotas", places.quotas, "list quotas and their use", both)
+    quotas.add_argument("-t", "--tenant", help="only of this tenant")
+    quotas.add_argument("-G", "--gpu-type", help="only of this GPU type")
     quota = commands.add_parser("quota", help="change quotas", description="Change quotas.")
     actions = quota.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _quota_flags(command("set", places.set_quota, "set a quota, or parts of it", both, actions))
-    changed = command("changes", places.quota_changes, "who changed which quota", both, actions)
-    changed.add_argument("-t", "--tenant", help="of this tenant")
-    changed.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
-    reverted = command(
-        "revert", places.revert_quota, "take back a change of a quota", both, actions
+    _quota_flags(
+        command("set", places.set_quota, "set a quota, or some fields of it", both, actions)
     )
-    reverted.add_argument("change", metavar="ID", help="of the change, or the beginning of it")
+    changed = command(
+        "changes", places.quota_changes, "list who changed which quota", both, actions
+    )
+    changed.add_argument("-t", "--tenant", help="only of this tenant")
+    changed.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="at most this many (20)"
+    )
+    reverted = command("revert", places.revert_quota, "revert a change of a quota", both, actions)
+    reverted.add_argument("change", metavar="ID", help="id of the change, or its beginning")
     _written(reverted)
     draft = actions.add_parser("draft", help=drafts.DRAFT,
                                description=f"{drafts.DRAFT.capitalize()}.")  # fmt: skip
@@ -217,62 +221,70 @@ def _parser() -> argparse.ArgumentParser:
     order = actions.add_parser("order", help=ORDERS, description=f"{ORDERS.capitalize()}.")
     ordered = order.add_subparsers(title="commands", metavar="COMMAND", required=True)
     orders.add_flags(command, actions, ordered, both)
-    clusters = command("clusters", places.clusters, "the clusters, or one and its policy", both)
-    clusters.add_argument("cluster", nargs="?", help="its name, to see its policy too")
-    found = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
-    found.add_argument("cluster", nargs="?", help="its name, if there are several")
+    clusters = command(
+        "clusters", places.clusters, "list clusters, or show one and its policy", both
+    )
+    clusters.add_argument("cluster", nargs="?", help="name of a cluster: shows its policy, too")
+    found = command(
+        "nodes", places.nodes, "list the nodes of a cluster and what is allocated", both
+    )
+    found.add_argument("cluster", nargs="?", help="name of the cluster, if there are several")
     _node_commands(command, both)
-    text = "who holds GPUs now, who asks for more; or what is held of each node"
+    text = "show who holds GPUs and who waits for more, or how full each node is"
     top.add_flags(command("top", top.top, text, (*both, "csv")))
-    text = "write all that a cluster is scheduled by to a file, e.g. for a bug report"
+    text = "write what a scheduler knows of its cluster to a file, e.g. for a bug report"
     snapshot.add_flags(command("snapshot", snapshot.snapshot, text, ()))
-    used = command("usage", usage.usage, "GPU-hours of tenants and users", (*both, "csv"))
+    used = command("usage", usage.usage, "show the GPU-hours of tenants and users", (*both, "csv"))
     usage.add_flags(used)
     replay = commands.add_parser("replay", help=REPLAYS, description=f"{REPLAYS.capitalize()}.")
     tries = replay.add_subparsers(title="commands", metavar="COMMAND", required=True)
     with_ids = ("table", "id", "json")
-    text = "ask for a replay, follow it, and show both runs side by side"
+    text = "start a replay, follow it, and show both runs side by side"
     replays.add_flags(command("start", replays.start, text, with_ids, tries))
-    asked = command("list", replays.listed, "the replays, the newest first", with_ids, tries)
-    asked.add_argument("-c", "--cluster", help="of this cluster")
+    asked = command("list", replays.listed, "list replays, the newest first", with_ids, tries)
+    asked.add_argument("-c", "--cluster", help="only of this cluster")
     asked.add_argument("-s", "--state", action="append", type=str.upper, choices=replays.STATES,
-                       help="in this state; repeat for more")  # fmt: skip
-    asked.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
-    one = command("show", replays.show, "how far a replay is, or what it found", with_ids, tries)
+                       help="only in this state; repeat for more")  # fmt: skip
+    asked.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    one = command(
+        "show", replays.show, "show the progress of a replay, or its result", with_ids, tries
+    )
     one.add_argument("replay", metavar=replays.REPLAY, help=REPLAY)
-    one.add_argument("--wait", action="store_true", help="wait until it is over")
-    ends = command("cancel", replays.cancel, "end replays that wait or run", with_ids, tries)
+    one.add_argument("--wait", action="store_true", help="wait for its result")
+    ends = command("cancel", replays.cancel, "cancel replays that wait or run", with_ids, tries)
     ends.add_argument("replays", nargs="+", metavar=replays.REPLAY, help=REPLAY)
-    text = "make the organisation what a file says: tenants, quotas, queues, policies, …"
+    text = "change tenants, quotas, queues, policies, … to what a file says"
     applies = command("apply", organisation.apply, text, both)
     organisation.add_file(applies)
     _written(applies)
-    text = "what `kant apply` would change"
+    text = "show what `kant apply` would change"
     organisation.add_file(command("diff", organisation.diff, text, both))
-    text = "the whole organisation as a document that `kant apply` takes"
+    text = "print the whole organisation as a file for `kant apply`"
     command("export", organisation.export, text, ("yaml", "json"))
     token = commands.add_parser("token", help=TOKENS, description=f"{TOKENS.capitalize()}.")
     kinds = token.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    text = "make a token and print its secret, which is shown this once"
+    text = "create a token and print its secret, which is shown only once"
     tokens.add_flags(command("create", tokens.create, text, ("text", "json"), kinds))
-    kept = command("list", tokens.listed, "your tokens, and when each was used", both, kinds)
-    kept.add_argument("--all", action="store_true", help="also those that are revoked")
-    gone = command("revoke", tokens.revoke, "end tokens and those they made", (), kinds)
-    gone.add_argument("tokens", nargs="+", type=int, metavar="ID", help="of a token")
-    shells = commands.add_parser("completion", help="print what lets a shell complete commands")
+    kept = command(
+        "list", tokens.listed, "list your tokens, and when each was last used", both, kinds
+    )
+    kept.add_argument("--all", action="store_true", help="list revoked tokens, too")
+    gone = command(
+        "revoke", tokens.revoke, "revoke tokens, and tokens created with them", (), kinds
+    )
+    gone.add_argument("tokens", nargs="+", type=int, metavar="ID", help="id of a token")
+    shells = commands.add_parser("completion", help="print a script for completion in your shell")
     shells.set_defaults(run=completion.script)
     shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
     return parser
 
 
-QUEUE = "make, hold, drain, change and delete queues"
-ORDERS = "look at a planned or temporary change of quotas, call it off, end it, or let it stay"
-TOKENS = "make, list and revoke API tokens"
-JOB = "id, the beginning of it, or name"
-REPLAY = "its id, or the beginning of it"
-REPLAYS = (
-    "what a cluster's history would have been under another policy, with other nodes or quotas"
-)
+QUEUE = "create, change, hold, drain and delete queues"
+ORDERS = "show, approve, call off, end or keep a planned or temporary change of quotas"
+TOKENS = "create, list and revoke API tokens"
+JOB = "id of the job, its beginning, or the name"
+REPLAY = "id of the replay, or its beginning"
+REPLAYS = "replay a cluster's history with another policy, other nodes or other quotas"
 # By metavar: what knows values that are not among the choices of the parser.
 VALUES = {
     "JOB": jobs.named,
@@ -299,63 +311,70 @@ def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
         made.add_argument("queue", metavar=queues.QUEUE, help=queues.NAMED)
         return made
 
-    of_queue("show", queues.show, "one queue, its settings and what is in it")
+    of_queue("show", queues.show, "show a queue, its settings and what is in it")
     for verb, text in (
-        ("hold", "start none of its waiting jobs; what runs goes on"),
-        ("release", "start jobs of a held queue again"),
-        ("drain", "take no more jobs; those that are there run out"),
-        ("close", "take no more jobs"),
-        ("open", "take jobs and start them"),
+        ("hold", "start no waiting jobs of a queue; running jobs go on"),
+        ("release", "let jobs of a held queue start again"),
+        ("drain", "accept no new jobs; jobs in the queue still start and run"),
+        ("close", "accept no new jobs"),
+        ("open", "accept jobs and start them"),
     ):
         acts = of_queue(verb, queues.act, text)
         acts.set_defaults(verb=verb)
         _written(acts)
-    made = of_queue("create", queues.create, "make a queue")
+    made = of_queue("create", queues.create, "create a queue")
     changed = of_queue("set", queues.set_queue, "change settings of a queue")
     for parser in (made, changed):
         queues.add_settings(parser)
         _written(parser, required=False)
-    _written(of_queue("delete", queues.delete, "delete a queue whose jobs are all over"))
-    text = "who waits their turn on a cluster, in the order of its scheduler"
+    _written(of_queue("delete", queues.delete, "delete a queue; all its jobs must be over"))
+    text = "list the waiting jobs of a cluster in the order of its scheduler"
     order = command("global", queues.global_queue, text, both, actions)
-    order.add_argument("cluster", nargs="?", help="its name, if there are several")
-    order.add_argument("-G", "--gpu-type", help="those that accept this GPU type")
-    order.add_argument("--scope", metavar="SHARD", help="of this shard of the cluster")
-    order.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
-    order.add_argument("--all", action="store_true", help="all of them")
-    record = command("changes", queues.changes, "who changed which queue", both, actions)
-    record.add_argument("-t", "--tenant", help="of this tenant")
-    record.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
-    reverted = command("revert", queues.revert, "take back a change of a queue", both, actions)
-    reverted.add_argument("change", metavar="ID", help="of the change, or the beginning of it")
+    order.add_argument("cluster", nargs="?", help="name of the cluster, if there are several")
+    order.add_argument("-G", "--gpu-type", help="only jobs that accept this GPU type")
+    order.add_argument("--scope", metavar="SHARD", help="only jobs of this shard of the cluster")
+    order.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    order.add_argument("--all", action="store_true", help="no limit")
+    record = command("changes", queues.changes, "list who changed which queue", both, actions)
+    record.add_argument("-t", "--tenant", help="only of this tenant")
+    record.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    reverted = command("revert", queues.revert, "revert a change of a queue", both, actions)
+    reverted.add_argument("change", metavar="ID", help="id of the change, or its beginning")
     _written(reverted)
 
 
 def _node_commands(command: Any, both: Sequence[str]) -> None:
     for verb, text in (
-        ("cordon", "let nothing new come to nodes; what runs there goes on"),
-        ("drain", "let nothing new come to nodes, and let their jobs leave"),
-        ("uncordon", "let jobs come to nodes again; a drain ends"),
+        ("cordon", "start no new pods on nodes; running pods stay"),
+        ("drain", "start no new pods on nodes, and wait for or move their jobs"),
+        ("uncordon", "start pods on nodes again; ends a drain"),
     ):
         acts = command(verb, nodes.act, text, both)
         acts.set_defaults(verb=verb)
-        nodes.add_nodes(acts, "the name of a node")
+        nodes.add_nodes(acts, "name of a node")
         if verb == "drain":
             nodes.add_choice(acts)
             acts.add_argument(
                 "--deadline", type=nodes.deadline, metavar="WHEN",
-                help="who is not done by then leaves: 0s, 2h or a time; not given: nobody is "
-                "sent away",
+                help="jobs that are not done by then have to leave: 0s, 2h or a time "
+                "(default: jobs may finish)",
             )  # fmt: skip
     defrag.add_flags(
-        command("defrag", defrag.defrag, "free whole nodes, for a price told before", both)
+        command(
+            "defrag",
+            defrag.defrag,
+            "free whole nodes by moving jobs; says first what that costs",
+            both,
+        )
     )
-    more = command("capacity", nodes.capacity, "what more or fewer nodes would do to jobs", both)
+    more = command(
+        "capacity", nodes.capacity, "preview what more or fewer nodes would do to jobs", both
+    )
     which = more.add_mutually_exclusive_group(required=True).add_argument
-    which("--add", type=int, metavar="N", help="so many more")
-    which("--remove", type=int, metavar="N", help="so many fewer, those that cost least")
-    more.add_argument("-G", "--gpu-type", required=True, help="of this GPU type")
-    more.add_argument("-c", "--cluster", help="its name, if there are several")
+    which("--add", type=int, metavar="N", help="add this many nodes")
+    which("--remove", type=int, metavar="N", help="remove this many nodes, those that cost least")
+    more.add_argument("-G", "--gpu-type", required=True, help="GPU type of the nodes")
+    more.add_argument("-c", "--cluster", help="name of the cluster, if there are several")
 
 
 def _quota_flags(parser: argparse.ArgumentParser) -> None:
@@ -363,46 +382,50 @@ def _quota_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("tenant", metavar="TENANT")
     flag("gpu_type", metavar="GPU_MODEL")
-    flag("--guaranteed", type=places.amount, metavar="GPUS", help="what it always gets back")
+    flag(
+        "--guaranteed", type=places.amount, metavar="GPUS", help="GPUs that the tenant always gets"
+    )
     flag(
         "--borrow-limit",
         type=places.limit,
         metavar="GPUS",
-        help=f"most it borrows, or {places.NO_LIMIT}",
+        help=f"most GPUs that it may borrow, or {places.NO_LIMIT}",
     )
     flag(
         "--lend-limit",
         type=places.limit,
         metavar="GPUS",
-        help=f"most it lends, or {places.NO_LIMIT}",
+        help=f"most GPUs that it may lend, or {places.NO_LIMIT}",
     )
-    flag("--mode", choices=("shared", "isolated"), help="isolated: it neither borrows nor lends")
+    flag("--mode", choices=("shared", "isolated"), help="isolated: neither borrows nor lends")
     _written(parser, required=False)
-    flag("--preview", action="store_true", help="say what it would do to jobs, change nothing")
+    flag("--preview", action="store_true", help="show the effect on jobs; change nothing")
 
 
 def _written(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     flag = parser.add_argument
-    flag("--reason", required=required, metavar="TEXT", help="why; kept with the change")
-    flag("--dry-run", action="store_true", help="show what would be, change nothing")
+    flag("--reason", required=required, metavar="TEXT", help="reason, kept with the change")
+    flag("--dry-run", action="store_true", help="check and show the result; change nothing")
 
 
 def _filters(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("-t", "--tenant", help="of this tenant and all below it")
-    flag("--queue", metavar="NAME", help="in the queues of this name")
-    flag("-u", "--user", help="of this submitter; me = yours")
-    flag("-c", "--cluster", help="on this cluster")
-    flag("-s", "--state", action="append", type=str.upper, help="in this state; repeat for more")
-    flag("--kind", help="of this kind")
-    flag("--reason", help="waiting for this reason, e.g. FragmentedCapacity")
-    flag("-G", "--gpu-type", help="that accept this GPU type")
-    flag("--min-gpus", metavar="N", help="of at least so many GPUs")
-    flag("--max-gpus", metavar="N", help="of at most so many GPUs")
-    flag("--array", metavar="ID", help="of this array")
-    flag("-q", metavar="TEXT", help="with this in the name, or at the beginning of the id")
-    flag("--limit", type=int, default=50, metavar="N", help="how many (50)")
-    flag("--all", action="store_true", help="all of them")
+    flag("-t", "--tenant", help="only this tenant and tenants below it")
+    flag("--queue", metavar="NAME", help="only in queues with this name")
+    flag("-u", "--user", help="only by this user; me: yours")
+    flag("-c", "--cluster", help="only on this cluster")
+    flag(
+        "-s", "--state", action="append", type=str.upper, help="only in this state; repeat for more"
+    )
+    flag("--kind", help="only of this kind")
+    flag("--reason", help="only with this reason, e.g. FragmentedCapacity")
+    flag("-G", "--gpu-type", help="only jobs that accept this GPU type")
+    flag("--min-gpus", metavar="N", help="only with at least this many GPUs")
+    flag("--max-gpus", metavar="N", help="only with at most this many GPUs")
+    flag("--array", metavar="ID", help="only of this array")
+    flag("-q", metavar="TEXT", help="only with this text in the name, or at the start of the id")
+    flag("--limit", type=int, default=50, metavar="N", help="at most this many (50)")
+    flag("--all", action="store_true", help="no limit")
 
 
 if __name__ == "__main__":

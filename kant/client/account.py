@@ -38,7 +38,9 @@ def current() -> ClientAccount:
     if not token:
         raise ClientError(DENIED, f"You are not signed in to {url}.", f"Run: kant login {url}")
     if not (token.isascii() and token.isprintable()):
-        raise ClientError(DENIED, "KANT_TOKEN is no API token of Kant: those begin with “kant_”.")
+        raise ClientError(
+            DENIED, "KANT_TOKEN is not an API token of Kant: these begin with “kant_”."
+        )
     return ClientAccount(url, token)
 
 

@@ -38,7 +38,9 @@ class Api:
         """`password`: user name and password instead of the token. `timeout_s`: of each of the
         `tries` of a request."""
         if urlsplit(account.url).scheme not in ("http", "https"):
-            raise ClientError(USAGE, f"{account.url!r} is no address, e.g. http://localhost:8000.")
+            raise ClientError(
+                USAGE, f"{account.url!r} is not an address, e.g. http://localhost:8000."
+            )
         self._account = account
         self._timeout_s, self._tries = timeout_s, tries
         self._authorization = f"Bearer {account.token}"

@@ -32,7 +32,7 @@ def change_of(api: Api, what: str, text: str) -> Row:
     """The change of a quota or queue by its id or the beginning of it. Raises ClientError where
     there is none, or several."""
     if not text:
-        raise usage("Name a change: by its id, or the beginning of it.")
+        raise usage("Name a change by its id, or by the beginning of the id.")
     found = api.get("audit", {"action": what, "q": text, "limit": 500})["items"]
     found = [change for change in found if change["id"].startswith(text.lower())]
     if len(found) != 1:
@@ -71,7 +71,7 @@ def say_change(
         output.table(("", "BEFORE", "AFTER"), rows, "")
     warn(warnings)
     if before and after and all(before[name] == after[name] for name in names):
-        output.note("It is so already.")
+        output.note("Nothing to revert: it has the old value already.")
     elif args.dry_run:
         output.note("Nothing was changed: this was a dry run.")
 

@@ -16,9 +16,9 @@ MOST, MOST_JOBS = 1000, 10_000  # documents, and jobs with those of arrays, in o
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("file", metavar="FILE", help="a list of jobs as JSON, or YAML; - reads stdin")
-    flag("-t", "--tenant", help="whose quota those use that do not say it")
-    flag("--dry-run", action="store_true", help="say what would be, submit nothing")
-    parser.epilog = "A job that is refused keeps no other from being submitted."
+    flag("-t", "--tenant", help="tenant of jobs that name none")
+    flag("--dry-run", action="store_true", help="show what would happen; submit nothing")
+    parser.epilog = "If one job is refused, the others are submitted all the same."
 
 
 def submit_many(api: Api, args: argparse.Namespace) -> None:
@@ -73,12 +73,14 @@ def _documents(api: Api, args: argparse.Namespace) -> list[dict[str, Any]]:
     if isinstance(found, dict) and set(found) == {"jobs"}:
         found = found["jobs"]
     if not isinstance(found, list) or not found:
-        raise usage(f"{args.file} holds no jobs: a list of job documents is expected.")
+        raise usage(f"{args.file} holds no jobs. Write a list of job documents.")
     for number, document in enumerate(found, start=1):
         if not isinstance(document, dict):
-            raise usage(f"{args.file}: entry {number} is no job: a mapping of fields is expected.")
+            raise usage(f"{args.file}: entry {number} is not a job. Write a mapping of fields.")
     if not all(document.get("tenant") for document in found):
-        tenant = args.tenant or only_tenant(api, "Say with --tenant whose quota the jobs use.")
+        tenant = args.tenant or only_tenant(
+            api, "Name the tenant whose quota the jobs use: --tenant."
+        )
         found = [{"tenant": tenant, **_named(document)} for document in found]
     return found
 

@@ -34,7 +34,7 @@ def address(api: Api, text: str) -> str:
                 if error.code != NOT_FOUND:
                     raise
     if not text:  # of a variable that was never set: every job would begin so
-        raise usage("Name a job: by its id, the beginning of it, or its name.")
+        raise usage("Name a job by its id, the beginning of the id, or its name.")
     found = {job["id"]: job for job in api.get("jobs", {"name": text, "limit": 500})["items"]}
     if _BEGINNING.fullmatch(text):
         for job in api.get("jobs", {"q": text, "limit": 500})["items"]:
@@ -80,7 +80,7 @@ def submit(api: Api, args: argparse.Namespace) -> None:
         if named is not None:
             document[field] = [address(api, text).rsplit("/", 1)[-1] for text in named]
     if not document.get("tenant"):
-        document["tenant"] = only_tenant(api, "Say with --tenant whose quota the job uses.")
+        document["tenant"] = only_tenant(api, "Name the tenant whose quota the job uses: --tenant.")
     query = {"dry_run": "true"} if args.dry_run else None
     answer = api.post("jobs", document, query)
     if args.output == "json":
@@ -106,7 +106,9 @@ def submit(api: Api, args: argparse.Namespace) -> None:
         if "count" in answer:
             output.note(f"Its jobs: kant jobs --array {answer['id']}")
         else:
-            output.note(f"Why it waits, when it starts: kant explain {output.short(answer['id'])}")
+            output.note(
+                f"See why it waits and when it starts: kant explain {output.short(answer['id'])}"
+            )
 
 
 def _base(api: Api, args: argparse.Namespace) -> dict[str, Any]:
@@ -359,7 +361,7 @@ def pods(api: Api, args: argparse.Namespace) -> None:
 
     heads = ("POD", "NAMESPACE", "ATTEMPT", "NODE", "GPUS", "NICS", "STATE", "MESSAGE")
     found = list(api.items(f"{only_job(api, args.job)}/pods"))
-    output.listed(args.output, found, heads, row, "It has no pods yet.")
+    output.listed(args.output, found, heads, row, "The job has no pods yet.")
 
 
 def events(api: Api, args: argparse.Namespace) -> None:
@@ -407,7 +409,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
 def change(api: Api, args: argparse.Namespace) -> None:
     fields = given(args, CHANGEABLE)
     if not fields:
-        raise usage("There is nothing to change. See: kant change --help")
+        raise usage("Nothing to change. See: kant change --help")
     each(api, args, lambda path: api.patch(path, fields))
 
 
@@ -431,7 +433,7 @@ def scale(api: Api, args: argparse.Namespace) -> None:
         return
     pods = " ".join(f"{pods['name']}={pods['count']}" for pods in job["pod_sets"])
     print(f"{job['name']} asks for {pods}: {size(job)}.")
-    output.note(f"How far it is: kant explain {output.short(job['id'])}")
+    output.note(f"See its progress: kant explain {output.short(job['id'])}")
 
 
 def count_of(text: str) -> tuple[str | None, int]:
@@ -439,7 +441,7 @@ def count_of(text: str) -> tuple[str | None, int]:
     ArgumentTypeError."""
     name, _, count = text.rpartition("=")
     if not count.isdecimal() or (not name and "=" in text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no count, e.g. 12 or server=12")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count, e.g. 12 or server=12")
     return name or None, int(count)
 
 

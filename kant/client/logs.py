@@ -28,15 +28,20 @@ KANT = b"Kant: "  # begins the line in which the server says why a log is not wh
 def add_flags(parser: argparse.ArgumentParser, duration_s: Callable[[str], int]) -> None:
     flag = parser.add_argument
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--pod", type=int, default=0, metavar="N", help="which pod, from 0 (0)")
-    which.add_argument("--all", action="store_true", help="all pods, each line after its pod")
-    flag("--pod-set", metavar="NAME", help="of this pod set; without it of the first")
-    flag("--container", metavar="NAME", help="of a pod that has several")
-    flag("--tail", type=int, metavar="N", help="so many lines from the end")
-    flag("--since", type=duration_s, metavar="TIME", help="only lines of the last 10m, for example")
-    flag("--previous", action="store_true", help="of the run before the last restart")
-    flag("--timestamps", action="store_true", help="each line after its time")
-    flag("-f", "--follow", action="store_true", help="go on until the job ends")
+    which.add_argument("--pod", type=int, default=0, metavar="N", help="number of the pod (0)")
+    which.add_argument("--all", action="store_true", help="all pods; each line begins with its pod")
+    flag("--pod-set", metavar="NAME", help="pod set (default: the first)")
+    flag("--container", metavar="NAME", help="container, if the pod has several")
+    flag("--tail", type=int, metavar="N", help="this many lines from the end")
+    flag(
+        "--since",
+        type=duration_s,
+        metavar="TIME",
+        help="only lines since then, e.g. of the last 10m",
+    )
+    flag("--previous", action="store_true", help="the run before the last restart")
+    flag("--timestamps", action="store_true", help="each line begins with its time")
+    flag("-f", "--follow", action="store_true", help="follow until the job ends")
 
 
 def logs(api: Api, args: argparse.Namespace) -> None:

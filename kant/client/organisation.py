@@ -16,9 +16,13 @@ def add_file(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("-f", "--file", required=True, metavar="FILE",
          help="the organisation as JSON, or YAML; - reads stdin")  # fmt: skip
-    flag("--name", metavar="NAME", help="of the document, where you keep several")
-    flag("--prune", action="store_true", help="delete what it said last and says no more")
-    flag("--overcommit", action="store_true", help="promise more GPUs than are installed")
+    flag("--name", metavar="NAME", help="name of the document, if you have several")
+    flag(
+        "--prune",
+        action="store_true",
+        help="delete what an earlier version of the file had and this one does not",
+    )
+    flag("--overcommit", action="store_true", help="guarantee more GPUs than are installed")
 
 
 def export(api: Api, args: argparse.Namespace) -> None:
@@ -59,7 +63,7 @@ def apply(api: Api, args: argparse.Namespace) -> None:
         for change in told["changes"]:
             _say(change)
         for one in told["kept"]:
-            kept = f"Kept, though the file says it no more: {_named(one)}."
+            kept = f"Kept, although the file no longer has it: {_named(one)}."
             output.note(f"{kept} --prune deletes it.")
     warn(told["warnings"])
     output.note(_sum(told["changes"], dry_run=args.dry_run))
@@ -81,7 +85,7 @@ def _named(one: dict[str, Any]) -> str:
 
 def _sum(changes: list[dict[str, Any]], *, dry_run: bool) -> str:
     if not changes:
-        return "Nothing to change: all is as the file says."
+        return "Nothing to change: everything is as the file says."
     done = {"create": "created", "update": "changed", "delete": "deleted"}
     counts = {word: sum(c["action"] == verb for c in changes) for verb, word in done.items()}
     text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)

@@ -128,9 +128,9 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
     """Set what the flags say of one quota, and show it before and after."""
     given = {name: getattr(args, name) for name in QUOTA if getattr(args, name) is not None}
     if not given:
-        raise usage("There is nothing to set. See: kant quota set --help")
+        raise usage("Nothing to set. See: kant quota set --help")
     if args.reason is None and not args.preview:
-        raise usage("Say why, by --reason TEXT; it is kept with the change.")
+        raise usage("Give a reason with --reason TEXT; it is kept with the change.")
     path = quota_path(args.tenant, args.gpu_type)
     before = now_or_none(api, path)
     if before is None and "guaranteed" not in given:
@@ -193,7 +193,7 @@ def quota_path(tenant: str, gpu_type: str) -> str:
 def amount(text: str) -> float:
     """A number of GPUs. Raises ArgumentTypeError."""
     if not re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GPUs, e.g. 16 or 0.5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs, e.g. 16 or 0.5")
     return float(text)
 
 

@@ -14,7 +14,7 @@ from kant.client.places import amount, only_cluster
 from kant.client.submission import duration_s
 
 QUEUE = "TENANT/QUEUE"
-NAMED = "its tenant and its name; the name alone where only one of yours has it"
+NAMED = "TENANT/NAME; the name alone if only one of your queues has it"
 ADVICE = f"Write the tenant before its name: {QUEUE}."
 ANY = "any"
 POLICY = "policy"
@@ -27,10 +27,10 @@ SETTINGS = (
 )
 # Flags of lists: field, flag, metavar, help.
 LISTS = (
-    ("kinds", "--kind", "KIND", "a kind of jobs that it takes"),
-    ("roles", "--role", "ROLE", "who may submit: engineers, or tenant admins only"),
-    ("users", "--user", "NAME", "a user who may submit"),
-    ("groups", "--group", "NAME", "a group whose members may submit"),
+    ("kinds", "--kind", "KIND", "kind of job that the queue accepts"),
+    ("roles", "--role", "ROLE", "role whose users may submit"),
+    ("users", "--user", "NAME", "user who may submit"),
+    ("groups", "--group", "NAME", "group whose members may submit"),
 )
 
 
@@ -84,7 +84,7 @@ def global_queue(api: Api, args: argparse.Namespace) -> None:
             output.note(f"The first {len(found)}; --all shows all.")
     heads = ("PLACE", "ID", "NAME", "QUEUE", "PRIORITY", "GPUS", "TYPES", "WAITED", "HEAD OF",
              "WHY")  # fmt: skip
-    output.listed(args.output, found, heads, row, "No such job waits its turn.")
+    output.listed(args.output, found, heads, row, "No such job waits.")
 
 
 def create(api: Api, args: argparse.Namespace) -> None:
@@ -100,7 +100,7 @@ def set_queue(api: Api, args: argparse.Namespace) -> None:
     before = api.get(path)
     given = _given(args, before)
     if not given:
-        raise usage("There is nothing to set. See: kant queue set --help")
+        raise usage("Nothing to set. See: kant queue set --help")
     guard = at_version(before["version"])
     answer = api.patch(path, {**given, **_reason(args)}, _query(args), guard=guard)
     _say(args, before, answer["result"] if args.dry_run else answer, answer["warnings"])
@@ -171,24 +171,31 @@ def full_names(beginning: str) -> Iterator[tuple[str, str]]:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """What is not given stays as it is, of a new queue as without it."""
     flag = parser.add_argument
-    flag("--title", metavar="TEXT", help="what people read")
-    flag("--rank", type=int, metavar="N", help="of the queues of a tenant a higher one goes first")
-    flag("--weight", type=float, metavar="N", help="its share among those of the same rank (1)")
-    flag("--order", choices=ORDERS, help=f"of its jobs; {POLICY}: that of the cluster")
+    flag("--title", metavar="TEXT", help="title of the queue")
+    flag(
+        "--rank",
+        type=int,
+        metavar="N",
+        help="rank; the tenant's queue of the highest rank goes first",
+    )
+    flag("--weight", type=float, metavar="N", help="share among queues of the same rank (1)")
+    flag(
+        "--order", choices=ORDERS, help=f"order of its jobs; {POLICY}: as the policy of the cluster"
+    )
     for name, text in (("running", "run"), ("waiting", "wait")):
         flag(f"--max-{name}", type=_or_any(_whole), metavar=f"N|{ANY}",
              help=f"most jobs that {text} at once")  # fmt: skip
     flag("--max-gpus", type=_share, action="append", metavar="TYPE=GPUS",
          help=f"most GPUs of a type at once, or {ANY}; repeat for more")  # fmt: skip
     for which, text in (
-        ("default", "of jobs that name none"),
-        ("max", "that its jobs may ask for, at most"),
+        ("default", "of jobs that set none"),
+        ("max", "that a job may set, at most"),
     ):
         flag(f"--{which}-priority", type=_or_any(int), metavar=f"N|{ANY}", help=f"priority {text}")
         flag(f"--{which}-time-limit", dest=f"{which}_run_limit_s", type=_or_any(duration_s),
-             metavar=f"TIME|{ANY}", help=f"longest run time {text}")  # fmt: skip
+             metavar=f"TIME|{ANY}", help=f"run-time limit {text}")  # fmt: skip
     flag("--default-preemptible", choices=("yes", "no", ANY),
-         help="whether jobs that do not say may be preempted")  # fmt: skip
+         help="whether jobs that do not set it may be preempted")  # fmt: skip
     for field, name, metavar, text in LISTS:
         flag(name, dest=field, action="append", metavar=metavar,
              help=f"{text}; repeat for more, {ANY} for all")  # fmt: skip
@@ -204,7 +211,7 @@ def _or_any(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _whole(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of jobs, e.g. 8, nor {ANY}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of jobs, e.g. 8, or {ANY}")
     return int(text)
 
 

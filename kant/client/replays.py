@@ -35,21 +35,21 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("-c", "--cluster", help="whose history, if there are several")
+    flag("-c", "--cluster", help="name of the cluster, if there are several")
     flag("--since", type=moment_or_length, metavar="WHEN|TIME",
-         help="e.g. 2030-01-24T00:00Z, or 14d before the end (7d)")  # fmt: skip
-    flag("--until", type=moment, metavar="WHEN", help="its end (now)")
+         help="start of the period: 2030-01-24T00:00Z, or 14d before its end (7d)")  # fmt: skip
+    flag("--until", type=moment, metavar="WHEN", help="end of the period (now)")
     flag("--policy", type=_setting, action="append", default=[], metavar=FIELD,
-         help="a field of the policy, e.g. queueing=backfill, preemption=priority,reclaim, "
+         help="field of the policy, e.g. queueing=backfill, preemption=priority,reclaim, "
          "strategies.training=e-binpack; repeat for more")  # fmt: skip
     flag("--nodes", type=_shape, action="append", default=[], metavar=SHAPE,
-         help="so many nodes of a GPU type with so many GPUs more or fewer, e.g. H100/8=+16; "
+         help="add or remove nodes of a GPU type and size, e.g. H100/8=+16 or H100/8=-4; "
          "repeat for more")  # fmt: skip
     flag("--quota", type=_cell, action="append", default=[], metavar=CELL,
          help="fields of a quota, as kant quota set takes them, e.g. "
-         "vision/H100:guaranteed=64,mode=isolated; the rest of it stays as it is now. It stands "
-         "for the whole period, also where it was changed in it; repeat for more")  # fmt: skip
-    flag("--no-wait", action="store_true", help="ask for it, and do not wait for what it finds")
+         "vision/H100:guaranteed=64,mode=isolated; other fields stay as they are now. It applies "
+         "to the whole period; repeat for more")  # fmt: skip
+    flag("--no-wait", action="store_true", help="do not wait for the result")
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -172,7 +172,8 @@ def moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text.upper().replace("Z", "+00:00"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, e.g. 2030-01-24T00:00Z") from None
+        wrong = f"{text!r} is not a time, e.g. 2030-01-24T00:00Z"
+        raise argparse.ArgumentTypeError(wrong) from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
@@ -213,7 +214,7 @@ def _cell(text: str) -> tuple[str, str, dict[str, Any]]:
         name = name.strip().replace("-", "_")
         if name not in _READ:
             known = ", ".join(QUOTA)
-            raise argparse.ArgumentTypeError(f"{name!r} is no field of a quota; known: {known}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a field of a quota; known: {known}")
         fields[name] = _READ[name](value.strip())
     return tenant, gpu_type, fields
 

@@ -35,16 +35,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     base(
         "--like",
         metavar="JOB",
-        help="as another job: its id, the beginning of it, or name; or as an array: its id",
+        help="copy another job: its id, its beginning, or the name; or an array: its id",
     )
     flag = parser.add_argument
     for one in FLAGS:
         _add(parser, one)
-    flag("--after", action="append", metavar="JOB", help="start when that job or array has ended")
-    flag("--after-ok", action="append", metavar="JOB", help="start when it has succeeded")
-    flag("--array", type=int, metavar="N", help="so many equal jobs, submitted as one")
-    flag("--dry-run", action="store_true", help="say what would be, submit nothing")
-    flag("command", nargs="*", help="what the pods run, after --")
+    flag("--after", action="append", metavar="JOB", help="start after that job or array has ended")
+    flag(
+        "--after-ok",
+        action="append",
+        metavar="JOB",
+        help="start after that job or array has succeeded",
+    )
+    flag("--array", type=int, metavar="N", help="submit this many equal jobs as one array")
+    flag("--dry-run", action="store_true", help="show what would happen; submit nothing")
+    flag("command", nargs="*", help="what the pods run; put it after --")
     names = {action.dest: action.option_strings[-1:] for action in parser._actions}
     parser.set_defaults(
         flags={dest: "".join(name) or "the command" for dest, name in names.items()}
@@ -135,7 +140,7 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
 def _without(terms: Any, nodes: Iterable[str]) -> list[dict[str, Any]]:
     """A node affinity that means none of these nodes any more: any of its terms is enough."""
     if not (isinstance(terms, list) and all(isinstance(term, dict) for term in terms)):
-        raise usage(f"{NODES} of the job is no list of terms, so --exclude-node adds nothing.")
+        raise usage(f"{NODES} of the job is not a list of terms, so --exclude-node adds nothing.")
     names = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     return [{**term, "match_fields": [*(term.get("match_fields") or []), *names]} for term in terms]
 
@@ -221,7 +226,7 @@ def duration_s(text: str) -> int:
     if text.isdecimal():
         return int(text)
     if not re.fullmatch(r"(\d+[smhdw])+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, e.g. 90s, 30m, 2h or 1d12h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time, e.g. 90s, 30m, 2h or 1d12h")
     return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
 
 
@@ -234,7 +239,9 @@ def _cores(text: str) -> int:
     try:
         return round(float(text) * 1000)
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of cores, e.g. 8 or 0.5") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of cores, e.g. 8 or 0.5"
+        ) from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -14,11 +14,11 @@ HEADS = ("ID", "NAME", "BEGINS WITH", "MAY", "TENANT", "LAST USED", "ENDS")
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("name", metavar="NAME", help="what it is for, e.g. ci")
+    flag("name", metavar="NAME", help="purpose of the token, e.g. ci")
     flag("--scope", dest="scopes", action="append", choices=SCOPES,
-         help="what it may be used for; repeat for more; without, all that you may")  # fmt: skip
-    flag("-t", "--tenant", help="only for this tenant and those below it")
-    flag("--days", type=int, metavar="N", help="it ends after so many days")
+         help="scope; repeat for more (default: all that you may do)")  # fmt: skip
+    flag("-t", "--tenant", help="only for this tenant and tenants below it")
+    flag("--days", type=int, metavar="N", help="days until it expires")
 
 
 def create(api: Api, args: argparse.Namespace) -> None:
@@ -28,7 +28,7 @@ def create(api: Api, args: argparse.Namespace) -> None:
         body["expires_at"] = (datetime.now(timezone.utc) + timedelta(days=args.days)).isoformat()
     made = api.post("tokens", body)
     if made["secret"] is None:  # the answer that had it was lost on its way
-        raise ClientError(FAILED, f"The token was lost on its way. Revoke {made['id']}.")
+        raise ClientError(FAILED, f"The token got lost on its way. Revoke {made['id']}.")
     if args.output == "json":
         output.document(made)
     else:

@@ -21,13 +21,17 @@ BY = "KEYS"
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("--since", metavar="DATE|DAYS", help="e.g. 2030-01-31 or 30d (the first of this month)")
-    flag("--until", metavar="DATE", help="the last day (today)")
-    each = f"a row for each of {', '.join(KEYS)}; commas between (tenant,gpu_type)"
+    flag(
+        "--since",
+        metavar="DATE|DAYS",
+        help="first day: 2030-01-31, or 30d ago (the first of this month)",
+    )
+    flag("--until", metavar="DATE", help="last day (today)")
+    each = f"one row for each of {', '.join(KEYS)}; commas between (tenant,gpu_type)"
     flag("--by", metavar=BY, help=each)
-    flag("-t", "--tenant", help="of this tenant and all below it")
-    flag("-G", "--gpu-type", help="of this GPU type")
-    flag("-c", "--cluster", help="on this cluster")
+    flag("-t", "--tenant", help="only of this tenant and tenants below it")
+    flag("-G", "--gpu-type", help="only of this GPU type")
+    flag("-c", "--cluster", help="only on this cluster")
 
 
 def usage(api: Api, args: argparse.Namespace) -> None:
@@ -57,9 +61,9 @@ def usage(api: Api, args: argparse.Namespace) -> None:
     if found["items"]:
         output.note(f"{found['total']['gpu_hours']:.2f} GPU-hours {period}.")
     if found["complete_from"] is not None and found["complete_from"] > found["since"]:
-        output.note(f"Kant knows nothing of days before {found['complete_from']}.")
+        output.note(f"Kant has no data for days before {found['complete_from']}.")
     if found["borrowed_from"] is not None and found["borrowed_from"] > found["since"]:
-        output.note(f"What was borrowed is known from {found['borrowed_from']} on.")
+        output.note(f"Borrowed GPU-hours are known from {found['borrowed_from']} on.")
 
 
 def keys(beginning: str) -> Iterator[tuple[str, str]]:

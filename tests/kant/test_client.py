@@ -86,14 +86,14 @@ def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):
         (("submit", "-n", "x", "-g", "1", "-G", "none"), 2, "gpu_type"),
         (("submit", "-n", "x", "-g", "1", "-t", "law"), 3, "law"),
         (("submit", "-g", "1"), 2, "has no name"),
-        (("submit", "--time", "soon"), 2, "'soon' is no time"),
+        (("submit", "--time", "soon"), 2, "'soon' is not a time"),
         (("submit", "--env", "X"), 2, "'X' is not NAME=VALUE"),
         (("jobs", "-s", "lost"), 2, "state: Choose one of PENDING"),
         (("jobs", "-t", "nobody"), 2, "tenant: There is no tenant “nobody” that you may see"),
         (("jobs", "-G", "A1000"), 2, "gpu_type: There is no GPU type “A1000”, but there is “A100”"),
         (("show", "nothing"), 3, "There is no job 'nothing'"),
         (("show", "00000000-0000-0000-0000-000000000000"), 3, "There is no job"),
-        (("change", "nothing"), 2, "nothing to change"),
+        (("change", "nothing"), 2, "Nothing to change"),
         ((), 2, "required: COMMAND"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
 def test_an_empty_name_is_no_jobs(kant):
     job = submit(kant, "only")
     code, _, told = kant("cancel", "")
-    assert (code, told) == (2, "Name a job: by its id, the beginning of it, or its name.\n")
+    assert (code, told) == (2, "Name a job by its id, the beginning of the id, or its name.\n")
     assert Job.objects.get(pk=job).state == JobState.PENDING
 
 
@@ -235,7 +235,7 @@ def test_a_waiting_job_is_explained(now, kant):
     assert silent not in kant("explain", name)[1]
     assert silent not in kant("wait", name, "--timeout", "0")[2]
     assert "SUBMITTED" in kant("events", name)[1]
-    assert kant("pods", name)[1:] == ("", "It has no pods yet.\n")
+    assert kant("pods", name)[1:] == ("", "The job has no pods yet.\n")
 
 
 def test_an_elastic_gang_is_told_why_it_has_no_more_pods(kant):
@@ -303,7 +303,7 @@ def test_a_job_is_scaled_by_its_pod_sets(kant, tmp_path):
 def test_what_is_no_count_is_refused(text, capsys):
     with pytest.raises(SystemExit):
         main(["scale", "web", "--", text])
-    assert f"{text!r} is no count, e.g. 12 or server=12" in capsys.readouterr().err
+    assert f"{text!r} is not a count, e.g. 12 or server=12" in capsys.readouterr().err
 
 
 def test_what_was_said_before_is_taken_away_by_none(kant, tmp_path):
@@ -380,7 +380,7 @@ def test_a_token_that_can_be_none_is_told(kant, monkeypatch):
     monkeypatch.setenv("KANT_TOKEN", "kant_ä")
     assert kant("whoami")[::2] == (
         4,
-        "KANT_TOKEN is no API token of Kant: those begin with “kant_”.\n",
+        "KANT_TOKEN is not an API token of Kant: these begin with “kant_”.\n",
     )
 
 

@@ -57,7 +57,7 @@ def test_whole_nodes_are_planned_and_freed_for_a_price(ops):
     assert NodeOrder.objects.get().node == "h001"
     for words, text in (
         (("defrag", "--plan"), "Give --count and --gpu-type, or --job."),
-        (("defrag", "--apply", "-n", "1", "-G", "H100"), "Say why, by --reason TEXT"),
+        (("defrag", "--apply", "-n", "1", "-G", "H100"), "Give a reason with --reason TEXT"),
     ):
         code, _, told = ops(*words)
         assert (code, text in told) == (2, True), told
@@ -71,8 +71,8 @@ def test_nodes_that_cost_least_are_named_and_wrong_words_explained(ops):
     for words, text in (
         (("drain", "--preview"), "Name nodes, or give --count and --gpu-type."),
         (("drain", "--reason", "x"), "Name nodes."),
-        (("cordon", "h000"), "Say why, by --reason TEXT"),
-        (("drain", "h000", "--deadline", "soon"), "'soon' is no time"),
+        (("cordon", "h000"), "Give a reason with --reason TEXT"),
+        (("drain", "h000", "--deadline", "soon"), "'soon' is not a time"),
     ):
         code, _, told = ops(*words)
         assert (code, text in told) == (2, True), told

@@ -49,7 +49,7 @@ def test_a_file_is_compared_applied_and_exported(ops, tmp_path):
     assert yaml.safe_load(out)["tenants"]["lab"]["quotas"] == {"H100": {"guaranteed": 0.5}}
     file.write_text(out)
     assert ops("diff", "-f", str(file), "--name", "copy") == (
-        *(0, "", "Nothing to change: all is as the file says.\n"),
+        *(0, "", "Nothing to change: everything is as the file says.\n"),
     )
     code, out, _ = ops("apply", "-f", "-", "--prune", "--reason", "Git", stdin="{}")
     assert out.splitlines() == ["- quota lab / H100", "- member lab / joe", "- tenant lab"]
@@ -60,7 +60,7 @@ def test_what_is_kept_and_what_changes_are_told(ops):
     ops("apply", "-f", "-", "--reason", "x", stdin='{"tenants": {"a": {}, "law": {"weight": 2}}}')
     code, out, told = ops("diff", "-f", "-", stdin='{"tenants": {"law": {}}}')
     assert (code, out) == (0, "~ tenant law\n    weight: 2.0 → 1.0\n")
-    assert "Kept, though the file says it no more: tenant a. --prune deletes it." in told
+    assert "Kept, although the file no longer has it: tenant a. --prune deletes it." in told
     code, out, _ = ops("diff", "-f", "-", "-o", "json", stdin="{}")
     assert {one["names"][0] for one in json.loads(out)["kept"]} == {"a", "law"}
 

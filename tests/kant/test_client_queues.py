@@ -72,7 +72,10 @@ def test_a_queue_is_made_set_and_shown(ada):
     assert ["max_run_limit_s", "7200"] in rows(out)
     assert ada("queue", "set", "nightly", "--order", "policy")[0] == 0
     assert queue("nightly").order == ""
-    assert ada("queue", "set", "nightly", "--order", "policy")[2] == "It is so already.\n"
+    assert (
+        ada("queue", "set", "nightly", "--order", "policy")[2]
+        == "Nothing to revert: it has the old value already.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,9 +136,9 @@ def test_changes_are_listed_and_taken_back(ada):
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("set", "default"), 2, "There is nothing to set."),
+        (("set", "default"), 2, "Nothing to set."),
         (("set", "default", "--weight", "0"), 2, "weight: Must be more than 0"),
-        (("set", "default", "--max-running", "few"), 2, "'few' is no number of jobs"),
+        (("set", "default", "--max-running", "few"), 2, "'few' is not a number of jobs"),
         (("set", "default", "--max-gpus", "H100"), 2, "'H100' is not TYPE=GPUS"),
         (("set", "default", "--max-gpus", "B200=1"), 2, "There is no GPU type “B200”"),
         (("set", "default", "--kind", "batch"), 2, "Choose one of training"),

@@ -74,7 +74,7 @@ def test_a_dry_run_changes_nothing(root):
     assert out.splitlines()[1].split() == ["guaranteed", "8", "12"]
     assert (quota().guaranteed_milli, quota().version) == (8000, 1)
     assert root(*flags)[0] == 0
-    assert root(*flags)[2] == "It is so already.\n"
+    assert root(*flags)[2] == "Nothing to revert: it has the old value already.\n"
 
 
 def test_a_quota_is_given_where_there_is_none(root):
@@ -91,10 +91,10 @@ def test_a_quota_is_given_where_there_is_none(root):
     [
         (("vision", "H100", "--guaranteed", "900"), 2, "guaranteed: H100: 900 GPUs"),
         (("vision", "H100", "--lend-limit", "9"), 2, "lend_limit: 9 GPUs is more than"),
-        (("vision", "H100", "--guaranteed", "many"), 2, "'many' is no number of GPUs"),
-        (("vision", "H100", "--guaranteed", "nan"), 2, "'nan' is no number of GPUs"),
+        (("vision", "H100", "--guaranteed", "many"), 2, "'many' is not a number of GPUs"),
+        (("vision", "H100", "--guaranteed", "nan"), 2, "'nan' is not a number of GPUs"),
         (("vision", "H100", "--mode", "mixed"), 2, "invalid choice"),
-        (("vision", "H100"), 2, "There is nothing to set."),
+        (("vision", "H100"), 2, "Nothing to set."),
         (("ml", "H100", "--guaranteed", "20"), 4, "is set by operators and by tenant admins"),
         (("law", "H100", "--guaranteed", "1"), 3, "There is no tenant “law”"),
         (("vision", "B200", "--guaranteed", "1"), 3, "There is no GPU type “B200”"),
@@ -148,7 +148,7 @@ def test_a_change_is_found_and_taken_back(root):
     for told in ("root", "vision / H100", "guaranteed 8 → 12", "More"):
         assert told in line
     empty = root("quota", "revert", "", "--reason", "x")
-    assert (empty[0], "Name a change: by its id" in empty[2]) == (2, True)
+    assert (empty[0], "Name a change by its id" in empty[2]) == (2, True)
     change = line.split()[0]
     flags = ("quota", "revert", change, "--reason", "Too early")
     code, out, told = root(*flags, "--dry-run")
@@ -203,4 +203,4 @@ def test_a_preview_says_what_it_would_do_to_jobs_and_changes_nothing(vision_wait
     found = json.loads(out)
     assert (code, found["counts"]["starts"], found["starts"][0]["name"]) == (0, 1, "waits")
     _, _, told = vision_waits(*words[:5], "0", "--preview")
-    assert "No job that waits or runs is touched by it." in told
+    assert "No waiting or running job changes." in told

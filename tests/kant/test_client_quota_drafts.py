@@ -33,7 +33,7 @@ def test_a_draft_is_written_looked_at_and_applied(root):
     code, out, told = draft(root, "show")
     assert code == 0
     assert out.splitlines()[1].split() == ["vision", "H100", "8", "12", "-"]
-    assert "Nothing of it is applied yet." in told
+    assert "It is not applied yet." in told
     assert guaranteed() == 8
     code, out, _ = draft(root, "list")
     assert out.splitlines()[1].split()[0] == "root"
@@ -68,7 +68,7 @@ def test_who_was_faster_is_told_and_overwritten_only_on_purpose(root):
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("set", "vision", "H100", "many"), 2, "'many' is no number of GPUs"),
+        (("set", "vision", "H100", "many"), 2, "'many' is not a number of GPUs"),
         (("set", "ml", "H100", "1"), 4, "is set by operators and by tenant admins"),
         (("set", "law", "H100", "1"), 2, "There is no tenant “law”"),
         (("show", "ops"), 3, "There is no draft of “ops” that you may see."),
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_told(root, words, code, text):
 
 def test_a_draft_is_discarded(root):
     draft(root, "set", "vision", "H100", "12")
-    assert draft(root, "discard")[2] == "The draft is discarded.\n"
+    assert draft(root, "discard")[2] == "Discarded the draft.\n"
     assert draft(root, "show")[0] == 3
     draft(root, "set", "vision", "H100", "12")
     code, _, told = draft(root, "apply")
@@ -119,4 +119,4 @@ def test_a_draft_is_applied_later_or_called_off(root):
     assert root("quota", "order", "show", "ffff")[0] == 3
     draft(root, "set", "vision", "H100", "12")
     code, _, told = draft(root, "apply", "--reason", "x", "--until", "soon")
-    assert (code, "'soon' is no time" in told) == (2, True)
+    assert (code, "'soon' is not a time" in told) == (2, True)

@@ -149,7 +149,7 @@ def test_who_stops_waiting_is_told_how_to_go_on(ops, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--since", "yesterday"), "argument --since: 'yesterday' is no time, e.g."),
+        (("--since", "yesterday"), "argument --since: 'yesterday' is not a time, e.g."),
         (("--since", "40d"), "--since: The period has more than 31 days"),
         (("--until", "2999-01-01"), "--until: Lies in the future"),
         (("--policy", "backfill"), "argument --policy: 'backfill' is not FIELD=VALUE"),
@@ -160,8 +160,8 @@ def test_who_stops_waiting_is_told_how_to_go_on(ops, monkeypatch):
         (("--nodes", "H100=3"), "argument --nodes: 'H100=3' is not TYPE/GPUS=CHANGE"),
         (("--nodes", "H100/8=+1", "--nodes", "T4/8=2"), "--nodes T4/8=+2: The cluster has no"),
         (("--quota", "vision/H100"), "argument --quota: 'vision/H100' is not TENANT/TYPE:"),
-        (("--quota", "vision/H100:most=4"), "argument --quota: 'most' is no field of a quota"),
-        (("--quota", "vision/H100:guaranteed=x"), "argument --quota: 'x' is no number of GPUs"),
+        (("--quota", "vision/H100:most=4"), "argument --quota: 'most' is not a field of a quota"),
+        (("--quota", "vision/H100:guaranteed=x"), "argument --quota: 'x' is not a number of GPUs"),
         (("--quota", "law/H100:mode=isolated"), "--quota law/H100: law has no quota for H100"),
         (("--quota", "vision/H100:mode=mixed"), "--quota vision/H100:mode: "),
         (("--quota", "vision/H100:lend-limit=40"), "--quota vision/H100:lend_limit: 40 GPUs"),

@@ -68,7 +68,7 @@ def test_nodes_are_kept_out_of_each_term_of_the_affinity(kant, tmp_path):
         ]
     file.write_text(json.dumps({"name": "zones", "gpus": 1, "node_affinity": {"zone": "a"}}))
     code, _, told = kant("submit", "-f", str(file), "-x", "n1")
-    assert (code, "node_affinity of the job is no list of terms" in told) == (2, True)
+    assert (code, "node_affinity of the job is not a list of terms" in told) == (2, True)
 
 
 def test_a_job_without_gpus_says_so(kant):

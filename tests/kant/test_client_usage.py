@@ -86,7 +86,7 @@ def test_nothing_and_what_is_not_known_is_said(now, root):
     UsageLedger.objects.create(until=today, complete_from=today - timedelta(days=5))
     told = root("usage", "--since", "30d")[2]
     assert "borrowed" not in told
-    assert f"Kant knows nothing of days before {today - timedelta(days=5)}." in told
+    assert f"Kant has no data for days before {today - timedelta(days=5)}." in told
 
 
 def test_what_was_borrowed_is_not_known_of_earlier_days(now, root):
@@ -94,7 +94,7 @@ def test_what_was_borrowed_is_not_known_of_earlier_days(now, root):
     UsageLedger.objects.create(until=known, borrowed_from=known)
     code, out, told = root("usage", "--since", "30d")
     assert (code, "BORROWED" in out) == (0, False)
-    assert f"What was borrowed is known from {known} on." in told
+    assert f"Borrowed GPU-hours are known from {known} on." in told
     # A day that was written without it, and those since.
     vision = Tenant.objects.get(name="vision").pk
     UsageDay.objects.create(

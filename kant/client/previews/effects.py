@@ -13,7 +13,7 @@ def say(args: argparse.Namespace, effects: Row) -> None:
         output.document(effects)
         return
     for trouble in effects["troubles"]:
-        output.note(f"Nothing can be told of {trouble}")
+        output.note(f"No preview for {trouble}")
     rows = [("stops", *_job(one["job"]), _stop(one)) for one in effects["stops"]]
     rows += [("never", *_job(one["job"]), one["why"]) for one in effects["impossible"]]
     rows += [("starts", *_job(one), "at once") for one in effects["starts"]]
@@ -26,14 +26,14 @@ def say(args: argparse.Namespace, effects: Row) -> None:
     ]  # fmt: skip
     heads = ("EFFECT", "JOB", "TENANT", "USER", "GPUS", "WHAT")
     if rows or effects["until"]:
-        output.table(heads, rows, "No job that waits or runs is touched by it.")
+        output.table(heads, rows, "No waiting or running job changes.")
     counts = effects["counts"]
     told = {"starts": len(effects["starts"]), "stops": len(effects["stops"])}
     told |= {"impossible": len(effects["impossible"])}
     more = [f"{counts[name] - shown} more {name}" for name, shown in told.items()
             if counts[name] > shown]  # fmt: skip
     if counts["sooner"] + counts["later"] > len(effects["shifts"]):
-        more.append(f"in all {counts['sooner']} sooner and {counts['later']} later")
+        more.append(f"{counts['sooner']} sooner and {counts['later']} later")
     if more:
         output.note(f"And {', '.join(more)}.")
     if effects["until"]:
@@ -42,17 +42,23 @@ def say(args: argparse.Namespace, effects: Row) -> None:
 
 def _job(job: Row) -> tuple[object, ...]:
     named = (job["name"], job["tenant"], job["user"] or "-")
-    return *(named if job["job"] else ("(another's)", "-", "-")), output.number(job["gpus"])
+    return *(named if job["job"] else ("(another tenant)", "-", "-")), output.number(job["gpus"])
 
 
 def _stop(one: Row) -> str:
     hours = output.number(round(one["lost_gpu_s"] / 3600, 2))
-    what = "all of it" if one["whole"] else f"{one['pods']} pods"
+    what = "all pods" if one["whole"] else f"{one['pods']} pods"
     by = one["by"]
-    why = f"for {by['name'] or 'a job of another tenant'}" if by else "its node is taken"
-    again = output.when(one["again"]) if one["again"] else "later than was looked"
+    why = (
+        f"for {by['name'] or 'a job of another tenant'}"
+        if by
+        else "its node is taken out of service"
+    )
+    again = output.when(one["again"]) if one["again"] else "later than the preview looks"
     then = f"; runs again {again}" if one["whole"] else ""
-    saves = f" unless it saves them in {output.duration(one['notice_s'])}" * bool(one["notice_s"])
+    saves = f" unless the job saves its work within {output.duration(one['notice_s'])}" * bool(
+        one["notice_s"]
+    )
     return f"{what}, {why}; {hours} GPU-hours lost{saves}{then}"
 
 
@@ -63,7 +69,7 @@ def _way(one: Row) -> str:
 
 def _shift(one: Row) -> str:
     before, after = (
-        output.when(one[name]) if one[name] else "later than was looked"
+        output.when(one[name]) if one[name] else "later than the preview looks"
         for name in ("before", "after")
     )
     return f"{before} → {after}"

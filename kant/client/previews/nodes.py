@@ -17,10 +17,10 @@ NODE = "NODE"
 
 def add_nodes(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("nodes", nargs="*", metavar=NODE, help=text)
-    parser.add_argument("-c", "--cluster", help="their cluster, if there are several")
-    parser.add_argument("--reason", metavar="TEXT", help="why; shown with the node")
+    parser.add_argument("-c", "--cluster", help="name of the cluster, if there are several")
+    parser.add_argument("--reason", metavar="TEXT", help="reason, shown with the node")
     parser.add_argument(
-        "--preview", action="store_true", help="say what it would do to jobs, change nothing"
+        "--preview", action="store_true", help="show the effect on jobs; change nothing"
     )
 
 
@@ -28,9 +28,13 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     """How many nodes of which type, where none are named."""
     flag = parser.add_argument
     flag(
-        "-n", "--count", type=int, metavar="N", help="so many of a GPU type, those that cost least"
+        "-n",
+        "--count",
+        type=int,
+        metavar="N",
+        help="preview this many nodes, those that cost least",
     )
-    flag("-G", "--gpu-type", help="the GPU type")
+    flag("-G", "--gpu-type", help="GPU type of these nodes")
 
 
 def act(api: Api, args: argparse.Namespace) -> None:
@@ -43,9 +47,9 @@ def act(api: Api, args: argparse.Namespace) -> None:
         preview(api, args, cluster, args.verb, body)
         return
     if not args.nodes:
-        raise usage("Name nodes. With --preview, --count and --gpu-type do in place of names.")
+        raise usage("Name nodes. With --preview you may give --count and --gpu-type instead.")
     if args.reason is None:
-        raise usage("Say why, by --reason TEXT; it is kept with the change.")
+        raise usage("Give a reason with --reason TEXT; it is kept with the change.")
     told = [
         api.post(f"{_path(cluster)}/{quote(name, safe='')}/{args.verb}",
                  {"reason": args.reason, **body})
@@ -100,6 +104,6 @@ def deadline(text: str) -> str:
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        wrong = f"{text!r} is no time, e.g. 0s, 2h or 2030-01-31T18:00Z"
+        wrong = f"{text!r} is not a time, e.g. 0s, 2h or 2030-01-31T18:00Z"
         raise argparse.ArgumentTypeError(wrong) from None
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).isoformat()

@@ -13,7 +13,7 @@ from kant.client.previews import effects
 from kant.client.previews.nodes import deadline
 from kant.client.quota.orders import told
 
-DRAFT = "write quota changes into a draft on the server, look at it, apply it as a whole"
+DRAFT = "collect changes of quotas in a draft on the server, and apply it as a whole"
 EMPTY = "Your draft is empty. See: kant quota draft set --help"
 
 
@@ -31,7 +31,7 @@ def show(api: Api, args: argparse.Namespace) -> None:
     about = f"reason: {draft['reason']}; " if draft["reason"] else ""
     output.note(
         f"By {draft['author']}, {about}last written {output.ago(draft['updated_at'])}, kept until "
-        f"{output.when(draft['kept_until'])}. Nothing of it is applied yet."
+        f"{output.when(draft['kept_until'])}. It is not applied yet."
     )
 
 
@@ -86,7 +86,11 @@ def apply(api: Api, args: argparse.Namespace) -> None:
              output.number(q["guaranteed"]))
             for q in done["quotas"]
         ]  # fmt: skip
-        output.table(("TENANT", "TYPE", "BEFORE", "AFTER"), rows, "It is all so already.")
+        output.table(
+            ("TENANT", "TYPE", "BEFORE", "AFTER"),
+            rows,
+            "Nothing to change: the quotas have these values already.",
+        )
         if order:
             output.note(f"Order {output.short(order['id'])} is {told(order)}.")
     warn(answer["warnings"])
@@ -96,33 +100,37 @@ def apply(api: Api, args: argparse.Namespace) -> None:
 
 def discard(api: Api, _args: argparse.Namespace) -> None:
     api.delete(_path(_me(api)))
-    output.note("The draft is discarded.")
+    output.note("Discarded the draft.")
 
 
 def add_flags(command: Any, kinds: Any, formats: Any) -> None:
     """`command` makes a command of `kinds`, with `formats` of output."""
-    one = command("show", show, "what is in a draft, and who was faster", formats, kinds)
-    one.add_argument("user", nargs="?", help="whose draft; yours if not given")
-    command("list", listed, "who is about to change quotas", formats, kinds)
-    text = "write what a tenant shall be guaranteed into your draft"
+    one = command(
+        "show", show, "show a draft, and which quotas others have changed since", formats, kinds
+    )
+    one.add_argument("user", nargs="?", help="author of the draft (default: you)")
+    command("list", listed, "list drafts: who is about to change quotas", formats, kinds)
+    text = "set a guarantee in your draft"
     made = command("set", set_cell, text, formats, kinds)
-    gone = command("drop", drop, "take a quota out of your draft", formats, kinds)
+    gone = command("drop", drop, "remove a quota from your draft", formats, kinds)
     for parser in (made, gone):
         parser.add_argument("tenant", metavar="TENANT")
         parser.add_argument("gpu_type", metavar="GPU_MODEL")
-    made.add_argument("gpus", type=amount, metavar="GPUS", help="what it shall always get back")
+    made.add_argument("gpus", type=amount, metavar="GPUS", help="GPUs that the tenant always gets")
     made.add_argument("--over", action="store_true",
-                      help="over what somebody else has set meanwhile")  # fmt: skip
-    command("preview", preview, "say what your draft would do to jobs", formats, kinds)
-    done = command("apply", apply, "apply your draft, all of it or nothing", formats, kinds)
+                      help="overwrite what somebody else has set meanwhile")  # fmt: skip
+    command("preview", preview, "show what your draft would do to jobs", formats, kinds)
+    done = command("apply", apply, "apply your draft, as a whole or not at all", formats, kinds)
     done.add_argument("--reason", metavar="TEXT",
-                      help="why; kept with the change (the reason in the draft)")  # fmt: skip
+                      help="reason, kept with the change (default: that of the draft)")  # fmt: skip
     done.add_argument("--from", dest="starts", type=deadline, metavar="WHEN",
-                      help="not at once: in 2h, or at a time, e.g. 2030-01-31T18:00Z")  # fmt: skip
+                      help="apply it later: 2h, or a time, e.g. 2030-01-31T18:00Z")  # fmt: skip
     done.add_argument("--until", type=deadline, metavar="WHEN",
-                      help="not for good: then the quotas go back")  # fmt: skip
-    done.add_argument("--dry-run", action="store_true", help="show what would be, change nothing")
-    command("discard", discard, "empty your draft", (), kinds)
+                      help="go back to the old quotas then")  # fmt: skip
+    done.add_argument(
+        "--dry-run", action="store_true", help="check and show the result; change nothing"
+    )
+    command("discard", discard, "discard your draft", (), kinds)
 
 
 def _me(api: Api) -> str:

@@ -82,7 +82,7 @@ def _one(api: Api, text: str) -> dict[str, Any]:
     """The order by its id or the beginning of it. Raises ClientError where there is none, or
     several."""
     if not text:
-        raise usage("Name an order: by its id, or the beginning of it.")
+        raise usage("Name an order by its id, or by the beginning of the id.")
     found = [one for one in api.items("quota-orders") if one["id"].startswith(text.lower())]
     if len(found) != 1:
         several = f"{text!r} means {len(found)} orders; give more of the id."
@@ -92,25 +92,29 @@ def _one(api: Api, text: str) -> dict[str, Any]:
 
 
 VERBS = (
-    ("approve", "let a change of somebody else that waits for approval be made"),
-    ("refuse", "let a change of somebody else that waits for approval not be made"),
-    ("cancel", "call off what is not applied yet"),
-    ("end", "set back now what a temporary change has changed"),
-    ("keep", "let stay for good what a temporary change has changed"),
+    ("approve", "approve a change of somebody else"),
+    ("refuse", "refuse a change of somebody else"),
+    ("cancel", "call off a change that is not applied yet"),
+    ("end", "end a temporary change now; the old quotas come back"),
+    ("keep", "keep a temporary change for good"),
 )
 
 
 def add_flags(command: Any, kinds: Any, actions: Any, formats: Any) -> None:
     """`command` makes a command of `kinds` (about all), or of `actions` (about one)."""
-    text = "changes of quotas that are planned, or temporary"
+    text = "list planned and temporary changes of quotas"
     all_of_them = command("orders", listed, text, formats, kinds)
-    all_of_them.add_argument("--all", action="store_true", help="also those that are over")
-    command("show", show, "one of them, quota by quota", formats, actions).add_argument(
+    all_of_them.add_argument("--all", action="store_true", help="list changes that are over, too")
+    command("show", show, "show a change, quota by quota", formats, actions).add_argument(
         "order", metavar="ID", help=NAMED
     )
     for verb, text in VERBS:
         made = command(verb, act, text, formats, actions)
         made.set_defaults(verb=verb)
         made.add_argument("order", metavar="ID", help=NAMED)
-        made.add_argument("--reason", required=True, metavar="TEXT", help="why; it is kept")
-        made.add_argument("--dry-run", action="store_true", help="show what would be")
+        made.add_argument(
+            "--reason", required=True, metavar="TEXT", help="reason, kept with the change"
+        )
+        made.add_argument(
+            "--dry-run", action="store_true", help="check and show the result; change nothing"
+        )

@@ -11,21 +11,29 @@ from kant.client.errors import usage
 from kant.client.replays import moment, moment_or_length
 
 FILTERS = ("kind", "tenant", "cluster", "node")
-KINDS = "e.g. PREEMPTED, starts, ends, losses, changes, quota, node.drained"
+KINDS = "kind, e.g. PREEMPTED, starts, ends, losses, changes, quota, node.drained"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("job", metavar="JOB", nargs="?", help="of this job: id, the beginning of it, or name")
+    flag(
+        "job", metavar="JOB", nargs="?", help="only of this job: its id, its beginning, or the name"
+    )
     flag("-k", "--kind", help=KINDS)
-    flag("-t", "--tenant", help="of this tenant and all below it")
-    flag("-c", "--cluster", help="of this cluster")
-    flag("--node", help="of jobs that had places on this node, and what was done to it")
+    flag("-t", "--tenant", help="only of this tenant and tenants below it")
+    flag("-c", "--cluster", help="only of this cluster")
+    flag("--node", help="only of this node and of jobs that had places on it")
     flag("--since", type=moment_or_length, metavar="WHEN|TIME",
-         help="e.g. 2030-01-24T00:00Z, or 2h before the end (1d)")  # fmt: skip
-    flag("--until", type=moment, metavar="WHEN", help="its end (now)")
-    flag("--limit", type=int, default=50, metavar="N", help="how many, the newest first (50)")
-    flag("--all", action="store_true", help="all of the period")
+         help="start of the period: 2030-01-24T00:00Z, or 2h before its end (1d)")  # fmt: skip
+    flag("--until", type=moment, metavar="WHEN", help="end of the period (now)")
+    flag(
+        "--limit",
+        type=int,
+        default=50,
+        metavar="N",
+        help="at most this many, the newest first (50)",
+    )
+    flag("--all", action="store_true", help="no limit")
 
 
 def events(api: Api, args: argparse.Namespace) -> None:

@@ -16,10 +16,10 @@ from kant.client.places import only_cluster
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("cluster", nargs="?", help="its name, if there are several")
-    flag("-o", "--output", required=True, metavar="FILE", help="where to; .gz is compressed")
+    flag("cluster", nargs="?", help="name of the cluster, if there are several")
+    flag("-o", "--output", required=True, metavar="FILE", help="file to write; .gz compresses it")
     flag("--anonymise", action="store_true",
-         help="without names of tenants, users, jobs, nodes, labels and volumes")  # fmt: skip
+         help="replace names of tenants, users, jobs, nodes, labels and volumes")  # fmt: skip
 
 
 def snapshot(api: Api, args: argparse.Namespace) -> None:

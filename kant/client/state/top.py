@@ -34,16 +34,22 @@ Row = dict[str, Any]
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("what", nargs="?", choices=tuple(SORTS), default="tenants", help="of what (tenants)")
+    flag("what", nargs="?", choices=tuple(SORTS), default="tenants", help="what to list (tenants)")
     every = tuple(dict.fromkeys(name for names in SORTS.values() for name in names))
     flag("--sort", choices=every, default="held",
-         help="what comes first (held); `asked` not of nodes, `free` of nodes alone")  # fmt: skip
-    flag("-t", "--tenant", help="of this tenant and all below it; not of nodes")
-    flag("-G", "--gpu-type", help="of this GPU type")
-    flag("-c", "--cluster", help="on this cluster")
-    flag("--limit", type=int, default=20, metavar="N", help=f"how many rows (20), at most {MOST}")
+         help="what to sort by (held); not `asked` for nodes, `free` only for nodes")  # fmt: skip
+    flag("-t", "--tenant", help="only this tenant and tenants below it; not for nodes")
+    flag("-G", "--gpu-type", help="only this GPU type")
+    flag("-c", "--cluster", help="only this cluster")
+    flag(
+        "--limit",
+        type=int,
+        default=20,
+        metavar="N",
+        help=f"at most this many rows (20), up to {MOST}",
+    )
     flag("--watch", nargs="?", type=duration_s, const=WATCH_S, metavar="TIME",
-         help=f"again every {WATCH_S} s, or every TIME, until Ctrl-C")  # fmt: skip
+         help=f"refresh every {WATCH_S} s, or every TIME, until Ctrl-C")  # fmt: skip
 
 
 def top(api: Api, args: argparse.Namespace) -> None:
@@ -75,7 +81,7 @@ def _show(args: argparse.Namespace, rows: list[Row]) -> None:
     else:
         heads = [{"gpu_type": "TYPE", "job": "ID"}.get(name, name.upper()) for name in columns]
         table = ([_cell(row, name) for name in columns] for row in rows)
-        output.table(heads, table, "There are none.")
+        output.table(heads, table, "Nothing to list.")
 
 
 def _cell(row: Row, name: str) -> object:
