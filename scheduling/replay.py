@@ -79,6 +79,9 @@ def job_document(
         "priority": job.priority,
         "kind": job.kind.value,
         "after": list(after),
+        **({"cluster": job.cluster} if job.cluster else {}),
+        "cluster_selector": dict(job.cluster_selector),
+        "preferred_cluster_labels": dict(job.cluster_labels),
         **declared,
         "pod_sets": [
             {

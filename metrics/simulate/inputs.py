@@ -4,18 +4,20 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from metrics.simulate import results as simulation
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import Policy
+from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.policy import document as policies
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
 from scheduling.text_files import InputError, lines_of, suffix_of, text_of, yaml_of
 
-__all__ = ["InputError", "fleet_of", "length_of", "lines_of", "policy_of"]
+__all__ = ["InputError", "clusters_of", "fleet_of", "length_of", "lines_of", "policy_of"]
 
 SHIPPED = ("demo", "paper", "large")
 FLEETS = Path(__file__).resolve().parents[2] / "scheduling" / "simcluster" / "fleets"
@@ -69,3 +71,34 @@ def policy_of(text: str) -> Policy:
     for fault in policies.faults(document):
         raise InputError(f"{text}: {fault.field}: {fault.detail}")
     return policies.to_policy(document)
+
+
+CLUSTER_KEYS = {"fleet": str, "policy": str, "labels": dict, "takes_any": bool}
+
+
+def clusters_of(path: Path) -> dict[str, dict[str, Any]]:
+    """The clusters of a file: {name: {fleet, and what it says of policy, labels, takes_any}}."""
+    try:
+        document = yaml_of(text_of(path))
+    except (InputError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: is nested far too deeply for a list of clusters") from None
+    clusters = document.get("clusters") if isinstance(document, dict) else None
+    if not isinstance(clusters, dict) or not clusters or document.keys() != {"clusters"}:
+        raise InputError(f"{path}: must be {{clusters: {{NAME: {{fleet: …}}}}}}")
+    for name, said in clusters.items():
+        where = f"{path}: clusters: {name}"
+        if not isinstance(name, str) or not SLUG.fullmatch(name):
+            raise InputError(f"{where}: is no name of a cluster. {SLUG_RULE}")
+        if not isinstance(said, dict) or "fleet" not in said:
+            raise InputError(f"{where}: must be an object with fleet")
+        for key, value in said.items():
+            if key not in CLUSTER_KEYS:
+                raise InputError(f"{where}: {key} is unknown; known are {', '.join(CLUSTER_KEYS)}")
+            if not isinstance(value, CLUSTER_KEYS[key]):
+                wanted = {str: "a text", dict: "an object", bool: "true or false"}
+                raise InputError(f"{where}: {key} must be {wanted[CLUSTER_KEYS[key]]}")
+        if not all(isinstance(v, str) for kv in said.get("labels", {}).items() for v in kv):
+            raise InputError(f"{where}: labels must be texts by label")
+    return clusters

@@ -3,12 +3,19 @@ cluster's own history."""
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 
-from metrics.simulate.inputs import InputError, fleet_of, length_of, lines_of
+from metrics.simulate.inputs import (
+    InputError,
+    clusters_of,
+    fleet_of,
+    length_of,
+    lines_of,
+    policy_of,
+)
 from scheduling.engine.types import Node, Policy, QueueSpec, QuotaSpec, TenantSpec
 from scheduling.models import Cluster
 from scheduling.queries import history
@@ -16,8 +23,9 @@ from scheduling.queries.selectors import complete_from, what_is_gone
 from scheduling.session.memory.load import policy, tenancy
 from scheduling.session.memory.queues import queues, released
 from scheduling.simulator import traces, workload
-from scheduling.simulator.model import Arrival
+from scheduling.simulator.model import Arrival, ClusterOfRun
 from scheduling.simulator.nodes import engine_nodes
+from scheduling.simulator.several import ANYWHERE
 from scheduling.simulator.traces.jobs import TraceJob, dealt_to
 
 DEFAULT_FLEET = "1000x8"
@@ -25,11 +33,12 @@ DEFAULT_FLEET = "1000x8"
 
 @dataclass(frozen=True, slots=True)
 class RunFleet:
-    """The fleet of a run: its name, its nodes, GPUs by model."""
+    """The fleet of a run: its name, its nodes, GPUs by model; `clusters` where it is of several."""
 
     name: str
     nodes: tuple[Node, ...]
     gpus: dict[str, int]
+    clusters: tuple[ClusterOfRun, ...] = ()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -72,6 +81,32 @@ def pools_of(text: str) -> RunFleet:
     """The fleet that `--fleet` names; raises InputError."""
     fleet = fleet_of(text)
     return _pools(fleet.name, engine_nodes(fleet), f"--fleet {text}")
+
+
+def several(path: Path, policy: Policy) -> RunFleet:
+    """The clusters of a file (docs/traces.md), each with its own fleet, `policy` where it names
+    none; names of nodes begin with their cluster. Raises InputError naming file, cluster and
+    key."""
+    clusters: list[ClusterOfRun] = []
+    for name, said in clusters_of(path).items():
+        where = f"{path}: clusters: {name}"
+        try:
+            found = engine_nodes(fleet_of(said["fleet"]))
+            own = policy_of(said["policy"]) if "policy" in said else policy
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+        _pools(name, found, where)
+        nodes = tuple(_of_cluster(name, node) for node in found)
+        takes_any = said.get("takes_any", True)
+        clusters.append(ClusterOfRun(name, nodes, own, said.get("labels", {}), takes_any))
+    nodes = tuple(node for cluster in clusters for node in cluster.nodes)
+    return replace(_pools(str(path), nodes, str(path)), clusters=tuple(clusters))
+
+
+def _of_cluster(name: str, node: Node) -> Node:
+    topology = tuple(group and f"{name}/{group}" for group in node.topology)
+    hyper_node = node.hyper_node and f"{name}/{node.hyper_node}"
+    return replace(node, name=f"{name}/{node.name}", topology=topology, hyper_node=hyper_node)
 
 
 def _pools(name: str, nodes: tuple[Node, ...], where: str) -> RunFleet:
@@ -119,6 +154,7 @@ def traced(
     def read(counting: traces.BadRows) -> Iterator[TraceJob]:
         return traces.jobs_of(lines_of(path), counting, format_name)
 
+    known = {cluster.name for cluster in fleet.clusters} | {"", ANYWHERE}
     rows = None if path.is_file() else list(read(bad))  # a pipe can be read only once
     remarks: tuple[str, ...] = ()
     before, tenants, number = float("-inf"), dict[str, None](), 0
@@ -130,6 +166,12 @@ def traced(
                 f"job above it ({before:g} s); the trace is sorted by submission",
             )
         before = job.submitted_at
+        if job.cluster not in known or (job.cluster_selector and not fleet.clusters):
+            named = job.cluster or "by its labels"
+            raise InputError(
+                f"--trace {path}: job {job.id} names a cluster ({named}) that the run does not "
+                "have; --clusters says which there are"
+            )
         if job.gpus > 0:
             tenant = job.tenant or dealt_to(number, traces.TENANTS)
             tenants[tenant] = None

@@ -18,6 +18,7 @@ ARRIVAL: Final = 6
 CYCLE: Final = 7
 WARM: Final = 8
 RUN: Final = 9
+LOOK: Final = 10
 
 
 class Agenda:

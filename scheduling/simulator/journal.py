@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from scheduling.engine.types import Node, PodPlacement
 
 PREEMPTED, MOVED, REQUEUED = "preempted", "moved", "requeued"
+SENT = "sent to"  # a cluster, of several
 
 
 @dataclass(slots=True)
@@ -28,7 +29,7 @@ class RunJournal:
 
     `losses`: (row, place, begin, end) of what was held and served nothing; taken back where `end`
     is before `begin`. `nodes`: each node at its first instant and at every change. `events`:
-    (instant, row, what), of a job that was preempted, moved or requeued.
+    (instant, row, what), of a job that was preempted, moved or requeued, or sent to a cluster.
     """
 
     stays: list[Stay] = field(default_factory=list)

@@ -89,9 +89,10 @@ class Simulation:
         start: float = 0.0,
         levels: tuple[str, ...] = DEFAULT_LEVELS,
         journal: RunJournal | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """`queues`: all of the tenants that have more than a plain one. `journal`: is told of every
-        placement."""
+        placement. `observer`: who keeps the books, one of its own unless it is given."""
         self.settings = settings or Settings()
         # Nobody reads the numbers in the reasons of a simulated job.
         self._tells_of_runs = self.settings.bind_delay_s > 0  # else they run at once
@@ -102,7 +103,7 @@ class Simulation:
             told_of_runs=self._tells_of_runs,
         )
         self.now = start
-        self.observer = Observer(start, self.settings.sample_s, journal)
+        self.observer = observer or Observer(start, self.settings.sample_s, journal)
         self._places = RunPlaces(self.observer, self.settings)
         self._outages = Outages(nodes)
         self.nodes = self._outages.facts
@@ -148,12 +149,7 @@ class Simulation:
             self.now = now
             if heap[0][0] > now:
                 break
-            while heap and heap[0][0] == now:
-                _, kind, _, payload = heappop(heap)
-                self.events += 1
-                self._happen(kind, payload)
-            if self._deltas or self._cycle_at == now:
-                self._decide(now)
+            self._instant(now)
             if self.events >= look_at:
                 look_at = self.events + LOOK_EVENTS
                 if progress is not None:
@@ -162,6 +158,16 @@ class Simulation:
                     partial = True
                     break
         return self.result(partial=partial)
+
+    def _instant(self, now: float) -> None:
+        """All that is to happen now, and a cycle where that is news."""
+        heap = self._agenda.heap
+        while heap and heap[0][0] == now:
+            _, kind, _, payload = heappop(heap)
+            self.events += 1
+            self._happen(kind, payload)
+        if self._deltas or self._cycle_at == now:
+            self._decide(now)
 
     def result(self, *, partial: bool) -> RunOutcome:
         """What there is at the instant the run has reached; the run is over."""
@@ -407,7 +413,10 @@ class Simulation:
         again = run.arrival.resubmit_after_s
         if state == FAILED and again is not None:
             at = self.now + again
-            self._push(at, ARRIVAL, run.arrival.again(at))
+            self._submit_again(at, run.arrival.again(at))
+
+    def _submit_again(self, at: float, arrival: Arrival) -> None:
+        self._push(at, ARRIVAL, arrival)
 
     def _leave(self, job_id: str, state: int) -> None:
         run = self.jobs.pop(job_id, None)
@@ -446,9 +455,14 @@ class Simulation:
             self._agenda.next_arrival(self.now)
         else:
             arrival = payload
+        row = self.observer.jobs.add(arrival.job)
+        self._take_in(Run(arrival, row, self.observer.jobs.unit[row]))
+
+    def _take_in(self, run: Run) -> None:
+        """The job waits here from now on."""
+        arrival = run.arrival
         job = arrival.job
-        row = self.observer.jobs.add(job)
-        self.jobs[job.id] = Run(arrival, row, self.observer.jobs.unit[row])
+        self.jobs[job.id] = run
         self._deltas.append(JobSubmitted(job, arrival.not_before))
         if arrival.cancel_after_s is not None:
             at = max(self.now, job.submitted_at + arrival.cancel_after_s)

@@ -1,11 +1,11 @@
 """The nouns of a simulated run: what arrives, what breaks, what changes, and the parameters."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from scheduling.engine.deltas import Delta
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import JobRequest, Node, Policy
 
 Pod = tuple[int, int]  # (pod set, ordinal)
 
@@ -20,7 +20,9 @@ class Arrival:
     (pod set, ordinal) where pods differ, `duration_s` the longest; else a gang ends as one.
     `heard_after_s`: from submission until the scheduler hears of it. `not_before`: no start
     earlier, in seconds of the run. `leaves_s`: by (pod set, ordinal), how long the pod takes to go
-    when it is preempted for the first, the second, … time, where that is known.
+    when it is preempted for the first, the second, … time, where that is known. `cluster`: where it
+    is to run, of several; "" = where it starts first, on clusters with the labels of
+    `cluster_selector`, rather on those with more of `cluster_labels`.
     """
 
     job: JobRequest
@@ -32,6 +34,9 @@ class Arrival:
     heard_after_s: float = 0.0
     not_before: float = 0.0
     leaves_s: Mapping[Pod, tuple[float, ...]] | None = None
+    cluster: str = ""
+    cluster_selector: Mapping[str, str] | None = None
+    cluster_labels: Mapping[str, str] | None = None
 
     @property
     def submitted_at(self) -> float:
@@ -41,6 +46,20 @@ class Arrival:
         """What its owner submits then because it failed; that succeeds."""
         job = replace(self.job, id=f"{self.job.id}+", submitted_at=at)
         return replace(self, job=job, resubmit_after_s=None, ends=JobState.SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOfRun:
+    """One of several clusters of a run. Its nodes have names that those of no other have; `faults`
+    of them ascend in time. `labels`: what jobs choose by. `takes_any`: whether jobs come here that
+    name no cluster."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    policy: Policy
+    labels: Mapping[str, str] = field(default_factory=dict)
+    takes_any: bool = True
+    faults: Iterable["HardwareFault"] = ()
 
 
 @dataclass(frozen=True, slots=True)

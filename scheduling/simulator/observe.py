@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, Node, PodPlacement, held_milli
-from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, RunJournal
+from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, SENT, RunJournal
 
 NEVER = float("nan")
 DIGITS = 9  # of GPU-milli: what fractions added up and taken off again leave is nothing
@@ -237,8 +237,16 @@ class TenantBook:
 class Observer:
     """Keeps the books of nodes and pools; told of every placement, release and node change."""
 
-    def __init__(self, start: float, sample_s: float, journal: RunJournal | None = None) -> None:
+    def __init__(
+        self,
+        start: float,
+        sample_s: float,
+        journal: RunJournal | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
+        """`clusters`: of nodes, where there are several."""
         self.jobs = JobColumns()
+        self.clusters: Mapping[str, str] = clusters or {}
         self.journal = journal
         self.start = start
         self.sample_s = sample_s
@@ -256,10 +264,12 @@ class Observer:
         return {tenant: book.milli_s for tenant, book in self.tenants.items()}
 
     def node_changed(self, node: Node, now: float) -> None:
-        """A node as it is now; its pool is its GPU model."""
+        """A node as it is now; its pool is its GPU model, of several clusters that of its own."""
         book = self.nodes.get(node.name)
         if book is None:
-            pool = self.pools.setdefault(node.gpu_model, PoolBook(now))
+            cluster = self.clusters.get(node.name)
+            name = f"{node.gpu_model} on {cluster}" if cluster else node.gpu_model
+            pool = self.pools.setdefault(name, PoolBook(now))
             book = self.nodes[node.name] = NodeBook(pool, node.topology[0] or node.name)
         book.pool.advance(now)
         healthy, before = node.healthy_gpus, book.in_service
@@ -311,6 +321,11 @@ class Observer:
             self.journal.events.append((now, row, MOVED))
         self.jobs.moves[row] += 1
         self.moves += 1
+
+    def was_sent(self, row: int, now: float, cluster: str) -> None:
+        """The job waits on that cluster from now on."""
+        if self.journal is not None:
+            self.journal.events.append((now, row, f"{SENT} {cluster}"))
 
     def was_requeued(self, row: int, now: float) -> None:
         if self.journal is not None:

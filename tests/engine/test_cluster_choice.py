@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.engine.cluster_choice import (
+from scheduling.engine.cluster_choice.choice import (
     MIN_GAIN_S,
     MIN_STAY_S,
     TIE_S,
@@ -10,7 +10,7 @@ from scheduling.engine.cluster_choice import (
     gains,
     span,
 )
-from scheduling.engine.cluster_choice import ClusterOutlook as Outlook
+from scheduling.engine.cluster_choice.choice import ClusterOutlook as Outlook
 
 NOW = 1000.0
 HOUR = 3600.0

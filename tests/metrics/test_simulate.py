@@ -318,3 +318,87 @@ def test_a_switch_on_two_levels_is_a_loop(tmp_path):
     loop = r"network.csv: line 3, column DSW: spine stands in column PSW on line 2; .* loop"
     with pytest.raises(CommandError, match=loop):
         simulate("--fleet", str(path))
+
+
+CLUSTERS = """clusters:
+  east: {fleet: 1x8, labels: {data/x: local}}
+  west: {fleet: 2x8, policy: native}
+"""
+
+
+def test_several_clusters_with_one_queue(tmp_path):
+    jobs, clusters = tmp_path / "jobs.jsonl", tmp_path / "clusters.yaml"
+    job = {"submitted_at": 0, "duration_s": 10, "gpus": 8, "pods": 1}
+    jobs.write_text(
+        "".join(
+            json.dumps(job | more) + "\n"
+            for more in (
+                {"id": "a", "cluster_labels": {"data/x": "local"}},
+                {"id": "b", "cluster": "any"},
+                {"id": "c", "cluster": "west"},
+                {"id": "d", "submitted_at": 1, "pods": 2},
+            )
+        )
+    )
+    clusters.write_text(CLUSTERS)
+    out = tmp_path / "out"
+    found = simulate("--trace", str(jobs), "--clusters", str(clusters), "--out", str(out))
+    assert found["gpus"] == 24
+    assert found["states"]["SUCCEEDED"] == 4
+    assert set(found["pools"]) == {"H100 on east", "H100 on west"}
+    placements = (out / "placements.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[0]: row.split(",")[3].split("/")[0] for row in placements} == {
+        "a": "east", "b": "west", "c": "west", "d": "west",
+    }  # fmt: skip
+    assert "0.0,a,sent to east" in (out / "events.csv").read_text()
+
+
+def test_a_generated_day_on_two_clusters_is_the_same_twice(tmp_path):
+    clusters = tmp_path / "clusters.yaml"
+    clusters.write_text("clusters: {a: {fleet: 20x8}, b: {fleet: 12x8}}")
+
+    def once():
+        args = ("--hours", "12", "--seed", "5", "--bind-delay", "5", "--faults", "stress")
+        found = simulate(*args, "--clusters", str(clusters))
+        for name in ("seconds", "cpu_seconds", "events_per_second", "peak_mb"):
+            found.pop(name)
+        return found
+
+    first = once()
+    assert first == once()
+    assert first["states"]["SUCCEEDED"] > 10
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clusters: {}", "must be {clusters"),
+        ("clusters: {A b: {fleet: 1x8}}", "clusters: A b: is no name of a cluster"),
+        ("clusters: {a: {}}", "clusters: a: must be an object with fleet"),
+        ("clusters: {a: {fleet: 1x8, size: 2}}", "clusters: a: size is unknown; known are fleet"),
+        ("clusters: {a: {fleet: 1x8, takes_any: 1}}", "a: takes_any must be true or false"),
+        ("clusters: {a: {fleet: 1x8, labels: {b: 1}}}", "a: labels must be texts by label"),
+        ("clusters: {a: {fleet: nowhere}}", "clusters: a: --fleet 'nowhere'"),
+        ("clusters: {a: {fleet: 1x8, policy: best}}", "clusters: a: 'best' is no policy"),
+        ("clusters: {any: {fleet: 1x8}}", "a cluster cannot be called any"),
+    ],
+)
+def test_a_wrong_list_of_clusters_is_one_line(tmp_path, text, message):
+    path = tmp_path / "clusters.yaml"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=message) as error:
+        simulate("--clusters", str(path), "--hours", "1")
+    assert "\n" not in str(error.value)
+
+
+def test_a_trace_that_names_a_cluster_needs_the_list_of_them(tmp_path):
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(f"{HEADER.strip()},cluster\na,0,1,8,1,x,east\n")
+    with pytest.raises(CommandError, match=r"job a names a cluster \(east\).*--clusters"):
+        simulate("--trace", str(jobs), "--fleet", "1x8")
+    labels = tmp_path / "labels.csv"
+    labels.write_text(f"{HEADER.strip()},cluster_selector\na,0,1,8,1,x,zone\n")
+    with pytest.raises(CommandError, match=r"column cluster_selector.*label=value"):
+        simulate("--trace", str(labels), "--fleet", "1x8")
+    with pytest.raises(CommandError, match="--clusters is instead of --fleet"):
+        simulate("--clusters", str(jobs), "--fleet", "1x8")

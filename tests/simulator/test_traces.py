@@ -301,7 +301,7 @@ def test_an_unknown_column_is_refused_and_named_with_the_known_ones(header, name
     assert str(error.value).startswith(
         f"line 1, column {name}: is unknown; known are id, submitted_at"
     )
-    assert str(error.value).endswith("kind, ends, after")
+    assert str(error.value).endswith("ends, after, cluster, cluster_selector, cluster_labels")
 
 
 def test_a_trace_names_queues():

@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from metrics.simulate.files import check_parquet, write_results
 from metrics.simulate.inputs import InputError, policy_of
 from metrics.simulate.interrupts import asked_to_stop
 from metrics.simulate.output import folder, hand_over, make_folder
+from scheduling.engine.types import Policy
 from scheduling.queries import history
 from scheduling.simulator import traces, workload
 from scheduling.simulator.faults import faults_of
@@ -28,6 +30,7 @@ from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
 from scheduling.simulator.run import RunOutcome, TraceError
+from scheduling.simulator.several import SeveralClusters
 from scheduling.simulator.traces.table import MOST_HOURS
 
 FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
@@ -59,6 +62,12 @@ class Command(BaseCommand):
             help="demo, paper, large, an inventory file, a .csv list of openb machines or of hosts "
             f"and switches, or NODESxGPUS (default {sources.DEFAULT_FLEET}, of a history its own "
             "nodes)",
+        )
+        parser.add_argument(
+            "--clusters",
+            type=Path,
+            metavar="FILE",
+            help="several clusters with one queue instead of --fleet, see docs/traces.md",
         )
         parser.add_argument(
             "--policy",
@@ -142,27 +151,16 @@ class Command(BaseCommand):
             named = "kant" if named is None else named
             policy = policy_of(named)
         warm_up = options["warm_up_hours"] * 3600
-        simulated = Simulation(
-            nodes,
-            source.arrivals,
-            policy=policy,
-            tenants=source.tenants,
-            quotas=source.quotas,
-            queues=source.queues,
-            settings=Settings(
-                cycle_s=options["cycle"],
-                bind_delay_s=options["bind_delay"],
-                evict_s=options["evict_delay"],
-                checkpoint_s=options["checkpoint"],
-                restart_s=options["restart_cost"],
-                warm_up_s=warm_up - source.start,
-                stop_s=longest * 3600 if longest else None,
-            ),
-            faults=faults_of(nodes, per_1000_node_days=fault_rate, seed=options["seed"]),
-            changes=history.held_before(source.window, policy) if source.window else (),
-            start=source.start,
-            journal=journal,
+        settings = Settings(
+            cycle_s=options["cycle"],
+            bind_delay_s=options["bind_delay"],
+            evict_s=options["evict_delay"],
+            checkpoint_s=options["checkpoint"],
+            restart_s=options["restart_cost"],
+            warm_up_s=warm_up - source.start,
+            stop_s=longest * 3600 if longest else None,
         )
+        simulated = _simulated(source, policy, settings, fault_rate, options["seed"], journal)
         gpus = sum(source.fleet.gpus.values())
         began, cpu = time.perf_counter(), time.process_time()
         outcome = self._watched(simulated, hours, quiet=options["json"])
@@ -190,7 +188,9 @@ class Command(BaseCommand):
             self.stderr.write(f"skipped: {message}")
         return document, outcome
 
-    def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> RunOutcome:
+    def _watched(
+        self, simulated: Simulation | SeveralClusters, hours: float | None, *, quiet: bool
+    ) -> RunOutcome:
         """Run with a progress bar on a terminal; Ctrl-C or SIGTERM ends it with what there is."""
         hidden = quiet or not sys.stderr.isatty()
         with (
@@ -207,6 +207,49 @@ class Command(BaseCommand):
         if outcome.partial:
             self.stderr.write("Interrupted: these are partial results.")
         return outcome
+
+
+def _simulated(
+    source: sources.Source,
+    policy: Policy,
+    settings: Settings,
+    fault_rate: float,
+    seed: int,
+    journal: RunJournal | None,
+) -> Simulation | SeveralClusters:
+    """The run of a source; of several clusters each has faults of its own."""
+    if source.fleet.clusters:
+        clusters = [
+            replace(
+                cluster,
+                faults=faults_of(cluster.nodes, per_1000_node_days=fault_rate, seed=seed + number),
+            )
+            for number, cluster in enumerate(source.fleet.clusters)
+        ]
+        return SeveralClusters(
+            clusters,
+            source.arrivals,
+            tenants=source.tenants,
+            quotas=source.quotas,
+            queues=source.queues,
+            settings=settings,
+            start=source.start,
+            journal=journal,
+        )
+    nodes = source.fleet.nodes
+    return Simulation(
+        nodes,
+        source.arrivals,
+        policy=policy,
+        tenants=source.tenants,
+        quotas=source.quotas,
+        queues=source.queues,
+        settings=settings,
+        faults=faults_of(nodes, per_1000_node_days=fault_rate, seed=seed),
+        changes=history.held_before(source.window, policy) if source.window else (),
+        start=source.start,
+        journal=journal,
+    )
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -241,6 +284,10 @@ def _source(
 ) -> sources.Source:
     """What the options name; raises InputError."""
     hours, fleet = options["hours"], options["fleet"]
+    if options["clusters"] is not None:
+        for name in ("fleet", "from_history"):
+            if options[name]:
+                raise InputError(f"--clusters is instead of --{name.replace('_', '-')}")
     if options["from_history"]:
         if options["since"] is None:
             raise InputError("--from-history needs --since, a time or a length like 24h")
@@ -252,7 +299,10 @@ def _source(
     for name in ("since", "cluster"):
         if options[name] is not None:
             raise InputError(f"--{name} is for --from-history only")
-    pools = sources.pools_of(sources.DEFAULT_FLEET if fleet is None else fleet)
+    if options["clusters"] is not None:
+        pools = sources.several(options["clusters"], policy_of(options["policy"] or "kant"))
+    else:
+        pools = sources.pools_of(sources.DEFAULT_FLEET if fleet is None else fleet)
     if options["trace"] is not None:
         path = Path(options["trace"])
         try:

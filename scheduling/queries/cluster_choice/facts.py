@@ -11,32 +11,23 @@ from django.db.models import Count, F, Q, Sum
 from django.db.models.fields.json import KeyTransform
 
 from scheduling.engine.cluster.constraints import blocking_taint
-from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.states import WAITING
-from scheduling.engine.types import DEFAULT_LEVELS, MILLI, PodSetSpec, Taint, Toleration
-from scheduling.engine.verdict import Reason, gpus
-from scheduling.models import NodeRecord, Placement, PodSet
-from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.queries import quota_use
-from scheduling.queries.cluster_choice.estimate import (
+from scheduling.engine.cluster_choice.estimate import (
+    FOR_PLACES,
     FreeNodes,
     PodsOfJob,
     Queued,
     ReturnedGpus,
     Supply,
+    refused_by,
 )
+from scheduling.engine.placement.request import HYPER_NODE
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.states import WAITING
+from scheduling.engine.types import DEFAULT_LEVELS, MILLI, PodSetSpec, Taint, Toleration
+from scheduling.models import NodeRecord, Placement, PodSet
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries import quota_use
 
-# Who waits for places: others wait for quota, for a time or for people, and take none meanwhile.
-FOR_PLACES = (
-    Reason.PENDING_EVALUATION,
-    Reason.INSUFFICIENT_GPUS,
-    Reason.FRAGMENTED_CAPACITY,
-    Reason.INSUFFICIENT_CPU_OR_MEMORY,
-    Reason.WAITING_FOR_PREEMPTION,
-    Reason.RESERVED_FOR_HEAD,
-    Reason.BEHIND_IN_QUEUE,
-)
 _COLUMN = {**{name: name for name in DEFAULT_LEVELS}, HYPER_NODE: "hyper_node"}
 
 
@@ -73,17 +64,7 @@ class SupplyFacts:
         """Why quota allows the job no more of GPU models now."""
         if self._book is None:
             self._book = quota_use.quota_book()
-        known = {account.gpu_model for account in self._book.accounts()}
-        needs: dict[str, int] = defaultdict(int)
-        for s in asked.pod_sets:
-            for model in (s.gpu_models or known) if s.gpus else ():
-                needs[model] += (s.least if asked.gang else 1) * s.milli_per_pod
-        found = {}
-        for model, milli in needs.items():
-            no = self._book.refusal(tenant, model, milli, non_preemptible=non_preemptible)
-            if no is not None:
-                found[model] = f"quota leaves {tenant} {gpus(no.allowed, model)} now"
-        return found
+        return refused_by(self._book, tenant, asked, non_preemptible=non_preemptible)
 
     def endings(self, cluster: int) -> list[ReturnedGpus]:
         """When running jobs end, as far as they declare it."""

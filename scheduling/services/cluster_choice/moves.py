@@ -17,12 +17,13 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from scheduling.engine.cluster_choice import (
+from scheduling.engine.cluster_choice.choice import (
     MIN_STAY_S,
     ClusterChosen,
     ClusterOutlook,
     choose,
     gains,
+    labels_in_common,
 )
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.deltas import JobEnded, JobSubmitted
@@ -36,7 +37,7 @@ from scheduling.queries.known import CannotTell, Known, kept_away, surroundings_
 from scheduling.queries.standstill import silence
 from scheduling.queries.starts import told_start
 from scheduling.queries.whatif.state import KeptState
-from scheduling.services.cluster_choice.submission import labels_in_common, refuse_on
+from scheduling.services.cluster_choice.submission import refuse_on
 from scheduling.services.cluster_choice.told import document_of
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all

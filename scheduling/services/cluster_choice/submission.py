@@ -4,9 +4,9 @@ cluster or for the engine."""
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from scheduling.engine.cluster_choice import ClusterOutlook, choose
+from scheduling.engine.cluster_choice.choice import ClusterOutlook, choose, labels_in_common
+from scheduling.engine.cluster_choice.estimate import PodsOfJob, estimate, start_after
 from scheduling.models import Cluster
-from scheduling.queries.cluster_choice.estimate import PodsOfJob, estimate, start_after
 from scheduling.queries.cluster_choice.facts import SupplyFacts
 from scheduling.queries.standstill import silence
 from scheduling.services.cluster_choice.told import ChosenForJob
@@ -81,10 +81,6 @@ def asked_of(spec: JobSpec) -> PodsOfJob:
     required = spec.job.required_level or first.required_level
     level = required or spec.job.preferred_level or first.preferred_level
     return PodsOfJob(spec.pod_sets, spec.job.gang, level, within=bool(required))
-
-
-def labels_in_common(labels: Mapping[str, str], preferred: Mapping[str, str]) -> int:
-    return sum(labels.get(label) == value for label, value in preferred.items())
 
 
 def _lacks_label(cluster: Cluster, selector: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from scheduling.engine.cluster_choice import ClusterChosen, ClusterOutlook
+from scheduling.engine.cluster_choice.choice import ClusterChosen, ClusterOutlook
 from scheduling.models import Cluster
 
 

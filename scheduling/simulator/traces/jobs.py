@@ -1,7 +1,7 @@
 """What every reader yields, and how it becomes a job of the engine."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import DEFAULT_QUEUE, MILLI, JobKind, JobRequest, PodSetSpec
@@ -18,7 +18,8 @@ class TraceJob:
     `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
     `gpu_models`: acceptable models, () = any, None = not said: what the fleet has most of.
     `cpu_milli`, `memory_mib`: of each pod. `after`: ids of jobs it waits for. `user`: who submitted
-    it, "" = not said. `queue`: of its tenant.
+    it, "" = not said. `queue`: of its tenant. `cluster`, `cluster_selector`, `cluster_labels`: as
+    of an `Arrival`.
     """
 
     id: str
@@ -37,6 +38,9 @@ class TraceJob:
     after: tuple[str, ...] = ()
     user: str = ""
     queue: str = DEFAULT_QUEUE
+    cluster: str = ""
+    cluster_selector: Mapping[str, str] = field(default_factory=dict)
+    cluster_labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def jobs_in(
@@ -140,4 +144,11 @@ def arrivals(
             user=job.user,
             queue=job.queue,
         )
-        yield Arrival(request, job.duration_s, job.ends)
+        yield Arrival(
+            request,
+            job.duration_s,
+            job.ends,
+            cluster=job.cluster,
+            cluster_selector=job.cluster_selector,
+            cluster_labels=job.cluster_labels,
+        )

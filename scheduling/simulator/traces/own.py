@@ -1,7 +1,8 @@
 """Kant's own trace formats, CSV and JSON lines (docs/traces.md).
 
 Columns or keys: id, submitted_at, duration_s, gpus (of a pod), pods; optional: tenant, user,
-queue, gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON).
+queue, gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON),
+cluster, cluster_selector, cluster_labels (label=value separated by blanks, an object in JSON).
 """
 
 import json
@@ -14,9 +15,10 @@ from scheduling.simulator.traces.jobs import TraceJob, jobs_in
 from scheduling.simulator.traces.table import MOST_GPUS, BadRows, Row, TraceFormatError, table
 
 REQUIRED = ("id", "submitted_at", "duration_s", "gpus", "pods")
+LABELS = ("cluster_selector", "cluster_labels")
 KNOWN = (
     *REQUIRED, "tenant", "user", "queue", "gpu_model", "declared_s", "priority", "kind", "ends",
-    "after",
+    "after", "cluster", *LABELS,
 )  # fmt: skip
 KINDS = {k.value.upper(): k for k in JobKind}
 ENDS = {s.value: s for s in sorted(TERMINAL)}
@@ -64,6 +66,8 @@ def _flat(number: int, document: Any) -> dict[str, str]:
     for key, value in document.items():
         if key == "after" and isinstance(value, list):
             value = " ".join(map(str, value))
+        if key in LABELS and isinstance(value, dict):
+            value = " ".join(f"{name}={one}" for name, one in value.items())
         if isinstance(value, dict | list | bool):
             raise TraceFormatError(f"line {number}, key {key}: must be a text or a number")
         flat[key] = "" if value is None else str(value)
@@ -96,4 +100,14 @@ def _read(row: Row) -> TraceJob | None:
         after=tuple(row.text("after", "").split()),
         user=row.text("user", ""),
         queue=row.text("queue", "") or DEFAULT_QUEUE,
+        cluster=row.text("cluster", ""),
+        cluster_selector=_labels(row, "cluster_selector"),
+        cluster_labels=_labels(row, "cluster_labels"),
     )
+
+
+def _labels(row: Row, column: str) -> dict[str, str]:
+    pairs = [one.split("=") for one in row.text(column, "").split()]
+    if not all(len(pair) == 2 and pair[0] for pair in pairs):
+        raise row.wrong(column, "label=value, separated by blanks")
+    return dict(pairs)

@@ -3,7 +3,7 @@
 Who asks tells of each cluster what is known of it for this job; what is not known is not guessed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.engine.native import copied_by_fields
@@ -90,6 +90,10 @@ def gains(
         return True
     gain = here.start_at - starts
     return gain > max(MIN_GAIN_S, MIN_GAIN_SHARE * (here.start_at - now))
+
+
+def labels_in_common(labels: Mapping[str, str], preferred: Mapping[str, str]) -> int:
+    return sum(labels.get(label) == value for label, value in preferred.items())
 
 
 def _first(heard: Sequence[ClusterOutlook]) -> list[ClusterOutlook]:

@@ -9,8 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.types import MILLI, PodSetSpec
-from scheduling.engine.verdict import counted
+from scheduling.engine.verdict import Reason, counted, gpus
+
+# Who waits for places: others wait for quota, for a time or for people, and take none meanwhile.
+FOR_PLACES = (
+    Reason.PENDING_EVALUATION,
+    Reason.INSUFFICIENT_GPUS,
+    Reason.FRAGMENTED_CAPACITY,
+    Reason.INSUFFICIENT_CPU_OR_MEMORY,
+    Reason.WAITING_FOR_PREEMPTION,
+    Reason.RESERVED_FOR_HEAD,
+    Reason.BEHIND_IN_QUEUE,
+)
 
 
 class FreeNodes(NamedTuple):
@@ -78,6 +91,9 @@ class Estimate:
         return not self.why
 
 
+copied_by_fields(Supply, PodsOfJob, Estimate)
+
+
 def estimate(asked: PodsOfJob, supply: Supply, refused: Mapping[str, str]) -> Estimate:
     """Whether it starts now. `refused`: why quota allows no more of a GPU model now."""
     if not any(s.gpus for s in asked.pod_sets):
@@ -109,6 +125,23 @@ def estimate(asked: PodsOfJob, supply: Supply, refused: Mapping[str, str]) -> Es
     if not asked.level:
         groups = 0
     return Estimate("; ".join(dict.fromkeys(whys)), groups, room, dict(lacks) or None)
+
+
+def refused_by(
+    book: QuotaBook, tenant: str, asked: PodsOfJob, *, non_preemptible: bool
+) -> dict[str, str]:
+    """Why quota allows the job no more of GPU models now, by model."""
+    known = {account.gpu_model for account in book.accounts()}
+    needs = Counter[str]()
+    for s in asked.pod_sets:
+        for model in (s.gpu_models or known) if s.gpus else ():
+            needs[model] += (s.least if asked.gang else 1) * s.milli_per_pod
+    found = {}
+    for model, milli in needs.items():
+        no = book.refusal(tenant, model, milli, non_preemptible=non_preemptible)
+        if no is not None:
+            found[model] = f"quota leaves {tenant} {gpus(no.allowed, model)} now"
+    return found
 
 
 def start_after(lacks: Mapping[str, int] | None, endings: Iterable[ReturnedGpus]) -> float | None:
