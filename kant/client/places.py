@@ -64,7 +64,8 @@ def _of_group(group: dict[str, Any]) -> str:
 def _state(cluster: dict[str, Any]) -> str:
     if not cluster["is_active"]:
         return "inactive"
-    return "connected" if cluster["connected"] else cluster["status_message"]
+    state = "connected" if cluster["connected"] else cluster["status_message"]
+    return state if cluster["takes_any"] else f"{state}; takes only jobs that name it"
 
 
 def nodes(api: Api, args: argparse.Namespace) -> None:

@@ -84,6 +84,11 @@ class ClusterChange(Serializer):
         "best-effort-atomic-scale-up.autoscaling.x-k8s.io. Empty: Kant makes none, and the "
         "autoscaler sees pods.",
     )
+    takes_any = Boolean(
+        required=False,
+        help_text="Whether jobs come here that name no cluster. False, e.g. for maintenance: those "
+        "that wait here go to other clusters; what runs goes on.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -118,6 +123,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     labels = serializers.DictField(child=serializers.CharField())
     node_groups = serializers.DictField()
     provisioning_class = serializers.CharField()
+    takes_any = serializers.BooleanField()
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()

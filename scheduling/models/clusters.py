@@ -18,6 +18,7 @@ class Cluster(models.Model):
     `labels`: what jobs choose clusters by, e.g. {"data/imagenet": "local"}.
     `node_groups`: {name: {"gpu_type", "gpus", "cpu_milli", "memory_mib", "max_nodes", …}} that an
     autoscaler may give nodes (services/clusters/node_groups.py); {} = the cluster does not grow.
+    `takes_any`: whether jobs come here that name no cluster.
     `provisioning_class`: of the ProvisioningRequests by which gangs ask for such nodes; "" = their
     pods do.
     """
@@ -44,6 +45,7 @@ class Cluster(models.Model):
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     provisioning_class = models.CharField(max_length=253, blank=True, default="", db_default="")
+    takes_any = models.BooleanField(default=True, db_default=True)
     is_active = models.BooleanField(default=True)
     # What the scheduler last said of itself; shown on pages, never decided upon.
     connected = models.BooleanField(default=False)

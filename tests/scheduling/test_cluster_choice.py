@@ -137,6 +137,22 @@ def test_a_cluster_that_is_silent_is_passed_over_and_named(two):
     assert submit(two)["cluster_choice"]["summary"].startswith("It is sent to ")
 
 
+def test_a_cluster_in_maintenance_takes_only_jobs_that_name_it(two):
+    Cluster.objects.filter(name="demo").update(takes_any=False)
+    assert submit(two)["cluster"] == "far"
+    assert submit(two, cluster="any")["cluster"] == "far"
+    assert submit(two, cluster="demo")["cluster"] == "demo"
+    error = submit(two, 422, replicas=4)  # far is too small
+    assert "demo: Cluster “demo” takes only jobs that name it." in error["detail"]
+    Cluster.objects.filter(name="far").update(is_active=False)
+    error = submit(two, 422)
+    assert error["errors"][0] == {
+        "pointer": "/cluster",
+        "detail": "Cluster “demo” takes only jobs that name it.",
+    }
+    assert submit(two, cluster="demo")["cluster"] == "demo"
+
+
 def test_quota_decides_between_models_of_clusters(two):
     """Where it accepts two GPU types, and quota leaves it only the one of another cluster."""
     Cluster.objects.filter(name="far").update(is_active=False)

@@ -186,6 +186,21 @@ def test_jobs_leave_a_cluster_that_is_silent_but_for_those_that_had_places(waits
     assert where(job) == "demo"
 
 
+@pytest.mark.parametrize("keeps", [nothing_is_kept, kept])
+def test_jobs_leave_a_cluster_in_maintenance_and_none_goes_there(two, waits, keeps):
+    job, (of_demo, _) = waits
+    named = Job.objects.get(pk=submit(two, cluster="demo")["id"])
+    too_large = Job.objects.get(pk=submit(two, replicas=4)["id"])  # for far
+    Cluster.objects.filter(name="demo").update(takes_any=False)
+    [moved] = move_waiting(later(), keeps)
+    assert (moved.pk, where(job)) == (job.pk, "far")
+    assert (where(named), where(too_large)) == ("demo", "demo")
+    summary = Job.objects.get(pk=job.pk).chosen["summary"]
+    assert "demo is passed over: takes only jobs that name it" in summary
+    ends(of_demo)
+    assert (move_waiting(later(600), keeps), where(job)) == ([], "far")
+
+
 def test_a_start_that_is_expected_is_weighed_against_the_estimate(waits):
     """Nobody waits on far, where a job ends as it declares; on demo the forecast says when."""
     job, (_, of_far) = waits

@@ -65,14 +65,19 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         "show": show,
         "unknown": unknown,
         "may_come": _may_come(chosen.scope.cluster, chosen.clusters),
+        "only_named": [c for c in _shown(chosen.scope.cluster, chosen.clusters) if not c.takes_any],
     }
     return render(request, live_or_whole(request, "metrics/nodes/nodes.html"), context)
+
+
+def _shown(one: Cluster | None, clusters: Iterable[Cluster]) -> Iterable[Cluster]:
+    return [one] if one is not None else clusters
 
 
 def _may_come(one: Cluster | None, clusters: Iterable[Cluster]) -> list[tuple[Cluster, str]]:
     """What autoscalers may add to these clusters, or to one of them, in words."""
     found = []
-    for cluster in [one] if one is not None else clusters:
+    for cluster in _shown(one, clusters):
         groups = [
             f"{name} up to {counted(group['max_nodes'], 'node', 'nodes')} of "
             + (f"{group['gpus']} {group['gpu_type']}" if group.get("gpus") else "no GPU")

@@ -123,14 +123,14 @@ def move(
     job: Job, to: Cluster, chosen: ClusterChosen, outlooks: Sequence[ClusterOutlook], now: datetime
 ) -> bool:
     """Send a job to another cluster; False where somebody changed or placed it since it was read,
-    or the cluster takes no jobs any more."""
+    or the cluster takes no such jobs any more."""
     left = job.cluster
     told = document_of(chosen, outlooks, now, (job.chosen or {"moves": 0})["moves"] + 1)
     with transaction.atomic():
         # Whoever decides there begins with this row and holds it while it writes.
         hold_all(left.pk)
         as_read = may_move().filter(pk=job.pk, version=job.version, cluster=left, state=job.state)
-        if not Cluster.objects.filter(pk=to.pk, is_active=True).exists():
+        if not Cluster.objects.filter(pk=to.pk, is_active=True, takes_any=True).exists():
             return False
         if str(job.pk) in _awaited([job]):
             return False
@@ -227,14 +227,16 @@ class _AskedCluster:
     def __init__(self, cluster: Cluster, now: datetime, keeps: Keeps) -> None:
         self.cluster, self._now, self._keeps = cluster, now, keeps
         self._silent = silence(cluster, now)
+        # Who waits here leaves as soon as another cluster can run it.
+        self._closed = "" if cluster.takes_any else "takes only jobs that name it"
         self._installed = Installed(cluster)
         self._states: dict[str, SchedulerState] = {}
 
     def of_waiting(self, question: _Question) -> ClusterOutlook:
         """Of a job that waits here."""
         job = question.job
-        if self._silent:
-            return self._outlook(question, silent=self._silent)
+        if self._silent or self._closed:
+            return self._outlook(question, silent=self._silent or self._closed)
         try:
             state = self._state(job.scope)
         except CannotTell as error:
@@ -257,6 +259,8 @@ class _AskedCluster:
         """Of a job that waits elsewhere. One that would start is in the state from now on."""
         if self._silent:
             return self._outlook(question, silent=self._silent)
+        if self._closed:
+            return self._outlook(question, refused=self._closed)
         try:
             refuse_on(self._installed, question.spec)
             live = question.live

@@ -24,7 +24,7 @@ from tenants.services.transactions import checked, unit_of_work
 FIELDS = (
     *("title", "access", "namespace", "label_map", "job_rules"),
     *("namespace_tenants", "queue_map", "labels", "node_groups", "provisioning_class"),
-    "is_active",
+    *("takes_any", "is_active"),
 )
 
 

@@ -31,6 +31,8 @@ from tenants.permissions import Access, access_of, access_within
 from tenants.selectors import seen
 from tenants.tree import Tree
 
+ONLY_NAMED = "Cluster “{}” takes only jobs that name it."
+
 
 class Acceptance:
     """What one user may use, as of one instant: tenants, queues, clusters and what they have.
@@ -76,7 +78,8 @@ class Acceptance:
         spec = fitted(queue, document, spec)
         clusters = self._clusters(spec.job.cluster)
         refuse_anywhere(spec, tenant, self.tree, self._standing.gpu_types)
-        if spec.job.cluster != ANY_CLUSTER and len(clusters) == 1:
+        only = len(clusters) == 1 and (spec.job.cluster or clusters[0].takes_any)
+        if spec.job.cluster != ANY_CLUSTER and only:
             movable = self._refuse_on(clusters[0], spec)
             return Order(spec, tenant, clusters[0], queue, awaits_movable=movable)
         choice = self._choice(clusters, spec)
@@ -138,6 +141,8 @@ class Acceptance:
         faults: dict[str, Invalid] = {}
         for cluster in clusters:
             try:
+                if not cluster.takes_any:
+                    raise Invalid.field("cluster", ONLY_NAMED.format(cluster.name))
                 self._refuse_on(cluster, spec)
             except Invalid as error:
                 faults[cluster.name] = error
