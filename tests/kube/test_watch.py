@@ -36,24 +36,19 @@ def error(code, message="m"):
     return event("ERROR", {"code": code, "message": message})
 
 
-class Body:
-    """A streamed body in the chunks given; an exception among them breaks the connection."""
-
-    def __init__(self, chunks):
-        self._chunks = chunks
-
-    async def iter_any(self):
-        for chunk in self._chunks:
-            if isinstance(chunk, Exception):
-                raise chunk
-            yield chunk
-
-
 class Response:
+    """An answer in the pieces given; an exception among them breaks the connection."""
+
     def __init__(self, status=200, chunks=(), headers=None):
         self.status = status
         self.headers = headers or {}
-        self.content = Body(chunks)
+        self._chunks = iter(chunks)
+
+    async def piece(self):
+        chunk = next(self._chunks, b"")
+        if isinstance(chunk, Exception):
+            raise chunk
+        return chunk
 
     async def read(self):
         return json.dumps({"code": self.status, "message": f"said {self.status}"}).encode()
@@ -136,11 +131,7 @@ def streamed(*names, version="9"):
 
 def test_lines_of_any_cut():
     async def collect(chunks):
-        async def source():
-            for chunk in chunks:
-                yield chunk
-
-        return [line async for line in lines(source())]
+        return [line async for line in lines(Response(chunks=chunks))]
 
     text = b'{"a":1}\n{"b":2}\n{"c":3}\n'
     for size in range(1, len(text) + 1):
@@ -249,7 +240,7 @@ def test_pauses_double_up_to_a_limit(monkeypatch):
 
 
 def test_retry_after_is_the_least_pause(monkeypatch):
-    w = Watched(monkeypatch, Response(429, headers={"Retry-After": "30"}), streamed("a"))
+    w = Watched(monkeypatch, Response(429, headers={"retry-after": "30"}), streamed("a"))
     assert w.pauses == [30.0]
 
 

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Of one log there are never more in memory than what waits to be fetched, and as much in aiohttp.
+# Of one log there are never more in memory than what waits to be fetched, and as much read ahead.
 PIECE_BYTES = 64 << 10
 PIECES_WAITING = 2
 READ_WITHIN_S = 30.0  # between two pieces of a log that is not followed
@@ -369,7 +369,7 @@ class _Request:
                     self._tell(reply)
                     return self._client.problem(reply, self._what)
                 self._tell(Reply(200, b"", 0.0))
-                while piece := await answer.content.read(PIECE_BYTES):
+                while piece := await answer.piece(PIECE_BYTES):
                     await self.pieces.put(piece)
         except NoReply as none:
             return KubeError(none.reason, "ask for it again")

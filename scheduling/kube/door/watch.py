@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from scheduling.kube.door.client import JSON, Client, NoReply, Reply, retry_after
+from scheduling.kube.door.pool import Answer
 from scheduling.kube.seam import KubeError
 from scheduling.kube.translate.objects import Meta, ObjectList, Status, WatchEvent
 
@@ -228,15 +229,15 @@ class Reflector(Generic[F]):
         )
         started = time.monotonic()
         events = 0
-        async with self._client.stream(address, silence) as response:
-            if response.status != 200:
-                body = await response.read()
-                raise self._unwatchable(Reply(response.status, body, retry_after(response)))
+        async with self._client.stream(address, silence) as answer:
+            if answer.status != 200:
+                body = await answer.read()
+                raise self._unwatchable(Reply(answer.status, body, retry_after(answer)))
             if not lists:
                 self._health(None)
             try:
                 async with asyncio.timeout(None) as limit:
-                    async for line in lines(self._client.chunks(response)):
+                    async for line in lines(answer):
                         self._apply(line)
                         events += 1
                         if lists and self._listing is None:
@@ -344,10 +345,10 @@ class Reflector(Generic[F]):
         return f"{self._kind.path}?{urlencode(query)}"
 
 
-async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines of a byte stream, of any length; what is left without an end is dropped."""
+async def lines(answer: Answer) -> AsyncIterator[bytes]:
+    """Whole lines of an answer, of any length; what is left without an end is dropped."""
     rest: list[bytes] = []
-    async for chunk in chunks:
+    while chunk := await answer.piece():
         first, *others = chunk.split(b"\n")
         rest.append(first)
         if not others:
