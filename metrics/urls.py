@@ -1,5 +1,6 @@
 from django.urls import path
 
+from metrics.pages.nodes import leaves
 from metrics.pages.nodes import orders as node_orders
 from metrics.pages.nodes import plans as node_plans
 from metrics.pages.nodes import views as node_views
@@ -30,6 +31,7 @@ urlpatterns = [
     path("ops/", views.operations, name="operations"),
     path("ops/charts/<slug:name>.json", views.chart, name="chart"),
     path("ops/nodes/", node_views.nodes, name="nodes"),
+    path("ops/leaves/<slug:cluster>/<path:name>/", leaves.leaf, name="leaf"),
     path("ops/free/<slug:cluster>/", node_plans.node_plan, name="node-plan"),
     path("ops/nodes/<slug:cluster>/<str:name>/", node_views.node, name="node"),
     path("ops/nodes/<slug:cluster>/<str:name>/drain/", node_orders.node_order, name="node-order"),

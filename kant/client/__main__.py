@@ -229,6 +229,8 @@ def _parser() -> argparse.ArgumentParser:
         "nodes", places.nodes, "list the nodes of a cluster and what is allocated", both
     )
     found.add_argument("cluster", nargs="?", help="name of the cluster, if there are several")
+    found.add_argument("--leaf", help="only the nodes below this leaf")
+    found.add_argument("-G", "--gpu-type", help="only the nodes with this GPU type")
     _node_commands(command, both)
     text = "show who holds GPUs and who waits for more, or how full each node is"
     top.add_flags(command("top", top.top, text, (*both, "csv")))

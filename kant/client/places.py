@@ -76,9 +76,16 @@ def nodes(api: Api, args: argparse.Namespace) -> None:
         return n["name"], n["gpu_type"], *gpus, *beside, n["leaf"], "; ".join(trouble)
 
     cluster = args.cluster or only_cluster(api)
-    found = list(api.items(f"clusters/{quote(cluster, safe='')}/nodes"))
+    query = {"leaf": args.leaf, "gpu_type": args.gpu_type}
+    found = list(api.items(f"clusters/{quote(cluster, safe='')}/nodes", query))
     heads = ("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "CPU", "GIB", "LEAF", "STATE")
-    output.listed(args.output, found, heads, row, f"{cluster} has no nodes.")
+    output.listed(
+        args.output,
+        found,
+        heads,
+        row,
+        f"{cluster} has no such nodes." if any(query.values()) else f"{cluster} has no nodes.",
+    )
 
 
 def state_of(node: dict[str, Any]) -> list[str]:

@@ -2,12 +2,13 @@
 
 Colours are CSS custom properties ("var(--chart-1)"); static/js/charts.js puts in what they are, so
 that one figure serves the light and the dark theme. Every figure has `meta.summary`, a sentence
-for the caption, and `meta.table` {"columns", "rows"} with the same data for readers of tables.
+for the caption, and `meta.table` {"columns", "rows"} with the same data for readers of tables, and
+where its rows lead to pages "links" to them (`linked`).
 Plotly refuses a property that it does not have, or a value that it cannot draw. It is imported
 where a figure is made, for it is heavy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -129,4 +130,12 @@ def figure(
         "meta": {"summary": summary, "table": {"columns": list(columns), "rows": list(rows)}},
     }
     drawn: Figure = go.Figure(data=list(traces), layout={**base, **layout}).to_plotly_json()
+    return drawn
+
+
+def linked(drawn: Figure, address: Callable[[Any], str]) -> Figure:
+    """The figure with a page behind each row of its table, by the first cell of the row, and so
+    behind what stands at that place of the x axis."""
+    table = drawn["layout"]["meta"]["table"]
+    table["links"] = [address(row[0]) for row in table["rows"]]
     return drawn

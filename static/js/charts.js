@@ -30,6 +30,18 @@
     const font = { family: getComputedStyle(document.body).fontFamily };
     Plotly.react(element, coloured(figure.data, styles), { ...coloured(given, styles), font }, CONFIG);
     describe(element.closest("figure"), meta);
+    lead(element, meta.table);
+  };
+
+  // Where rows lead to pages, so does what is drawn of them; the links of the table are for keyboards.
+  const lead = (element, { rows, links }) => {
+    element.classList.toggle("leads", Boolean(links));
+    element.removeAllListeners("plotly_click");
+    if (!links) return;
+    element.on("plotly_click", ({ points: [point] }) => {
+      const at = rows.findIndex(([name]) => String(name) === String(point.x));
+      if (at >= 0) location.assign(links[at]);
+    });
   };
 
   // The finding as a sentence, and the same data as a table.
@@ -42,14 +54,20 @@
       if (typeof text === "number") element.className = "num";
       return element;
     };
-    const row = (tag, texts) => {
+    const row = (tag, texts, link) => {
       const element = document.createElement("tr");
       element.append(...texts.map((text) => cell(tag, text)));
+      if (link) {
+        const anchor = document.createElement("a");
+        anchor.href = link;
+        anchor.append(...element.firstChild.childNodes);
+        element.firstChild.append(anchor);
+      }
       return element;
     };
     const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
     head.append(row("th", meta.table.columns));
-    body.append(...meta.table.rows.map((texts) => row("td", texts)));
+    body.append(...meta.table.rows.map((texts, at) => row("td", texts, meta.table.links?.[at])));
     figure.querySelector("[data-table]").replaceChildren(head, body);
   };
 

@@ -7,6 +7,7 @@ from metrics.definitions import NodeUse
 from metrics.pages.figures import FULL, LINES, Figure, axis, bars, figure, heat_map, line, marks
 
 IDLE, OUT_OF_SERVICE = "var(--chart-idle)", "var(--chart-out)"
+NO_LEAF, IDLE_NODES = "no leaf", "idle"
 RAMP = tuple(f"var(--chart-part-{i})" for i in range(1, 8))
 
 
@@ -43,7 +44,7 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
             value = top
         else:
             value = min(n.free, top - 1)
-        leaves.setdefault(n.leaf or "no leaf", []).append(value)
+        leaves.setdefault(n.leaf or NO_LEAF, []).append(value)
     columns = sorted(
         leaves.items(), key=lambda item: (-item[1].count(top), -sum(map(abs, item[1])), item[0])
     )
@@ -114,7 +115,7 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
     bands = _bands(top)
     counts = [*(sum(n in band for n in partly) for band in bands), len(idle)]
     gpus = [*(sum(n for n in partly if n in band) for band in bands), sum(idle)]
-    labels = [*map(_name, bands), "idle"]
+    labels = [*map(_name, bands), IDLE_NODES]
     free = sum(gpus)
     return figure(
         [

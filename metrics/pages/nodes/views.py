@@ -1,5 +1,6 @@
 """The pages of nodes, for everybody."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from tenants.permissions import Access, access_of
 from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required
 
 NODES_PER_PAGE = 50
+FREE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)  # free GPUs of a node: "3", "1-3"
 
 
 @page_login_required
@@ -28,7 +30,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
 
 
 def _nodes(request: HttpRequest) -> HttpResponse:
-    chosen = selection(request, ("q", "gpu", "cluster", "show"), "page")
+    chosen = selection(request, ("q", "gpu", "cluster", "show", "free"), "page")
     rows = selectors.all_nodes(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
         "cluster"
     )
@@ -40,6 +42,7 @@ def _nodes(request: HttpRequest) -> HttpResponse:
     filters = {
         "free": Q(allocated_milli=0, schedulable=True) & (Q(gpus__gt=0) | Q(pods=0)),
         "part": Q(allocated_milli__gt=0, free_gpus__gt=0)
+        | Q(allocated_milli=0, free_gpus__gt=0, healthy_gpus__lt=F("gpus"), schedulable=True)
         | Q(gpus=0, pods__gt=0, allocated_cpu_milli__lt=F("cpu_milli")),
         "trouble": Q(schedulable=False)
         | ~Q(problems=[])
@@ -52,6 +55,14 @@ def _nodes(request: HttpRequest) -> HttpResponse:
     elif show:
         text = f"There is no choice of nodes “{show}”{but(show, filters)}"
         unknown["show"] = UnknownFilter("show", show, text)
+    free = request.GET.get("free", "")
+    if free and (band := FREE.fullmatch(free)) is None:
+        text = f"“{free[:20]}” is no number of free GPUs, nor two of them as 1-3"
+        unknown["free"] = UnknownFilter("free", free, text)
+    elif free and band is not None:
+        least, most = int(band[1]), int(band[2] or band[1])
+        # Those that jobs can get.
+        rows = rows.filter(free_gpus__gte=least, free_gpus__lte=most, schedulable=True)
     if unknown:
         rows = rows.none()
     page = Paginator(rows.order_by("name", "cluster_id"), NODES_PER_PAGE).get_page(
@@ -63,6 +74,7 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         "page": page,
         "q": wanted,
         "show": show,
+        "free": free,
         "unknown": unknown,
         "may_come": _may_come(chosen.scope.cluster, chosen.clusters),
         "only_named": [c for c in _shown(chosen.scope.cluster, chosen.clusters) if not c.takes_any],

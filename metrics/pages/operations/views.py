@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
 from typing import Any
+from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
 
 from metrics import definitions, selectors
 from metrics.models import MetricSample
 from metrics.pages import charts
-from metrics.pages.figures import Figure
+from metrics.pages.figures import Figure, linked
 from metrics.pages.nodes import charts as node_charts
 from metrics.samples.held import by_gpu_model, uses_at
 from metrics.selectors import MetricScope
@@ -25,6 +27,7 @@ from scheduling.models import Cluster, ClusterPolicy, Forecasting
 from scheduling.policy.document import effective
 from scheduling.queries.kept import kept_while
 from scheduling.queries.marks import marks
+from scheduling.queries.nodes.effects import MOST_NODES
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import Leader, complete_from, leaders_of
 from scheduling.queries.standing.pending import pending
@@ -235,18 +238,60 @@ def shown(chosen: Selection) -> dict[str, Any]:
 
 
 def _leaf_map(scope: MetricScope) -> Figure:
-    return node_charts.leaf_map(uses_at(scope.cluster, scope.until, scope.gpu_model))
+    drawn = node_charts.leaf_map(uses_at(scope.cluster, scope.until, scope.gpu_model))
+    cluster = _only_cluster(scope)
+
+    def address(leaf: str) -> str:
+        if cluster is None or leaf == node_charts.NO_LEAF:
+            return _nodes(scope, q="" if leaf == node_charts.NO_LEAF else leaf)
+        return reverse("leaf", args=[cluster.name, leaf])
+
+    return linked(drawn, address)
+
+
+def _only_cluster(scope: MetricScope) -> Cluster | None:
+    """The cluster that is looked at; None where there are several."""
+    if scope.cluster is not None:
+        return scope.cluster
+    active = list(Cluster.objects.filter(is_active=True)[:2])
+    return active[0] if len(active) == 1 else None
+
+
+def _nodes(scope: MetricScope, **filters: str) -> str:
+    """The address of the list of nodes, filtered as the page is."""
+    own = {"cluster": scope.cluster.name if scope.cluster else "", "gpu": scope.gpu_model}
+    said = {name: value for name, value in {**own, **filters}.items() if value}
+    return reverse("nodes") + (f"?{urlencode(said)}" if said else "")
 
 
 def _stranded(scope: MetricScope) -> Figure:
-    return node_charts.stranded(uses_at(scope.cluster, scope.until, scope.gpu_model))
+    drawn = node_charts.stranded(uses_at(scope.cluster, scope.until, scope.gpu_model))
+
+    def address(band: str) -> str:
+        if band == node_charts.IDLE_NODES:
+            return _nodes(scope, show="free")
+        return _nodes(scope, show="part", free=band.replace("–", "-"))
+
+    return linked(drawn, address)
 
 
 def _gang_curve(scope: MetricScope) -> Figure:
     nodes = uses_at(scope.cluster, scope.until, scope.gpu_model)
     waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
     sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
-    return node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
+    drawn = node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
+    cluster = _only_cluster(scope)
+    per_node = max((node.gpus for node in nodes), default=1)
+
+    def address(size: int) -> str:
+        """The plan that frees so many nodes more, where it is known of which."""
+        if cluster is None or not scope.gpu_model:
+            return _nodes(scope, show="free")
+        count = min(MOST_NODES, -(-size // per_node))
+        asked = urlencode({"gpu": scope.gpu_model, "count": count})
+        return f"{reverse('node-plan', args=[cluster.name])}?{asked}"
+
+    return linked(drawn, address)
 
 
 def _allocation(scope: MetricScope) -> Figure:
