@@ -31,6 +31,16 @@ class NodeRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class NeighbourChanged:
+    """A node of another scope of the cluster: nothing is placed there, but what rules say of other
+    pods counts those on it by its labels and taints; nothing else of it matters. None = it is gone,
+    or it belongs to this scope now."""
+
+    name: str
+    node: Node | None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherPodChanged:
     """A pod that is not Kant's occupies a node; its GPUs are a count, the devices unknown. `rules`:
     its groups and host ports, None = nothing is said of it."""
@@ -265,6 +275,7 @@ class DisruptionBudget:
 Delta = (
     NodeChanged
     | NodeRemoved
+    | NeighbourChanged
     | OtherPodChanged
     | OtherPodRemoved
     | TenantsChanged

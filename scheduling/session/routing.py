@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from scheduling.engine.admission.quota_admission import doomed
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.company import Company
 from scheduling.engine.shards.division import (
     WHOLE,
     WIDE,
@@ -15,6 +16,7 @@ from scheduling.engine.shards.division import (
     is_overfull,
     room,
     route,
+    with_company,
 )
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import CpuJobs, Node, Shard
@@ -33,8 +35,13 @@ OLDEST = 100  # waiting jobs of an overfull shard that are offered to others at 
 class Router:
     """Keeps every shard as it would be without any pod, all nodes at home."""
 
-    def __init__(self, changes: Changes, shards: Sequence[Shard]) -> None:
+    def __init__(
+        self, changes: Changes, shards: Sequence[Shard], company: Callable[[], Company]
+    ) -> None:
+        """`company`: of all pods of the cluster that rules are about."""
         self._changes = changes
+        self._company = company
+        self._ruled = -1, dict[str, ClusterState]()  # shards with their pods, and as of when
         self._shards = shards
         self._empty = {shard.name: ClusterState() for shard in shards}
         self._homes: dict[str, str] = {}
@@ -64,6 +71,8 @@ class Router:
             ids.update(divided.waiting_in(cluster_id, WHOLE, AT_ONCE))
         if changes.counted:
             ids.update(divided.waiting_in(cluster_id, WIDE, AT_ONCE))
+        if self._ruled[0] >= 0 and changes.counted and self._ruled[0] != self._company().version:
+            ids.update(divided.waiting_with_volumes(cluster_id, AT_ONCE))
         if self._storage != (version := changes.life.volumes.storage.version):
             self._storage = version
             ids.update(divided.waiting_with_volumes(cluster_id, AT_ONCE))
@@ -125,16 +134,26 @@ class Router:
         return self._changes.life.scope.policy.cpu_jobs_on_gpu_nodes
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
-        """Whether volumes that the job mounts are for nodes of other shards."""
+        """Whether volumes that the job mounts are for nodes of other shards, or its rules about
+        other pods let it be only there."""
         self._changes.life.volumes.constrain(job)
-        if job.volume_hold is not None or not job.node_note:
+        if job.volume_hold is not None or not (job.node_note or _has_rules(job)):
             return False
-        here = {job.scope: self._empty[job.scope]}
+        here = {job.scope: self._shards_for(job)[job.scope]}
         return self._best(job, here, {}) != job.scope
+
+    def _shards_for(self, job: LiveJob) -> Mapping[str, ClusterState]:
+        """Without any pod, but for those that a rule of the job may be about."""
+        if not _has_rules(job):
+            return self._empty
+        company = self._company()
+        if self._ruled[0] != company.version:
+            self._ruled = company.version, with_company(self._empty, company)
+        return self._ruled[1]
 
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
         self._changes.life.volumes.constrain(job)
-        return self._best(job, self._empty, demand)
+        return self._best(job, self._shards_for(job), demand)
 
     def _best(
         self,
@@ -165,3 +184,8 @@ class Router:
         for scope, sign in ((job.scope, -1), (target, 1)):
             for models, amount in demand_of(job.request):
                 demand.setdefault(scope, []).append((models, sign * amount))
+
+
+def _has_rules(job: LiveJob) -> bool:
+    """Whether it says of its pods, or others do, beside which pods they may be."""
+    return any(s.rules is not None for s in job.request.pod_sets)

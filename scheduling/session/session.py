@@ -119,7 +119,9 @@ class Session:
         self.node_loss = NodeLoss()
         self._begin()
         self.changes = Changes(cluster, scope, shards, self.life)
-        self.router = Router(self.changes, shards) if shards and scope == WIDE else None
+        self.router = None
+        if shards and scope == WIDE:
+            self.router = Router(self.changes, shards, lambda: self.state.cluster.company)
         self.lending: Lender | Borrower | None = None
         if shards:
             self.life.foreign.mine = self.nodes.mine
@@ -269,6 +271,8 @@ class Session:
         self._tell_limits()
         self._tell_devices()
         self._tell_of_nodes_to_come()
+        if self.shards and self.life.foreign.groups:
+            self.nodes.rules_speak()
         for job in self.life.volumes.judged():
             self.changes.tell_again(job)
         self.life.overdue(now)

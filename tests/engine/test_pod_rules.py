@@ -173,6 +173,43 @@ def test_a_pod_is_placed_exactly_where_the_rules_let_it(seed):
 
 
 @pytest.mark.parametrize("seed", seeds(200, usual=40))
+def test_pods_on_nodes_of_other_scopes_count_as_on_nodes_that_are_full(seed):
+    """One scope knows all nodes, those of the others full; the other only hears of them."""
+    rng = random.Random(seed)
+    zones = [rng.choice(("", "x", "y", "z")) for _ in range(rng.randint(3, 8))]
+    whole, part = cluster(zones), cluster(zones)
+    own = {n.name for n in whole.facts if rng.random() < 0.6} or {"n0"}
+    for name, at in list(whole.slot_of.items()):
+        if name not in own:
+            full = whole.facts[at]
+            part.neighbour(name, full)
+            part.remove_node(name)
+            whole.upsert_node(replace(full, schedulable=False))
+    for number in range(30):
+        rules = any_rules(rng)
+        if rng.random() < 0.4:
+            of = of_another(rules)
+            where = rng.choice(list(whole.slot_of))
+            for state in (whole, part):
+                state.upsert_other_pod(f"o{number}", where, 0, 0, 0, {}, of)
+        elif rng.random() < 0.2:
+            name = rng.choice(sorted(set(whole.slot_of)))
+            if name not in own:  # it comes to this scope
+                own.add(name)
+                back = replace(whole.node(name), schedulable=True)
+                whole.upsert_node(back)
+                part.neighbour(name, None)
+                part.upsert_node(back)
+        count = rng.randint(1, 2)
+        job = asks(f"j{number}", rules, count=count)
+        found = place(whole, job)
+        assert place(part, job) == found, rules
+        assert place_job(Statement(part.copy()), job, strategy="spread") == place_job(
+            Statement(whole.copy()), job, strategy="spread"
+        )
+
+
+@pytest.mark.parametrize("seed", seeds(200, usual=40))
 def test_gangs_keep_the_rules_and_leave_nothing_behind(seed):
     rng = random.Random(seed)
     state = cluster([rng.choice("xyz") for _ in range(6)], gpus=2)

@@ -123,6 +123,11 @@ class ClusterState(Columns):
         self._bad.update(lost)
         return lost
 
+    def neighbour(self, name: str, node: Node | None) -> None:
+        """A node of another scope, None = no longer: those on it count, nothing is placed there."""
+        if self.company.neighbour_is(name, node):
+            self._gain(_ANYWHERE)
+
     def upsert_other_pod(
         self,
         uid: str,
@@ -450,7 +455,7 @@ class ClusterState(Columns):
         held = twin._on_node
         twin._jobs, twin._on_node, twin._bad = {}, {}, set()
         twin.times, twin._outlooks, twin.infeasible = {}, {}, {}
-        twin.company = Company()
+        twin.company = self.company.of_nodes()
         for pod in twin._others.values():
             if pod.rules is not None:
                 twin.company.count(pod.node, pod.rules, 1)

@@ -29,11 +29,15 @@ class LabelDomains:
 
 
 class Company:
-    """`members` of groups, `keepers`, pods that have a rule, and `sole`, pods that have what only
+    """`version` grows with each change. `neighbours` are nodes of other scopes, None where one was: pods count there by its labels.
+    `members` of groups, `keepers`, pods that have a rule, and `sole`, pods that have what only
     one may have, by node; `ports` that pods have by number and protocol, node and address, and
     `volumes` by driver, node and volume."""
 
     def __init__(self) -> None:
+        self.version = 0
+        self.neighbours: list[Node | None] = []
+        self._neighbour_at: dict[str, int] = {}
         self.members: dict[str, Counts] = {}
         self.keepers: dict[Apart, Counts] = {}
         self.sole: dict[str, Counts] = {}
@@ -45,6 +49,7 @@ class Company:
 
     def count(self, node: str, rules: PodRules, sign: int) -> None:
         """A pod comes to a node (+1), or leaves it (-1)."""
+        self.version += 1
         for group in rules.groups:
             _change(self.members.setdefault(group, {}), node, sign)
         for rule in rules.apart:
@@ -69,6 +74,32 @@ class Company:
         for name in rules.sole:
             if not self.sole.get(name, True):
                 del self.sole[name]
+
+    def neighbour_is(self, name: str, node: Node | None) -> bool:
+        """A node of another scope, None = no longer; returns whether that is news."""
+        at = self._neighbour_at.get(name)
+        before = None if at is None else self.neighbours[at]
+        if before == node:
+            return False
+        if at is None:
+            self._neighbour_at[name] = len(self.neighbours)
+            self.neighbours.append(node)
+        else:
+            self.neighbours[at] = node
+        self.version += 1
+        self.nodes_change()
+        return True
+
+    def neighbour_at(self, name: str) -> int | None:
+        """Which of the neighbours has the name."""
+        at = self._neighbour_at.get(name)
+        return None if at is None or self.neighbours[at] is None else at
+
+    def of_nodes(self) -> "Company":
+        """One that knows the neighbours, and nobody."""
+        twin = Company()
+        twin.neighbours, twin._neighbour_at = list(self.neighbours), dict(self._neighbour_at)
+        return twin
 
     def nodes_change(self) -> None:
         """What was found out from what nodes say of themselves may be wrong now."""
@@ -100,7 +131,7 @@ class Company:
         self._nodes[question] = nodes
 
     def __copy__(self) -> "Company":
-        twin = Company()
+        twin = self.of_nodes()
         twin.members = {group: dict(nodes) for group, nodes in self.members.items()}
         twin.keepers = {rule: dict(nodes) for rule, nodes in self.keepers.items()}
         twin.sole = {name: dict(nodes) for name, nodes in self.sole.items()}

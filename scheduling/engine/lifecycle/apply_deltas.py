@@ -52,6 +52,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.NodeRemoved(name):
             state.pools.remove(name)
             _lost(state, cluster.remove_node(name), out)
+        case d.NeighbourChanged(name, neighbour):
+            cluster.neighbour(name, neighbour)
         case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib, extended, rules):
             before = memo.nodes
             cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended, rules)

@@ -232,7 +232,7 @@ class Attempt:
             level = pool.layout.hyper if wish.required == HYPER else None
             masks += (level or pool.layout.levels[wish.required]).masks
         if rules is not None and rules.near is not None:
-            domains = self.state.company.domains(rules.near.keys[0], self.state.facts)
+            domains = Around(self.state).domains(rules.near.keys[0])
             for value in range(domains.size):
                 masks.append(mask_of_nodes(domains.of == value, pool.layout.slot_array))
         some = sorted([((m & mask).bit_count(), m & mask) for m in masks], reverse=True)

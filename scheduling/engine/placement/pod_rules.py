@@ -36,15 +36,18 @@ EVERY_ADDRESS = ("", "0.0.0.0")
 
 class Around:
     """Who is around: the pods that hold places, and `beside` these of the same job, by slot, that
-    have none yet."""
+    have none yet. Behind the slots of the cluster stand its neighbours, nodes of other scopes: who
+    is there counts, though nothing can be placed there."""
 
     def __init__(self, state: ClusterState, beside: Iterable[tuple[int, PodRules]] = ()) -> None:
         self.state, self.company = state, state.company
         self.beside = list(beside)
-        self.size = len(state.facts)
+        neighbours = state.company.neighbours
+        self.facts = state.facts + neighbours if neighbours else state.facts
+        self.size = len(self.facts)
 
     def domains(self, key: str) -> LabelDomains:
-        return self.company.domains(key, self.state.facts)
+        return self.company.domains(key, self.facts)
 
     def members(self, group: str) -> Ints:
         """Pods of the group by slot."""
@@ -83,9 +86,12 @@ class Around:
 
     def _by_slot(self, nodes: Mapping[str, int]) -> Ints:
         found = np.zeros(self.size, np.int64)
-        slot_of = self.state.slot_of
+        own, company = self.state.facts, self.company
         for node, pods in nodes.items():
-            slot = slot_of.get(node)
+            slot = self.state.slot_of.get(node)
+            if slot is None or own[slot] is None:
+                at = company.neighbour_at(node)
+                slot = slot if at is None else len(own) + at
             if slot is not None:
                 found[slot] = pods
         return found
@@ -200,7 +206,7 @@ def _full_of(around: Around, driver: str, rules: PodRules) -> Nodes:
         new = len(wanted - there)
         # What is attached already is no more than before, even where that is too many.
         count[slot] = len(there) + new if new else 0
-    limits = around.company.limits(driver, around.state.facts)
+    limits = around.company.limits(driver, around.facts)
     full: Nodes = (limits >= 0) & (count > limits)
     return full
 
@@ -253,7 +259,7 @@ def _counted(around: Around, pod_set: PodSetSpec, spread: Spread, keys: tuple[st
             node is not None
             and all(key in node.labels for key in keys)
             and lets_in(node, node.taints if spread.by_taints else (), rules, False, False)
-            for node in around.state.facts
+            for node in around.facts
         ],
         np.bool_,
     )
@@ -302,7 +308,7 @@ def _node_wishes(around: Around, rules: PodRules) -> Scores:
             0.0
             if node is None
             else float(sum(w.weight for w in rules.node_wishes if matches(node, (w.term,))))
-            for node in around.state.facts
+            for node in around.facts
         ]
     )
 

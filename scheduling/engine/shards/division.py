@@ -7,8 +7,10 @@ a guarded write under the lease of the scope that gives them up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 
 from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.company import Company
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.demand.shapes import choices, narrowed
 from scheduling.engine.placement import PlacementFailure, place_job
@@ -83,6 +85,23 @@ def route(
         return WIDE
     left = {name: room(job, shards[name], asked.get(name, ()), cpu_jobs) for name in able}
     return max(able, key=lambda n: (left[n], -able.index(n)))
+
+
+def with_company(
+    shards: Mapping[str, ClusterState], company: Company
+) -> dict[str, ClusterState]:
+    """The same shards, each with its pods that rules are about and the other shards as neighbours.
+    `company`: of the whole cluster."""
+    found = {}
+    for name, state in shards.items():
+        twin = state.copy()
+        twin.company = copy(company)
+        for other, theirs in shards.items():
+            for node in theirs.facts if other != name else state.facts:
+                if node is not None:
+                    twin.company.neighbour_is(node.name, node if other != name else None)
+        found[name] = twin
+    return found
 
 
 def room(

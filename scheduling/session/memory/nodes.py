@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.deltas import NodeChanged, NodeRemoved
+from scheduling.engine.deltas import NeighbourChanged, NodeChanged, NodeRemoved
 from scheduling.engine.shards.division import home_of
 from scheduling.engine.shards.lending import closed
 from scheduling.engine.types import Node, Shard
@@ -20,7 +20,8 @@ Keepers = tuple[KeepsAway, ...]
 
 
 class Nodes:
-    """`mine` are the nodes whose rows name this scope: the engine is told of these and no others.
+    """`mine` are the nodes whose rows name this scope: the engine places pods on these and no
+    others. Of the others it hears as neighbours, once `rules_speak` of pods.
 
     `strange` are those of them that belong to another scope. `unclaimed` are at home here and
     have no row that is known; `dirty` are own nodes with facts that their rows do not have yet,
@@ -42,6 +43,7 @@ class Nodes:
         self._scope = scope
         self._shards = shards
         self._closed: frozenset[str] = frozenset()
+        self._neighbours: dict[str, Node] | None = None  # as told; None while nothing is to be
         self._out = out
         self._touched: set[str] = set()  # nodes whose books changed since rows were written
         self._written: dict[str, NodeHeld] = {}  # what pods hold of nodes, as was written last
@@ -54,8 +56,34 @@ class Nodes:
         self.gone.discard(name)
         if name in self.mine:
             self._tell(name)
-        elif self.home(name) == self._scope:
+            return
+        if self.home(name) == self._scope:
             self.unclaimed.add(name)
+        self._tell_neighbour(name)
+
+    # --- other scopes ---------------------------------------------------------------------------
+    def rules_speak(self) -> None:
+        """Rules speak of pods: who is on the nodes of other scopes counts from now on."""
+        if self._neighbours is None:
+            self._neighbours = {}
+            for name in sorted(self.facts.keys() - self.mine):
+                self._tell_neighbour(name)
+
+    def _tell_neighbour(self, name: str) -> None:
+        """What pods count by of a node that is not the scope's, None of one that is."""
+        if self._neighbours is None:
+            return
+        told = None
+        if name in self.facts and name not in self.mine:
+            node = self.facts[name].node
+            told = Node(name, labels=node.labels, taints=node.taints, schedulable=False)
+        if told == self._neighbours.get(name):
+            return
+        if told is None:
+            del self._neighbours[name]
+        else:
+            self._neighbours[name] = told
+        self._out.deltas.append(NeighbourChanged(name, told))
 
     def limits_seen(self, name: str, limits: Mapping[str, int]) -> None:
         """How many volumes can be attached, of drivers that say so."""
@@ -138,6 +166,7 @@ class Nodes:
         self.unclaimed.discard(name)
         self.dirty.discard(name)
         self._written.pop(name, None)
+        self._tell_neighbour(name)
         if name in self.mine:
             self.gone.add(name)
             self._out.deltas.append(NodeRemoved(name))
@@ -188,6 +217,7 @@ class Nodes:
         for name in sorted(names):
             self.mine.add(name)
             self.unclaimed.discard(name)
+            self._tell_neighbour(name)
             if name in self.facts:
                 self._tell(name)
             else:
@@ -201,6 +231,7 @@ class Nodes:
             self.dirty.discard(name)
             self._written.pop(name, None)
             self._out.deltas.append(NodeRemoved(name))
+            self._tell_neighbour(name)
 
     def close(self, names: Iterable[str]) -> None:
         """Let nothing more be placed on these own nodes, and on all others again."""

@@ -71,7 +71,7 @@ class ForeignPods:
         self._ruled: dict[str, PodRules] = {}  # of those, what rules have to know
         self._mounting: dict[ClaimName, set[str]] = defaultdict(set)  # their uids, by claim
         self._more: dict[str, tuple[str, int, int]] = {}  # of own pods, by uid: what on which node
-        self._sole: dict[str, PodRules] = {}  # of `_elsewhere`, by uid
+        self._told_elsewhere: dict[str, PodRules] = {}  # of `_elsewhere`, by uid
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
@@ -87,7 +87,7 @@ class ForeignPods:
         else:
             self._elsewhere[facts.uid] = facts
             self._mounts(facts)
-            self._tell_sole(facts, out)
+            self._tell_elsewhere(facts, out)
             self._on_node[facts.node].add(facts.uid)
         who = kant_pods.identity(facts.labels) if facts.owned else None
         if who and not facts.deleting and not facts.finished:
@@ -130,7 +130,7 @@ class ForeignPods:
             out.deltas.append(OtherPodRemoved(uid))
         if uid in self._elsewhere:
             self._mounts_no_more(self._elsewhere[uid])
-        if self._sole.pop(uid, None) is not None:
+        if self._told_elsewhere.pop(uid, None) is not None:
             out.deltas.append(OtherPodRemoved(uid))
         self._forget(uid)
 
@@ -142,17 +142,18 @@ class ForeignPods:
         for name in facts.claims:
             _discard(self._mounting, (facts.namespace, name), facts.uid)
 
-    def _tell_sole(self, facts: PodFacts, out: Outbox) -> None:
-        """Of a pod on a node of another scope only what no other pod of the cluster may have."""
-        rules = self.storage.with_mounts(None, facts.namespace, facts.claims)
-        sole = PodRules(sole=rules.sole) if rules is not None and rules.sole else None
-        if sole == self._sole.get(facts.uid):
+    def _tell_elsewhere(self, facts: PodFacts, out: Outbox) -> None:
+        """Of a pod on a node of another scope only of which groups it is, and what no other pod of
+        the cluster may have."""
+        found = self._rules(facts)
+        rules = PodRules(found.groups, sole=found.sole) if found is not None else PodRules()
+        if rules == self._told_elsewhere.get(facts.uid, PodRules()):
             return
-        if sole is not None:
-            self._sole[facts.uid] = sole
-            out.deltas.append(OtherPodChanged(facts.uid, facts.node, rules=sole))
+        if rules != PodRules():
+            self._told_elsewhere[facts.uid] = rules
+            out.deltas.append(OtherPodChanged(facts.uid, facts.node, rules=rules))
         else:
-            del self._sole[facts.uid]
+            del self._told_elsewhere[facts.uid]
             out.deltas.append(OtherPodRemoved(facts.uid))
 
     @property
@@ -169,7 +170,7 @@ class ForeignPods:
     def node_arrived(self, node: str, out: Outbox) -> None:
         """Count what lies on a node that is the scope's from now on."""
         for uid in sorted(self._on_node.get(node, ())):
-            self._sole.pop(uid, None)
+            self._told_elsewhere.pop(uid, None)
             self._count(self._elsewhere[uid], out)
             self._forget(uid)
 
@@ -180,6 +181,8 @@ class ForeignPods:
     def groups_change(self, out: Outbox) -> None:
         """Rules speak of other pods than before."""
         self._tell_again(self._counted.values(), out)
+        for facts in self._elsewhere.values():
+            self._tell_elsewhere(facts, out)
 
     def claims_change(self, claims: Iterable[ClaimName], out: Outbox) -> None:
         """It may be something else to mount these."""
@@ -187,7 +190,7 @@ class ForeignPods:
         self._tell_again([self._counted.get(uid) for uid in uids], out)
         for uid in uids:
             if uid in self._elsewhere:
-                self._tell_sole(self._elsewhere[uid], out)
+                self._tell_elsewhere(self._elsewhere[uid], out)
 
     def _tell_again(self, pods: Iterable[PodFacts | None], out: Outbox) -> None:
         for facts in list(pods):

@@ -1,0 +1,69 @@
+"""What pods say of other pods counts those on the nodes of other shards."""
+
+from collections import Counter
+
+import pytest
+
+from scheduling.session import changes
+from tests.live.plain_pods import REQUIRED, make, node_of, path, pod_of
+from tests.live.shards import divide, nodes_by_scope, of_two_spines
+
+pytestmark = pytest.mark.live
+SPINE = "network.topology.nvidia.com/spine"
+HOST = "kubernetes.io/hostname"
+WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": SPINE}
+MINE = {"kant.io/tenant": "team", "app": "web"}
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    return of_two_spines(tmp_path)
+
+
+@pytest.fixture
+def divided(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+    divide(world)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    world.drive(lambda: len(nodes_by_scope()) == 2)
+    return world
+
+
+def placed(world, name, **spec):
+    """The scope on whose node the new pod comes."""
+    make(world, name, gpus=1, **spec)
+    return scope_of_pod(world, name)
+
+
+def scope_of_pod(world, name):
+    world.drive(lambda: node_of(world, name))
+    return next(scope for scope, names in nodes_by_scope().items() if node_of(world, name) in names)
+
+
+def test_pods_are_spread_over_domains_of_several_shards(divided):
+    evenly = [WEB | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+    spec = {"labels": MINE, "topologySpreadConstraints": evenly}
+    scopes = Counter(placed(divided, f"web-{n}", **spec) for n in range(6))
+    assert sorted(scopes.values()) == [3, 3]
+    # Two of one shard go: the next two come there, whatever room the others have.
+    here = scope_of_pod(divided, "web-0")
+    gone = [f"web-{n}" for n in range(6) if scope_of_pod(divided, f"web-{n}") == here][:2]
+    for name in gone:
+        divided.call("DELETE", path(name))
+        divided.drive(lambda name=name: pod_of(divided, name) is None)
+    assert {placed(divided, f"new-{n}", **spec) for n in range(2)} == {here}
+
+
+def test_a_pod_follows_another_one_into_its_shard_also_when_that_comes_later(divided):
+    scopes = nodes_by_scope()
+    nodes = [min(names) for names in scopes.values()]
+    beside = {"affinity": {"podAffinity": {REQUIRED: [WEB]}}}
+    for number, node in enumerate(nodes):
+        make(divided, f"follows-{number}", gpus=1, **beside)
+        make(divided, f"leads-{number}", gpus=1, labels=MINE, nodeSelector={HOST: node})
+        scope = scope_of_pod(divided, f"leads-{number}")
+        assert scope_of_pod(divided, f"follows-{number}") == scope
+        assert placed(divided, f"joins-{number}", **beside) == scope
+        for name in (f"leads-{number}", f"follows-{number}", f"joins-{number}"):
+            divided.call("DELETE", path(name))
+            divided.drive(lambda name=name: pod_of(divided, name) is None)
