@@ -87,9 +87,7 @@ def route(
     return max(able, key=lambda n: (left[n], -able.index(n)))
 
 
-def with_company(
-    shards: Mapping[str, ClusterState], company: Company
-) -> dict[str, ClusterState]:
+def with_company(shards: Mapping[str, ClusterState], company: Company) -> dict[str, ClusterState]:
     """The same shards, each with its pods that rules are about and the other shards as neighbours.
     `company`: of the whole cluster."""
     found = {}
