@@ -30,9 +30,9 @@ class LabelDomains:
 
 class Company:
     """`version` grows with each change. `neighbours` are nodes of other scopes, None where one was:
-    pods count there by its labels. `members` of groups, `keepers`, pods that have a rule, and `sole`, pods that have what only
-    one may have, by node; `ports` that pods have by number and protocol, node and address, and
-    `volumes` by driver, node and volume."""
+    pods count there by its labels. `members` of groups, `keepers`, pods that have a rule, and
+    `sole`, pods that have what only one may have, by node; `ports` that pods have by number and
+    protocol, node and address, and `volumes` by driver, node and volume."""
 
     def __init__(self) -> None:
         self.version = 0
