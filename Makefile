@@ -68,7 +68,7 @@ pass-pages:
 	@failed=; set -x; $(BIN)/pytest -n 2 --dist worksteal -m browser tests/e2e || failed=pages; \
 	if [ -n "$$KANT_TEST_POSTGRES" ]; then \
 	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 1 -m "stored and not apiserver and not browser and not live" \
-	  $(STUDIES:%=--ignore tests/metrics/test_%.py) $(COMPUTED:%=--ignore tests/%.py) tests/tenants tests/scheduling tests/metrics \
+	  $(STUDIES:%=--ignore tests/metrics/test_%.py) $(COMPUTED:%=--ignore tests/%.py) tests/tenants tests/scheduling tests/metrics tests/webhooks \
 	  || failed="$$failed postgres"; \
 	else $(BIN)/pytest $(FUZZED) || failed="$$failed fuzz"; fi; test -z "$$failed"
 
@@ -76,7 +76,7 @@ pass-pages:
 test-fast: setup-dev ## Test the core and the services without servers, in a few minutes
 	$(BIN)/pytest -n 2 --dist worksteal -m "not apiserver and not browser and not live" \
 	  $(NATIVE:%=--ignore tests/engine/test_%.py) --ignore $(FUZZED) \
-	  tests/engine tests/simulator tests/tenants tests/scheduling
+	  tests/engine tests/simulator tests/tenants tests/scheduling tests/webhooks
 
 test-nightly: export KANT_TEST_CASES=all
 test-nightly: test ## Run all tests with all random cases, and new ones in each run

@@ -112,6 +112,21 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
+        "webhooks": {
+            "task": "webhooks.tasks.collect",
+            "schedule": 2.0,
+            "options": {"expires": 2.0},
+        },
+        "webhook-deliveries": {
+            "task": "webhooks.tasks.send",
+            "schedule": 2.0,
+            "options": {"expires": 2.0},
+        },
+        "webhook-prune": {
+            "task": "webhooks.tasks.forget_old_deliveries",
+            "schedule": 600.0,
+            "options": {"expires": 600.0},
+        },
         "drafts": {"task": "tenants.tasks.forget_old_drafts", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }

@@ -181,6 +181,33 @@ def _unknown_tenants() -> list[CheckMessage]:
 
 
 @register()
+def webhook_networks(**_: Any) -> list[CheckMessage]:
+    """Every delivery would fail."""
+    found: list[CheckMessage] = []
+    for text in settings.KANT_WEBHOOK_NETWORKS:
+        try:
+            ip_network(text)
+        except ValueError as error:
+            found.append(
+                Error(
+                    f"KANT_WEBHOOK_NETWORKS: {error}.",
+                    hint="Name networks with commas between, e.g. 10.1.0.0/16,fd00:1::/32.",
+                    id="kant.E014",
+                )
+            )
+    address = settings.KANT_PUBLIC_URL
+    if address and not address.startswith(("https://", "http://")):
+        found.append(
+            Error(
+                f"KANT_PUBLIC_URL is {address}, which is no address of a site.",
+                hint="Write it as people open it, e.g. https://kant.example.com.",
+                id="kant.E015",
+            )
+        )
+    return found
+
+
+@register()
 def sign_of_life(**_: Any) -> list[CheckMessage]:
     """A probe would have a scheduler that cannot write its file started again and again."""
     path = settings.KANT_ALIVE_FILE

@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "tenants.apps.TenantsConfig",
     "scheduling.apps.SchedulingConfig",
     "metrics.apps.MetricsConfig",
+    "webhooks.apps.WebhooksConfig",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -300,7 +301,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": env.str("KANT_LOG_LEVEL", default="WARNING")},
     "loggers": {
         name: {"level": env.str("KANT_LOG_LEVEL", default="INFO")}
-        for name in ("kant", "tenants", "scheduling", "metrics")
+        for name in ("kant", "tenants", "scheduling", "metrics", "webhooks")
     }
     # What it warns of, with a traceback each time, `kant.broker` tells once.
     | {"kombu.transport.redis": {"level": "ERROR"}},
@@ -328,6 +329,10 @@ KANT_ACCESS_DIRS = env.list(
     "KANT_ACCESS_DIRS", default=[str(VAR_DIR / "clusters") if EMBEDDED else "/etc/kant"]
 )
 KANT_ACCESS_EXEC = env.list("KANT_ACCESS_EXEC", default=[])
+# Networks that webhooks may be sent to although they are not public, e.g. 10.1.0.0/16.
+KANT_WEBHOOK_NETWORKS = env.list("KANT_WEBHOOK_NETWORKS", default=[])
+# Where people reach this site, for links in what webhooks send; "" = without links.
+KANT_PUBLIC_URL = env.str("KANT_PUBLIC_URL", default="")
 # Prometheus scrapes without sign-in; /metrics names tenants, so production opens it knowingly.
 KANT_METRICS_OPEN = env.bool("KANT_METRICS_OPEN", default=EMBEDDED)
 KANT_TRACES = Path(env.str("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))

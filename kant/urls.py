@@ -20,6 +20,7 @@ urlpatterns = [
     path("", include("tenants.urls")),
     path("", include("scheduling.urls")),
     path("", include("metrics.urls")),
+    path("", include("webhooks.urls")),
 ]
 
 # Below /api/ every error is a problem document, also one that no view has seen.

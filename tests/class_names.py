@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("kant", "metrics", "scheduling", "tenants")
+PRODUCT = ("kant", "metrics", "scheduling", "tenants", "webhooks")
 DJANGOS = frozenset({"Command", "Meta"})
 KUBERNETES = frozenset({"scheduling/simcluster/objects/shapes.py"})
 

@@ -24,6 +24,7 @@ from kant.client import (
     submission,
     tokens,
     usage,
+    webhooks,
 )
 from kant.client.account import ClientAccount
 from kant.client.api import Api
@@ -275,6 +276,9 @@ def _parser() -> argparse.ArgumentParser:
         "revoke", tokens.revoke, "revoke tokens, and tokens created with them", (), kinds
     )
     gone.add_argument("tokens", nargs="+", type=int, metavar="ID", help="id of a token")
+    told = commands.add_parser("webhooks", help=HOOKS, description=f"{HOOKS.capitalize()}.")
+    hooks = told.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    webhooks.add_commands(command, hooks, _written, both)
     shells = commands.add_parser("completion", help="print a script for completion in your shell")
     shells.set_defaults(run=completion.script)
     shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
@@ -283,6 +287,7 @@ def _parser() -> argparse.ArgumentParser:
 
 QUEUE = "create, change, hold, drain and delete queues"
 ORDERS = "show, approve, call off, end or keep a planned or temporary change of quotas"
+HOOKS = "tell other programs, or a Slack channel, what happens"
 TOKENS = "create, list and revoke API tokens"
 JOB = "id of the job, its beginning, or the name"
 REPLAY = "id of the replay, or its beginning"

@@ -16,6 +16,7 @@ ACTIONS = (
     *(f"quota-order.{what}" for what in ("kept", "stayed")),
     *("tenant.created", "tenant.changed", "tenant.deleted"),
     "user.changed",
+    *("webhook.created", "webhook.changed", "webhook.deleted", "webhook.rotated"),
 )
 PAGE, API, COMMAND, SIGN_IN, SCHEDULE = SOURCES = (
     *("page", "api", "command", "sign-in"),

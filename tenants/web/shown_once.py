@@ -14,15 +14,18 @@ COOKIE = "kant_shown_once"
 MOST_S = 120  # a redirect takes no longer
 
 
-def hand_over(request: HttpRequest, response: HttpResponse, key: str, secret: str) -> None:
-    """Keep `secret` for the next page that this browser opens below the path of `request`."""
+def hand_over(
+    request: HttpRequest, response: HttpResponse, key: str, secret: str, path: str = ""
+) -> None:
+    """Keep `secret` for the next page that this browser opens below `path`, by default that of
+    `request`."""
     pad = secrets.token_bytes(len(secret.encode()))
     request.session[key] = _mixed(secret.encode(), pad).hex()
     response.set_cookie(
         COOKIE,
         pad.hex(),
         max_age=MOST_S,
-        path=request.path,
+        path=path or request.path,
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Strict",

@@ -307,19 +307,19 @@ BOUNDS = {
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
         "sessions.Session", "tenants.QuotaDraft", "tenants.DraftCell", "tenants.QuotaOrder",
-        "tenants.OrderCell",
+        "tenants.OrderCell", "webhooks.HookDelivery",
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
         "metrics.ThinnedSamples",
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
         "scheduling.NodeRecord", "scheduling.NodeOrder", "scheduling.Forecasting",
-        "tenants.Identity", "scheduling.JobTable",
+        "tenants.Identity", "scheduling.JobTable", "webhooks.HookOutbox",
     ],
     "people make them": [
         "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",
         "tenants.GpuType", "tenants.Quota", "tenants.Queue", "tenants.AppliedDocument",
-        "auth.Group", "auth.Permission", "contenttypes.ContentType",
+        "auth.Group", "auth.Permission", "contenttypes.ContentType", "webhooks.Webhook",
     ],
     "kept for ever, as the operator guide says": [
         "tenants.AuditRecord", "metrics.UsageDay", "metrics.BorrowedDay", "admin.LogEntry",

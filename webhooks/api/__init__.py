@@ -1,0 +1,1 @@
+"""REST for webhooks and their deliveries."""

@@ -1,0 +1,127 @@
+"""Shapes of webhooks and their deliveries in REST."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from tenants.api.fields import Boolean, Choice, Integer, List, Number, Text
+from tenants.api.serializers import ReasonInput
+from webhooks.models import LONGEST_URL, PENDING_S, DeliveryState, HookEvent, HookFormat
+
+
+class WebhookChange(ReasonInput):
+    """Settings of a webhook; what is not given stays."""
+
+    name = Text(max_length=100, required=False)
+    url = Text(
+        max_length=LONGEST_URL,
+        required=False,
+        help_text="https only, and a public address, unless an operator allows its network.",
+    )
+    format = Choice(HookFormat.values, required=False)
+    events = List(
+        child=Choice(HookEvent.values),
+        max_length=len(HookEvent.values),
+        required=False,
+        help_text="What it is told of. `gfr.high` only of the whole deployment.",
+    )
+    pending_s = Integer(
+        min_value=PENDING_S[0],
+        max_value=PENDING_S[1],
+        required=False,
+        help_text="`job.pending_long`: how long a job waits before that is told, seconds.",
+    )
+    gfr_percent = Number(
+        min_value=0.1,
+        max_value=100,
+        required=False,
+        help_text="`gfr.high`: from which GFR of a cluster on, over five minutes, percent.",
+    )
+    is_on = Boolean(
+        required=False,
+        help_text="Turned off, what waits is given up, and nothing that happens is told later.",
+    )
+
+
+class WebhookInput(WebhookChange):
+    name = Text(max_length=100)
+    url = Text(max_length=LONGEST_URL)
+    events = List(child=Choice(HookEvent.values), max_length=len(HookEvent.values))
+    tenant = Text(
+        max_length=63,
+        required=False,
+        allow_null=True,
+        help_text="It is told of this tenant and those below it; null = of all, by operators only.",
+    )
+
+
+class WebhookOutput(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    tenant = serializers.CharField(source="tenant.name", default=None, allow_null=True)
+    name = serializers.CharField()
+    url = serializers.CharField()
+    format = serializers.ChoiceField(HookFormat.choices)
+    events = serializers.ListField(child=serializers.ChoiceField(HookEvent.choices))
+    pending_s = serializers.IntegerField()
+    gfr_percent = serializers.FloatField()
+    is_on = serializers.BooleanField()
+    off_reason = serializers.CharField(
+        allow_blank=True, help_text="Why Kant turned it off; empty where a person did."
+    )
+    failing_since = serializers.DateTimeField(
+        allow_null=True, help_text="Since when nothing could be delivered."
+    )
+    last_ok_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a delivery was taken last, to the minute."
+    )
+    skipped = serializers.IntegerField(
+        help_text="Events that were not told, as 10,000 deliveries waited already."
+    )
+    previous_secret_until = serializers.DateTimeField(
+        source="previous_until",
+        allow_null=True,
+        help_text="Until when the secret before this one signs as well.",
+    )
+    made_by = serializers.CharField(source="maker_name")
+    created_at = serializers.DateTimeField()
+    version = serializers.IntegerField()
+
+
+class NewWebhookOutput(WebhookOutput):
+    secret = serializers.CharField(
+        allow_null=True,
+        help_text="Shown once; null in a repeated answer, and of Slack messages, which have none.",
+    )
+
+
+class SecretOutput(serializers.Serializer[Any]):
+    secret = serializers.CharField(
+        allow_null=True, help_text="Shown once; null in a repeated answer."
+    )
+    previous_secret_until = serializers.DateTimeField(
+        help_text="Until then the secret before signs as well: each delivery has two signatures."
+    )
+
+
+class DeliveryOutput(serializers.Serializer[Any]):
+    """`status`, `outcome`, `took_ms`, `tried_at`: of the last try."""
+
+    id = serializers.UUIDField()
+    event = serializers.CharField()
+    subject = serializers.CharField()
+    state = serializers.ChoiceField(DeliveryState.choices)
+    tries = serializers.IntegerField()
+    status = serializers.IntegerField(allow_null=True, help_text="HTTP; null = no answer.")
+    outcome = serializers.CharField(
+        allow_blank=True, help_text="How the answer begins, or what was wrong."
+    )
+    took_ms = serializers.IntegerField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    tried_at = serializers.DateTimeField(allow_null=True)
+    next_at = serializers.DateTimeField(allow_null=True, help_text="When it is tried next.")
+
+
+class WholeDeliveryOutput(DeliveryOutput):
+    body = serializers.CharField(
+        allow_null=True, help_text="What is sent; null where it is not kept any more."
+    )

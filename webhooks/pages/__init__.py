@@ -1,0 +1,1 @@
+"""The pages of webhooks: the list, one with its deliveries, its form."""

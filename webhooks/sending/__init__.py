@@ -1,0 +1,1 @@
+"""Carrying deliveries to their receivers: to which addresses, how, and when again."""

@@ -1,0 +1,1 @@
+"""Every write of webhooks as one named function and transaction."""
