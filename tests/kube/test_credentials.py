@@ -157,6 +157,28 @@ def test_a_token_is_not_sent_without_tls(org, allowed, settings, server, embedde
                 load_endpoint(given)
 
 
+@pytest.mark.parametrize(
+    "server",
+    [
+        *("https://u:secret-word@east.example", "https://u@east.example:6443/k8s"),
+        *("https://:secret-word@east.example", "http://10.0.0.1\\@127.0.0.1"),
+        *("https://east.example?token=secret-word", "https://east.example/k8s#c"),
+    ],
+)
+def test_an_address_has_no_user_and_no_query(org, allowed, server):
+    """It is shown to whoever may see the cluster, and stands in the audit trail."""
+    answer = org.client("ops").patch(f"{URL}/demo", {"access": {"server": server}}, format="json")
+    told = answer.content.decode()
+    assert answer.status_code == 422, told
+    assert "name host and port alone" in told
+    assert "secret-word" not in told
+    path = kubeconfig(allowed, {"token": "x"}, server=server)
+    for access in ({"server": server}, {"kubeconfig": path}):
+        with pytest.raises(AccessRefused, match="name host and port alone") as refused:
+            load_endpoint(access)
+        assert "secret-word" not in str(refused.value)
+
+
 def kubeconfig(folder, user, *, server=HTTPS, **cluster):
     path = folder / "config"
     document = {

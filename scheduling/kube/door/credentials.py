@@ -35,8 +35,10 @@ def check(access: Mapping[str, Any]) -> None:
         if isinstance(access.get(name), str):
             allowed_file(access[name], name)
     server = access.get("server")
-    if isinstance(server, str) and access.get("token_file"):
-        refuse_plain(server, "token_file")
+    if isinstance(server, str):
+        refuse_more_than_address(server, "server")
+        if access.get("token_file"):
+            refuse_plain(server, "token_file")
 
 
 def allowed_file(path: str, field: str) -> Path:
@@ -65,6 +67,22 @@ def allowed_file(path: str, field: str) -> Path:
             field, f"{path} is one of Kant's own secrets", "name the cluster's own file"
         )
     return found
+
+
+def refuse_more_than_address(server: str, field: str) -> None:
+    """Raises Refused where an address has more than scheme, host, port and path: it is shown to
+    whoever may see the cluster, with a password in it."""
+    try:
+        parts = urlsplit(server)
+    except ValueError:
+        return  # whoever reads it says so
+    if "@" in parts.netloc or set("?#\\").intersection(server):
+        # It is not repeated: what is too much may be a secret.
+        raise AccessRefused(
+            field,
+            "the address of the server has a user, a query or a fragment",
+            "name host and port alone, and a token_file",
+        )
 
 
 def refuse_plain(server: str, field: str) -> None:
@@ -97,8 +115,10 @@ def check_kubeconfig(document: Any, path: Path, context: str | None) -> None:
             )
     secret = {"token", "tokenFile", "exec", "auth-provider", "username", "password"}
     server = cluster.get("server")
-    if isinstance(server, str) and not secret.isdisjoint(user):
-        refuse_plain(server, field)
+    if isinstance(server, str):
+        refuse_more_than_address(server, field)
+        if not secret.isdisjoint(user):
+            refuse_plain(server, field)
 
 
 def _programs(user: Mapping[str, Any]) -> Iterator[str]:
