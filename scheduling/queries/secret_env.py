@@ -9,14 +9,25 @@ from tenants.permissions import access_of
 
 HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(
-    r"TOKEN|PASSW|PASSPHRASE|PWD|SECRET|KEY|CRED|PRIVATE|COOKIE|WEBHOOK|AUTHORIZATION"
+    r"TOKEN|PASSW|PASSPHRASE|PWD|SECRET|KEY|CRED|PRIVATE|COOKIE|WEBHOOK|AUTHORIZATION|BEARER"
+    r"|CONN(ECTION)?_?STR"
     # Words, of which others begin or end so, too: PATH, AUTHOR, BYPASS.
-    r"|(?<![A-Z])(PGPASS|PASS|PW|PAT|AUTH|DSN|SAS|JWT)(?![A-Z])",
+    r"|(?<![A-Z])(PW|PAT|AUTH|DSN|SAS|JWT|OTP)(?![A-Z])"
+    r"|(?<!BY)(?<!COM)(?<!SUR)(?<!TRES)PASS(?![A-Z])",
     re.IGNORECASE,
 )
-# An address with a password in it, a private key, the header that signs in.
+_NAMED = r"(?:\w{0,30}[_-])?(?:pass(?:word|wd|phrase)?|pwd|secret|(?:api|access|account)[_-]?key)"
+_OF_TOKENS = r"(?:(?:access|auth|api|id|refresh)[_-]?)?token"
 _SECRET_VALUE = re.compile(
-    r"://[^\s/?#@]*:[^\s/?#@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:Bearer|Basic) \S", re.IGNORECASE
+    # An address with a password in it, a private key, the header that signs in.
+    r"://[^\s/?#@:]*:[^\s/?#@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:Bearer|Basic) \S"
+    # --password x, ?token=x, {"api_key": "x"}; but neither --pad-token x nor tokens=8.
+    rf"|(?:^|[\s?&;,({{\"'])(?:--?)?(?:{_NAMED}|{_OF_TOKENS})[\"']?\s*[=:]\s*\S"
+    rf"|(?:^|\s)--?(?:{_NAMED}|{_OF_TOKENS})\s+[^\s-]"
+    # What services give out, by how it begins.
+    r"|\b(?:gh[oprsu]_|github_pat_|glpat-|hf_|sk-|xox[a-z]-|AKIA|ASIA|AIza|eyJ)[\w.-]{16}"
+    r"|\bhooks\.slack\.com/services/\S",
+    re.IGNORECASE,
 )
 
 

@@ -15,6 +15,8 @@ from kant.client.errors import ClientError
 from metrics.simulate import inputs
 from scheduling import text_files
 from scheduling.models import Job
+from scheduling.pages.jobs.logs import MOST_BYTES, readable
+from scheduling.queries.secret_env import looks_secret
 from scheduling.text_files import InputError, lines_of
 from tests.cases import some
 
@@ -131,6 +133,21 @@ def test_a_bad_body_costs_little(org, name):
     assert answer.json()["detail"]
     within_bounds(spent, name)
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("unit", ["://a:", "://", ":", "pass ", "--password ", "-----BEGIN ", "a_"])
+def test_a_variable_that_might_be_a_secret_costs_little(unit):
+    value = "://" + unit * (SIZE // len(unit))
+    with Spent() as spent:
+        assert not looks_secret("A", value) or "pass" in unit
+    within_bounds(spent, unit)
+
+
+@pytest.mark.parametrize("unit", ["x", "\r", "x\r", "\x1b[", "\x1b[0", "\x1b]", "\x1b ", "x\n"])
+def test_a_log_of_whatever_lines_costs_little(unit):
+    with Spent() as spent:
+        readable(unit * (MOST_BYTES // len(unit)))
+    within_bounds(spent, unit)
 
 
 def test_the_name_that_stands_twice_is_told(org):

@@ -179,11 +179,20 @@ SECRET = """
     AWS_SECRET_ACCESS_KEY hf_token PGPASSWORD MYSQL_PWD DB_PASS PGPASS PW dbPassword GITHUB_PAT
     SSH_PASSPHRASE GOOGLE_CREDENTIALS DOCKER_CREDS REDIS_AUTH SENTRY_DSN AZURE_SAS JWT SLACK_WEBHOOK
     SESSION_COOKIE apikey DATABASE_URL=postgres://me:hunter2@db/kant BROKER=redis://:x@cache:6379/0
-    HEADER=Bearer~abc SSH=-----BEGIN~OPENSSH~PRIVATE~KEY-----
+    HEADER=Bearer~abc SSH=-----BEGIN~OPENSSH~PRIVATE~KEY----- BEARER CONNECTION_STRING
+    AZURE_CONN_STR dbpass USERPASS smtp_pass OTP ARGS=--lr~1~--password~hunter2
+    ARGS=--api-key=hunter2 ARGS=--db_password~hunter2 J={"password":"hunter2"}
+    AZ=AccountName=a;AccountKey=hunter2;x=y DB=host=h~user=u~password=hunter2
+    BACK=https://h/?a=b&token=hunter2 GIT=ghp_0123456789abcdef0123 X=hf_0123456789abcdefgh
+    Y=xoxb-0123456789-abcdefgh Z=AKIA0123456789ABCDEF HOOK=https://hooks.slack.com/services/T0/B0/x
+    J={'access_key'~:~'hunter2'}
+    W=eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.x
 """
 PLAIN = """
     LR PATH PYTHONPATH AUTHOR BYPASS PASSES PATIENCE DATASET NCCL_DEBUG MASTER=tcp://10.0.0.1:29500
-    DATABASE_URL=postgres://db:5432/kant?x=a@b OWNER=eve@example.com
+    DATABASE_URL=postgres://db:5432/kant?x=a@b OWNER=eve@example.com COMPASS SURPASS=1
+    ARGS=--pad-token~0~--max-tokens~8 ARGS=max_tokens=8 J={"tokens":8} ARGS=--tokenizer~llama
+    X=sk-short Y=hf_home Z=--bypass=1 TEXT=pass~2~of~3 SPLIT=train,test
 """
 
 

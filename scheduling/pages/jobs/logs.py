@@ -23,8 +23,6 @@ FILTERS = ("pod_set", "ordinal", "container", "previous")
 
 # ECMA-48: control sequences (colours, cursor), operating system commands (titles, links), others.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
-# A progress bar draws itself anew over the beginning of its line: what it drew last counts.
-_OVERDRAWN = re.compile(r"[^\n]*\r(?=[^\n\r])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -89,4 +87,9 @@ def _options(previous: str) -> LogOptions:
 def readable(text: str) -> str:
     """A log without what only a terminal understands."""
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
-    return _CONTROLS.sub("", _OVERDRAWN.sub("", plain))
+    return _CONTROLS.sub("", "\n".join(map(_drawn_last, plain.split("\n"))))
+
+
+def _drawn_last(line: str) -> str:
+    """A progress bar draws itself anew over the beginning of its line: what it drew last counts."""
+    return line.rstrip("\r").rpartition("\r")[2]
