@@ -1,4 +1,5 @@
-"""The least loss that makes room for pods on few nodes: exact by GPUs, CPU and memory.
+"""The least loss that makes room for pods on few nodes: exact by GPUs, CPU, memory, NICs and
+extended resources.
 
 What single nodes have to give up for so many pods of each pod set is read from tables; the tables
 are joined group by group of the network, where slices and required levels have their say. Units on
@@ -11,8 +12,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.cluster.columns import PodKey
+from scheduling.engine.cluster.columns import PodKey, extended_of
 from scheduling.engine.cluster.constraints import admits
+from scheduling.engine.placement.fit import free_nics
 from scheduling.engine.placement.pod_rules import devices_at, frees
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.preemption.candidates import EvictionCandidate
@@ -30,6 +32,8 @@ MAX_BOUNDS = 96
 MAX_JOINS = 300_000
 
 Counts = tuple[int, ...]  # pods of each pod set
+# GPU-milli, milli-CPU, MiB of memory, pods, NICs, and of each extended resource that is asked for.
+Amounts = tuple[int, ...]
 # Units taken, as a tree: nothing, a node's units, or two trees.
 _Trail = tuple[object, ...]
 _Ways = dict[Counts, tuple[int, _Trail]]
@@ -37,27 +41,27 @@ _Ways = dict[Counts, tuple[int, _Trail]]
 
 @dataclass(slots=True)
 class WantedPods:
-    """Pods of one set. `milli`: GPU-milli of a pod; `level`: number of the level of which a group
+    """Pods of one set. `asks`: what a pod needs; `level`: number of the level of which a group
     has to hold all of them, or each slice of `size`, -1 = they may be anywhere."""
 
     spec: PodSetSpec
     count: int
-    milli: int
+    asks: Amounts
     level: int
     size: int
 
 
 @dataclass(slots=True)
 class Spot:
-    """A node: what is free of GPU-milli, milli-CPU and MiB of memory; how many pods of each set it
-    may hold at most; its groups by level, "" = none; units and what each would give back."""
+    """A node: what is free there; how many pods of each set it may hold at most; its groups by
+    level, "" = none; units and what each would give back."""
 
     name: str
-    free: tuple[int, int, int]
+    free: Amounts
     most: Counts
     groups: tuple[str, ...]
     units: list[EvictionCandidate] = field(default_factory=list)
-    gives: list[tuple[int, int, int]] = field(default_factory=list)
+    gives: list[Amounts] = field(default_factory=list)
     # Of each set, when the node has the devices that its pods claim; None = numbers say it.
     devices: tuple[FreeableDevices | None, ...] = ()
     # By pods: the smallest sets of units, by number, that make room for them.
@@ -260,23 +264,21 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -
         spot.units = [spot.units[n] for n in cheap]
         spot.gives = [spot.gives[n] for n in cheap]
     masks = sorted(range(1 << len(spot.units)), key=lambda mask: (mask.bit_count(), mask))
-    have: list[tuple[int, tuple[int, int, int]]] = []
+    have: list[tuple[int, Amounts]] = []
     for mask in masks:
-        gpu, cpu, memory = spot.free
+        there = list(spot.free)
         for n, gives in enumerate(spot.gives):
             if mask >> n & 1:
-                gpu, cpu, memory = gpu + gives[0], cpu + gives[1], memory + gives[2]
-        have.append((mask, (gpu, cpu, memory)))
-    known: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+                there = [left + more for left, more in zip(there, gives, strict=True)]
+        have.append((mask, tuple(there)))
+    known: dict[Amounts, list[tuple[int, ...]]] = {}
     by_devices = any(of is not None for of in spot.devices)
     gone = [_keys(unit) for unit in spot.units] if by_devices else []
     for pods in _counts(spot.most):
-        need = [0, 0, 0]
+        need = [0] * len(spot.free)
         for n, w in zip(pods, wanted, strict=True):
-            need[0] += n * w.milli
-            need[1] += n * w.spec.cpu_milli
-            need[2] += n * w.spec.memory_mib
-        asked = (need[0], need[1], need[2])
+            need = [so_far + n * each for so_far, each in zip(need, w.asks, strict=True)]
+        asked = tuple(need)
         if by_devices:
             enough = [
                 (mask, amounts) for mask, amounts in have if _frees(spot, pods, mask, gone, cluster)
@@ -309,13 +311,11 @@ def _frees(
     return True
 
 
-def _smallest(
-    have: Sequence[tuple[int, tuple[int, int, int]]], asked: tuple[int, int, int]
-) -> list[tuple[int, ...]]:
+def _smallest(have: Sequence[tuple[int, Amounts]], asked: Amounts) -> list[tuple[int, ...]]:
     """The sets of units that give as much, none of which contains another."""
     found: list[int] = []
-    for mask, (gpu, cpu, memory) in have:
-        if gpu < asked[0] or (asked[1] and cpu < asked[1]) or (asked[2] and memory < asked[2]):
+    for mask, there in have:
+        if not all([left >= need or not need for left, need in zip(there, asked, strict=True)]):
             continue
         if not any(mask & smaller == smaller for smaller in found):
             found.append(mask)
@@ -358,6 +358,7 @@ def spots_of(
         if pool is None or pool.layout.size > MAX_NODES:
             return None
         of_model[s.gpu_models[0]] = pool.layout.slots
+    names = _extended(sets)
     found: dict[str, Spot] = {}
     for model, slots in of_model.items():
         for slot in slots:
@@ -372,7 +373,12 @@ def spots_of(
                     for s, n in sets
                 ]
             )
-            free = (cluster.free[slot] * MILLI, cluster.cpu[slot], cluster.memory[slot])
+            left = cluster.extended[slot]
+            free = (
+                *(cluster.free[slot] * MILLI, cluster.cpu[slot], cluster.memory[slot]),
+                *(cluster.pods[slot], free_nics(cluster, slot).bit_count()),
+                *[left.get(resource, 0) for resource in names],
+            )
             devices = tuple([devices_at(s, name) for s, _ in sets])
             found[name] = Spot(name, free, most, pools.groups_of[name], devices=devices)
     for unit in units:
@@ -383,15 +389,31 @@ def spots_of(
                 continue
             if p.milli < MILLI:
                 return None
-            spec, sums = specs[p.pod_set], gives.setdefault(p.node, [0, 0, 0])
-            sums[0] += len(p.devices) * MILLI
-            sums[1] += spec.cpu_milli
-            sums[2] += spec.memory_mib
+            spec, node = specs[p.pod_set], cluster.node(p.node)
+            assert node is not None
+            held = extended_of(node, p, spec)
+            more = (
+                *(len(p.devices) * MILLI, spec.cpu_milli, spec.memory_mib),
+                *(1, len(p.nics) if spec.nics else 0),
+                *[held.get(resource, 0) for resource in names],
+            )
+            before = gives.get(p.node, [0] * len(more))
+            gives[p.node] = [some + each for some, each in zip(before, more, strict=True)]
         for name, sums in gives.items():
             if sums[0]:
                 found[name].units.append(unit)
-                found[name].gives.append((sums[0], sums[1], sums[2]))
+                found[name].gives.append(tuple(sums))
     return list(found.values())
+
+
+def _extended(sets: Sets) -> list[str]:
+    """The extended resources that any of these pods asks for."""
+    return sorted({name for s, _ in sets for name, amount in s.extended.items() if amount})
+
+
+def _asks(s: PodSetSpec, names: Iterable[str]) -> Amounts:
+    extended = [s.extended.get(name, 0) for name in names]
+    return (s.gpus * MILLI, s.cpu_milli, s.memory_mib, 1, s.nics, *extended)
 
 
 def least_of(
@@ -405,11 +427,12 @@ def least_of(
     """The units that weigh least and make room for the pods, in one group of the level `within`
     ("" = anywhere); None when no units do."""
     number = {name: at for at, name in enumerate((*state.cluster.levels, HYPER_NODE))}
+    names = _extended(sets)
     wanted = [
         WantedPods(
             s,
             count,
-            s.gpus * MILLI,
+            _asks(s, names),
             number[s.required_level] if s.required_level else -1,
             s.slice_size or count,
         )

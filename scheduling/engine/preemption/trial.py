@@ -290,7 +290,8 @@ def _plain(sets: list[tuple[PodSetSpec, int]]) -> bool:
     s = sets[0][0]
     apart = s.slice_size or s.max_per_node or s.max_per_leaf
     devices = s.rules is not None and s.rules.devices
-    return len(sets) == 1 and not (apart or s.cpu_milli or s.memory_mib or devices)
+    beside = s.cpu_milli or s.memory_mib or s.nics or any(s.extended.values())
+    return len(sets) == 1 and not (apart or beside or devices)
 
 
 def _of_rooms(
