@@ -315,7 +315,7 @@ def _smallest(have: Sequence[tuple[int, Amounts]], asked: Amounts) -> list[tuple
     """The sets of units that give as much, none of which contains another."""
     found: list[int] = []
     for mask, there in have:
-        if not all([left >= need or not need for left, need in zip(there, asked, strict=True)]):
+        if any(need and left < need for left, need in zip(there, asked, strict=True)):
             continue
         if not any(mask & smaller == smaller for smaller in found):
             found.append(mask)
