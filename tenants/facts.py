@@ -95,6 +95,9 @@ class SchedulingFacts(Protocol):
         """Milli-GPU of all active clusters, installed or such as an autoscaler may add; None while
         no node is known at all."""
 
+    def may_come_milli(self, gpu_type: str) -> int:
+        """Of that what an autoscaler may add."""
+
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         """What jobs of these tenants hold now, the latest submitted first."""
 

@@ -33,7 +33,11 @@ class Facts:
         if not (nodes.exists() or any(group.example.devices for group in groups)):
             return None
         gpus = nodes.filter(gpu_model=gpu_type).aggregate(sum=Sum("gpus"))["sum"] or 0
-        for cluster in growing:
+        return 1000 * gpus + self.may_come_milli(gpu_type)
+
+    def may_come_milli(self, gpu_type: str) -> int:
+        gpus = 0
+        for cluster in Cluster.objects.filter(is_active=True).exclude(node_groups={}):
             to_come = pools_of(cluster, groups_to_come(cluster, gpu_type), {})
             gpus += sum(pool.gpus for pool in to_come.values())
         return 1000 * gpus

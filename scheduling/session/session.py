@@ -336,9 +336,10 @@ class Session:
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
         for waiting in result.waiting if self.scope != WIDE else ():
             self.life.waiting(waiting, now)
+        for waiting in result.staying:
+            self.life.stays(waiting)
         if self.connected:
             self._ask_for_nodes(now)
-        self.life.out.writes.staying += result.staying
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
         return self._take_out(now)

@@ -188,7 +188,11 @@ def owner_of(excess: Overpromise, access: Access) -> str:
 
 def excess_sentence(excess: Overpromise, owner: str, gpu_type: str) -> str:
     """What of a GPU type would be promised, and what there is of it; `owner` as of `owner_of`."""
-    exist = f"are guaranteed to {owner} above them" if owner else "are installed"
+    if owner:
+        exist = f"are guaranteed to {owner} above them"
+    else:
+        may_come = facts.scheduling().may_come_milli(gpu_type)
+        exist = "are installed or can be added by node groups" if may_come else "are installed"
     promised, exists = in_words(excess.promised), in_words(excess.exists)
     return f"{gpu_type}: {promised} would be promised, {exists} {exist}."
 

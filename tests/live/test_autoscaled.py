@@ -95,6 +95,39 @@ def test_a_job_that_waits_for_nodes_has_pods_that_autoscalers_see(autoscaled):
     assert before.isdisjoint(pods)
 
 
+def test_an_elastic_gang_that_runs_has_them_for_the_pods_that_quota_lets_it_miss(autoscaled):
+    world = autoscaled
+    add_node(world)
+    gang = b200_job(world, "gang", pods=3, min_count=1)
+    world.drive_to(gang, S.RUNNING)
+    assert len(world.placements(gang)) == 1
+    # Of the two that it misses quota allows one.
+    world.drive(lambda: all_unschedulable(world, 1))
+    [missed] = stand_ins(world)
+    [has] = world.placements(gang)
+    assert missed != (has.pod_set, has.ordinal)
+    world.restart_scheduler()
+    world.drive(lambda: world.scheduler.led)
+    world.drive(lambda: all_unschedulable(world, 1))
+    add_node(world, "b200-b")
+    world.drive(lambda: len(world.placements(gang)) == 2 and not stand_ins(world))
+    quota = Quota.objects.get(gpu_type__name=B200)
+    Quota.objects.update(guaranteed_milli=24_000, version=quota.version + 1)
+    world.drive(lambda: all_unschedulable(world, 1))
+    world.cancel(gang)
+    world.drive(lambda: not stand_ins(world))
+
+
+def test_single_pods_that_a_job_misses_while_others_run_have_them(autoscaled):
+    world = autoscaled
+    add_node(world)
+    job = b200_job(world, "each", pods=2, gang=False)
+    world.drive_to(job, S.RUNNING)
+    world.drive(lambda: all_unschedulable(world, 1))
+    add_node(world, "b200-b")
+    world.drive(lambda: len(world.placements(job)) == 2 and not stand_ins(world))
+
+
 def test_they_go_with_the_job_its_quota_and_its_hold(autoscaled):
     world = autoscaled
     job = b200_job(world)

@@ -235,5 +235,5 @@ def test_a_quota_may_promise_what_may_be_added(org):
 
     too_much = put(33)
     assert too_much.status_code == 422
-    assert "33 GPUs would be promised, 32 GPUs are installed" in too_much.json()["detail"]
+    assert "32 GPUs are installed or can be added by node groups" in too_much.json()["detail"]
     assert put(32).status_code == 201

@@ -75,17 +75,18 @@ def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept
 
 
 def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailure) -> Verdict:
-    """None of the missing pods that quota allows has a place."""
+    """None of the missing pods that quota allows has a place; `missing_pods` is how many."""
     if failure is SPARES_ONLY:
         verdict = only_spares(state)
         return Verdict(verdict.reason, verdict.summary, verdict.evidence)
+    missing: dict[str, int | float | str] = {"missing_pods": sum(candidate.counts)}
     for s, n in zip(candidate.job.pod_sets, candidate.counts, strict=True):
         if not (s.gpus and n):
             continue
         model, pods = s.gpu_models[0], s.slice_size or 1
         needs = pods * state.pools.least_per_pod(s, model)
         free = state.cluster.free_milli(model)
-        numbers: dict[str, int | float | str] = {
+        numbers = missing | {
             "asked": needs / MILLI,
             "free": free / MILLI,
             "gpu_model": model,
@@ -102,6 +103,6 @@ def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailu
         return Verdict(Reason.FRAGMENTED_CAPACITY, text, numbers)
     if candidate.job.without_gpus:
         text = "No node without GPUs has the CPU or memory that its next pod needs."
-        return Verdict(Reason.INSUFFICIENT_CPU_OR_MEMORY, text)
+        return Verdict(Reason.INSUFFICIENT_CPU_OR_MEMORY, text, missing)
     text = "No node has the CPU, memory or devices that its next pod needs."
-    return Verdict(Reason.FRAGMENTED_CAPACITY, text)
+    return Verdict(Reason.FRAGMENTED_CAPACITY, text, missing)

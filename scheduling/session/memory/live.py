@@ -6,6 +6,7 @@ One thread owns all of it: the scheduler's. Nothing here touches the database or
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -165,7 +166,8 @@ class LiveJob:
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
-    `waits_for`: why it waits, as the engine said last, "" = it has not since then.
+    `waits_for`: why it waits, or misses pods while it runs, as the engine said last, "" = it has
+    not since then; `may_grow_by`: how many of these pods quota allows, None = all.
     `said`: that, to be told again; `asked_for`: what became of asking an autoscaler for its nodes,
     and `consumes`: what of that its pods say.
     `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
@@ -212,6 +214,7 @@ class LiveJob:
     pod_hold: str = ""
     told: str = ""
     waits_for: str = ""
+    may_grow_by: int | None = None
     said: Waiting | None = None
     asked_for: str = ""
     consumes: Mapping[str, str] = field(default_factory=dict)
@@ -294,6 +297,12 @@ class LiveJob:
             [p for p in found[i] if p.state not in OVER or p.place.ordinal < s.count]
             for i, s in enumerate(self.request.pod_sets)
         ]
+
+    def misses(self) -> list[PodKey]:
+        """Pods that it runs without and that quota allows."""
+        sets = enumerate(self.request.pod_sets)
+        keys = ((i, ordinal) for i, s in sets for ordinal in range(s.count))
+        return list(islice((key for key in keys if key not in self.pods), self.may_grow_by))
 
     def is_over(self) -> bool:
         """No pod holds anything any more."""

@@ -133,6 +133,7 @@ class Lifecycle:
             job.admitted_at = now
             job.bound = False
             job.noted_at.clear()
+            job.waits_for = ""
             if not job.plain:
                 job.namespace = self.scope.namespaces[job.request.tenant]
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
@@ -188,8 +189,10 @@ class Lifecycle:
         """Keep the reason of a waiting job, or of one that runs and misses pods; of the former an
         event, only when the reason itself changed."""
         job = self.jobs.get(decision.job_id)
-        if job is None or job.state not in WAITING:
-            self.out.writes.staying += [decision] * (job is not None)
+        if job is None:
+            return
+        if job.state not in WAITING:
+            self.stays(decision)
             return
         verdict = self.volumes.verdict_on(job, decision.verdict)
         verdict = self.plain.verdict_on(job, verdict)
@@ -204,6 +207,16 @@ class Lifecycle:
         is_noted = is_new and job.notes(verdict.reason, now)
         self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new, is_noted))
         job.reason = verdict.reason
+
+    def stays(self, decision: Waiting) -> None:
+        """Keep why a job that runs misses pods."""
+        self.out.writes.staying.append(decision)
+        job = self.jobs.get(decision.job_id)
+        if job is not None:
+            verdict = decision.verdict
+            job.waits_for = f"{verdict.reason}: {verdict.summary}"
+            pods = verdict.evidence.get("missing_pods")
+            job.may_grow_by = pods if isinstance(pods, int) else None
 
     def lost(
         self,

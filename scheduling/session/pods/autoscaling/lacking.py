@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from scheduling.engine.states import JobState
+from scheduling.engine.states import HOLDING, JobState
 from scheduling.engine.types import PodSetSpec
 from scheduling.engine.verdict import Reason
 from scheduling.kube.translate.node_groups import NodeGroup
@@ -23,6 +23,14 @@ def lacks_nodes(job: LiveJob, has: bool) -> bool:
     if job.leaving is not None or job.pods:
         return False
     return would_help(job.reason) or (has and job.reason != Reason.BACKING_OFF)
+
+
+def misses_nodes(job: LiveJob, has: bool) -> bool:
+    """The same of a job that runs, and misses some of its pods."""
+    if job.state not in HOLDING or job.complete or job.is_held or job.leaving is not None:
+        return False
+    reason = job.waits_for.partition(":")[0]
+    return would_help(reason) or (has and reason == Reason.BEHIND_IN_QUEUE)
 
 
 def starts_with(job: LiveJob) -> Iterator[tuple[int, PodSetSpec, int]]:

@@ -2,9 +2,10 @@
 
 Kant makes the pods of its jobs when they have their places, and an autoscaler acts upon pods that
 wait. So where a cluster may grow, a job whose quota is reserved and that more nodes would help has
-one stand-in for each pod that it cannot start without. Nothing is ever placed for them: they go
-when the job starts, ends, is held, is another one, or loses its quota (docs/decisions/0081). A gang
-for which a ProvisioningRequest asks needs none (docs/decisions/0085).
+one stand-in for each pod that it cannot start without, and a job that runs for each that it misses
+and quota allows. Nothing is ever placed for them: they go when the job starts, ends, is held, is
+another one, or loses its quota (docs/decisions/0081). A gang for which a ProvisioningRequest asks
+needs none (docs/decisions/0085).
 
 What is to be there follows from the jobs alone, and is brought about in each pass: a scheduler that
 begins anew finds what is there, and goes on.
@@ -14,6 +15,7 @@ import logging
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
+from scheduling.engine.states import HOLDING
 from scheduling.kube.seam import CallOutcome, CreatePod, DeletePod, PatchCondition, PodFacts, Result
 from scheduling.kube.translate import manifests
 from scheduling.session.memory.live import LiveJob
@@ -23,6 +25,7 @@ from scheduling.session.pods.autoscaling.lacking import (
     Name,
     lacks_nodes,
     may_be_held,
+    misses_nodes,
     starts_with,
     such_a_pod,
 )
@@ -41,9 +44,9 @@ NO_ATTEMPT = -1  # of the key of an effect: it is about no pod of the job
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """The stand-ins of a job, by name: which pod set and ordinal; `digests`: by pod set what they
-    are made of. `made_of`: the version of the job, the groups and its namespace."""
+    are made of. `made_of`: the version of the job, the groups, its namespace and what it misses."""
 
-    made_of: tuple[int, Groups, str]
+    made_of: tuple[int, Groups, str, tuple[tuple[int, int], ...]]
     names: dict[Name, tuple[int, int]]
     digests: dict[int, str]
 
@@ -121,7 +124,11 @@ class StandIns:
         self._tell(wanted)
 
     def _wants(self, job: LiveJob, has: bool) -> bool:
-        if job.plain or not lacks_nodes(job, has):
+        if job.plain:
+            return False
+        if misses_nodes(job, has):
+            return True
+        if not lacks_nodes(job, has):
             return False
         # They stay until the request is there that takes their place.
         return not self._provisioning.covers(job) or (has and not self._provisioning.asks(job))
@@ -182,18 +189,20 @@ class StandIns:
 
     def _plan(self, job: LiveJob, groups: Groups) -> _Wanted:
         namespace = self._scope.namespaces.get(job.request.tenant, "")
-        made_of = job.version, groups, namespace
+        missing = tuple(job.misses()) if job.state in HOLDING else ()
+        made_of = job.version, groups, namespace, missing
         known = self._kept.get(job.id)
         if known is not None and known.made_of == made_of:
             return known
         names: dict[Name, tuple[int, int]] = {}
         digests: dict[int, str] = {}
         if namespace and may_be_held(job, groups):
-            for index, _, count in starts_with(job):
-                one = such_a_pod(job, index, 0, groups, (namespace, ""))
-                digests[index] = manifests.digest_of(one)
-                for ordinal in range(count):
-                    name = kant_pods.name_of_stand_in(job, index, ordinal)
-                    names[namespace, name] = index, ordinal
+            starts = ((i, o) for i, _, count in starts_with(job) for o in range(count))
+            for index, ordinal in missing or starts:
+                if index not in digests:
+                    one = such_a_pod(job, index, 0, groups, (namespace, ""))
+                    digests[index] = manifests.digest_of(one)
+                name = kant_pods.name_of_stand_in(job, index, ordinal)
+                names[namespace, name] = index, ordinal
         plan = self._kept[job.id] = _Wanted(made_of, names, digests)
         return plan
