@@ -227,6 +227,10 @@ class ApiServer:
             self.stop()
             raise
 
+    def freeze_etcd(self, *, frozen: bool) -> None:
+        """Let etcd stand still, or go on: the API server answers nothing that needs it."""
+        self._running["etcd"].send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
     def start_apiserver(self) -> None:
         self._spawn("kube-apiserver", self._apiserver_arguments())
         self._wait_ready()

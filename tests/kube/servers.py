@@ -2,6 +2,7 @@
 
 import contextlib
 import select
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -10,12 +11,13 @@ from typing import Any, Protocol
 
 import yaml
 
-from metrics.benches.apiserver import ApiServer, free_ports
+from metrics.benches.apiserver import TOKENS, ApiServer, free_ports
 from tests.kube.api import Api
 
 ROOT = Path(__file__).resolve().parents[2]
 RBAC = ROOT / "scheduling" / "kube" / "rbac.yaml"
 TOKEN = "contract-suite"
+MOST = 40  # requests of a verb that the embedded cluster turns away
 
 # One machine, which no test uses: the tests make the nodes they need through the API.
 FLEET = {
@@ -23,6 +25,40 @@ FLEET = {
     "pools": [
         {"name": "idle", "count": 1, "cpu_milli": 1000, "memory_mib": 1024, "nodes_per_leaf": 1}
     ],
+}
+
+
+_KANT = {"kind": "User", "user": {"name": TOKENS["kant"][0]}}
+_WRITES = {
+    "verbs": ["create", "update", "patch", "delete"],
+    "apiGroups": ["*"],
+    "resources": ["*"],
+    "clusterScope": True,
+    "namespaces": ["*"],
+}
+# A level without seats, which lets in one request at a time, and the schema that leads there what
+# Kant writes.
+_NO_SHARE: dict[str, dict[str, Any]] = {
+    "prioritylevelconfigurations": {
+        "metadata": {"name": "turned-away"},
+        "spec": {
+            "type": "Limited",
+            "limited": {
+                "nominalConcurrencyShares": 0,
+                "lendablePercent": 0,
+                "borrowingLimitPercent": 0,
+                "limitResponse": {"type": "Reject"},
+            },
+        },
+    },
+    "flowschemas": {
+        "metadata": {"name": "turned-away"},
+        "spec": {
+            "priorityLevelConfiguration": {"name": "turned-away"},
+            "matchingPrecedence": 2,
+            "rules": [{"subjects": [_KANT], "resourceRules": [_WRITES]}],
+        },
+    },
 }
 
 
@@ -41,6 +77,15 @@ class Server(Protocol):
 
     def start(self) -> None:
         """Start it (again), at the same address."""
+
+    def freeze(self, *, frozen: bool) -> None:
+        """What it keeps its objects in does not answer, or goes on."""
+
+    def turn_away(self, *, most: bool) -> None:
+        """Answer most of what Kant writes by 429, or no longer."""
+
+    def turned_away(self) -> int:
+        """How often it has done so."""
 
 
 class KubeApiServer:
@@ -69,6 +114,24 @@ class KubeApiServer:
     def start(self) -> None:
         self.pair.start_apiserver()
 
+    def freeze(self, *, frozen: bool) -> None:
+        self.pair.freeze_etcd(frozen=frozen)
+
+    def turn_away(self, *, most: bool) -> None:
+        """By API priority and fairness: of what comes at once one request is let in."""
+        for plural, body in _NO_SHARE.items():
+            path = f"/apis/flowcontrol.apiserver.k8s.io/v1/{plural}"
+            if most:
+                self.api.ok("POST", path, body)
+            else:
+                self.api.ok("DELETE", f"{path}/{body['metadata']['name']}")
+
+    def turned_away(self) -> int:
+        text = self.api.call("GET", "/metrics").body.decode()
+        rows = [row for row in text.splitlines() if 'priority_level="turned-away"' in row]
+        rejected = "apiserver_flowcontrol_rejected_requests_total"
+        return sum(int(row.split()[-1]) for row in rows if row.startswith(rejected))
+
     def close(self) -> None:
         with contextlib.suppress(KeyError, urllib.error.URLError):
             self.pair.stop()
@@ -86,6 +149,7 @@ class EmbeddedServer:
         (folder / "token").write_text(TOKEN)
         [self.port] = free_ports(1)  # it is restarted there
         self._process: subprocess.Popen[str] | None = None
+        self._turns_away = False
         self.start()
         self.api = Api(f"http://127.0.0.1:{self.port}", TOKEN)
 
@@ -117,6 +181,20 @@ class EmbeddedServer:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def freeze(self, *, frozen: bool) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    def turn_away(self, *, most: bool) -> None:
+        self._turns_away = most
+        for verb in ("create", "bind") if most else ():
+            self.fault("too-many-requests", verb=verb, count=MOST, retry_after_s=1)
+
+    def turned_away(self) -> int:
+        """All of both verbs, or nothing yet."""
+        over = self._turns_away and not self.api.ok("GET", "/sim/faults")["faults"]
+        return 2 * MOST if over else 0
 
     def fault(self, name: str, **fields: Any) -> None:
         """Let a fault of its admin endpoint happen."""
