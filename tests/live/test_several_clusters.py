@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from metrics.benches import stage
 from scheduling.engine.shards.division import WHOLE
-from scheduling.engine.states import JobEventKind, JobState
+from scheduling.engine.states import OPEN, JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord
 from scheduling.services.cluster_choice.moves import move_waiting
 from scheduling.services.jobs.submit import submit_job
@@ -92,3 +92,9 @@ def test_a_job_runs_where_there_is_room_first_and_moves_there(world, far):
     third = submit()
     assert third.cluster == world.cluster
     assert "far is passed over: its scheduler cannot reach it" in third.chosen["summary"]
+    # It holds up nobody: the other one goes on to free and give places.
+    holding = Job.objects.filter(cluster=world.cluster).exclude(pk=third.pk)
+    for job in holding.filter(state__in=list(OPEN)):
+        world.cancel(job)
+    drive(lambda: is_running(third))
+    assert not Cluster.objects.get(pk=world.far.pk).connected
