@@ -221,7 +221,7 @@ def since_of(text: str, now: datetime) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"--since {text!r} is no time: write one like 2026-11-20T08:00 (UTC unless it names "
+            f"--since {text!r} is not a time: write one like 2026-11-20T08:00 (UTC unless it names "
             "a zone), or a length up to now like 90m, 24h or 7d"
         ) from None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)

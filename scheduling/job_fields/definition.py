@@ -117,7 +117,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     name: Annotated[Name, values.SLUGS] = ""
     count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (1)")] = 1
     min_count: Annotated[Pods | None,
-        Asked("At least, pods", "Start with this many pods and grow (elastic gang). Empty: all"),
+        Asked("Minimum pods", "Start with this many pods and grow (elastic gang). Empty: all"),
         Flag("--min-count", "N", "fewest pods to start with; the gang then grows (elastic)")] = None
     gpu_types: Annotated[list[Name], Meta(max_length=32), values.GPU_TYPES, Column("gpu_models"),
         Flag("-G --gpu-type", "TYPE",
@@ -173,15 +173,15 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
             "ephemeral-storage and huge pages (hugepages-2Mi) in MiB."),
         values.EXTENDED] = {}
     device_claims: Annotated[dict[str, DeviceClaimDocument], Meta(max_length=values.MAX_CLAIMS),
-        Meta(description="Claims for devices by their name in the pod (dynamic resource "
-                         "allocation), which Kant makes for each pod. GPUs that they give are "
-                         "counted by `gpus`."), values.DEVICE_CLAIMS,
+        Meta(description="Device claims (dynamic resource allocation) by their name in "
+                         "the pod. Kant makes them for each pod. `gpus` counts the GPUs in "
+                         "them, too."), values.DEVICE_CLAIMS,
         Asked("Device claims",
               "A claim a line: NAME=CLASS, NAME=CLASS:COUNT where CEL, NAME=template/TEMPLATE. "
-              "GPUs that they give are those above", folded=True),
+              "The GPUs above count those in claims, too", folded=True),
         Flag("--device-claim", "NAME=CLASS:COUNT",
-             "devices that each pod claims; or NAME=template/TEMPLATE. GPUs among them are those "
-             "of --gpus", reads="device_claim")] = {}
+             "device claim of each pod, or NAME=template/TEMPLATE; --gpus counts the GPUs in it, "
+             "too", reads="device_claim")] = {}
     image: Annotated[str, Meta(min_length=1, max_length=500), values.IMAGES,
         Asked("Image"),
         Flag("--image", "", "container image")] = IMAGE
@@ -216,7 +216,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     volumes: Annotated[list[VolumeDocument], Meta(max_length=values.MAX_VOLUMES), values.VOLUMES
     ] = []
     security_context: Annotated[SecurityDocument, containers.SECURITY,
-        Meta(description="As whom all containers run, and with which rights.")
+        Meta(description="User, group and rights of all containers.")
     ] = {}  # type: ignore[assignment]
     runtime_class: Annotated[Optional, values.OBJECT,
         Meta(description="RuntimeClass of the pods, e.g. of a sandbox."),
@@ -225,13 +225,13 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Meta(description="Whether the pods use the network of their node."),
         Flag("--host-network", "", "use the network of the node", reads="yes")] = False
     priority_class: Annotated[Optional, values.OBJECT,
-        Meta(description="PriorityClass of the pods: how late a node under pressure evicts them. "
-                         "In Kant’s queue `priority` alone counts."),
-        Flag("--priority-class", "NAME", "priority class of the pods, for their node")] = ""
+        Meta(description="PriorityClass of the pods: decides how late a node under pressure "
+                         "evicts them. Kant’s queue goes by `priority` alone."),
+        Flag("--priority-class", "NAME", "priority class of the pods on their node")] = ""
     init_containers: Annotated[list[ContainerDocument], Meta(max_length=MAX_CONTAINERS),
-        Meta(description="What runs to its end before the program, one after the other.")] = []
+        Meta(description="Containers that run before the program, each to its end.")] = []
     sidecars: Annotated[list[ContainerDocument], Meta(max_length=MAX_CONTAINERS),
-        Meta(description="What runs beside the program, and ends with it.")] = []
+        Meta(description="Containers that run beside the program and end with it.")] = []
     probes: Annotated[dict[str, ProbeDocument], Meta(max_length=3), containers.PROBED,
         Meta(description="How the program is probed: startup, liveness, readiness.")] = {}
 
@@ -247,9 +247,9 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Flag("-t --tenant", "",
              "tenant whose quota the job uses (default: yours, if you have one)")]
     cluster: Annotated[Name, Column(""),
-        Meta(description="The cluster to run on; `any`, or left out where there are several: the "
-                         "one on which it starts first, and another one if that changes while it "
-                         "waits."),
+        Meta(description="Cluster to run on. `any`: the one on which the job starts first; "
+                         "while it waits it may move to another. Left out: `any`, if there are "
+                         "several."),
         Flag("-c --cluster", "",
              "cluster to run on; any: where it starts first (default, if there are several)")] = ""
     cluster_selector: Annotated[dict[str, Value], Meta(max_length=values.MAX_NODE_LABELS),
@@ -260,16 +260,16 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Flag("--cluster-selector", "LABEL=VALUE", "only a cluster with this label")
     ] = {}
     preferred_cluster_labels: Annotated[dict[str, Value], Meta(max_length=values.MAX_NODE_LABELS),
-        Meta(description="Of clusters on which it starts equally soon, the one with most of these "
-                         "labels."), values.CLUSTER_LABELS,
-        Asked("Rather clusters with", "Of clusters on which it starts equally soon, the one with "
-              "most of these labels, one a line: LABEL=VALUE", folded=True),
+        Meta(description="If the job starts equally soon on several clusters: the one with "
+                         "most of these labels."), values.CLUSTER_LABELS,
+        Asked("Preferred cluster labels", "If the job starts equally soon on "
+              "several: the one with most of these labels. One a line: LABEL=VALUE", folded=True),
         Flag("--prefer-cluster", "LABEL=VALUE",
-             "rather a cluster with this label, of those on which it starts equally soon")
+             "prefer clusters with this label, if the job starts equally soon")
     ] = {}
     queue: Annotated[Name, values.SLUGS,
-        Meta(description="A queue of the tenant, which may give a priority, a run-time limit and "
-                         "preemptible to jobs that say nothing of them."), Change(),
+        Meta(description="Queue of the tenant. It may set priority, run-time limit and "
+                         "preemptible for jobs that leave them out."), Change(),
         Asked("Queue", "Of the tenant. Empty: default", folded=True),
         Flag("-q --queue", "NAME", "queue of the tenant (default: default)")] = DEFAULT_QUEUE
     kind: Annotated[str, values.JOB_KIND,
@@ -316,14 +316,15 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Flag("--checkpoint-notice", "TIME",
              "how long before deletion pods are warned to save their work", reads="time")] = None
     max_restarts: Annotated[Restarts,
-        Meta(description="Restarts of the job, or of a pod it can do without, after its program "
-                         "failed; default 0, or 1000 for inference jobs that are not gangs."),
+        Meta(description="How often the job, or a pod that it can do without, is restarted after "
+                         "its program failed. Default 0; 1000 for inference jobs that are not "
+                         "gangs."),
         Change(),
         Asked("Restarts",
               "After a failure. Empty: 0, or 1000 for inference jobs that are not gangs",
               folded=True),
         Flag("--max-restarts", "N",
-             "restarts of the job, or of a pod of it, after its program failed")] = 0
+             "most restarts after its program failed")] = 0
     not_before: Annotated[datetime | None,
         Meta(description="Earliest start; null = at once."), Column("start_not_before"), Change(),
         Asked("Not before, UTC", "Earliest start. Empty: as soon as possible", folded=True),
@@ -332,11 +333,11 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Meta(description="Wait until somebody releases the job."),
         Flag("--hold", "", "wait for kant release", reads="yes")] = False
     after: Annotated[list[JobId], Meta(max_length=values.MAX_DEPENDENCIES),
-        Meta(description="Ids of jobs, or of arrays, all of which must have ended before this "
-                         "one starts."), values.JOB_IDS, Change()] = []
+        Meta(description="Ids of jobs or arrays. The job starts after all of them have "
+                         "ended."), values.JOB_IDS, Change()] = []
     after_ok: Annotated[list[JobId], Meta(max_length=values.MAX_DEPENDENCIES),
-        Meta(description="Ids of jobs, or of arrays, all of which must have succeeded before "
-                         "this one starts."), values.JOB_IDS, Change()] = []
+        Meta(description="Ids of jobs or arrays. The job starts after all of them have "
+                         "succeeded."), values.JOB_IDS, Change()] = []
     array: Annotated[ArrayDocument | None, Column("")] = None
     strategy: Annotated[Word, values.STRATEGY,
         Flag("--strategy", "NAME", "placement strategy instead of the cluster's")] = ""

@@ -85,7 +85,7 @@ def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
     """What it would do from now on if a cluster were scheduled by this policy."""
     before = policy_in_use(cluster.pk)
     if before.shards != policy.shards:
-        why = f"{cluster.name}: its shards would be other ones, and each of them begin anew."
+        why = f"{cluster.name}: the change divides it into other shards, which cannot be previewed."
         return Effects(timezone.now(), troubles=[why])
     half_life_s, used = half_life_of(policy), None
     if half_life_s and half_life_s != half_life_of(before):

@@ -154,7 +154,7 @@ def growth_of(job: Job) -> Growth | None:
     if has >= asked:
         return None
     if job.gang and any(place.state == PlacementState.SUCCEEDED for place in places):
-        text = "Pods of it have done their work: it is coming to its end and grows no more."
+        text = "Some of its pods are done: the job is about to end and grows no more."
         return Growth(has, asked, "", text, None, {})
     if job.growth is None:
         text = "The scheduler has not looked for more places yet."
@@ -190,7 +190,7 @@ def start_of(job: Job) -> Start:
             return Start(None, "promised", text)
         case Reason.BACKING_OFF if "not_before" in job.evidence:
             at = datetime.fromtimestamp(job.evidence["not_before"], UTC)
-            return Start(at, "earliest", "It is not tried earlier.")
+            return Start(at, "earliest", "Kant does not try it earlier.")
         case Reason.RESERVED_FOR_HEAD if "starts_at" in job.evidence:
             at = datetime.fromtimestamp(job.evidence["starts_at"], UTC)
             text = "The free GPUs are kept for a job ahead, which is expected to start then."
@@ -204,7 +204,7 @@ def start_of(job: Job) -> Start:
         case Reason.WAITING_FOR_DEVICES:
             return Start(None, "held", "Not before its claims can get their devices.")
         case Reason.WAITING_FOR_NODES:
-            return Start(None, "unknown", "Not before the cluster has got new nodes.")
+            return Start(None, "unknown", "Not before the cluster gets new nodes.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
                 "It waits for quota, and nobody knows when that is there: a start is worked out, "
@@ -219,7 +219,7 @@ def start_of(job: Job) -> Start:
 def _start_in_queue(job: Job) -> Start:
     """When its queue, which is at a limit, has room for the job."""
     if job.evidence.get("asked", 0) > job.evidence.get("max_gpus", math.inf):
-        return Start(None, "unknown", "It asks for more than its queue may hold at all.")
+        return Start(None, "unknown", "It needs more than its queue may ever hold.")
     at = free_again(job)
     if at is None:
         text = "When jobs of its queue have ended; too few of them declare when that is."

@@ -86,8 +86,8 @@ class Facts:
 
     def reserved_namespaces(self) -> dict[str, str]:
         found = {
-            c.namespace: f"In {c.namespace} of cluster “{c.name}” are the pods of all tenants that "
-            "have none."
+            c.namespace: f"In {c.namespace} of cluster “{c.name}” are the pods of all tenants "
+            "without a namespace of their own."
             for c in Cluster.objects.all()
         }
         if own := own_namespace():

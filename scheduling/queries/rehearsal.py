@@ -154,7 +154,7 @@ def _reviewed(viewer: User, job: Job) -> Rehearsed | None:
     try:
         request = load.live_job(job, job.tenant.name, list(job.pod_sets.all())).request
     except ValueError as error:  # its rows do not say what it asks for
-        text = f"Whether it would start now cannot be told: {error}."
+        text = f"Kant cannot tell whether it would start now: {error}."
         return Rehearsed(Outlook.UNKNOWN, text, job.cluster.last_cycle_at, ())
     if why := standstill(job.cluster):
         return _by_quota_alone(request, why, job.cluster)
@@ -185,7 +185,7 @@ def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearse
     )
     if never:
         return Rehearsed(Outlook.NEVER, never, as_of, terms)
-    text = f"Whether it would start now cannot be told. {why}"
+    text = f"Kant cannot tell whether it would start now. {why}"
     return Rehearsed(Outlook.UNKNOWN, text, as_of, terms)
 
 

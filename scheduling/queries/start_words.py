@@ -58,7 +58,7 @@ def span_words(low: float, high: float) -> str:
 def record_words(rate: HitRate | None) -> str:
     """How often such estimates came true."""
     if rate is None or rate.starts < FEW:
-        return "Too few such estimates have come to pass to tell how often they hold."
+        return "Too few such jobs have started to tell how often estimates hold."
     return (
         f"{rate.held} of {rate.starts} such estimates of jobs with {rate.sizes} held in the last "
         "30 days."

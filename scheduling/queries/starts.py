@@ -12,7 +12,7 @@ from scheduling.models import Job, StartEstimate
 from scheduling.queries.kept import kept
 from scheduling.simulator.forecast.likeness import size_of
 
-NOT_YET = "Nobody has worked it out yet; that takes a few seconds."
+NOT_YET = "It is not worked out yet; that takes a few seconds."
 OLD = timedelta(minutes=2)  # an estimate that is told with its time
 PAST = timedelta(days=30)  # over which estimates are held against starts
 BASES: Mapping[str, str] = {

@@ -256,7 +256,7 @@ def test_preemptions_say_for_whom_why_and_what_they_cost(as_user):
         "made room for a job of another tenant, whose tenant took back quota that it had lent. "
         "It went on with the others; 42 GPU-seconds of work lost."
     ) in text
-    assert str(Job.objects.get(name="urgent").pk) not in text.partition("Events")[2]
+    assert str(Job.objects.get(name="urgent").pk) not in text.rpartition("Events")[2]
 
 
 def test_the_preemptor_says_who_makes_room_for_it(as_user):
@@ -388,11 +388,11 @@ def test_what_stands_behind_a_reason_is_told_in_words(as_user):
     client, job = as_user("erin"), Job.objects.get(name="prepare")
     rows = Job.objects.filter(name="wait-000")
     evidence = {"after": str(job.pk), "left": 2.0, "used": 49.384, "free": 12345, "jobs": 1}
-    message = f"It starts only after job or array {job.pk} succeeds, and that did not."
+    message = f"It waits for job or array {job.pk} to succeed, and that did not succeed."
     rows.update(reason="Misconfigured", message=message, evidence=evidence)
     page = client.get(job_url("wait-000"))
     text = plain(page)
-    assert "after job or array prepare succeeds" in text
+    assert "for job or array prepare to succeed" in text
     for part in ("After prepare", "Left 2 Used", "Used 49.384", "Free 12,345"):
         assert part in text
     assert "Kant judges it anew when nodes, quotas, the policy or the job change" in text

@@ -89,7 +89,7 @@ def test_what_somebody_else_set_meanwhile_stays(as_user):
         ({"denied_env": "A*B"}, "denied_env", "each at most with a * at its end"),
         ({"denied_labels": "x" * 401}, "denied_labels", "each at most with a * at its end"),
         ({"service_accounts": "*", "any_service_account": ""}, None, None),
-        ({"service_accounts": "train"}, "service_accounts", "Any may be named. Take the mark away"),
+        ({"service_accounts": "train"}, "service_accounts", "Any may be named. Remove that mark"),
         ({"denied_env": "\n".join(f"A{i}" for i in range(257))}, "denied_env", "256 names"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_change_for_a_while_is_told_in_its_cell_and_set_back(as_user):
         assert until.replace("T", " ") + " UTC" in text
     assert "back to 128" not in text_of(as_user("vik").get("/quotas/"))
     page = f"/quotas/orders/{QuotaOrder.objects.get().pk}/"
-    assert "Set back now" not in text_of(as_user("erin").get(page))
+    assert "Go back now" not in text_of(as_user("erin").get(page))
     assert as_user("vik").get(page).status_code == 404
     refused = as_user("vera").post(page, {"end": "yes", "reason": ""})
     assert (refused.status_code, "Say why" in text_of(refused)) == (422, True)

@@ -282,7 +282,7 @@ def test_the_warning_of_somebody_faster_stays_while_other_cells_are_edited(as_us
     for more in ({}, sheet(nlp="90")):
         data = {**more, **data}
         checked = client.post("/quotas/check/", data)
-        assert "Saving asks once more before it overwrites" in note(checked, "vision")
+        assert "Saving asks again before it overwrites" in note(checked, "vision")
         assert "somebody else changed the marked cells" in checked.content.decode()
         data[f"v-{key('vision')}"] = version_sent(checked, "vision")
     saved = client.post("/quotas/", data)

@@ -164,7 +164,7 @@ def test_of_several_clusters_the_form_asks_for_any_first_and_the_page_says_which
     job = Job.objects.get(name="bert")
     assert (job.any_cluster, job.cluster.name) == (True, "zz-far")
     page = unescape(client.get(reverse("job", args=[job.pk])).content.decode())
-    assert "It is sent to zz-far: not heard of yet." in page
+    assert "Sent to zz-far: not heard of yet." in page
     again = client.get(f"/jobs/new/?like={job.pk}").content.decode()
     assert '<option value="any" selected>' in again
     client.post("/jobs/new/", {**said, "name": "nowhere", "cluster_selector": "data=x"})
@@ -280,7 +280,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
         (
             {"sets-0-node_affinity": "zone Exists\nor\ndisk Exists\ncores Gt many"},
             "id_sets-0-node_affinity",
-            "cores Gt many: Gt compares with one whole number.",
+            "cores Gt many: Gt takes one whole number.",
         ),
         (
             {"sets-0-node_affinity": "metadata.name In UP"},

@@ -101,7 +101,7 @@ def test_what_is_not_known_is_no_zero(as_user):
     today = timezone.now().date()
     UsageLedger.objects.create(until=today, borrowed_from=today)
     text = client.get("/usage/?since=2d").content.decode()
-    assert f"What was borrowed is known from {today} on: earlier days were" in text
+    assert f"Borrowed GPU-hours are known from {today} on: earlier days were" in text
     assert f'href="?since={today}&amp;until={today}"' in text
     assert "Borrowed</th>" not in text
     assert f"written up to {today - timedelta(days=1)}" in text

@@ -81,10 +81,10 @@ def test_without_terms_every_node_is_meant():
         ("NotIn", (), "NotIn needs at least one value."),
         ("Exists", ("a",), "Exists takes no values."),
         ("DoesNotExist", ("a",), "DoesNotExist takes no values."),
-        ("Gt", (), "Gt compares with one whole number."),
-        ("Gt", ("1", "2"), "Gt compares with one whole number."),
-        ("Lt", ("1.5",), "Lt compares with one whole number."),
-        ("Lt", ("9" * 5000,), "Lt compares with one whole number."),
+        ("Gt", (), "Gt takes one whole number."),
+        ("Gt", ("1", "2"), "Gt takes one whole number."),
+        ("Lt", ("1.5",), "Lt takes one whole number."),
+        ("Lt", ("9" * 5000,), "Lt takes one whole number."),
     ],
 )
 def test_an_expression_that_means_nothing_is_told(operator, values, wrong):
@@ -99,5 +99,5 @@ def test_a_number_of_a_node_that_is_none_is_neither_above_nor_below():
 
 @pytest.mark.parametrize(("operator", "values"), [("Exists", ()), ("In", ()), ("In", ("a", "b"))])
 def test_a_name_is_compared_with_one_value(operator, values):
-    wrong = "The name of a node is compared by In or NotIn with one value."
+    wrong = "The name of a node takes In or NotIn, with one value."
     assert wrong_expression(NodeExpression(NAME, operator, values, of_name=True)) == wrong

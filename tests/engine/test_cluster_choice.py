@@ -36,26 +36,25 @@ SILENT = {"silent": "not heard of since 09:00"}
         ),
         pytest.param(
             {"a": {"start_at": NOW + 3 * HOUR}, "b": IN_40_MIN, "c": UNKNOWN},
-            "Runs on b: starts there in 40 min (no H100 GPU is free); on a in 3 h; on c later, "
-            "when is not known (quota leaves vision 0 H100 GPUs now).",
+            "Runs on b: starts there in 40 min (no H100 GPU is free); on a in 3 h; on c at an "
+            "unknown time (quota leaves vision 0 H100 GPUs now).",
             id="the earliest that is known",
         ),
         pytest.param(
             {"a": SILENT, "b": UNKNOWN},
-            "Runs on b: starts there later, when is not known (quota leaves vision 0 H100 GPUs "
+            "Runs on b: starts there at an unknown time (quota leaves vision 0 H100 GPUs "
             "now); a is passed over: not heard of since 09:00.",
             id="a silent cluster is passed over",
         ),
         pytest.param(
             {"a": SILENT, "b": {**SILENT, "labels": 1}},
-            "It is sent to b: not heard of since 09:00, as on a; it has more of the labels that "
+            "Sent to b: not heard of since 09:00, as on a; it has more of the labels that "
             "the job prefers.",
             id="all are silent",
         ),
         pytest.param(
             {"a": {**AT_ONCE, "refused": "has no H100"}, "b": UNKNOWN},
-            "Runs on b: starts there later, when is not known (quota leaves vision 0 H100 GPUs "
-            "now).",
+            "Runs on b: starts there at an unknown time (quota leaves vision 0 H100 GPUs now).",
             id="never where it is refused",
         ),
         pytest.param(
@@ -71,7 +70,7 @@ SILENT = {"silent": "not heard of since 09:00"}
         ),
         pytest.param(
             {"a": AT_ONCE, "b": {**AT_ONCE, "room": 8000.0}},
-            "Runs on b: starts there at once, as on a; it has most room.",
+            "Runs on b: starts there at once, as on a; it has the most room.",
             id="room",
         ),
         pytest.param(

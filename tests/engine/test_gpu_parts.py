@@ -79,7 +79,7 @@ def test_no_slice_gives_a_share():
     [verdict] = [waiting.verdict for waiting in found.waiting]
     assert verdict.reason is Reason.EXCEEDS_CAPACITY
     assert "a MIG slice or a GPU that is shared already cannot be split" in verdict.summary
-    assert verdict.remedies[0] == "ask for a whole one of them, gpu_milli 1000"
+    assert verdict.remedies[0] == "ask for a whole one (gpu_milli 1000)"
 
 
 def test_whole_gpus_are_not_looked_for_among_slices():

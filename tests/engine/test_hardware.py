@@ -137,7 +137,7 @@ def test_a_selector_that_leaves_only_nodes_without_shares_is_told_so():
     )
     [verdict] = [waiting.verdict for waiting in found.waiting]
     assert verdict.reason is Reason.EXCEEDS_CAPACITY
-    assert "ask for whole GPUs, which nodes that give no shares have too" in verdict.remedies
+    assert "ask for whole GPUs; nodes without shares have them, too" in verdict.remedies
     assert "relax the node selector" in verdict.remedies
 
 

@@ -56,7 +56,7 @@ OUTAGES = {
     ),
     "pods of others": (
         d.OtherPodChanged("theirs", "n3", 2, 1000, 1000),
-        "n3 (2 of 8 GPUs held by pods that are not Kant's)",
+        "n3 (2 of 8 GPUs held by pods outside Kant)",
     ),
 }
 RETURNS = (d.NodeChanged(gpu_node("n3")), d.OtherPodRemoved("theirs"))
@@ -91,7 +91,7 @@ def test_nobody_waits_for_it_and_it_comes_back(policy, outage):
     world.cycle(2.0)
     verdict = world.state.jobs["head"].verdict
     assert said in verdict.summary
-    assert "Nobody waits for it" in verdict.summary
+    assert "Other jobs do not wait for it" in verdict.summary
     assert verdict.evidence["lacking_nodes"] == 1
     assert not verdict.will_never_run
     world.cycle(60.0)

@@ -51,7 +51,7 @@ def test_a_model_without_nodes_is_waited_for_by_nobody_else(policy):
     verdict = told(world, "head", "4x8 B200", "p5", at=1.0)
     assert verdict.reason is Reason.WAITING_FOR_NODES
     assert not verdict.will_never_run
-    assert "the cluster may get 4 of big. Nobody waits for it." in verdict.summary
+    assert "the cluster may get 4 of big. Other jobs do not wait for it." in verdict.summary
     assert verdict.evidence["nodes_to_come"] == 4
     assert told(world, "small", "1x8 H100", at=2.0) is None
     # Three of four are there: who needs one of them has it, though the head came first.

@@ -255,12 +255,12 @@ def test_one_pod_a_node_and_no_more_than_there_are_nodes():
     assert place(state, asks("many", rules, count=5)) is None
     failure = place_job(Statement(state), asks("many", rules, count=5), strategy="e-binpack")
     told = explain(state, asks("many", rules, count=5), failure)
-    assert "its rules about other pods leave no places for all of them" in told.summary
+    assert "its rules about other pods leave no room for all of them" in told.summary
     assert sorted(place(state, asks("one", rules, count=4))) == ["n0", "n1", "n2", "n3"]
     late = asks("late", rules)
     told = explain(state, late, place_job(Statement(state), late, strategy="e-binpack"))
     assert (
-        "close nodes with room for it: 4 nodes (apart from a by host), 4 nodes (kept"
+        "exclude nodes with room for it: 4 nodes (apart from a by host), 4 nodes (kept"
         in told.summary
     )
     # Whoever is of the group has to keep away, too, though it says nothing itself.

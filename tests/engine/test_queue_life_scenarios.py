@@ -322,9 +322,9 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     told = world.state.jobs["one"].verdict
     assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
     assert told.summary == (
-        "Needs 1 × 1 H100. The free GPUs would do for 8, but the CPU, memory, NICs and other "
+        "Needs 1 × 1 H100. The free GPUs are enough for 8, but the CPU, memory, NICs and other "
         "resources beside them only for 0. Kant avoids 2 nodes that rejected pods of this job, n0 "
-        "until 1970-01-01 00:02:00 UTC. Until then nobody waits for it."
+        "until 1970-01-01 00:02:00 UTC. Until then other jobs do not wait for it."
     )
     expected = {"pods_that_fit": 0, "avoided_nodes": 2, "avoided": "n0", "avoided_until": 120.0}
     assert told.evidence.items() >= expected.items()
@@ -336,7 +336,7 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     assert "Kant avoids n1 until 1970-01-01 00:02:30 UTC: it rejected a pod of this job. It" in (
         told.summary
     )
-    assert "it lacks n0 (out of service), n1 (avoided until 1970-01-01 00:02:30 UTC" in told.summary
+    assert "it needs n0 (out of service), n1 (avoided until 1970-01-01 00:02:30 UTC" in told.summary
     assert [s.placements[0].node for s in world.cycle(150).started] == ["n1"]
 
 
@@ -356,7 +356,7 @@ def test_a_node_that_could_not_take_the_job_anyway_is_not_said_to_be_avoided():
     told = world.state.jobs["one"].verdict
     assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
     assert "avoided_nodes" not in told.evidence
-    assert "lacks n0 (avoided until 1970-01-01 00:01:41 UTC" in told.summary
+    assert "needs n0 (avoided until 1970-01-01 00:01:41 UTC" in told.summary
     assert "avoided" not in told.evidence
 
 

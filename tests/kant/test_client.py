@@ -135,7 +135,7 @@ def test_a_job_for_any_cluster_is_told_where_it_runs_and_why(kant):
     flags = ["-g", "1", "-G", "H100", "--cluster-selector", "data=local"]
     flags += ["--prefer-cluster", "rack=new"]
     code, said, note = kant("submit", "-n", "anywhere", "--cluster", "any", *flags)
-    why = "It is sent to far: not heard of yet."
+    why = "Sent to far: not heard of yet."
     assert (code, said.splitlines()[0]) == (0, "Submitted anywhere to far: 1 GPU.")
     assert why in note
     lines = [line.split(maxsplit=1) for line in kant("show", "anywhere")[1].splitlines() if line]

@@ -153,7 +153,7 @@ def test_a_dry_run_submits_nothing(now, kant):
         gpu_type=kant.org.gpu_types["H100"],
         guaranteed_milli=28_000,
     )
-    unknown = "Whether it would start now cannot be told. "
+    unknown = "Kant cannot tell whether it would start now. "
     assert kant(*flags)[1].startswith(f"{would}{unknown}The scheduler of cluster demo has not")
     Cluster.objects.update(connected=True, last_cycle_at=now)
     code, out, told = kant(*flags)

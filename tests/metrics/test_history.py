@@ -340,7 +340,10 @@ def test_another_fleet_and_policy_may_be_asked_for(recent):
     ("args", "message"),
     [
         ([], "--from-history needs --since"),
-        (["--since", "yesterday"], "--since 'yesterday' is no time: write one like 2026-11-20T08"),
+        (
+            ["--since", "yesterday"],
+            "--since 'yesterday' is not a time: write one like 2026-11-20T08",
+        ),
         (["--since", "2999-01-01"], "--since '2999-01-01' lies in the future; it is"),
         (["--since", "1m"], r"--since: no job waited or ran in cluster c1 from .*; the last one"),
         (

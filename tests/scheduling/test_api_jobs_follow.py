@@ -220,7 +220,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
             {"reason": "BackingOff", "evidence": {"not_before": 1893456000.5}},
             "2030-01-01T00:00:00.500000Z",
             "earliest",
-            "not tried earlier",
+            "Kant does not try it earlier",
         ),
         (
             {"reason": "ReservedForHead", "evidence": {"starts_at": 1893456000}},

@@ -19,9 +19,7 @@ def test_it_goes_where_it_starts_at_once_and_says_why(two, said):
     fill("demo", 4)
     job = submit(two, **said)
     assert (job["cluster"], job["any_cluster"]) == ("far", True)
-    summary = (
-        "Runs on far: starts there at once; on demo later, when is not known (no H100 GPU is free)."
-    )
+    summary = "Runs on far: starts there at once; on demo at an unknown time (no H100 GPU is free)."
     choice = job["cluster_choice"]
     assert (choice["summary"], choice["moves"]) == (summary, 0)
     assert [(c["cluster"], c["starts_now"]) for c in choice["clusters"]] == [
@@ -134,7 +132,7 @@ def test_a_cluster_that_is_silent_is_passed_over_and_named(two):
     told = f"demo is passed over: not heard of since {since:%Y-%m-%d %H:%M:%S} UTC"
     assert told in job["cluster_choice"]["summary"]
     Cluster.objects.filter(name="far").update(connected=False)
-    assert submit(two)["cluster_choice"]["summary"].startswith("It is sent to ")
+    assert submit(two)["cluster_choice"]["summary"].startswith("Sent to ")
 
 
 def test_a_cluster_in_maintenance_takes_only_jobs_that_name_it(two):
@@ -164,7 +162,7 @@ def test_quota_decides_between_models_of_clusters(two):
     job = submit(two, gpu_type=None, gpu_types=["H100", "A100"], gpus=4)
     assert job["cluster"] == "demo"
     assert (
-        "on a-near later, when is not known (quota leaves vision 0 H100 GPUs now)"
+        "on a-near at an unknown time (quota leaves vision 0 H100 GPUs now)"
         in (job["cluster_choice"]["summary"])
     )
 

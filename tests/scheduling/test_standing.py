@@ -104,7 +104,7 @@ def test_pages_tell_the_same(lent, client):
     page = client.get("/quotas/loans/").content.decode()
     assert "No owner asks for what is borrowed" in page
     assert "runs-h002" in page
-    assert "Nobody borrows that matches" in client.get("/quotas/loans/?gpu=A100").content.decode()
+    assert "No loan matches" in client.get("/quotas/loans/?gpu=A100").content.decode()
     assert "so nothing matches" in client.get("/quotas/loans/?tenant=x").content.decode()
     client.force_login(User.objects.get(username="eve"))
     page = client.get("/quotas/loans/").content.decode()

@@ -30,7 +30,7 @@ def set_to(client, tenant, namespace, **more):
         ("kube-system", "begin with kube-"),
         ("kube-team", "begin with kube-"),
         ("default", "everybody who names none"),
-        ("kant-jobs", "pods of all tenants that have none"),
+        ("kant-jobs", "pods of all tenants without a namespace"),
         ("kant", "Kant itself runs in kant"),
         ("law", "of tenant “law”"),
         ("ml", "of tenant “ml”"),

@@ -28,9 +28,9 @@ TIMES = (0, HOUR // 4, HOUR, 4 * HOUR, 12 * HOUR, 24 * HOUR, 72 * HOUR)
 UNKNOWN = "Choose what happens to it."
 UNKNOWN_TIME = "Choose one of the times."
 WAYS = (
-    ("", "Cordon", "nothing new comes; what runs there goes on"),
-    (WAITS, "Drain, and wait until its jobs have ended", "nobody loses work"),
-    (BY_TIME, "Drain by a time", "who is not done by then leaves and is placed again"),
+    ("", "Cordon", "no new pods; running pods stay"),
+    (WAITS, "Drain, and wait until its jobs end", "no job loses work"),
+    (BY_TIME, "Drain by a time", "jobs that are not done by then leave and are placed again"),
 )
 
 

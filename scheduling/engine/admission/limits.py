@@ -60,9 +60,8 @@ def queue_is_full(job: JobRequest, no: Beyond) -> Verdict:
     """The reason of a job that asks for more GPUs than its queue may hold."""
     return Verdict(
         Reason.QUEUE_LIMIT_REACHED,
-        f"Queue {job.queue} of tenant {job.tenant} holds {no.used / MILLI:g} of the "
-        f"{gpus(no.most, no.model)} that it may hold at once; {no.asked / MILLI:g} more are asked "
-        "for.",
+        f"Queue {job.queue} of tenant {job.tenant} holds {no.used / MILLI:g} of at most "
+        f"{gpus(no.most, no.model)}; this job needs {no.asked / MILLI:g} more.",
         {
             "tenant": job.tenant,
             "queue": job.queue,

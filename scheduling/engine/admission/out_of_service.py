@@ -106,20 +106,24 @@ def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdic
     if by_places and any(_is_to_come(state.cluster, name) for name, _ in lacks):
         return _waits_for_nodes(state, verdict, [name for name, _ in lacks])
     if lacks and len(lacks) == verdict.evidence.get("avoided_nodes"):
-        return replace(verdict, summary=f"{verdict.summary}. Until then nobody waits for it.")
+        return replace(
+            verdict, summary=f"{verdict.summary}. Until then other jobs do not wait for it."
+        )
     numbers: dict[str, int | float | str] = {"lacking_nodes": len(lacks)}
     if lacks:
         numbers["lacking"] = "; ".join(f"{name}: {why}" for name, why in lacks[:LISTED])
         first = ", ".join(f"{name} ({why})" for name, why in lacks[:NAMED])
         more = len(lacks) - NAMED
         beside = f" and {counted(more, 'more node', 'more nodes')}" if more > 0 else ""
-        why = f"it lacks {first}{beside}"
-        helps = ("have an operator bring back the nodes that it lacks",)
+        why = f"it needs {first}{beside}"
+        helps = ("ask an operator to bring these nodes back",)
     else:
         why, helps = "its pods do not fit together", ("ask for fewer or smaller pods",)
     if state.policy.spare_nodes and not record.job.uses_spares:
         why += ", and nodes are kept as spares"
-    text = f"It could not start even after all running jobs end: {why}. Nobody waits for it."
+    text = (
+        f"It could not start even after all running jobs end: {why}. Other jobs do not wait for it."
+    )
     others = (remedy for remedy in verdict.remedies if not remedy.startswith("wait"))
     return replace(
         verdict,
@@ -147,7 +151,7 @@ def _waits_for_nodes(state: SchedulerState, verdict: Verdict, lacks: list[str]) 
     return replace(
         verdict,
         reason=Reason.WAITING_FOR_NODES,
-        summary=f"{verdict.summary.rstrip('.')}. {text}. Nobody waits for it.",
+        summary=f"{verdict.summary.rstrip('.')}. {text}. Other jobs do not wait for it.",
         evidence={**verdict.evidence, **numbers},
         remedies=("wait until the autoscaler has added nodes", "ask for fewer or smaller pods"),
     )
@@ -260,7 +264,10 @@ def _lacking_for(
             continue
         if node.name in avoided_nodes:
             until = datetime.fromtimestamp(avoided_nodes[node.name], UTC)
-            yield node.name, f"avoided until {until:%Y-%m-%d %H:%M:%S} UTC, as it rejected a pod"
+            yield (
+                node.name,
+                f"avoided until {until:%Y-%m-%d %H:%M:%S} UTC, because it rejected a pod",
+            )
         elif holds.get(number, 0) < pods_when_empty(node, s):
             yield node.name, _why(world, node, s)
 
@@ -278,8 +285,8 @@ def _why(world: ClusterState, node: Node, s: PodSetSpec) -> str:
     if s.gpus and (bad or theirs):
         of = f"of {counted(len(node.devices), 'GPU', 'GPUs')}"
         parts = [f"{bad} {of} out of service"] * bool(bad)
-        parts += [f"{theirs} {of} held by pods that are not Kant's"] * bool(theirs)
+        parts += [f"{theirs} {of} held by pods outside Kant"] * bool(theirs)
         return " and ".join(parts)
     if others:
-        return "pods that are not Kant's hold what it needs"
+        return "pods outside Kant hold what it needs"
     return "some of its NICs are out of service"

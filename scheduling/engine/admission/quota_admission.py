@@ -123,7 +123,7 @@ def doomed(after_ok: Collection[str], by: str) -> Verdict:
     """Why a job never starts that waits for the success of these jobs and arrays: `by` failed, one
     of them, or one that they wait for."""
     if by in after_ok:
-        text = f"It starts only after job or array {by} succeeds, and that did not."
+        text = f"It waits for job or array {by} to succeed, and that did not succeed."
         remedies = ("take it out of `after_ok`", "submit the job again without it")
     else:
         text = (

@@ -276,7 +276,7 @@ def nomination(
         record,
         Verdict(
             Reason.WAITING_FOR_PREEMPTION,
-            "Its places are held; it starts when the jobs that make room are gone.",
+            "Its places are kept; it starts when the jobs that make room are gone.",
             {"pods_leaving": len(awaited)},
         ),
         out,

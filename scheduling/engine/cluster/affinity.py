@@ -78,13 +78,13 @@ def wrong_expression(expression: NodeExpression) -> str:
     if operator not in OPERATORS:
         return f"Choose one of {', '.join(OPERATORS)}."
     if expression.of_name and (operator not in ("In", "NotIn") or len(values) != 1):
-        return "The name of a node is compared by In or NotIn with one value."
+        return "The name of a node takes In or NotIn, with one value."
     if operator in ("In", "NotIn") and not values:
         return f"{operator} needs at least one value."
     if operator in ("Exists", "DoesNotExist") and values:
         return f"{operator} takes no values."
     if operator in ("Gt", "Lt") and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
-        return f"{operator} compares with one whole number."
+        return f"{operator} takes one whole number."
     return ""
 
 

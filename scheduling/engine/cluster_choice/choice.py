@@ -120,7 +120,7 @@ def _summary(
     now: float,
 ) -> str:
     """ "Runs on b: starts there at once; on a in 40 min." """
-    where = f"It is sent to {best.name}" if best.silent else f"Runs on {best.name}"
+    where = f"Sent to {best.name}" if best.silent else f"Runs on {best.name}"
     parts = [f"{where}: {_start(best, now)}"]
     equal = [o for o in first if o is not best]
     if equal:
@@ -142,7 +142,7 @@ def _because(best: ClusterOutlook, equal: Sequence[ClusterOutlook]) -> str:
     if best.labels > max((o.labels for o in same), default=-1):
         return "it has more of the labels that the job prefers"
     if best.room > max((o.room for o in same if o.labels == best.labels), default=-1.0):
-        return "it has most room"
+        return "it has the most room"
     return "it is the first by name"
 
 
@@ -160,7 +160,7 @@ def _later(o: ClusterOutlook, now: float) -> str:
 
 def _when(o: ClusterOutlook, now: float) -> str:
     """ "in 40 min (behind 64 GPUs that wait)"."""
-    at = "later, when is not known" if o.start_at is None else f"in {span(o.start_at - now)}"
+    at = "at an unknown time" if o.start_at is None else f"in {span(o.start_at - now)}"
     return f"{at} ({o.why})" if o.why else at
 
 

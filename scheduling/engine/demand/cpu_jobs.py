@@ -32,7 +32,7 @@ def too_large_without_gpus(job: JobRequest, pools: Pools) -> Verdict | None:
             Reason.EXCEEDS_CAPACITY,
             "A job without GPUs runs on nodes without GPUs only, and the cluster has none.",
             {"nodes_without_gpus": 0},
-            ("ask for a GPU", "have an operator add a node without GPUs"),
+            ("ask for a GPU", "ask an operator to add a node without GPUs"),
         )
     if not job.gang:
         return None

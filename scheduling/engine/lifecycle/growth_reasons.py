@@ -44,7 +44,7 @@ def stays(
 
 
 def backs_off(record: JobRecord) -> Verdict:
-    text = "A pod of it failed; more are tried after a pause."
+    text = "A pod failed; Kant tries more pods after a pause."
     return Verdict(Reason.BACKING_OFF, text, {"not_before": record.not_before})
 
 
@@ -96,9 +96,9 @@ def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailu
             text = f"{free / MILLI:g} of the {gpus(needs, model)} that {which} are free."
             return Verdict(Reason.INSUFFICIENT_GPUS, text, numbers)
         text = (
-            f"{gpus(free, model)} {'is' if 0 < free <= MILLI else 'are'} free, but not where a pod "
-            "of this job may run: in too small pieces, outside its group, without enough CPU or "
-            "memory, or on nodes that are reserved, draining or avoided."
+            f"{gpus(free, model)} {'is' if 0 < free <= MILLI else 'are'} free, but no pod of "
+            "this job can use them: they are in pieces that are too small, outside its group, "
+            "without enough CPU or memory, or on nodes that are reserved, draining or avoided."
         )
         return Verdict(Reason.FRAGMENTED_CAPACITY, text, numbers)
     if candidate.job.without_gpus:

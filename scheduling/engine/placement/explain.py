@@ -153,7 +153,7 @@ def _judge(
         evidence["pods_by_gpus"] = room.by_gpus
         return Verdict(
             Reason.INSUFFICIENT_CPU_OR_MEMORY,
-            f"{asked}. The free GPUs would do for {room.by_gpus}, but the CPU, memory, NICs and "
+            f"{asked}. The free GPUs are enough for {room.by_gpus}, but the CPU, memory, NICs and "
             f"other resources beside them only for {room.now}",
             evidence,
             (*_less_beside(pod_set), "wait until jobs on these nodes end"),
@@ -161,16 +161,19 @@ def _judge(
     if room.now >= pods and pod_set.rules is not None:
         return Verdict(
             Reason.FRAGMENTED_CAPACITY,
-            f"{asked}. {free}, but its rules about other pods leave no places for all of them",
+            f"{asked}. {free}, but its rules about other pods leave no room for all of them",
             evidence,
-            ("wait until jobs end", "make its rules about other pods preferences"),
+            (
+                "wait until jobs end",
+                "make its rules about other pods preferred instead of required",
+            ),
         )
     if room.widest_name:
         evidence["best_group"] = room.widest_name
         evidence["best_group_pods"] = room.widest
         where = f"no group holds them all; {room.widest_name} holds the most, {room.widest}"
     else:
-        where = f"only {counted(room.now, 'pod fits', 'pods fit')}"
+        where = f"only {counted(room.now, 'pod fits', 'pods fit')}" if room.now else "no pod fits"
     evidence["pods_to_end"] = max(pods - (room.widest if room.widest_name else room.now), 0)
     room_is = free if pod_set.gpus else f"Nodes{without} have room"
     return Verdict(
@@ -188,7 +191,7 @@ def _by_rules(verdict: Verdict, room: _Room) -> Verdict:
         return verdict
     most = sorted(found, key=lambda rule: (-rule[1], rule[0]))
     nodes = [f"{counted(n, 'node', 'nodes')} ({words})" for words, n in most[:MAX_TOLD]]
-    text = f"Rules about other pods close nodes with room for it: {', '.join(nodes)}"
+    text = f"Rules about other pods exclude nodes with room for it: {', '.join(nodes)}"
     return replace(
         verdict,
         summary=f"{verdict.summary}. {text}",
@@ -236,14 +239,14 @@ def _too_large(
     parts = [PART_OF_GPU.search(model) for model in pod_set.gpu_models]
     if pod_set.is_share and parts and all(parts):
         text = f"{asked}; a MIG slice or a GPU that is shared already cannot be split"
-        helps = ("ask for a whole one of them, gpu_milli 1000", "ask for another GPU type")
+        helps = ("ask for a whole one (gpu_milli 1000)", "ask for another GPU type")
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
     if not _shares_are_given(state, pod_set):
         text = (
             f"{asked}; no node with such GPUs can share one: its device plugin must advertise "
             "kant.io/gpu-milli"
         )
-        helps = ("ask for whole GPUs", "have an operator install such a device plugin")
+        helps = ("ask for whole GPUs", "ask an operator to install such a device plugin")
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
     if barred is not None:
         evidence |= barred.evidence()
@@ -382,7 +385,7 @@ def _remedies_of_constraints(
     remedies += [f"tolerate the taint {it.name}" for it in barriers if it.kind == "taint"][:1]
     nodes = [node for node in state.facts if node is not None]
     if pod_set.is_share and any(node.devices and not node.gives_shares for node in nodes):
-        remedies.append("ask for whole GPUs, which nodes that give no shares have too")
+        remedies.append("ask for whole GPUs; nodes without shares have them, too")
     if pod_set.max_per_node is not None or pod_set.max_per_leaf is not None:
         remedies.append("allow more pods in a node or leaf")
     if level:

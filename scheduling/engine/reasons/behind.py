@@ -51,7 +51,7 @@ def has_turn(verdict: Verdict, nodes: int) -> Verdict:
 
 def _who(by_users: Numbers) -> str:
     if by_users:
-        return "A job of another user of the tenant, who holds less,"
+        return "A job of another user of the tenant, who holds fewer GPUs,"
     return "A job ahead"
 
 
@@ -75,7 +75,7 @@ def reserved(head: Head) -> Verdict:
         text = "The free GPUs are reserved for a job ahead whose start is known."
     elif head.kept:
         numbers["nodes"] = len(head.kept)
-        text = "The free GPUs are kept for a job ahead: by shares it is its turn."
+        text = "The free GPUs are kept for a job ahead, which comes next by fair share."
     return Verdict(
         Reason.RESERVED_FOR_HEAD,
         text,

@@ -66,7 +66,7 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
             else f"Needs {asked}. Tenant {account.tenant} has used its quota, and no other tenant "
             "has idle quota to lend."
         )
-        remedies = ("wait until lenders' jobs or the tenant's own end", "make the job smaller")
+        remedies = ("wait until jobs of the tenant or of lenders end", "make the job smaller")
     else:
         text = (
             f"Tenant {account.tenant} uses {account.used / MILLI:g} of its "
@@ -102,5 +102,5 @@ def _owed(
     helps = f"wait until jobs of tenant {who} end"
     if book.reclaims:
         return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, (helps,))
-    policy = "let the policy of the cluster reclaim what is borrowed"
+    policy = "ask an operator to allow reclaim in the policy of the cluster"
     return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, (helps, policy))

@@ -44,7 +44,7 @@ class RulesForm(Fields):
     any_service_account = switch("Any service account of the namespace")
     service_accounts = names(
         "Only these service accounts",
-        "Where not any may be named. Empty: none may be.",
+        "If not any may be named. Empty: none.",
     )
     max_priority = forms.IntegerField(
         label="Highest priority",
@@ -57,7 +57,7 @@ class RulesForm(Fields):
     )
     denied_annotations = names(
         "Annotations that are refused",
-        "They could give a pod networks or devices beside those that are counted.",
+        "They could give a pod networks or devices that Kant does not count.",
         "denied_annotations",
     )
     denied_labels = names(
@@ -67,7 +67,7 @@ class RulesForm(Fields):
     )
     denied_env = names(
         "Variables that are refused",
-        "Also those that come from secrets. By some the runtime gives a pod more GPUs.",
+        "Also those from secrets. Some make the runtime give a pod more GPUs.",
         "denied_env",
     )
     host_network = switch("Pods of jobs may use the network of their node")
@@ -83,7 +83,7 @@ class RulesForm(Fields):
     denied_runtime_classes = names("Runtime classes that are refused", "Names.")
     denied_priority_classes = names(
         "Priority classes that are refused",
-        "They say how late a node under pressure evicts a pod.",
+        "They decide how late a node under pressure evicts a pod.",
         "denied_priority_classes",
     )
 
@@ -106,7 +106,7 @@ class RulesForm(Fields):
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = self.cleaned_data
         if data.get("any_service_account") and data.get("service_accounts"):
-            text = "Any may be named. Take the mark away so that only these may, or leave them out."
+            text = "Any may be named. Remove that mark to allow only these, or leave these out."
             self.add_error("service_accounts", text)
         return data
 

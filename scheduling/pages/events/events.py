@@ -118,7 +118,7 @@ def _until(text: str, unknown: dict[str, UnknownFilter]) -> datetime | None:
     try:
         moment: datetime | None = MomentField(required=False).clean(text)
     except ValidationError as error:
-        said = f"“{text[:64]}” is no time: {error.messages[0].rstrip('.')}"
+        said = f"“{text[:64]}” is not a time: {error.messages[0].rstrip('.')}"
         unknown["until"] = UnknownFilter("until", text, said)
         return None
     return moment

@@ -93,7 +93,7 @@ def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
             if filters[name]:
                 typed_milli(filters[name])
         except ValueError as error:
-            told[name] = f"“{filters[name]}” is no number of GPUs: {str(error).rstrip('.')}"
+            told[name] = f"“{filters[name]}” is not a number of GPUs: {str(error).rstrip('.')}"
     over = not STATE_GROUPS.get(filters["state"], {filters["state"]}) <= STATE_GROUPS["open"]
     if filters["sort"] in OF_OPEN_JOBS and over and "state" not in told:
         told["sort"] = "Jobs that are over are listed by time alone: newest or oldest first"

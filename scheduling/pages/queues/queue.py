@@ -48,11 +48,11 @@ TITLES = {
     "max_running": "Jobs that run at once",
     "max_waiting": "Jobs that wait at once",
     "max_gpus": "GPUs at once",
-    "default_priority": "Priority, if none is named",
+    "default_priority": "Default priority",
     "max_priority": "Highest priority",
-    "default_run_limit_s": "Run-time limit, if none is named",
+    "default_run_limit_s": "Default run-time limit",
     "max_run_limit_s": "Longest run-time limit",
-    "default_preemptible": "May be preempted, if nothing is said",
+    "default_preemptible": "Preemptible by default",
     "kinds": "Kinds of jobs",
 }
 WITHOUT = {
@@ -152,7 +152,7 @@ def differences(record: AuditRecord) -> list[dict[str, str]]:
 @require_POST
 def queue_state(request: HttpRequest, tenant: str, name: str, verb: str) -> HttpResponse:
     if verb not in ACTS:
-        raise Http404("Nothing of that kind is done to queues.")
+        raise Http404("Queues have no such action.")
     found = queue_to_change_or_404(request, tenant, name)
     why = Why(request.POST.get("reason", ""), PAGE)
     actor = actor_of(request)
@@ -215,7 +215,7 @@ def queue_new(request: HttpRequest) -> HttpResponse:
     access = access_of(request.user)
     mine = [t.name for t in visible_tenants(request.user) if access.may_administer(t.pk)]
     if not mine:
-        raise Http404("Queues are made by who administers a tenant.")
+        raise Http404("Only tenant admins create queues.")
     form = NewQueueForm(mine, request.POST or None, request.GET.get("tenant", ""))
     status = 200
     if request.method == "POST":
@@ -238,7 +238,7 @@ def _made(request: HttpRequest, form: NewQueueForm) -> Queue | None:
     except DomainError as error:
         form.show(error)
         return None
-    _tell(request, made, f"{_named(made.queue)} is there. Jobs name it as “queue”.")
+    _tell(request, made, f"{_named(made.queue)} is created. Jobs name it as “queue”.")
     return made.queue
 
 

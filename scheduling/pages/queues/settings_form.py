@@ -107,12 +107,12 @@ class QueueForm(Fields):
         help_text="A GPU type a line: TYPE=GPUS. One that is not named has no limit",
         show_hidden_initial=True,
     )
-    default_priority = limit("Priority, if none is named", "Empty: 0", -MAX_PRIORITY, MAX_PRIORITY)
+    default_priority = limit("Default priority", "Empty: 0", -MAX_PRIORITY, MAX_PRIORITY)
     max_priority = limit("Highest priority", "Empty: no limit", -MAX_PRIORITY, MAX_PRIORITY)
-    default_limit_min = _minutes("Run-time limit, if none is named, minutes", "Empty: none")
+    default_limit_min = _minutes("Default run-time limit, minutes", "Empty: none")
     max_limit_min = _minutes("Longest run-time limit, minutes", "Empty: no limit")
     default_preemptible = forms.ChoiceField(
-        label="May be preempted, if nothing is said",
+        label="Preemptible by default",
         choices=UNSAID,
         required=False,
         show_hidden_initial=True,

@@ -115,7 +115,7 @@ def preview(request: HttpRequest) -> HttpResponse:
     if found.errors or any(cell.errors for cell in shown.cells):
         return refusal(request, "Correct the marked cells first.")
     if not found.cells:
-        return refusal(request, "Nothing is edited, so there is nothing to look ahead to.")
+        return refusal(request, "Nothing is edited, so there is nothing to preview.")
     count = len(found.cells)
     title = f"What {'this change' if count == 1 else f'these {count} changes'} would do"
     effects = quota_effects(actor_of(request), found.after)
@@ -244,7 +244,7 @@ def mark_error(cell: MatrixCell, error: DomainError, *, saved: bool) -> None:
             advice = "Save again to overwrite, or take theirs."
         else:
             # The version that was sent stays, so that the next rehearsal and the save say so too.
-            advice = "Saving asks once more before it overwrites; or take theirs."
+            advice = "Saving asks again before it overwrites; or take theirs."
         cell.errors.append(f"{told} {advice}")
         return
     cell.errors.extend(e.detail for e in error.errors if e.field != "reason")

@@ -219,7 +219,7 @@ CANCEL = Button(
 )
 END = Button(
     "end",
-    "Set back now",
+    "Go back now",
     "The quotas go back to what they were, except those that somebody has changed since.",
     "It is over; the quotas went back.",
     end_order,
