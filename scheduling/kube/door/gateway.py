@@ -54,6 +54,7 @@ from scheduling.kube.seam import (
     Disconnected,
     Effect,
     EffectDone,
+    EmitEvent,
     KubeError,
     NamespaceGone,
     NamespaceSeen,
@@ -61,6 +62,7 @@ from scheduling.kube.seam import (
     NodeGone,
     NodeSeen,
     Observation,
+    PatchCondition,
     PodFacts,
     PodGone,
     PodSeen,
@@ -68,6 +70,7 @@ from scheduling.kube.seam import (
     ProvisioningGone,
     ProvisioningSeen,
     ProvisioningServed,
+    Result,
     ServiceGone,
     ServiceSeen,
     StorageGone,
@@ -106,6 +109,7 @@ STOP_WITHIN_S = 3.0
 FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
 UNHEARD_S = 60.0  # a server that sends nothing for so long, although it is asked, does not answer
 LOOK_S = 1.0  # who waits for a list looks so often whether it still comes
+QUIET_S = 0.5  # news that nobody waits for come together for so long
 ASK_S = 10.0  # while lists are silent, it is asked so often whether it answers
 
 
@@ -148,6 +152,7 @@ class Gateway:
         self._lock = threading.Lock()
         self._pending: dict[object, Observation] = {}
         self._rung = False
+        self._late: asyncio.TimerHandle | None = None  # when to ring for quiet news at the latest
         self._doorbell: Callable[[], None] | None = None
         self._health: dict[str, KubeError | None] = {}  # by watch; None = well
         self._link: Connected | Disconnected | None = None  # what was told last
@@ -238,7 +243,8 @@ class Gateway:
 
     def on_news(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, from the gateway's thread, when there is news to drain: once
-        until the next drain. It must only wake somebody up."""
+        until the next drain, and QUIET_S late where all of it says that what was asked for was
+        done. It must only wake somebody up."""
         self._doorbell = callback
 
     def submit(self, effects: Sequence[Effect]) -> None:
@@ -293,7 +299,7 @@ class Gateway:
                 owners = Owners(
                     self._client,
                     self._times,
-                    lambda facts: self._put(("pod", facts.uid), PodSeen(facts)),
+                    self._pod_seen,
                     group.create_task,
                 )
                 for reflector in self._reflectors(owners):
@@ -454,7 +460,15 @@ class Gateway:
         )
 
     def _effect_done(self, effect: Effect, outcome: CallOutcome) -> None:
-        self._put(object(), EffectDone(effect, outcome, time.time()))
+        done = Result.DONE if isinstance(effect, EmitEvent | PatchCondition) else Result.BOUND
+        is_quiet = outcome.result is done
+        self._put(object(), EffectDone(effect, outcome, time.time()), is_quiet=is_quiet)
+
+    def _pod_seen(self, facts: PodFacts) -> None:
+        """That a pod is where this gateway binds it is told by the end of the binding, too."""
+        as_asked = bool(facts.node) and facts.phase == "Pending" and not facts.deleting
+        is_quiet = as_asked and self._executor.binds(facts)
+        self._put(("pod", facts.uid), PodSeen(facts), is_quiet=is_quiet)
 
     def _report(self, watch: str, error: KubeError | None) -> None:
         """A watch fares well (None) or badly; the change of the whole is news."""
@@ -483,12 +497,22 @@ class Gateway:
             self._link = link
             self._put("link", link)
 
-    def _put(self, key: object, news: Observation) -> None:
+    def _put(self, key: object, news: Observation, *, is_quiet: bool = False) -> None:
         with self._lock:
             self._pending.pop(key, None)
             self._pending[key] = news
-            ring = not self._rung
-            self._rung = True
+            ring = not (self._rung or is_quiet)
+            self._rung |= ring
+        if ring:
+            self._ring()
+        elif is_quiet and self._late is None and self._loop is not None:
+            self._late = self._loop.call_later(QUIET_S, self._ring_late)
+
+    def _ring_late(self) -> None:
+        self._late = None
+        with self._lock:
+            ring = bool(self._pending) and not self._rung
+            self._rung |= ring
         if ring:
             self._ring()
 

@@ -33,6 +33,7 @@ from scheduling.kube.seam import (
     EvictPod,
     KubeError,
     PatchCondition,
+    PodFacts,
     ReleaseClaim,
     Result,
     SelectNode,
@@ -233,9 +234,13 @@ class Executor:
     def _is_outdated(self, effect: PatchCondition) -> bool:
         """Whether it says why a pod waits that was bound, or is being bound, since it was
         submitted; the API server has then said that it is scheduled."""
-        acts = (False, effect.namespace, effect.name) in self._busy
         waits = effect.type == "PodScheduled" and effect.status == "False"
-        return waits and (acts or effect.uid in self._bound)
+        return waits and self.binds(effect)
+
+    def binds(self, pod: PodFacts | PatchCondition) -> bool:
+        """Whether the pod is acted upon, or was bound here lately."""
+        acts = (False, pod.namespace, pod.name) in self._busy
+        return acts or pod.uid in self._bound
 
     async def _create_and_bind(self, effect: CreateAndBind) -> CallOutcome:
         created = await self._created(effect.namespace, self._pods.create(effect))
