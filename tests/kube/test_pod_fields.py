@@ -10,6 +10,7 @@ import json
 import msgspec
 import pytest
 
+from scheduling.kube.translate import plain_pods
 from scheduling.kube.translate.objects import KubePod
 from scheduling.kube.translate.pods import pod_translator
 
@@ -221,6 +222,29 @@ def test_what_a_pod_says_is_not_ignored(used, unused, how):
 
 
 @pytest.mark.apiserver
+def read_one(spec, number):
+    labels = {"kant.io/job": "x"} if number % 3 == 0 else {}
+    meta = {"name": f"p{number}", "namespace": "n", "labels": labels}
+    raw = {"metadata": meta, "spec": {"schedulerName": "kant", **spec}}
+    return pod_translator("kant")(msgspec.json.decode(json.dumps(raw), type=KubePod))
+
+
+def test_a_pod_is_read_the_same_after_others():
+    """What is remembered of a spec is none of another one."""
+    specs = [
+        spec for cases in SPEC.values() for used, unused, _ in cases for spec in (used, unused)
+    ]
+
+    alone = []
+    for number, spec in enumerate(specs):
+        plain_pods._of_spec.cache_clear()
+        alone.append(read_one(spec, number))
+    plain_pods._of_spec.cache_clear()
+    assert [read_one(spec, number) for number, spec in enumerate(specs)] == alone
+    assert [read_one(spec, number) for number, spec in enumerate(specs)] == alone
+    assert plain_pods._of_spec.cache_info().hits > len(specs)
+
+
 def test_every_field_that_a_real_server_knows_is_in_a_table(kube_apiserver):
     schemas = kube_apiserver.api.ok("GET", "/openapi/v3/api/v1")["components"]["schemas"]
     for kind, table in TABLES.items():

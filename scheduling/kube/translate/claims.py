@@ -71,6 +71,8 @@ def device_claims_of(raw: KubePod) -> tuple[PodClaim, ...]:
 
 def names_of_device_claims(raw: KubePod) -> tuple[PodClaim, ...]:
     """The claims that it names. What was made of a template, its status says. Raises ValueError."""
+    if not bytes(raw.spec.resource_claims):
+        return ()
     named = decoded(raw.spec.resource_claims, list[_PodClaim], [])
     told = decoded(raw.status.resource_claim_statuses, list[_PodClaimStatus], [])
     # One without a name says that the pod needs none.

@@ -84,7 +84,7 @@ def decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
     return absent if found is None else found
 
 
-class Container(Struct, gc=False, rename="camel"):
+class Container(Struct, gc=False, rename="camel", omit_defaults=True):
     resources: Resources = msgspec.field(default_factory=Resources)
     restart_policy: str = ""  # "Always" on an init container makes it a sidecar
     image: str = ""
@@ -103,7 +103,7 @@ class PodOS(Struct, gc=False):
     name: str = ""
 
 
-class PodSpec(Struct, gc=False, rename="camel"):
+class PodSpec(Struct, gc=False, rename="camel", omit_defaults=True):
     node_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: list[SchedulingGate] = []

@@ -7,18 +7,29 @@ Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from scheduling.engine.types import ANY_NODE
+from scheduling.engine.types import ANY_NODE, NodeRules
 from scheduling.kube.dra.extended import NOTHING, extended_asks
+from scheduling.kube.dra.facts import ExtendedAsks
 from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate import pod_rules
 from scheduling.kube.translate.claims import names_of_claims, names_of_device_claims
 from scheduling.kube.translate.manifests import IDENTITY, STANDS_IN_FOR, is_made, is_stand_in
 from scheduling.kube.translate.node_rules import rules_of
-from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec, decoded
+from scheduling.kube.translate.objects import (
+    LATER,
+    Container,
+    KubePod,
+    OwnerReference,
+    PodSpec,
+    decoded,
+    encode,
+)
 from scheduling.kube.translate.quantities import is_counted, requested
 from scheduling.kube.translate.texts import storable
 
@@ -34,6 +45,8 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 # The label that names the gang of a pod, and the annotation that says of how many pods it is.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 DEFAULT_ACCOUNT = "default"
+
+_spec = msgspec.json.Decoder(PodSpec)
 
 
 class _SchedulingGroup(Struct, rename="camel"):
@@ -54,40 +67,65 @@ def is_plain(raw: KubePod) -> bool:
 def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     """Never raises: what cannot be read is not honoured either."""
     spec = raw.spec
-    main = spec.containers[0] if spec.containers else Container()
-    nodes, command = ANY_NODE, list[str]()
-    env, group, extended = tuple[str, ...](), _SchedulingGroup(), NOTHING
+    of_spec = _OfSpec()
     try:
-        nodes = rules_of(spec)
-        group = decoded(spec.scheduling_group, _SchedulingGroup, group)
         pod_rules.says(raw)
         names_of_claims(raw)
         names_of_device_claims(raw)
-        extended = extended_asks(spec)
-        command = [*decoded(main.command, list[str], []), *decoded(main.args, list[str], [])]
-        env = _env(spec)
+        of_spec = _of_spec(encode(msgspec.structs.replace(spec, volumes=LATER, node_name="")))
         unhonoured = (
             *_labels(raw.metadata.labels),
-            *_older_group(spec),
+            *of_spec.older_group,
             *_volumes(spec),
-            *_resources(spec),
+            *of_spec.resources,
         )
     except ValueError as wrong:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
     account = spec.service_account_name
     return PlainPod(
-        nodes=nodes,
-        image=storable(main.image),
-        command=tuple(map(storable, command)),
+        nodes=of_spec.nodes,
+        image=storable(spec.containers[0].image if spec.containers else ""),
+        command=of_spec.command,
         preempts=spec.preemption_policy != "Never",
         gates=tuple(gate.name for gate in spec.scheduling_gates),
         created_at=created_at,
         unhonoured=unhonoured,
-        env=env,
+        env=of_spec.env,
         service_account="" if account == DEFAULT_ACCOUNT else account,
         owner=_owner(raw.metadata.owner_references),
-        scheduling_group=group.pod_group_name,
-        extended=extended,
+        scheduling_group=of_spec.group,
+        extended=of_spec.extended,
+    )
+
+
+class _OfSpec(NamedTuple):
+    """What the spec of a pod says without its volumes, of which each pod may have one of its own
+    for its token."""
+
+    nodes: NodeRules = ANY_NODE
+    command: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    group: str = ""
+    extended: ExtendedAsks = NOTHING
+    older_group: tuple[Unhonoured, ...] = ()
+    resources: tuple[Unhonoured, ...] = ()
+
+
+@lru_cache(maxsize=1024)
+def _of_spec(text: bytes) -> _OfSpec:
+    """Of a spec as JSON: many pods are made of one template. Raises ValueError."""
+    spec = _spec.decode(text)
+    main = spec.containers[0] if spec.containers else Container()
+    command = [*decoded(main.command, list[str], []), *decoded(main.args, list[str], [])]
+    group = decoded(spec.scheduling_group, _SchedulingGroup, _SchedulingGroup())
+    return _OfSpec(
+        nodes=rules_of(spec),
+        command=tuple(map(storable, command)),
+        env=_env(spec),
+        group=group.pod_group_name,
+        extended=extended_asks(spec),
+        older_group=tuple(_older_group(spec)),
+        resources=tuple(_resources(spec)),
     )
 
 

@@ -74,7 +74,10 @@ def says(raw: KubePod) -> PodSays | None:
     """What a pod of Kant's says of others. Raises ValueError for what cannot be read."""
     meta, spec = raw.metadata, raw.spec
     groups: Groups = {}
-    rules = PodRules(ports=host_ports(raw))
+    ports = host_ports(raw)
+    if not (ports or bytes(spec.affinity) or bytes(spec.topology_spread_constraints)):
+        return None
+    rules = PodRules(ports=ports)
     affinity = decoded(spec.affinity, _RulesOfPods, _RulesOfPods())
     to, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     own = meta.namespace, meta.labels
