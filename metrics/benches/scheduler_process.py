@@ -1,7 +1,8 @@
 """A scheduler on its own, for benches and crash tests.
 
 Run as a module it leads the one active cluster of the database that the settings name, or some of
-its shards, as the Celery worker does, woken by news of the cluster and by looking at the database.
+its shards, as the Celery worker does, woken by news of the cluster and by looking at the database,
+which it does each so many seconds as its argument says.
 It ends when its standard input does (also when its parent was killed) and then prints one JSON line
 with its peak memory, the CPU it took since it led, in seconds, and the statements that it sent to
 the database meanwhile.
@@ -18,10 +19,8 @@ from typing import Any
 
 import django
 
-LOOK_S = 0.1
 
-
-def main() -> None:
+def main(look_s: float) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
     django.setup()
     # Django has to be set up before its models can be imported.
@@ -41,9 +40,9 @@ def main() -> None:
     while not _parent_gone(0.0):
         scheduler.run(cluster_id)
         if len(scheduler.led) == 1:
-            next(iter(scheduler.led.values())).session.wait_for_news(LOOK_S)
+            next(iter(scheduler.led.values())).session.wait_for_news(look_s)
         else:
-            time.sleep(LOOK_S)
+            time.sleep(look_s)
     cpu_s = time.process_time() - cpu_from
     counted = statements.count
     scheduler.stop()
@@ -68,4 +67,4 @@ def _parent_gone(wait_s: float) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    main(float(sys.argv[1]))

@@ -77,10 +77,11 @@ def run_python(*arguments: str) -> str:
 
 
 @contextmanager
-def scheduler() -> Iterator[dict[str, Any]]:
-    """A scheduler process that leads; the yielded dict gets its peak memory when it has ended."""
+def scheduler(look_s: float = 0.1) -> Iterator[dict[str, Any]]:
+    """A scheduler process that leads; the yielded dict gets its figures when it has ended.
+    `look_s`: how often it looks at the database where no news of the cluster wakes it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "metrics.benches.scheduler_process"],
+        [sys.executable, "-m", "metrics.benches.scheduler_process", str(look_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
