@@ -10,6 +10,7 @@ from scheduling.pages.queues import overview as queue_lists
 from scheduling.pages.queues import queue as queue_views
 from scheduling.pages.queues import revert as queue_reverts
 from scheduling.pages.quotas import edits, loans, matrix, orders, quota, revert
+from scheduling.pages.tenants import members
 from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
@@ -74,5 +75,11 @@ urlpatterns = [
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota.quota, name="quota"),
     path("tenants/", tenant_views.tenants, name="tenants"),
     path("tenants/<slug:name>/", tenant_views.tenant, name="tenant"),
+    path("tenants/<slug:name>/members/", members.members, name="tenant-members"),
+    path(
+        "tenants/<slug:name>/members/<str:username>/remove/",
+        members.member_remove,
+        name="member-remove",
+    ),
     path("tenants/<slug:name>/limits/", tenant_views.limits, name="tenant-limits"),
 ]

@@ -119,6 +119,25 @@ def members_of(tenant: Tenant) -> QuerySet[Membership]:
     return Membership.objects.filter(tenant=tenant).select_related("user", "tenant")
 
 
+class Members(NamedTuple):
+    """Memberships by which somebody may act in a tenant, as far as the reader may see their
+    tenants, and how many they may not see."""
+
+    shown: QuerySet[Membership]
+    hidden: int
+
+
+def members_with_inherited(
+    tenant: Tenant, access: Access, parents: Mapping[int, int | None]
+) -> Members:
+    """Members of a tenant and of those above it, by name."""
+    acting = Membership.objects.filter(tenant__in=list(lineage(parents, tenant.pk)))
+    visible = access.visible_tenants()
+    shown = acting if visible is None else acting.filter(tenant__in=visible)
+    ordered = shown.select_related("user", "tenant").order_by("user__username", "id")
+    return Members(ordered, acting.count() - shown.count())
+
+
 def memberships_of(user: User) -> QuerySet[Membership]:
     return Membership.objects.filter(user=user).select_related("tenant").order_by("tenant__name")
 

@@ -19,6 +19,7 @@ from tenants.api.problems import bad_query
 from tenants.forms import PlainForm
 from tenants.models import (
     AuditRecord,
+    Membership,
     OrderState,
     Queue,
     QueueState,
@@ -26,6 +27,7 @@ from tenants.models import (
     QuotaDraft,
     QuotaMode,
     QuotaOrder,
+    Role,
     Tenant,
 )
 from tenants.names import Names, gpu_type_names, tenant_names, user_names
@@ -157,6 +159,22 @@ class TenantFilter(FilterSet):
 
     def matching(self, rows: QuerySet[Tenant], _: str, text: str) -> QuerySet[Tenant]:
         return rows.filter(Q(name__icontains=text) | Q(title__icontains=text))
+
+
+class MemberFilter(FilterSet):
+    role = AnyOf(Role.values)
+    q = filters.CharFilter(
+        "user__username", "icontains", max_length=150, label="Part of the user name."
+    )
+    inherited = FlagFilter(method="as_listed", label="true: also of tenants above.")
+
+    class Meta:
+        model = Membership
+        fields: list[str] = []
+
+    def as_listed(self, rows: QuerySet[Membership], _: str, __: bool) -> QuerySet[Membership]:
+        """The view has chosen the rows."""
+        return rows
 
 
 class QuotaFilter(FilterSet):

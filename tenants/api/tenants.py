@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from tenants import selectors
 from tenants.api.base import ListView, View, location, rehearsed
-from tenants.api.filters import AuditFilter, TenantFilter
+from tenants.api.filters import AuditFilter, MemberFilter, TenantFilter
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 from tenants.api.serializers import (
@@ -105,19 +105,24 @@ def _context(viewer: User) -> dict[str, Any]:
 
 
 class MembersView(ListView):
-    """Members of exactly this tenant; those of tenants above it act here too."""
+    """Members of exactly this tenant. With `inherited=true` also those of tenants above it that you
+    may see, who act here too; `tenant` says where each has the role."""
 
     shapes = {
         "GET": Shape(MemberOutput, many=True),
     }
 
     page_order = ("id",)
+    filterset_class = MemberFilter
     queryset = Membership.objects.none()
     serializer_class = MemberOutput
 
     def get_queryset(self) -> QuerySet[Membership]:
         tenant = selectors.tenant_by_name(access_of(self.actor), self.kwargs["name"])
-        return selectors.members_of(tenant)
+        if self.request.query_params.get("inherited") != "true":
+            return selectors.members_of(tenant)
+        access, parents = access_of(self.actor), selectors.parents_by_id()
+        return selectors.members_with_inherited(tenant, access, parents).shown
 
     def get(self, _request: Request, name: str) -> Response:  # noqa: ARG002
         return self.page(MemberOutput)

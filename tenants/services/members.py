@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from tenants.errors import Invalid, NotAllowed, NotFound
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import Membership, Role, Tenant, User
-from tenants.permissions import access_of
+from tenants.permissions import access_of, lineage
+from tenants.selectors import parents_by_id
 from tenants.services import audit
 from tenants.services.transactions import unit_of_work
 
@@ -22,7 +23,8 @@ def set_member(
     """Give a user a role in a tenant and all below it, in place of the one held there, which groups
     of the OpenID provider may have given: they do not change it any more.
 
-    Returns the membership and whether it is new. Raises NotFound, NotAllowed, Invalid.
+    Returns the membership and whether it is new. Raises NotFound, NotAllowed, Invalid, and
+    Conflict where nobody but operators could administer the tenant any more.
     """
     _may_administer(actor, tenant)
     if role not in Role.values:
@@ -31,7 +33,10 @@ def set_member(
     if user is None:
         raise NotFound(f"There is no active user “{username}”. An operator creates users.")
     with unit_of_work(dry_run):
+        _one_after_the_other(tenant)
         before = Membership.objects.filter(tenant=tenant, user=user).first()
+        if before is not None and role != Role.TENANT_ADMIN:
+            _refuse_to_lock_out(actor, before, user.get_username())
         member, created = Membership.objects.update_or_create(
             tenant=tenant, user=user, defaults={"role": role, "by_group": False}
         )
@@ -48,16 +53,19 @@ def remove_member(
     source: str,
     dry_run: bool = False,
 ) -> None:
-    """Take away the role held in exactly this tenant; roles from above stay."""
+    """Take away the role held in exactly this tenant; roles from above stay. Raises NotFound,
+    NotAllowed, and Conflict as `set_member` does."""
     _may_administer(actor, tenant)
     with unit_of_work(dry_run):
+        _one_after_the_other(tenant)
         member = (
-            Membership.objects.select_related("user")
+            Membership.objects.select_related("user", "tenant")
             .filter(tenant=tenant, user__username=username)
             .first()
         )
         if member is None:
             raise NotFound(f"“{username}” has no role of their own in “{tenant.name}”.")
+        _refuse_to_lock_out(actor, member, username)
         tell(actor, "member.removed", tenant, member.user, member, None, reason, source)
         member.delete()
 
@@ -68,6 +76,27 @@ def _may_administer(actor: User, tenant: Tenant) -> None:
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer(tenant.pk):
         raise NotAllowed(f"Only tenant admins of “{tenant.name}” and operators set its members.")
+
+
+def _one_after_the_other(tenant: Tenant) -> None:
+    """Two admins must not take the role from each other at once."""
+    Tenant.objects.select_for_update().filter(pk=tenant.pk).first()
+
+
+def _refuse_to_lock_out(actor: User, member: Membership, username: str) -> None:
+    """Raises Conflict where a role is the last by which anybody administers its tenant. Operators
+    may take it: they administer all tenants."""
+    if member.role != Role.TENANT_ADMIN or access_of(actor).operator:
+        return
+    above = list(lineage(parents_by_id(), member.tenant_id))
+    others = Membership.objects.filter(
+        tenant__in=above, role=Role.TENANT_ADMIN, user__is_active=True
+    ).exclude(pk=member.pk)
+    if not others.exists():
+        raise Conflict(
+            f"“{username}” is the last tenant admin of “{member.tenant.name}”. Make somebody else "
+            "one first, or ask an operator."
+        )
 
 
 def tell(

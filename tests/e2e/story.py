@@ -11,8 +11,10 @@ from metrics.replays import process, services
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
 from tenants.models import Queue, Tenant, User
 from tests.e2e import scene
+from webhooks.models import Webhook
 
 ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
+HOOK = uuid.UUID("6f0c2c1e-0000-4000-8000-000000000007")
 
 LONG_MESSAGE = "The kubelet says: " + "cannot mount /data/a/very/long/path, " * 12
 LONG_VOLUME = {
@@ -134,7 +136,24 @@ def tell(now: datetime | None = None) -> None:
         }
     )
     _queues(now)
+    _webhook(now)
     _replay(now)
+
+
+def _webhook(now: datetime) -> None:
+    """Its receiver took one delivery, and is away since."""
+    hook = Webhook.objects.create(
+        pk=HOOK, name="on-call", url="https://example.com/kant", events=["job.failed"],
+        maker_name="vera", tenant=Tenant.objects.get(name="vision"), since=now, pending_until=now,
+        failing_since=now - timedelta(hours=1), last_ok_at=now - timedelta(hours=2),
+    )  # fmt: skip
+    taken = {"state": "delivered", "status": 200, "took_ms": 31, "outcome": "ok"}
+    retried = {"outcome": "No answer within 10 seconds.", "next_at": now + timedelta(hours=1)}
+    for key, more in (("a", taken), ("b", retried)):
+        hook.deliveries.create(
+            key=key, event="job.failed", subject="vision / train-000", body="{}", tries=3,
+            created_at=now - timedelta(hours=1), **more,
+        )  # fmt: skip
 
 
 def _queues(now: datetime) -> None:

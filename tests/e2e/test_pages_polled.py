@@ -21,6 +21,7 @@ from tenants.services.drafts.edits import DraftEdit, edit_draft
 from tenants.services.orders.placing import submit_draft
 from tenants.services.tokens import create_token
 from tenants.web import conditional
+from webhooks.models import HookDelivery, Webhook
 
 LIVE = {"HX-Request": "true"}
 USERS = ("operator", "erin", "vik")
@@ -62,9 +63,19 @@ POLLED = {
     "metrics/replays/replay.html": ("operator", lambda: f"/replays/{replay().pk}/"),
     "tenants/tokens.html": ("erin", lambda: "/settings/tokens/"),
     "tenants/quota_changes.html": ("vera", lambda: "/quotas/changes/"),
+    "webhooks/webhooks.html": ("vera", lambda: "/webhooks/"),
+    "webhooks/webhook.html": ("vera", lambda: f"/webhooks/{Webhook.objects.get().pk}/"),
+    "webhooks/delivery.html": (
+        "vera",
+        lambda: f"/webhooks/{delivery().webhook_id}/deliveries/{delivery().pk}/",
+    ),
 }
 # What the engine is asked is told again for some seconds.
 ASKED = ("scheduling/jobs/_job_live.html", "metrics/overview/_overview_live.html")
+
+
+def delivery():
+    return HookDelivery.objects.get()
 
 
 @pytest.fixture
@@ -78,6 +89,11 @@ def organisation(played, monkeypatch):
         policy={}, state=ReplayState.RUNNING, created_at=now, progress=0.2,
     )  # fmt: skip
     create_token(User.objects.get(username="erin"), "laptop")
+    hook = Webhook.objects.create(
+        name="on-call", url="https://example.com", events=["job.failed"], maker_name="vera",
+        tenant=Tenant.objects.get(name="vision"), since=now, pending_until=now,
+    )  # fmt: skip
+    hook.deliveries.create(key="k", event="job.failed", body="{}", created_at=now)
     vera = User.objects.get(username="vera")
     vision, h200 = Tenant.objects.get(name="vision"), GpuType.objects.get(name="H200")
     edit_draft(vera, [DraftEdit(vision, h200, "100")])
@@ -119,6 +135,8 @@ def much_changes():
     SchedulerLease.objects.update(pace={"passes": 7})
     Replay.objects.update(progress=0.7)
     create_token(User.objects.get(username="erin"), "desk")
+    Webhook.objects.update(name="pager", failing_since=timezone.now())
+    HookDelivery.objects.update(state="failed", outcome="No answer within 10 seconds.", tries=8)
 
 
 def live(client, path, tag=""):

@@ -82,7 +82,7 @@ def change_hook(
         before, was_on = document_of(found), found.is_on
         waited_for = found.pending_s
         _set(found, values, why)
-        if document_of(found) == before and "url" not in values:
+        if document_of(found) == before:
             return found
         now = timezone.now()
         if found.is_on and not was_on:
