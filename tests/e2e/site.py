@@ -20,7 +20,7 @@ def main(directory: Path) -> None:
 
     django.setup()
     # Tables straight from the models: quicker than the whole history of migrations.
-    settings.MIGRATION_MODULES = dict.fromkeys(("tenants", "scheduling", "metrics"))
+    settings.MIGRATION_MODULES = dict.fromkeys(("tenants", "scheduling", "metrics", "webhooks"))
     from django.core.management import call_command
 
     call_command("migrate", run_syncdb=True, verbosity=0)
