@@ -152,7 +152,7 @@ REDIS_URL = env.str("REDIS_URL", default="")
 REDIS_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 CACHES = {
     "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "BACKEND": "kant.redis_cache.RedisCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": REDIS_TIMEOUTS,
     }

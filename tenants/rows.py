@@ -4,15 +4,16 @@ A statement costs the most to build, to send and to wait for; a few rows more co
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar
 
 from django.db import connection
-from django.db.models import DateTimeField, Field, JSONField, Model
+from django.db.models import CharField, DateTimeField, IntegerField, JSONField, Model, TextField
 
 M = TypeVar("M", bound=Model)
+_Reader = Callable[[Any], Any]
 
 
 def ask(sql: str, params: Sequence[str | int | None]) -> tuple[Any, ...] | None:
@@ -58,15 +59,30 @@ def marks(values: Sequence[object]) -> str:
 
 def row(model: type[M], columns: dict[str, Any]) -> M:
     """The row that `as_json` tells of, as if the model had read it."""
+    names, readers = _readers(model)
+    values = []
+    for column, read in readers:
+        value = columns[column]
+        values.append(value if read is None or value is None else read(value))
+    return model.from_db(connection.alias, names, values)
+
+
+@cache
+def _readers(model: type[Model]) -> tuple[list[str], list[tuple[str, _Reader | None]]]:
+    """The attributes of a row; its columns, and how each is read, None = it comes as it is."""
     fields = model._meta.concrete_fields
-    values = [_read(field, columns[str(field.column)]) for field in fields]
-    return model.from_db(connection.alias, [field.attname for field in fields], values)
+    return [f.attname for f in fields], [(str(f.column), _reader(f)) for f in fields]
 
 
-def _read(field: "Field[Any, Any]", value: Any) -> Any:
-    if value is None or isinstance(field, JSONField):
-        return value
+def _reader(field: Any) -> _Reader | None:
+    while field.remote_field is not None:
+        field = field.target_field
     if isinstance(field, DateTimeField):
-        at = datetime.fromisoformat(value)
-        return at if at.tzinfo else at.replace(tzinfo=UTC)  # SQLite keeps no time zone
-    return field.to_python(value)
+        return _moment
+    as_it_is = isinstance(field, JSONField | CharField | TextField | IntegerField)
+    return None if as_it_is else field.to_python
+
+
+def _moment(value: str) -> datetime:
+    at = datetime.fromisoformat(value)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)  # SQLite keeps no time zone

@@ -23,6 +23,7 @@ from tenants.api.fields import (
     Text,
     Uuid,
 )
+from tenants.api.outputs import Output
 
 AnySerializer = type[serializers.Serializer[Any]]
 AnyField = serializers.Field[Any, Any, Any, Any]
@@ -144,7 +145,7 @@ def _told(of: inspect.Type, **kwargs: Any) -> AnyField:
 def output(struct: type[Struct]) -> AnySerializer:
     """The serializer of what is inside a document."""
     name = _called(struct, "Output")
-    return type(name, (serializers.Serializer,), {"__module__": __name__, **output_of(struct)})
+    return type(name, (Output,), {"__module__": __name__, **output_of(struct)})
 
 
 def _called(struct: type[Struct], end: str) -> str:

@@ -14,13 +14,15 @@ from scheduling.queries.explain import GATES
 from scheduling.queries.secret_env import shown_env
 from scheduling.queries.starts import told_start
 from scheduling.simulator.forecast.run_times import Basis
+from tenants.api.base import shown
 from tenants.api.fields import Gpus
+from tenants.api.outputs import Output
 
 # Told of a job otherwise than its document says it.
 ELSEWHERE = ("name", "tenant", "cluster", "array", "pod_sets")
 
 
-class PlainPodOutput(serializers.Serializer[Any]):
+class PlainPodOutput(Output[Any]):
     """A pod that somebody else made, or the first of a gang of them. `gang`: the name of the gang,
     empty where it is one pod. `hold`: why it cannot be bound now, empty where it can."""
 
@@ -30,7 +32,7 @@ class PlainPodOutput(serializers.Serializer[Any]):
     hold = serializers.CharField(source="pod_hold")
 
 
-class StartEstimateOutput(serializers.Serializer[Any]):
+class StartEstimateOutput(Output[Any]):
     """When a waiting job is expected to start. One in ten such jobs starts before `p10`, half of
     them before `p50`, one in ten after `p90`; all null where `reason` says why nothing can be told.
     `basis`: what most of the run times that it depends on are estimated by: `declared` times, the
@@ -47,7 +49,7 @@ class StartEstimateOutput(serializers.Serializer[Any]):
     overdue = serializers.BooleanField()
 
 
-class ClusterOutlookOutput(serializers.Serializer[Any]):
+class ClusterOutlookOutput(Output[Any]):
     """What was known of a cluster when one was chosen: whether the job starts there at once, else
     when it is expected to, null = not known, and why not at once or not at all."""
 
@@ -57,7 +59,7 @@ class ClusterOutlookOutput(serializers.Serializer[Any]):
     why = serializers.CharField()
 
 
-class ClusterChoiceOutput(serializers.Serializer[Any]):
+class ClusterChoiceOutput(Output[Any]):
     """Why a job that names no cluster is where it is, as of `at`; `moves`: how often it went to
     another one while it waited."""
 
@@ -67,7 +69,7 @@ class ClusterChoiceOutput(serializers.Serializer[Any]):
     clusters = ClusterOutlookOutput(many=True)
 
 
-class JobOutput(serializers.Serializer[Job]):
+class JobOutput(Output[Job]):
     """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
     decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
@@ -115,15 +117,15 @@ class JobOutput(serializers.Serializer[Job]):
     @extend_schema_field(StartEstimateOutput(allow_null=True))
     def get_start_estimate(self, job: Job) -> dict[str, Any] | None:
         told = told_start(job)
-        return None if told is None else dict(StartEstimateOutput(told).data)
+        return None if told is None else shown(StartEstimateOutput, told)
 
     @extend_schema_field(ClusterChoiceOutput(allow_null=True))
     def get_cluster_choice(self, job: Job) -> dict[str, Any] | None:
-        return None if job.chosen is None else dict(ClusterChoiceOutput(job.chosen).data)
+        return None if job.chosen is None else shown(ClusterChoiceOutput, job.chosen)
 
     @extend_schema_field(PlainPodOutput(allow_null=True))
     def get_pod(self, job: Job) -> dict[str, str] | None:
-        return dict(PlainPodOutput(job).data) if job.pod_name else None
+        return shown(PlainPodOutput, job) if job.pod_name else None
 
     def get_user(self, job: Job) -> str | None:
         return job.user.get_username() if job.user else None

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
+from django.core.exceptions import ValidationError as DjangoInvalid
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.fields import SkipField, empty, get_error_detail
 
 from tenants import texts
 from tenants.api.problems import MOST_ERRORS
@@ -24,23 +27,56 @@ class Told(serializers.Field[Any, Any, Any, Any]):
 
 
 class Serializer(Told, serializers.Serializer[Any]):
-    """Refuses names it does not know: a misspelt option must not be ignored."""
+    """Refuses names it does not know: a misspelt option must not be ignored. Of what is not given
+    only the fields are asked that have something to say to it."""
 
     default_error_messages = {"invalid": texts.DRF["not_a_dict"]}
 
+    @cached_property
+    def _inputs(self) -> dict[str, tuple[Any, Any, bool]]:
+        """{name: its field, its own check in this class if any, whether it is asked anyway}."""
+        return {
+            str(name): (
+                field,
+                getattr(self, f"validate_{name}", None),
+                field.required or field.default is not empty,
+            )
+            for name, field in self.fields.items()
+            if not field.read_only
+        }
+
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            writable = {name for name, field in self.fields.items() if not field.read_only}
-            unknown = [str(name) for name in data if name not in writable]
-            if unknown:
-                known = ", ".join(sorted(writable))
-                raise serializers.ValidationError(
-                    {
-                        name: [f"Unknown field. Known here: {known}."]
-                        for name in sorted(unknown)[:MOST_ERRORS]
-                    }
-                )
-        return super().to_internal_value(data)
+        if not isinstance(data, Mapping):
+            return super().to_internal_value(data)  # which refuses it
+        inputs = self._inputs
+        if unknown := [str(name) for name in data if name not in inputs]:
+            known = ", ".join(sorted(inputs))
+            raise serializers.ValidationError(
+                {
+                    name: [f"Unknown field. Known here: {known}."]
+                    for name in sorted(unknown)[:MOST_ERRORS]
+                }
+            )
+        found: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
+        for name, (field, check, asked) in inputs.items():
+            if not asked and name not in data:
+                continue
+            try:
+                value = field.run_validation(field.get_value(data))
+                if check is not None:
+                    value = check(value)
+            except serializers.ValidationError as error:
+                errors[name] = error.detail
+            except DjangoInvalid as error:
+                errors[name] = get_error_detail(error)
+            except SkipField:
+                pass
+            else:
+                self.set_value(found, field.source_attrs, value)
+        if errors:
+            raise serializers.ValidationError(errors)
+        return found
 
 
 class Text(Told, serializers.CharField):

@@ -1,12 +1,17 @@
 """POST /api/v1/jobs: what is accepted, what is stored, what is refused and how."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
+from rest_framework.renderers import JSONRenderer
 
+from scheduling.api.job_outputs import JobOutput
 from scheduling.models import Job, JobEvent, NodeRecord
+from tenants.api.base import shown
+from tenants.api.outputs import Output
 from tenants.models import Tenant
 from tests.guide import guide_text
 
@@ -136,6 +141,23 @@ def test_several_pod_sets_with_all_fields(eve):
     assert worker["tolerations"] == [
         {"key": "gpu", "operator": "Exists", "value": "", "effect": "NoSchedule"}
     ]
+
+
+def test_answers_tell_what_drf_tells(eve, monkeypatch):
+    pod_set = {
+        "name": "a", "gpus": 1, "gpu_milli": 500, "image": "x", "command": ["a"], "env": {"A": "“b”"},
+        "tolerations": [{"key": "k"}], "probes": {"liveness": {"http_path": "/", "port": 80}},
+        "sidecars": [{"name": "log", "image": "y"}], "required_level": "",
+        "security_context": {"run_as_user": 7},
+    }  # fmt: skip
+    document = {"name": "all", "tenant": "vision", "labels": {"a": "b"}, "pod_sets": [pod_set]}
+    told = eve.post(URL, document, format="json")
+    assert told.status_code == 201, told.json()
+    job = Job.objects.get(pk=told.json()["id"])
+    body = shown(JobOutput, job)
+    monkeypatch.delattr(Output, "to_representation")
+    assert shown(JobOutput, job) == body
+    assert json.loads(JSONRenderer().render(body)) == told.json()
 
 
 @pytest.mark.parametrize(

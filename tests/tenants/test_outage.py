@@ -9,7 +9,6 @@ import pytest
 from celery import current_app
 from django.conf import settings
 from django.core.cache import cache
-from django.core.cache.backends.redis import RedisCache
 from django.db import (
     DatabaseError,
     InterfaceError,
@@ -18,6 +17,7 @@ from django.db import (
     transaction,
 )
 
+from kant.redis_cache import RedisCache
 from kant.sqlite3.base import DatabaseWrapper, writers
 from scheduling.services.common import doorbell
 from tenants import outage

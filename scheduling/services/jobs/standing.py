@@ -1,6 +1,7 @@
 """All that submissions read of an installation, by one statement and so as of one instant."""
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 from django.db import connection
@@ -27,40 +28,7 @@ class Installation(NamedTuple):
 def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> Installation:
     """What a user finds who submits to queues of these names, of tenants of these names."""
     named, entered = sorted(tenants), sorted(queues)
-    table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
-    found = rows.ask(
-        f"""
-        WITH RECURSIVE line(id, parent_id) AS (
-            SELECT id, parent_id FROM {table[Tenant]} WHERE name IN ({rows.marks(named)})
-            UNION
-            SELECT a.id, a.parent_id FROM {table[Tenant]} a JOIN line ON a.id = line.parent_id
-        ), pool(cluster_id, model, gpus, most) AS (
-            SELECT cluster_id, gpu_model, SUM(gpus), MAX(gpus) FROM {table[NodeRecord]}
-            WHERE gpus > 0 GROUP BY cluster_id, gpu_model
-        ), gpu_type(name) AS (
-            SELECT name FROM {table[GpuType]} ORDER BY name
-        )
-        SELECT
-            {rows.listed(rows.as_json(Tenant, "t"), f"{table[Tenant]} t JOIN line USING (id)")},
-            {
-            rows.listed(
-                rows.array("m.tenant_id", "m.role"),
-                f"{table[Membership]} m JOIN line ON line.id = m.tenant_id WHERE m.user_id = %s",
-            )
-        },
-            {
-            rows.listed(
-                rows.as_json(Queue, "q"),
-                f"{table[Queue]} q JOIN line ON line.id = q.tenant_id "
-                f"WHERE q.name IN ({rows.marks(entered)})",
-            )
-        },
-            {rows.listed(rows.as_json(Cluster, "c"), f"{table[Cluster]} c WHERE c.is_active")},
-            {rows.listed("gpu_type.name", "gpu_type")},
-            {rows.listed(rows.array("cluster_id", "model", "gpus", "most"), "pool")}
-        """,
-        [*named, user.pk, *entered],
-    )
+    found = rows.ask(_sql(len(named), len(entered)), [*named, user.pk, *entered])
     assert found is not None  # it selects lists
     of_tenants, roles, of_queues, of_clusters, gpu_types, of_pools = (one or [] for one in found)
     all_tenants = {t.pk: t for t in (rows.row(Tenant, told) for told in of_tenants)}
@@ -81,6 +49,37 @@ def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> I
         gpu_types,
         pools,
     )
+
+
+@lru_cache(64)
+def _sql(tenants: int, queues: int) -> str:
+    """Of so many names; their places are in the order of those, the user, these."""
+    table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
+    line = f"{table[Tenant]} t JOIN line USING (id)"
+    roles = f"{table[Membership]} m JOIN line ON line.id = m.tenant_id WHERE m.user_id = %s"
+    entered = (
+        f"{table[Queue]} q JOIN line ON line.id = q.tenant_id "
+        f"WHERE q.name IN ({rows.marks(range(queues))})"
+    )
+    return f"""
+        WITH RECURSIVE line(id, parent_id) AS (
+            SELECT id, parent_id FROM {table[Tenant]} WHERE name IN ({rows.marks(range(tenants))})
+            UNION
+            SELECT a.id, a.parent_id FROM {table[Tenant]} a JOIN line ON a.id = line.parent_id
+        ), pool(cluster_id, model, gpus, most) AS (
+            SELECT cluster_id, gpu_model, SUM(gpus), MAX(gpus) FROM {table[NodeRecord]}
+            WHERE gpus > 0 GROUP BY cluster_id, gpu_model
+        ), gpu_type(name) AS (
+            SELECT name FROM {table[GpuType]} ORDER BY name
+        )
+        SELECT
+            {rows.listed(rows.as_json(Tenant, "t"), line)},
+            {rows.listed(rows.array("m.tenant_id", "m.role"), roles)},
+            {rows.listed(rows.as_json(Queue, "q"), entered)},
+            {rows.listed(rows.as_json(Cluster, "c"), f"{table[Cluster]} c WHERE c.is_active")},
+            {rows.listed("gpu_type.name", "gpu_type")},
+            {rows.listed(rows.array("cluster_id", "model", "gpus", "most"), "pool")}
+    """
 
 
 def _name(cluster: Cluster) -> str:
