@@ -145,7 +145,8 @@ def test_several_pod_sets_with_all_fields(eve):
 
 def test_answers_tell_what_drf_tells(eve, monkeypatch):
     pod_set = {
-        "name": "a", "gpus": 1, "gpu_milli": 500, "image": "x", "command": ["a"], "env": {"A": "“b”"},
+        "name": "a", "gpus": 1, "gpu_milli": 500, "image": "x", "command": ["a"],
+        "env": {"A": "“b”"},
         "tolerations": [{"key": "k"}], "probes": {"liveness": {"http_path": "/", "port": 80}},
         "sidecars": [{"name": "log", "image": "y"}], "required_level": "",
         "security_context": {"run_as_user": 7},
