@@ -37,13 +37,27 @@ class Room:
     units: dict[str, list[EvictionCandidate]] = field(default_factory=dict)
     # Prices and first offers are the same in every pass; by whether a gang's cost is shared.
     prices: dict[bool, dict[EvictionCandidate, int]] = field(default_factory=dict)
-    offers: dict[bool, dict[str, Offer | None]] = field(default_factory=dict)
+    offers: dict[bool, list[tuple[int, str]]] = field(default_factory=dict)
+    capacity: int | None = None  # pods that fit as it is; None = not counted yet
 
     def price(self, shared: bool) -> dict[EvictionCandidate, int]:
         if shared not in self.prices:
             units = {u for on_node in self.units.values() for u in on_node}
             self.prices[shared] = {u: u.weight // (self.gain(u) if shared else 1) for u in units}
         return self.prices[shared]
+
+    def first_offers(self, shared: bool) -> list[tuple[int, str]]:
+        """What the first pod on each node costs where nobody has gone yet, the cheapest first."""
+        if shared not in self.offers:
+            as_it_is = _Greedy(self, _NONE, _NONE, _NONE, shared)
+            self.offers[shared] = sorted(as_it_is.offers_of(self.free))
+        return self.offers[shared]
+
+    def fitting(self) -> int:
+        """Pods that fit where nobody has gone yet."""
+        if self.capacity is None:
+            self.capacity = sum(self.fits(node, 0) for node in self.free)
+        return self.capacity
 
     def fits(self, node: str, freed: int) -> int:
         return (self.free[node] + freed) // self.milli
@@ -223,13 +237,22 @@ class _Greedy:
                 self.freed[node] = self.freed.get(node, 0) + sign * milli
 
     def run(self) -> list[EvictionCandidate] | None:
-        heap = [(offer[0], node) for node, offer in self._first_offers() if offer is not None]
+        # Most nodes are as they were: what they offer is not looked at before its turn comes.
+        first = self.room.first_offers(self.shared)
+        changed = {node for unit in self.out | self.without for node in unit.on}
+        heap = self.offers_of(node for node in changed if node in self.room.free)
         heapify(heap)
-        left = self.room.pods
+        left, at = self.room.pods, 0
         while left:
-            if not heap:
+            while at < len(first) and first[at][1] in changed:
+                at += 1
+            if at < len(first) and (not heap or first[at] < heap[0]):
+                price, node = first[at]
+                at += 1
+            elif heap:
+                price, node = heappop(heap)
+            else:
                 return None
-            price, node = heappop(heap)
             offer = self._offer(node)
             if offer is None:
                 continue
@@ -248,16 +271,13 @@ class _Greedy:
                     heappush(heap, (more[0], name))
         return self._pruned()
 
-    def _first_offers(self) -> Iterator[tuple[str, Offer | None]]:
-        known = self.room.offers.setdefault(self.shared, {})
-        changed = {node for unit in self.out | self.without for node in unit.on}
-        for node in self.room.free:
-            if node in changed:
-                yield node, self._offer(node)
-                continue
-            if node not in known:
-                known[node] = self._offer(node)
-            yield node, known[node]
+    def offers_of(self, nodes: Iterable[str]) -> list[tuple[int, str]]:
+        """The price of one more pod on each of these nodes that can have one."""
+        found = []
+        for node in nodes:
+            if (offer := self._offer(node)) is not None:
+                found.append((offer[0], node))
+        return found
 
     def _offer(self, node: str) -> Offer | None:
         """Price and units of one more pod on a node; None when it cannot have one."""
@@ -290,7 +310,9 @@ class _Greedy:
     def _pruned(self) -> list[EvictionCandidate]:
         """What is left when every unit that is not needed has been taken back, dearest first."""
         room = self.room
-        capacity = sum(room.fits(n, self.freed.get(n, 0)) for n in room.free)
+        capacity = room.fitting()
+        for node, freed in self.freed.items():
+            capacity += room.fits(node, freed) - room.fits(node, 0)
         kept = [u for u in self.out if u not in self.already]
         for unit in sorted(kept, key=lambda u: u.order, reverse=True):
             less = sum(
