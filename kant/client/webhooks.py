@@ -100,7 +100,7 @@ def change(api: Api, args: argparse.Namespace) -> None:
     body = {name: v for name in ("name", "url", "is_on") if (v := getattr(args, name)) is not None}
     body |= _given(args)
     if body.keys() <= {"reason"}:
-        raise usage("There is nothing to set. See: kant webhooks set --help")
+        raise usage("Nothing to set. See: kant webhooks set --help")
     guard = at_version(hook["version"])
     answer = api.patch(f"webhooks/{hook['id']}", body, _query(args), guard=guard)
     _shown(args, answer["result"] if args.dry_run else answer)
