@@ -127,6 +127,11 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
             "schedule": 600.0,
             "options": {"expires": 600.0},
         },
+        "happened": {
+            "task": "tenants.tasks.tell_what_happened",
+            "schedule": 60.0,
+            "options": {"expires": 60.0},
+        },
         "drafts": {"task": "tenants.tasks.forget_old_drafts", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }

@@ -57,6 +57,11 @@ urlpatterns = [
     path("quotas/loans/", loans.loan_ledger, name="loans"),
     path("quotas/quotas.csv", matrix.as_csv, name="quotas-csv"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
+    path(
+        "quotas/changes/<uuid:record_id>/revert/preview/",
+        revert.quota_revert_preview,
+        name="quota-revert-preview",
+    ),
     path("quotas/check/", edits.check, name="quota-check"),
     path("quotas/preview/", edits.preview, name="quota-preview"),
     path("quotas/discard/", edits.discard, name="quota-discard"),

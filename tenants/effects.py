@@ -116,3 +116,19 @@ class Effects:
     def is_nothing(self) -> bool:
         """Whether no job that waits or runs is touched, as far as was looked."""
         return self.counts == EffectCounts() and not self.loans
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What happened to jobs in a span of time: how many started, with how many milli-GPU, and how
+    many had to make room for others, `reclaimed` of them for a tenant that took back its own.
+    `told_and_started`: of those that were told to start. The lists hold the largest of them."""
+
+    started: int
+    started_milli: int
+    told_and_started: int
+    stopped: int
+    reclaimed: int
+    lost_gpu_s: float
+    starts: Sequence[AffectedJob] = ()
+    stops: Sequence[AffectedJob] = ()

@@ -3,11 +3,12 @@
 The scheduling app registers the one provider when it is ready.
 """
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol
 
-from tenants.effects import Effects
+from tenants.effects import Aftermath, Effects
 from tenants.models import Quota, User
 
 HIDDEN = ""  # stands for all tenants that somebody may not see
@@ -107,6 +108,18 @@ class SchedulingFacts(Protocol):
     def quota_effects(self, viewer: User, after: Mapping[tuple[str, str], Quota | None]) -> Effects:
         """What it would do to jobs if these quotas, by tenant and GPU type, were stored; None = if
         there were none."""
+
+    def aftermath(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        gpu_types: Sequence[str],
+        cluster: str,
+        told: Sequence[str],
+    ) -> Aftermath:
+        """What happened to jobs of these GPU types, or of a cluster; `told`: ids of jobs that were
+        told to start."""
 
     def job_count(self, tenant_id: int) -> JobCount: ...
 

@@ -379,6 +379,24 @@ class ApiToken(models.Model):
         return bool(self.scopes) or self.tenant_id is not None
 
 
+class ChangePreview(models.Model):
+    """What a change of quotas or of a policy was told to do, kept beside its records once it is
+    made. `digest`: of the change, `as_of`: when the facts were so that it was worked out from;
+    `borrowed`: by whom then. `happened`: in the hour after, null = that is not over. It is about
+    these GPU types, or a cluster."""
+
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    digest = models.CharField(max_length=64, db_index=True)
+    gpu_types = models.JSONField(default=list)
+    cluster = models.CharField(max_length=63, blank=True)
+    as_of = models.DateTimeField()
+    told = models.JSONField()
+    borrowed = models.JSONField(default=list)
+    made_at = models.DateTimeField(auto_now=True)
+    changed_at = models.DateTimeField(null=True, db_index=True)
+    happened = models.JSONField(null=True)
+
+
 class AuditRecord(models.Model):
     """Append-only: who changed what, when, from where, why, before and after."""
 
@@ -393,6 +411,9 @@ class AuditRecord(models.Model):
     after = models.JSONField(null=True)
     reason = models.TextField(blank=True)
     source = models.CharField(max_length=16)  # "page", "api", "command"
+    preview = models.ForeignKey(
+        "ChangePreview", null=True, on_delete=models.SET_NULL, related_name="records"
+    )
     # The record of the change that this one took back.
     reverts = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="reverted_by"

@@ -108,7 +108,7 @@ def _quota_records(tenant: Tenant, gpu_type: GpuType) -> QuerySet[AuditRecord]:
 def visible_audit_records(user: "Viewer") -> QuerySet[AuditRecord]:
     """Operators see all; tenant admins what concerns their tenants and those below."""
     access = access_of(user)
-    records = AuditRecord.objects.select_related("tenant")
+    records = AuditRecord.objects.select_related("tenant", "preview")
     if access.operator:
         return records
     return records.filter(tenant__in=[t for t in access.parents if access.may_administer(t)])

@@ -7,6 +7,8 @@ from tenants.api import idempotency
 from tenants.services import tokens
 from tenants.services.drafts.edits import forget_old_drafts as delete_old_drafts
 from tenants.services.orders.carrying_out import carry_out_due, forget_old_orders
+from tenants.services.previews.happened import tell_what_happened as write_what_happened
+from tenants.services.previews.kept import forget_old_previews
 
 
 @shared_task
@@ -18,12 +20,19 @@ def forget_old_keys() -> None:
 def forget_old_drafts() -> None:
     delete_old_drafts()
     forget_old_orders()
+    forget_old_previews()
 
 
 @shared_task
 def carry_out_orders() -> None:
     """Quota changes whose time has come."""
     carry_out_due()
+
+
+@shared_task
+def tell_what_happened() -> None:
+    """Of changes that are an hour old, beside what they were told to do."""
+    write_what_happened()
 
 
 @shared_task

@@ -27,6 +27,7 @@ from tenants.names import tenant_names
 from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
 from tenants.selectors import tokens_of, visible_audit_records, visible_names
+from tenants.services.previews.seen import preview_seen
 from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
@@ -203,9 +204,10 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         records = records.none()
     page = list(records.order_by(*RECORD_ORDER)[: RECORDS_PER_PAGE + 1])
     shown = page[:RECORDS_PER_PAGE]
+    visible = visible_names(request.user)
     context = {
         "nav": "quotas",
-        "changes": [shown_change(record, access) for record in shown],
+        "changes": [shown_change(record, access, visible) for record in shown],
         "older": shown[-1].pk if len(page) > RECORDS_PER_PAGE else None,
         "newest": not before,
         "tenant": wanted,
@@ -225,16 +227,22 @@ class ShownChange:
     differences: list["FieldDifference"]
     reverted_by: AuditRecord | None
     may_revert: bool
+    preview: dict[str, Any] | None = None
 
 
-def shown_change(record: AuditRecord, access: Access) -> ShownChange:
+def shown_change(record: AuditRecord, access: Access, visible: frozenset[str]) -> ShownChange:
     if record.action.startswith(OF_ORDERS):
         return ShownChange(record, _told_of_order(record), [], None, may_revert=False)
     changed = differences(record)
     reverted_by = next(iter(record.reverted_by.all()), None)
     allowed = access.may_administer_from_above(record.tenant_id or 0)
     return ShownChange(
-        record, "", changed, reverted_by, bool(changed) and reverted_by is None and allowed
+        record,
+        "",
+        changed,
+        reverted_by,
+        bool(changed) and reverted_by is None and allowed,
+        preview_seen(record, visible),
     )
 
 

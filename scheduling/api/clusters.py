@@ -15,11 +15,15 @@ from scheduling.api.cluster_serializers import (
     PolicyOutput,
 )
 from scheduling.models import Cluster, ClusterPolicy
-from scheduling.policy.document import effective, to_policy
+from scheduling.policy.document import effective
 from scheduling.queries import selectors
-from scheduling.queries.effects import policy_effects
 from scheduling.services.clusters.changes import change_cluster, create_cluster, delete_cluster
-from scheduling.services.policies.changes import change_policy, changes_of, policy_of
+from scheduling.services.policies.changes import (
+    change_policy,
+    changes_of,
+    policy_of,
+    previewed,
+)
 from scheduling.services.policies.revert import revert_policy_change
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.effects import DryRunWithEffects, effects_body
@@ -115,7 +119,7 @@ class PolicyView(View):
             raise error.below("policy") from None
         body = _document(policy)
         if self.dry_run:
-            found = policy_effects(self.actor, policy.cluster, to_policy(policy.document))
+            found = previewed(self.actor, policy.cluster, effective(policy.document))
             return rehearsed("update", body, effects=effects_body(found))
         return Response(body, headers=etag(policy.version))
 

@@ -1,8 +1,9 @@
 """The facts about jobs and nodes that `tenants` asks for (`tenants.facts`)."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from django.db.models import Count, Q, QuerySet, Sum
 
@@ -14,9 +15,10 @@ from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.effects import quota_effects
+from scheduling.queries.events.aftermath import aftermath
 from scheduling.queries.nodes.installed import groups_to_come, pools_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses
-from tenants.effects import Effects
+from tenants.effects import Aftermath, Effects
 from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
 from tenants.models import Quota, User
 
@@ -59,6 +61,17 @@ class Facts:
 
     def quota_effects(self, viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
         return quota_effects(viewer, after)
+
+    def aftermath(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        gpu_types: Sequence[str],
+        cluster: str,
+        told: Sequence[str],
+    ) -> Aftermath:
+        return aftermath(since, until, gpu_types, cluster, told)
 
     def job_count(self, tenant_id: int) -> JobCount:
         jobs = Job.objects.filter(tenant=tenant_id)

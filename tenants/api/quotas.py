@@ -24,6 +24,7 @@ from tenants.errors import DomainError, FieldError, Invalid, NotAllowed, NotFoun
 from tenants.models import AuditRecord, GpuType, Quota, Scope, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
+from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_revert import revert_quota_change
 from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
@@ -119,7 +120,7 @@ class QuotaView(View):
 
     def effects(self, owner: Tenant, model: GpuType, after: Quota | None) -> dict[str, Any]:
         key = (owner.name, model.name)
-        return effects_body(facts.scheduling().quota_effects(self.actor, {key: after}))
+        return effects_body(quota_effects(self.actor, {key: after}))
 
     def cell(self, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
         owner = selectors.tenant_by_name(access_of(self.actor), tenant)
@@ -152,7 +153,7 @@ class QuotaPreviewView(View):
         after: dict[tuple[str, str], Quota | None] = {
             (quota.tenant.name, quota.gpu_type.name): quota for quota in quotas
         }
-        return Response(effects_body(facts.scheduling().quota_effects(self.actor, after)))
+        return Response(effects_body(quota_effects(self.actor, after)))
 
 
 def _all_of(refused: SheetRefused) -> DomainError:

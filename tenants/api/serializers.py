@@ -7,9 +7,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from tenants.api.fields import Boolean, Choice, Gpus, Integer, Number, Serializer, Text
+from tenants.api.kept_previews import PreviewKeptOutput
 from tenants.facts import HIDDEN, QuotaUse
 from tenants.models import MAX_MIN_RUNTIME_S, QuotaMode, Role
 from tenants.permissions import Access
+from tenants.services.previews.seen import preview_seen
 from tenants.services.tenant_terms import MAX_JOBS
 
 MAX_PRIORITY = 1_000_000
@@ -243,7 +245,8 @@ _DOCUMENT = serializers.DictField(allow_null=True)
 
 
 class AuditOutput(serializers.Serializer[Any]):
-    """`before`, `after`: of a tenant, `parent` is null as well where you may not see it."""
+    """`before`, `after`: of a tenant, `parent` is null as well where you may not see it. `preview`:
+    null = nobody looked before."""
 
     id = serializers.UUIDField()
     at = serializers.DateTimeField()
@@ -261,8 +264,15 @@ class AuditOutput(serializers.Serializer[Any]):
         help_text="Record of the change that this one reverts.",
     )
 
+    preview = serializers.SerializerMethodField()
+
     def get_tenant(self, record: Any) -> str | None:
         return record.tenant.name if record.tenant else None
+
+    @extend_schema_field(PreviewKeptOutput(allow_null=True))
+    def get_preview(self, record: Any) -> dict[str, Any] | None:
+        found = preview_seen(record, self.context["visible"])
+        return None if found is None else dict(PreviewKeptOutput(found).data)
 
     @extend_schema_field(_DOCUMENT)
     def get_before(self, record: Any) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from tenants.errors import DomainError
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services.previews.kept import attach, digest_of_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import QuotaChangeResult, change_quota, delete_quota
 from tenants.services.transactions import unit_of_work
@@ -108,15 +109,17 @@ def _carried_out(
             change, terms = changes[index].change, changes[index].terms
             try:
                 if terms is None:
-                    delete_quota(actor, change, agreed=agreed)
+                    delete_quota(actor, change, agreed=agreed, alone=False)
                 else:
                     results[index] = change_quota(
-                        actor, change, terms, agreed=agreed, approved=approved
+                        actor, change, terms, agreed=agreed, approved=approved, alone=False
                     )
             except DomainError as error:
                 errors[index] = error
         if errors:
             raise SheetRefused(errors)
+        records = [result.record for result in results.values() if result.record]
+        attach(digest_of_quotas({one.change.key: one.terms for one in changes}), records)
     return results
 
 

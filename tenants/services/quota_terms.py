@@ -82,6 +82,10 @@ class QuotaChange:
     def subject(self) -> str:
         return f"{self.tenant.name} / {self.gpu_type.name}"
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.tenant.name, self.gpu_type.name
+
 
 def as_document(quota: Quota | None) -> dict[str, Any] | None:
     """A quota in the audit trail: GPUs, not milli-GPUs; null limits are unlimited."""

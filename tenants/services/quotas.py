@@ -13,6 +13,7 @@ from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services import audit
 from tenants.services.approval import check_alone
+from tenants.services.previews.kept import attach, digest_of_quotas
 from tenants.services.quota_sums import Overpromise, excess_of
 from tenants.services.quota_terms import QuotaChange, QuotaTerms, as_document, in_words
 from tenants.services.transactions import unit_of_work
@@ -40,14 +41,15 @@ def change_quota(
     overcommit: bool = False,
     agreed: bool = False,
     approved: bool = False,
+    alone: bool = True,
     dry_run: bool = False,
 ) -> QuotaChangeResult:
     """Set what a tenant is guaranteed of a GPU type, and what it may borrow and lend.
 
     `overcommit` lets an operator promise more than is installed. `agreed`: whether the actor may
     was asked when the change was agreed on; `approved`: whether it needs a second person is asked
-    elsewhere. Raises NotFound, NotAllowed, Invalid (fields of the terms, reason), Stale and
-    Conflict.
+    elsewhere; `alone`: it is all of what was previewed, if anybody did. Raises NotFound,
+    NotAllowed, Invalid (fields of the terms, reason), Stale and Conflict.
     """
     access = access_of(actor)
     if not agreed:
@@ -63,6 +65,8 @@ def change_quota(
             check_alone(abs(terms.guaranteed - (before.guaranteed_milli if before else 0)))
         quota = _stored(before, change, terms)
         record = _record(actor, change, before, quota)
+        if alone:
+            attach(digest_of_quotas({change.key: terms}), [record])
     return QuotaChangeResult(
         quota,
         (*warnings, *_use_warnings(quota, before)),
@@ -72,10 +76,15 @@ def change_quota(
 
 
 def delete_quota(
-    actor: User, change: QuotaChange, *, agreed: bool = False, dry_run: bool = False
+    actor: User,
+    change: QuotaChange,
+    *,
+    agreed: bool = False,
+    alone: bool = True,
+    dry_run: bool = False,
 ) -> tuple[str, ...]:
-    """Withdraw a quota; running jobs go on. Returns warnings; `agreed` and what it raises are as
-    of `change_quota`."""
+    """Withdraw a quota; running jobs go on. Returns warnings; `agreed`, `alone` and what it raises
+    are as of `change_quota`."""
     tenant, gpu_type = change.tenant, change.gpu_type
     if not agreed:
         may_change(access_of(actor), tenant)
@@ -87,7 +96,9 @@ def delete_quota(
             raise NotFound(f"Tenant “{tenant.name}” has no quota for {gpu_type.name}.")
         if not agreed:
             check_alone(quota.guaranteed_milli)
-        _record(actor, change, quota, None)
+        record = _record(actor, change, quota, None)
+        if alone:
+            attach(digest_of_quotas({change.key: None}), [record])
         Quota.objects.filter(id=quota.pk, version=change.expected_version).delete()
     held = sum(h.milli for h in _holdings(tenant, gpu_type))
     return (f"{tenant.name} still holds {in_words(held)}; its jobs go on.",) if held else ()

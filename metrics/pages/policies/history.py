@@ -28,7 +28,9 @@ from scheduling.services.policies.revert import (
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.permissions import access_of
+from tenants.selectors import visible_names
 from tenants.services.audit import PAGE
+from tenants.services.previews.seen import preview_seen
 from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
@@ -41,6 +43,7 @@ class ShownPolicyChange:
     record: AuditRecord
     differences: list[Difference]
     reverted_by: AuditRecord | None
+    preview: dict[str, Any] | None
 
     @property
     def may_revert(self) -> bool:
@@ -59,7 +62,9 @@ def policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 def _policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    records = changes_of(cluster).select_related("reverts").prefetch_related("reverted_by")
+    records = changes_of(cluster).select_related("reverts", "preview")
+    records = records.prefetch_related("reverted_by")
+    visible = visible_names(request.user)
     page = Paginator(records, PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "nav": "operations",
@@ -68,7 +73,10 @@ def _policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         "takes": ("page",),
         "changes": [
             ShownPolicyChange(
-                record, differences(record), next(iter(record.reverted_by.all()), None)
+                record,
+                differences(record),
+                next(iter(record.reverted_by.all()), None),
+                preview_seen(record, visible),
             )
             for record in page
         ],

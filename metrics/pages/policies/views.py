@@ -29,9 +29,8 @@ from metrics.replays.scenario import UNSEEN
 from scheduling.models import Cluster, NodeRecord
 from scheduling.policy.document import effective, to_policy
 from scheduling.policy.settings import field_of, settings_of, without_effect
-from scheduling.queries.effects import policy_effects
 from scheduling.queries.wording import Difference, policy_differences
-from scheduling.services.policies.changes import changes_of
+from scheduling.services.policies.changes import changes_of, previewed
 from tenants.errors import DomainError, FieldError, Invalid, NotFound, Stale
 from tenants.models import GpuType
 from tenants.web.pages import actor_of
@@ -289,7 +288,7 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 def policy_preview(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """What the change that would be saved does to jobs from now on; nothing is changed."""
     draft, _ = sent_draft(cluster, request.POST).rebased()
-    found = policy_effects(actor_of(request), cluster, to_policy(effective(draft.policy)))
+    found = previewed(actor_of(request), cluster, effective(draft.policy))
     context = {"title": "What it would do from now on", "effects": found}
     return render(request, "parts/effects.html", context)
 

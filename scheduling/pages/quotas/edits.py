@@ -11,7 +11,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 from scheduling.pages.quotas.matrix import MatrixCell, ShownPart, key_of, matrix, savebar, sheet
 from scheduling.pages.quotas.orders import utc
 from scheduling.pages.quotas.quota import NOTHING_EDITED, REHEARSAL, refusal
-from scheduling.queries.effects import quota_effects
 from tenants.errors import DomainError, Invalid, Stale
 from tenants.models import OrderState, QuotaOrder
 from tenants.services.audit import PAGE
@@ -25,6 +24,7 @@ from tenants.services.drafts.edits import (
 )
 from tenants.services.drafts.seen import overtaken, own_cells
 from tenants.services.orders.placing import submit_draft
+from tenants.services.previews.kept import quota_effects
 from tenants.web.pages import actor_of, page_login_required
 
 TIMES = ("starts_at", "ends_at")

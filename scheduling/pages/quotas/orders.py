@@ -14,7 +14,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.pages.polled import polled
 from scheduling.pages.quotas.quota import refusal
-from scheduling.queries.effects import quota_effects
 from tenants.errors import Conflict, DomainError, NotFound
 from tenants.models import OrderCell, OrderState, QuotaOrder, User
 from tenants.permissions import access_of
@@ -38,6 +37,7 @@ from tenants.services.orders.seen import (
     lapses_at,
     visible_order,
 )
+from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_terms import in_words
 from tenants.services.typed_gpus import as_typed
 from tenants.web.pages import actor_of, page_login_required

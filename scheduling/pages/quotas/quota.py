@@ -6,7 +6,6 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.pages.forms import DAMAGED
-from scheduling.queries.effects import quota_effects
 from scheduling.queries.quota_use import use_of
 from tenants.errors import DomainError, Stale
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
@@ -14,6 +13,7 @@ from tenants.permissions import access_of
 from tenants.selectors import visible_names, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.drafts.seen import overtaken
+from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota

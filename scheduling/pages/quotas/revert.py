@@ -7,15 +7,16 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
-from scheduling.pages.quotas.quota import REHEARSAL, shown_version
+from scheduling.pages.quotas.quota import REHEARSAL, refusal, shown_version
 from scheduling.queries.quota_use import use_of
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.permissions import access_of
 from tenants.selectors import visible_audit_records
 from tenants.services.audit import PAGE
+from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_revert import (
     FIELDS,
     Reversal,
@@ -86,10 +87,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def quota_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
-    records = visible_audit_records(request.user).filter(action__startswith="quota.")
-    record = records.filter(pk=record_id).first()
-    if record is None:
-        raise Http404("There is no such change of a quota, or you may not see it.")
+    record = _record_or_404(request, record_id)
     errors: dict[str, list[str]] = {}
     if request.method == "POST" and reverted(request, record, errors):
         return redirect("quota-changes")
@@ -103,6 +101,37 @@ def quota_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
     }
     status = 422 if errors else 200
     return render(request, "scheduling/quotas/quota_revert.html", context, status=status)
+
+
+@page_login_required
+@require_POST
+def quota_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
+    """What taking a change back would do to jobs; nothing is changed."""
+    record = _record_or_404(request, record_id)
+    actor = actor_of(request)
+    try:
+        found = reversal_of(record)
+        after = revert_quota_change(
+            actor,
+            record,
+            expected_version=found.version,
+            reason=REHEARSAL,
+            source=PAGE,
+            dry_run=True,
+        ).quota
+    except DomainError as error:
+        return refusal(request, error.detail)
+    effects = quota_effects(actor, {(found.tenant.name, found.gpu_type.name): after})
+    context = {"title": "What taking it back would do", "effects": effects}
+    return render(request, "parts/effects.html", context)
+
+
+def _record_or_404(request: HttpRequest, record_id: uuid.UUID) -> AuditRecord:
+    records = visible_audit_records(request.user).filter(action__startswith="quota.")
+    record = records.filter(pk=record_id).first()
+    if record is None:
+        raise Http404("There is no such change of a quota, or you may not see it.")
+    return record
 
 
 def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[str]]) -> bool:

@@ -7,12 +7,15 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from scheduling.models import Cluster, ClusterPolicy
-from scheduling.policy.document import effective, faults
+from scheduling.policy.document import effective, faults, to_policy
+from scheduling.queries.effects import policy_effects
 from scheduling.services.common.doorbell import ring_after_commit
+from tenants.effects import Effects
 from tenants.errors import FieldError, Invalid, NotAllowed, Stale
 from tenants.models import AuditRecord, GpuType, User
 from tenants.selectors import known_gpu_types_hint
 from tenants.services import audit
+from tenants.services.previews.kept import attach, digest_of, keep
 from tenants.services.transactions import unit_of_work
 
 CHANGED = "policy.changed"
@@ -56,7 +59,7 @@ def change_policy(
         if before.version != expected_version:
             raise _stale(cluster, before, expected_version)
         after = _stored(cluster, before, dict(document))
-        audit.record(
+        record = audit.record(
             actor,
             CHANGED,
             cluster.name,
@@ -66,8 +69,21 @@ def change_policy(
             source=source,
             reverts=reverts,
         )
+        attach(digest_of_policy(cluster, effective(after.document)), [record])
         ring_after_commit(cluster.pk)
     return after
+
+
+def previewed(viewer: User, cluster: Cluster, policy: dict[str, Any]) -> Effects:
+    """What it would do from now on if a cluster were scheduled by this whole policy; kept for when
+    it is."""
+    effects = policy_effects(viewer, cluster, to_policy(policy))
+    keep(viewer, digest_of_policy(cluster, policy), effects, cluster=cluster.name)
+    return effects
+
+
+def digest_of_policy(cluster: Cluster, policy: dict[str, Any]) -> str:
+    return digest_of(["policy", cluster.name, policy])
 
 
 def operators_only(actor: User) -> None:

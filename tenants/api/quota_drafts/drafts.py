@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants import facts, selectors
+from tenants import selectors
 from tenants.api.base import ListView, View, etag, expected_version, rehearsed, shown
 from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.filters import DraftFilter
@@ -37,6 +37,7 @@ from tenants.services.drafts.apply import DraftTried
 from tenants.services.drafts.edits import DraftEdit, discard_draft, edit_draft
 from tenants.services.drafts.seen import SeenCell, cells_seen, visible_draft, visible_drafts
 from tenants.services.orders.placing import submit_draft
+from tenants.services.previews.kept import quota_effects
 from tenants.services.typed_gpus import as_typed
 
 
@@ -149,7 +150,7 @@ class DraftApplyView(View):
             "warnings": found.warnings,
         }
         if self.dry_run:
-            effects = facts.scheduling().quota_effects(self.actor, found.after)
+            effects = quota_effects(self.actor, found.after)
             return rehearsed("update", body, found.warnings, effects=effects_body(effects))
         return Response(body)
 

@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tenants import facts
 from tenants.api.base import ListView, View, rehearsed
 from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.filters import OrderFilter
@@ -21,6 +20,7 @@ from tenants.services.audit import API
 from tenants.services.orders import placing
 from tenants.services.orders.carrying_out import rehearse
 from tenants.services.orders.seen import cells_seen, visible_order, visible_orders
+from tenants.services.previews.kept import quota_effects
 
 
 class OrdersView(ListView):
@@ -69,7 +69,7 @@ class OrderActView(View):
             return Response(body)
         if not self.tells_effects:
             return rehearsed("update", body)
-        effects = facts.scheduling().quota_effects(self.actor, rehearse(order))
+        effects = quota_effects(self.actor, rehearse(order))
         return rehearsed("update", body, effects=effects_body(effects))
 
 

@@ -1,0 +1,131 @@
+"""Previews are kept until their change is made, and then beside its records in the audit trail.
+
+A preview is found again by what the change makes of what: whoever looked, and however it is made,
+it is the same change.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from django.utils import timezone
+
+from tenants import facts
+from tenants.effects import AffectedJob, Effects
+from tenants.models import AuditRecord, ChangePreview, Quota, User
+from tenants.services.quota_terms import QuotaTerms, gpus
+
+KEPT = timedelta(days=7)  # of a change that was not made
+JOBS_KEPT = 5  # of each list
+LOANS_KEPT = 10
+BORROWERS_KEPT = 50
+LONGEST_WHY = 200
+
+QuotaKey = tuple[str, str]  # tenant, GPU type
+Document = dict[str, Any]
+
+
+def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
+    """What it would do to jobs if these quotas were stored, None = if there were none; kept for
+    when they are."""
+    effects = facts.scheduling().quota_effects(viewer, after)
+    terms = {key: QuotaTerms.of(quota) if quota else None for key, quota in after.items()}
+    keep(viewer, digest_of_quotas(terms), effects, gpu_types=sorted({g for _, g in after}))
+    return effects
+
+
+def digest_of_quotas(after: Mapping[QuotaKey, QuotaTerms | None]) -> str:
+    """Of a change of quotas: of the same quotas to the same terms it is the same."""
+    rows = [[*key, asdict(terms) if terms else None] for key, terms in sorted(after.items())]
+    return digest_of(["quotas", rows])
+
+
+def digest_of(change: Any) -> str:
+    """Of a change as JSON."""
+    text = json.dumps(change, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()
+
+
+def keep(
+    viewer: User,
+    digest: str,
+    effects: Effects,
+    *,
+    gpu_types: Sequence[str] = (),
+    cluster: str = "",
+) -> None:
+    """Keep what somebody was told of a change: of these GPU types, or of a cluster. Where nothing
+    could be looked at there is nothing to keep."""
+    if effects.until is None:
+        return
+    ChangePreview.objects.update_or_create(
+        author=viewer,
+        digest=digest,
+        changed_at=None,
+        defaults={
+            "gpu_types": list(gpu_types),
+            "cluster": cluster,
+            "as_of": effects.as_of,
+            "told": told_of(effects),
+            "borrowed": borrowed(gpu_types),
+        },
+    )
+
+
+def attach(digest: str, records: Sequence[AuditRecord]) -> None:
+    """Let the records of a change that was made have its newest preview, if anybody looked."""
+    found = ChangePreview.objects.filter(digest=digest, changed_at=None).order_by("-made_at")
+    preview = found.only("pk").first()
+    if preview is None or not records:
+        return
+    AuditRecord.objects.filter(pk__in=[one.pk for one in records]).update(preview=preview)
+    ChangePreview.objects.filter(pk=preview.pk).update(changed_at=timezone.now())
+
+
+def forget_old_previews() -> int:
+    """Delete those whose change nobody made; returns how many."""
+    old = ChangePreview.objects.filter(changed_at=None, made_at__lt=timezone.now() - KEPT)
+    return old.delete()[0]
+
+
+def borrowed(gpu_types: Sequence[str]) -> list[Document]:
+    """Who borrows how many GPUs of these types now, the most first; of all where none is named."""
+    uses = facts.scheduling().quota_uses().values()
+    rows = [use for use in uses if use.borrowed and (not gpu_types or use.gpu_model in gpu_types)]
+    rows.sort(key=lambda use: (-use.borrowed, use.tenant, use.gpu_model))
+    return [
+        {"tenant": use.tenant, "gpu_type": use.gpu_model, "gpus": gpus(use.borrowed)}
+        for use in rows[:BORROWERS_KEPT]
+    ]
+
+
+# --- as it is kept --------------------------------------------------------------------------------
+def told_of(effects: Effects) -> Document:
+    """The counts, and of each list the first few."""
+    assert effects.until is not None
+    return {
+        "until": effects.until.isoformat(),
+        "counts": asdict(effects.counts),
+        "starts": [job_of(job) for job in effects.starts[:JOBS_KEPT]],
+        "stops": [
+            job_of(one.job) | {"pods": one.pods, "whole": one.whole, "lost_gpu_s": one.lost_gpu_s}
+            for one in effects.stops[:JOBS_KEPT]
+        ],
+        "impossible": [
+            job_of(one.job) | {"why": one.why[:LONGEST_WHY]}
+            for one in effects.impossible[:JOBS_KEPT]
+        ],
+        "loans": [
+            asdict(loan) | {"before": gpus(loan.before), "after": gpus(loan.after)}
+            for loan in effects.loans[:LOANS_KEPT]
+        ],
+        "troubles": [text[:LONGEST_WHY] for text in effects.troubles[:JOBS_KEPT]],
+    }
+
+
+def job_of(job: AffectedJob) -> Document:
+    known = {"job": job.job, "name": job.name, "tenant": job.tenant}
+    return known | {"gpus": gpus(job.gpu_milli)}
