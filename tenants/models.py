@@ -198,13 +198,15 @@ class QuotaDraft(models.Model):
 
 
 class DraftCell(models.Model):
-    """One guarantee in a draft: `typed` as it was written, also where that is no number yet;
+    """One quota in a draft: its guarantee `typed` as it was written, also where that is no number
+    yet, and of `terms` (mode, borrow_limit, lend_limit, as typed) those that shall be others;
     `version` of the quota when the edit began, 0 = there was none."""
 
     draft = models.ForeignKey(QuotaDraft, on_delete=models.CASCADE, related_name="cells")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     gpu_type = models.ForeignKey(GpuType, on_delete=models.CASCADE, related_name="+")
     typed = models.CharField(max_length=64, blank=True)
+    terms = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     version = models.PositiveBigIntegerField()
     edited_at = models.DateTimeField(auto_now=True)
 
@@ -251,13 +253,15 @@ class QuotaOrder(models.Model):
 
 
 class OrderCell(models.Model):
-    """One guarantee of an order. `version`: of the quota when the edit began, 0 = there was none.
+    """One quota of an order: its guarantee, and of `terms` (mode, and limits in milli-GPU or null)
+    those that it sets beside. `version`: of the quota when the edit began, 0 = there was none.
     `record`: of the change, once it was made. `outcome`: why it did not go back."""
 
     order = models.ForeignKey(QuotaOrder, on_delete=models.CASCADE, related_name="cells")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     gpu_type = models.ForeignKey(GpuType, on_delete=models.CASCADE, related_name="+")
     guaranteed_milli = models.BigIntegerField(validators=milli_validators())
+    terms = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     version = models.PositiveBigIntegerField()
     record = models.ForeignKey(
         "AuditRecord", null=True, on_delete=models.SET_NULL, related_name="+"

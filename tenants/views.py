@@ -28,7 +28,7 @@ from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
 from tenants.selectors import tokens_of, visible_audit_records, visible_names
 from tenants.services.previews.seen import preview_seen
-from tenants.services.quota_revert import FIELDS
+from tenants.services.quota_revert import FIELDS, said_of
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
 from tenants.web import shown_once
@@ -255,7 +255,8 @@ def _told_of_order(record: AuditRecord) -> str:
         if name in after
     ]
     what = TOLD_OF_ORDERS[record.action.removeprefix(OF_ORDERS)]
-    return f"{what}: {_said('guaranteed', after)}{''.join(when)}"
+    beside = "".join(f", {text}" for text in said_of(after))
+    return f"{what}: {_said('guaranteed', after)}{beside}{''.join(when)}"
 
 
 def _uuid_or_404(text: str) -> uuid.UUID:

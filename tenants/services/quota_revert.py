@@ -4,22 +4,17 @@ Only the fields that the change set are set back, and only where nobody has set 
 else was changed meanwhile stays, and no later change is overwritten unseen.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tenants.errors import Conflict
 from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
-from tenants.services.quota_terms import QuotaChange, QuotaTerms, as_document
+from tenants.services.quota_terms import TITLES, QuotaChange, QuotaTerms, as_document
 from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.transactions import unit_of_work
 
-# The fields of a quota as people read them.
-FIELDS = {
-    "guaranteed": "Guaranteed",
-    "mode": "Mode",
-    "borrow_limit": "May borrow",
-    "lend_limit": "Lends",
-}
+FIELDS = TITLES
 
 Document = dict[str, Any]
 
@@ -85,7 +80,7 @@ def revert_quota_change(
         return Reverted(result.quota, result.warnings)
 
 
-def said(field: str, document: Document | None) -> str:
+def said(field: str, document: Mapping[str, Any] | None) -> str:
     """A field of a quota in words; "none" where there is no quota."""
     if document is None:
         return "none"
@@ -93,6 +88,11 @@ def said(field: str, document: Document | None) -> str:
     if field == "mode":
         return QuotaMode(value).label
     return "no limit" if value is None else f"{value:,.13g}"
+
+
+def said_of(fields: Mapping[str, Any]) -> list[str]:
+    """Fields beside the guarantee in words, as documents have them: "Mode Isolated"."""
+    return [f"{FIELDS[n]} {said(n, fields)}" for n in FIELDS if n in fields and n != "guaranteed"]
 
 
 def _of(record: AuditRecord) -> tuple[Tenant, GpuType]:

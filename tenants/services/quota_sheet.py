@@ -1,14 +1,15 @@
 """Change several quotas together, all or none: what the matrix of the pages does."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tenants.errors import DomainError
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
 from tenants.services.previews.kept import attach, digest_of_quotas
-from tenants.services.quota_terms import QuotaChange, QuotaTerms
+from tenants.services.quota_terms import QuotaChange, QuotaTerms, with_fields
 from tenants.services.quotas import QuotaChangeResult, change_quota, delete_quota
 from tenants.services.transactions import unit_of_work
 
@@ -17,11 +18,12 @@ REHEARSED = "rehearsal"
 
 @dataclass(frozen=True, slots=True)
 class QuotaEdit:
-    """The new guarantee of one cell; `version` 0 = there was no quota when it was read."""
+    """The fields that one quota shall have, as `QuotaTerms` has them; `version` 0 = there was no
+    quota when it was read."""
 
     tenant: Tenant
     gpu_type: GpuType
-    guaranteed_milli: int
+    fields: Mapping[str, Any]
     version: int
 
 
@@ -41,8 +43,8 @@ def change_quotas(
     source: str,
     dry_run: bool = False,
 ) -> dict[int, QuotaChangeResult]:
-    """Set several guarantees in one transaction, keeping each quota's mode and limits; whether that
-    needs a second person is asked elsewhere.
+    """Set fields of several quotas in one transaction, keeping all others; whether that needs a
+    second person is asked elsewhere.
 
     The order of the edits does not matter: GPUs may move from one tenant to another at full
     capacity. Raises SheetRefused with the faults of all edits together.
@@ -50,10 +52,9 @@ def change_quotas(
     quotas = _stored({edit.tenant.pk for edit in edits})
     changes = []
     for edit in edits:
-        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk), Quota())
+        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk))
         change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
-        terms = replace(QuotaTerms.of(quota), guaranteed=edit.guaranteed_milli)
-        changes.append(SheetChange(change, terms))
+        changes.append(SheetChange(change, with_fields(quota, edit.fields)))
     return _carried_out(actor, changes, quotas, dry_run=dry_run, approved=True)
 
 

@@ -1,7 +1,7 @@
 """What a quota says, once: its fields, defaults and rules, as a row and as a document has them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tenants.errors import FieldError
@@ -9,6 +9,13 @@ from tenants.models import MAX_MILLI, AuditRecord, GpuType, Quota, QuotaMode, Te
 
 LIMITS = ("borrow_limit", "lend_limit")
 AMOUNTS = ("guaranteed", *LIMITS)
+# The fields of a quota as people read them.
+TITLES = {
+    "guaranteed": "Guaranteed",
+    "mode": "Mode",
+    "borrow_limit": "May borrow",
+    "lend_limit": "Lends",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,13 @@ NAMES = tuple(field.name for field in fields(QuotaTerms))
 COLUMNS = {name: f"{name}_milli" if name in AMOUNTS else name for name in NAMES}
 
 
+def with_fields(quota: Quota | None, fields: Mapping[str, Any]) -> QuotaTerms:
+    """A quota with these fields of its terms set; one that becomes isolated loses its limits."""
+    if fields.get("mode") == QuotaMode.ISOLATED:
+        fields = {**dict.fromkeys(LIMITS), **fields}
+    return replace(QuotaTerms.of(quota or Quota()), **fields)
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
     """Which quota is changed, and what is kept of why.
@@ -94,6 +108,14 @@ def as_document(quota: Quota | None) -> dict[str, Any] | None:
     terms = asdict(QuotaTerms.of(quota))
     amounts = {n: None if terms[n] is None else terms[n] / 1000 for n in AMOUNTS}
     return {**terms, **amounts, "mode": str(quota.mode), "version": quota.version}
+
+
+def in_gpus(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of terms as documents have them: GPUs, not milli-GPU."""
+    return {
+        name: gpus(value) if name in AMOUNTS and value is not None else value
+        for name, value in fields.items()
+    }
 
 
 def gpus(milli: int) -> int | float:

@@ -187,3 +187,39 @@ def test_statements_of_the_page_do_not_grow_with_drafts(as_user, django_assert_m
     vera.get("/quotas/")
     with django_assert_max_num_queries(26):
         vera.get("/quotas/")
+
+
+def test_mode_and_limits_are_kept_in_the_draft_and_saved_with_it(as_user):
+    vera, page = as_user("vera"), "/quotas/vision/H200/"
+    form = {"guaranteed": "128", "mode": "shared", "borrow_limit": "16", "lend_limit": "",
+            "version": "1", "reason": "", "draft": "yes"}  # fmt: skip
+    answer = vera.post(page, form, follow=True).content.decode()
+    assert "It is in your draft; nothing is saved yet." in answer
+    assert "May borrow 16" in answer
+    assert "1 change<" in answer
+    assert quota("vision").borrow_limit_milli is None
+    opened = vera.get(page).content.decode()
+    assert "These values are from your draft" in opened
+    assert 'name="borrow_limit" inputmode="decimal" value="16"' in opened
+    # Who types the guarantee as it was keeps what is edited beside.
+    marked = sheet(vision="128") | {"marked": key("vision"), f"t-{key('vision')}": "May borrow 16"}
+    checked = vera.post("/quotas/check/", marked).content.decode()
+    assert "May borrow 16" in checked
+    # A page that does not show them yet does not save them.
+    unseen = vera.post("/quotas/", sheet("Season", vision="128"))
+    assert (unseen.status_code, "1 more edit" in unseen.content.decode()) == (422, True)
+    done = vera.post("/quotas/", marked | {"reason": "Season"}, follow=True).content.decode()
+    assert "1 quota changed." in done
+    assert quota("vision").borrow_limit_milli == 16000
+    assert "These values are from your draft" not in vera.get(page).content.decode()
+
+
+def test_terms_that_cannot_be_are_not_kept(as_user):
+    form = {"guaranteed": "128", "mode": "shared", "lend_limit": "500", "version": "1",
+            "draft": "yes"}  # fmt: skip
+    answer = as_user("vera").post("/quotas/vision/H200/", form)
+    assert (answer.status_code, "Lend at most what is guaranteed" in answer.content.decode()) == (
+        422,
+        True,
+    )
+    assert not DraftCell.objects.exists()

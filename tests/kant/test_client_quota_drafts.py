@@ -48,6 +48,17 @@ def test_a_draft_is_written_looked_at_and_applied(root):
     assert draft(root, "apply", "--reason", "x")[0] == 3
 
 
+def test_mode_and_limits_are_written_and_ordered(root):
+    words = ("--borrow-limit", "4", "--lend-limit", "any")
+    draft(root, "set", "vision", "H100", "12", *words)
+    line = draft(root, "show")[1].splitlines()[1]
+    assert "12, borrow limit 4, lend limit any" in line
+    made = json.loads(draft(root, "apply", "--reason", "r", "--until", "2h", "-o", "json")[1])
+    assert "12, borrow_limit" not in root("quota", "order", "show", made["order"]["id"])[1]
+    assert "borrow limit 4" in root("quota", "order", "show", made["order"]["id"])[1]
+    assert Quota.objects.get(tenant__name="vision").borrow_limit_milli == 4000
+
+
 def test_who_was_faster_is_told_and_overwritten_only_on_purpose(root):
     draft(root, "set", "vision", "H100", "12")
     root.sign_in("ops")

@@ -309,3 +309,45 @@ def test_a_token_for_one_tenant_tells_and_applies_nothing_of_others(root, org):
     assert "this token is not for" in answer.json()["detail"]
     assert write(lab, "root", cell("vision", 9)).status_code in (403, 422)
     assert write(lab, "root", cell("vision-lab", 4)).status_code == 200
+
+
+def test_a_draft_sets_mode_and_limits_too(root, org):
+    body = write(root, "root", cell("vision", 8, borrow_limit=4, lend_limit=None)).json()
+    (seen,) = body["cells"]
+    assert seen["terms"] == {"borrow_limit": "4", "lend_limit": ""}
+    # What is written of the guarantee alone leaves them as they are.
+    body = write(root, "root", cell("vision", 9)).json()
+    assert body["cells"][0]["terms"] == {"borrow_limit": "4", "lend_limit": ""}
+    answer = apply(root, "root", body["version"], "?dry_run=true")
+    assert answer.json()["result"]["quotas"][0]["borrow_limit"] == 4
+    quota = Quota.objects.get(tenant__name="vision", gpu_type__name="H100")
+    assert quota.borrow_limit_milli is None
+    assert apply(root, "root", body["version"]).status_code == 200
+    quota.refresh_from_db()
+    assert (quota.guaranteed_milli, quota.borrow_limit_milli) == (9000, 4000)
+    # One that becomes isolated loses its limits, and goes back to them.
+    body = write(root, "root", cell("vision", 9, mode="isolated")).json()
+    until = (timezone.now() + timedelta(hours=1)).isoformat()
+    order = apply(root, "root", body["version"], ends_at=until).json()["order"]
+    assert order["cells"][0]["terms"] == {"mode": "isolated"}
+    quota.refresh_from_db()
+    assert (quota.mode, quota.borrow_limit_milli) == ("isolated", None)
+    url = f"/api/v1/quota-orders/{order['id']}/end"
+    assert root.post(url, {"reason": "Over"}, format="json").status_code == 200
+    quota.refresh_from_db()
+    assert (quota.mode, quota.borrow_limit_milli) == ("shared", 4000)
+
+
+@pytest.mark.parametrize(
+    ("terms", "field"),
+    [
+        ({"mode": "isolated", "borrow_limit": 3}, "borrow_limit"),
+        ({"lend_limit": 100}, "lend_limit"),
+    ],
+)
+def test_terms_that_cannot_be_are_told_by_cell(root, terms, field):
+    body = write(root, "root", cell("vision", 8, **terms)).json()
+    answer = apply(root, "root", body["version"])
+    assert answer.status_code == 422
+    assert [e["pointer"] for e in answer.json()["errors"]] == [f"/cells/0/{field}"]
+    assert write(root, "root", cell("vision", 8, mode="odd")).status_code == 422

@@ -8,7 +8,7 @@ from kant.client import output
 from kant.client.api import Api, at_version
 from kant.client.audit import now_or_none, warn
 from kant.client.errors import NOT_FOUND, ClientError
-from kant.client.places import amount, quota_path
+from kant.client.places import NO_LIMIT, amount, limit, quota_path
 from kant.client.previews import effects
 from kant.client.previews.nodes import deadline
 from kant.client.quota.orders import told
@@ -50,6 +50,9 @@ def listed(api: Api, args: argparse.Namespace) -> None:
 def set_cell(api: Api, args: argparse.Namespace) -> None:
     """Write one guarantee; `--over` takes what somebody else has set meanwhile as read."""
     cell = {"tenant": args.tenant, "gpu_type": args.gpu_type, "guaranteed": args.gpus}
+    terms = {"mode": args.mode, "borrow_limit": args.borrow_limit, "lend_limit": args.lend_limit}
+    given = {name: value for name, value in terms.items() if value is not None}
+    cell |= {name: None if value == NO_LIMIT else value for name, value in given.items()}
     if args.over:
         now = now_or_none(api, quota_path(args.tenant, args.gpu_type))
         cell["version"] = now["version"] if now else 0
@@ -117,6 +120,11 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
         parser.add_argument("tenant", metavar="TENANT")
         parser.add_argument("gpu_type", metavar="GPU_MODEL")
     made.add_argument("gpus", type=amount, metavar="GPUS", help="GPUs that the tenant always gets")
+    made.add_argument("--mode", choices=("shared", "isolated"),
+                      help="isolated: neither borrows nor lends")  # fmt: skip
+    for name, what in (("--borrow-limit", "borrow"), ("--lend-limit", "lend")):
+        made.add_argument(name, type=limit, metavar="GPUS",
+                          help=f"most GPUs that it may {what}, or {NO_LIMIT}")  # fmt: skip
     made.add_argument("--over", action="store_true",
                       help="overwrite what somebody else has set meanwhile")  # fmt: skip
     command("preview", preview, "show what your draft would do to jobs", formats, kinds)
@@ -167,7 +175,9 @@ def _write(api: Api, args: argparse.Namespace, cell: dict[str, Any]) -> None:
 
 def _wanted(one: dict[str, Any]) -> str:
     is_number = one["guaranteed"] is not None
-    return output.number(one["guaranteed"]) if is_number else f"{one['typed']!r} (no number)"
+    typed = output.number(one["guaranteed"]) if is_number else f"{one['typed']!r} (no number)"
+    terms = [f"{name.replace('_', ' ')} {text or NO_LIMIT}" for name, text in one["terms"].items()]
+    return ", ".join([typed, *terms])
 
 
 def _faster(one: dict[str, Any]) -> str:

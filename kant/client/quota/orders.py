@@ -6,6 +6,7 @@ from typing import Any
 from kant.client import output
 from kant.client.api import Api
 from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.places import NO_LIMIT
 from kant.client.previews import effects
 
 PENDING = ("waiting", "scheduled")
@@ -43,7 +44,8 @@ def show(api: Api, args: argparse.Namespace) -> None:
     pending = order["state"] in PENDING
     rows = [
         (c["tenant"], c["gpu_type"], output.number(c["now" if pending else "before"]),
-         output.number(c["guaranteed"]), CHANGED if c["overtaken"] else c["outcome"] or "-")
+         ", ".join([output.number(c["guaranteed"]), *_terms(c)]),
+         CHANGED if c["overtaken"] else c["outcome"] or "-")
         for c in order["cells"]
     ]  # fmt: skip
     heads = ("NOW", "ORDERED", "CHANGED SINCE") if pending else ("BEFORE", "ORDERED", "STAYED")
@@ -76,6 +78,14 @@ def told(order: dict[str, Any]) -> str:
     if state.startswith(OPEN) and order["ends_at"]:
         state += f" until {output.when(order['ends_at'])}"
     return state
+
+
+def _terms(cell: dict[str, Any]) -> list[str]:
+    """What an order sets beside the guarantee."""
+    return [
+        f"{name.replace('_', ' ')} {NO_LIMIT if value is None else value}"
+        for name, value in cell["terms"].items()
+    ]
 
 
 def _one(api: Api, text: str) -> dict[str, Any]:

@@ -146,10 +146,11 @@ def keep(request: HttpRequest, shown: ShownPart, *, saving: bool = False) -> Inv
         is_fresh = fresh is None or cell.key in fresh.split()
         if not is_fresh and (cell.key in shown.drafted or not saving):
             continue  # another tab may have written something newer, or taken it back
-        if cell.edited:
+        if cell.is_retyped:
             edits.append(DraftEdit(cell.tenant, cell.gpu_type, cell.typed, cell.version))
         elif cell.key in marked and cell.key in shown.drafted:
-            edits.append(DraftEdit(cell.tenant, cell.gpu_type, None))
+            gone = None if not cell.terms else cell.typed
+            edits.append(DraftEdit(cell.tenant, cell.gpu_type, gone))
     if not edits and not shown.drafted:
         return None
     reason = request.POST.get("reason")
@@ -181,10 +182,12 @@ def unseen_of(request: HttpRequest, shown: ShownPart) -> set[str]:
     another tab or browser since."""
     elsewhere = set(request.POST.get("elsewhere", "").split())
     posted = {key: request.POST.get(f"q-{key}") for key in shown.drafted}
+    terms = {cell.key: cell.terms_told for cell in shown.cells}
     return {
         key
         for key, edit in shown.drafted.items()
         if (key not in elsewhere if posted[key] is None else posted[key] != edit.typed)
+        or terms.get(key, "") != request.POST.get(f"t-{key}", "")
     }
 
 

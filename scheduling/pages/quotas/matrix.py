@@ -25,6 +25,7 @@ from tenants.names import tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import parents_by_id, subtree_ids, visible_quotas, visible_tenants
 from tenants.services.drafts.seen import cells_of_others, own_cells
+from tenants.services.drafts.wanted import terms_in_words
 from tenants.services.orders.seen import told_orders
 from tenants.services.quota_sums import promised_below
 from tenants.services.typed_gpus import as_typed, typed_milli
@@ -52,6 +53,7 @@ class MatrixCell:
     warnings: list[str] = field(default_factory=list)
     stale: bool = False
     planned: list[tuple[UUID, str]] = field(default_factory=list)  # by which order it will be what
+    terms: list[str] = field(default_factory=list)  # what the draft makes of mode and limits
 
     @property
     def key(self) -> str:
@@ -62,11 +64,20 @@ class MatrixCell:
         return as_typed(self.quota.guaranteed_milli) if self.quota else ""
 
     @property
+    def edited(self) -> bool:
+        return bool(self.terms) or self.is_retyped
+
+    @property
+    def terms_told(self) -> str:
+        return ", ".join(self.terms)
+
+    @property
     def is_marked(self) -> bool:
         return bool(self.edited or self.errors or self.warnings)
 
     @property
-    def edited(self) -> bool:
+    def is_retyped(self) -> bool:
+        """Whether another guarantee is typed than there is."""
         if not self.editable or self.typed.strip() == self.now:
             return False
         try:
@@ -197,6 +208,10 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
             # What was made so by somebody meanwhile is no edit any more; another value begins anew.
             if edit is not None and edit.typed != cell.now:
                 cell.version = edit.version
+            if edit is not None:
+                cell.terms = terms_in_words(edit, quota)
+                if cell.terms:
+                    cell.version = edit.version
             typed = edit.typed if edit is not None else cell.now
             cell.typed = request.POST.get(f"q-{cell.key}", typed)
             sent = request.POST.get(f"v-{cell.key}", "")

@@ -38,7 +38,8 @@ from tenants.services.orders.seen import (
     visible_order,
 )
 from tenants.services.previews.kept import quota_effects
-from tenants.services.quota_terms import in_words
+from tenants.services.quota_revert import said_of
+from tenants.services.quota_terms import in_gpus, in_words
 from tenants.services.typed_gpus import as_typed
 from tenants.web.pages import actor_of, page_login_required
 
@@ -68,6 +69,11 @@ class ShownCell:
     before: str
     after: str
     stands_against: str = ""
+
+    @property
+    def terms(self) -> str:
+        """What it sets beside the guarantee, in words."""
+        return ", ".join(said_of(in_gpus(self.cell.terms)))
 
     @classmethod
     def of(cls, seen: SeenOrderCell) -> "ShownCell":

@@ -7,12 +7,14 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.pages.forms import DAMAGED
 from scheduling.queries.quota_use import use_of
-from tenants.errors import DomainError, Stale
+from tenants.errors import DomainError, Invalid, Stale
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
 from tenants.permissions import access_of
 from tenants.selectors import visible_names, visible_tenants
 from tenants.services.audit import PAGE
-from tenants.services.drafts.seen import overtaken
+from tenants.services.drafts.edits import DraftEdit, edit_draft
+from tenants.services.drafts.seen import overtaken, own_cell
+from tenants.services.drafts.wanted import TERMS, is_edit
 from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
@@ -59,10 +61,19 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
         "version": str(stored.version if stored else 0),
         "reason": "",
     }
+    editable = access_of(request.user).may_administer_from_above(owner.pk)
+    drafted = own_cell(actor_of(request), owner, kind) if editable else None
+    if drafted is not None and is_edit(drafted, stored):
+        typed |= {"guaranteed": drafted.typed, "version": str(drafted.version), **drafted.terms}
+    else:
+        drafted = None
     errors: dict[str, list[str]] = {}
     if request.method == "POST":
         typed = {name: request.POST.get(name, "") for name in typed}
-        if save_quota(request, owner, kind, typed, errors):
+        if "draft" in request.POST:
+            if draft_quota(request, owner, kind, typed, errors):
+                return redirect("quotas")
+        elif save_quota(request, owner, kind, typed, errors):
             return redirect("quotas")
     context = {
         "nav": "quotas",
@@ -73,7 +84,8 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
         "modes": QuotaMode.choices,
         "typed": typed,
         "errors": errors,
-        "editable": access_of(request.user).may_administer_from_above(owner.pk),
+        "editable": editable,
+        "drafted": drafted,
     }
     return render(request, "scheduling/quotas/quota.html", context, status=422 if errors else 200)
 
@@ -126,6 +138,33 @@ def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpRespo
     effects = quota_effects(actor_of(request), {(owner.name, kind.name): after})
     title = f"What this would do to {owner.name} and others"
     return render(request, "parts/effects.html", {"title": title, "effects": effects})
+
+
+def draft_quota(
+    request: HttpRequest,
+    tenant: Tenant,
+    gpu_type: GpuType,
+    typed: dict[str, str],
+    errors: dict[str, list[str]],
+) -> bool:
+    """Keep the quota as typed in the draft; False with `errors` by field otherwise."""
+    terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
+    if terms is None or version is None:
+        return False
+    if faults := terms.faults():
+        errors |= Invalid.fields(faults).by_field
+        return False
+    shared = typed["mode"] != QuotaMode.ISOLATED
+    kept = {name: typed[name].strip() for name in (TERMS if shared else ("mode",))}
+    try:
+        edit = DraftEdit(tenant, gpu_type, typed["guaranteed"].strip(), version, kept)
+        edit_draft(actor_of(request), [edit])
+    except DomainError as error:
+        errors |= error.by_field or {"": [error.detail]}
+        return False
+    text = "It is in your draft; nothing is saved yet. Preview and save it with your other edits."
+    messages.info(request, text, extra_tags="info")
+    return True
 
 
 def save_quota(

@@ -36,8 +36,10 @@ from tenants.services.audit import API
 from tenants.services.drafts.apply import DraftTried
 from tenants.services.drafts.edits import DraftEdit, discard_draft, edit_draft
 from tenants.services.drafts.seen import SeenCell, cells_seen, visible_draft, visible_drafts
+from tenants.services.drafts.wanted import TERMS
 from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
+from tenants.services.quota_terms import LIMITS
 from tenants.services.typed_gpus import as_typed
 
 
@@ -88,7 +90,12 @@ class DraftView(View):
                 raise Invalid.fields([FieldError(("cells", at), error.detail)]) from None
             milli = one["guaranteed"]
             typed = None if milli is None else as_typed(milli)
-            edits.append(DraftEdit(tenant, gpu_type, typed, one.get("version")))
+            given_terms = {name: one[name] for name in TERMS if name in one}
+            terms = {
+                name: as_typed(value) if name in LIMITS else value
+                for name, value in given_terms.items()
+            }
+            edits.append(DraftEdit(tenant, gpu_type, typed, one.get("version"), terms or None))
         draft = edit_draft(self.actor, edits, reason=given.get("reason"), dry_run=self.dry_run)
         if self.dry_run:
             return rehearsed("update", None)

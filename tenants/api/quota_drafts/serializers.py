@@ -5,22 +5,27 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from tenants.api.fields import Gpus, Integer, List, Moment, Serializer, Text
-from tenants.models import OrderState, QuotaDraft, QuotaOrder
+from tenants.api.fields import Choice, Gpus, Integer, List, Moment, Serializer, Text
+from tenants.models import OrderState, QuotaDraft, QuotaMode, QuotaOrder
 from tenants.services.drafts.edits import KEPT, MOST_CELLS
 from tenants.services.drafts.seen import SeenCell
-from tenants.services.orders.seen import lapses_at
-from tenants.services.quota_terms import gpus
+from tenants.services.orders.seen import SeenOrderCell, lapses_at
+from tenants.services.quota_terms import gpus, in_gpus
 
 MOST_VERSION = 2**63 - 1
 
 
 class DraftCellInput(Serializer):
-    """A guarantee in the draft; null takes it out of the draft."""
+    """A quota in the draft; a guarantee of null takes it out of the draft. `mode` and limits: what
+    shall be another beside, a limit of null = no limit. Where some of them are given the others
+    stay as the quota has them; where none is, what the draft has of them stays."""
 
     tenant = Text(max_length=63)
     gpu_type = Text(max_length=63)
     guaranteed = Gpus(allow_null=True)
+    mode = Choice(QuotaMode.values, required=False)
+    borrow_limit = Gpus(required=False, allow_null=True)
+    lend_limit = Gpus(required=False, allow_null=True)
     version = Integer(
         min_value=0,
         max_value=MOST_VERSION,
@@ -63,7 +68,8 @@ class OvertakenOutput(serializers.Serializer[Any]):
 
 
 class DraftCellOutput(serializers.Serializer[Any]):
-    """One edit. `guaranteed`: null = what is `typed` is no number yet. `now`: what is guaranteed,
+    """One edit. `guaranteed`: null = what is `typed` is no number yet. `terms`: mode and limits, as
+    typed ("" = no limit), that shall be others beside. `now`: what is guaranteed,
     null = there is no quota. `version`: of the quota when the edit began, `now_version`: as it is,
     0 = there was, or is, none; where they differ `overtaken` says who was faster."""
 
@@ -71,6 +77,7 @@ class DraftCellOutput(serializers.Serializer[Any]):
     gpu_type = serializers.CharField(source="cell.gpu_type.name")
     guaranteed = Gpus(allow_null=True)
     typed = serializers.CharField(source="cell.typed")
+    terms = serializers.DictField(child=serializers.CharField(), source="cell.terms")
     version = serializers.IntegerField(source="cell.version")
     edited_at = serializers.DateTimeField(source="cell.edited_at")
     now = serializers.SerializerMethodField()
@@ -110,22 +117,31 @@ class AppliedQuotaOutput(serializers.Serializer[Any]):
     tenant = serializers.CharField(source="tenant.name")
     gpu_type = serializers.CharField(source="gpu_type.name")
     guaranteed = Gpus(source="guaranteed_milli")
+    mode = serializers.CharField()
+    borrow_limit = Gpus(source="borrow_limit_milli", allow_null=True)
+    lend_limit = Gpus(source="lend_limit_milli", allow_null=True)
     version = serializers.IntegerField()
 
 
 class OrderCellOutput(serializers.Serializer[Any]):
-    """One guarantee of an order. `before`: what was guaranteed when it was carried out, null = it
-    is not yet, or there was no quota. `now`: what is guaranteed, null = there is no quota.
-    `overtaken`: the quota was changed since this was asked for, so that the order will fail.
-    `outcome`: why it did not go back; "" = it did, or has not to."""
+    """One quota of an order. `terms`: mode and limits in GPUs that it sets beside. `before`: what
+    was guaranteed when it was carried out, null = it is not yet, or there was no quota. `now`:
+    what is guaranteed, null = there is no quota. `overtaken`: the quota was changed since this was
+    asked for, so that the order will fail. `outcome`: why it did not go back; "" = it did, or has
+    not to."""
 
     tenant = serializers.CharField(source="cell.tenant.name")
     gpu_type = serializers.CharField(source="cell.gpu_type.name")
     guaranteed = Gpus(source="cell.guaranteed_milli")
+    terms = serializers.SerializerMethodField()
     before = serializers.FloatField(allow_null=True)
     now = serializers.FloatField(allow_null=True)
     overtaken = serializers.BooleanField(source="is_overtaken")
     outcome = serializers.CharField(source="cell.outcome")
+
+    @extend_schema_field(serializers.DictField())
+    def get_terms(self, seen: SeenOrderCell) -> dict[str, Any]:
+        return in_gpus(seen.cell.terms)
 
 
 class OrderOutput(serializers.Serializer[Any]):

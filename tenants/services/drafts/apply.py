@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from tenants.errors import DomainError, Invalid, Stale
 from tenants.models import DraftCell, Quota, QuotaDraft, User
 from tenants.services.drafts.edits import empty, locked_draft
+from tenants.services.drafts.wanted import is_edit, wanted
 from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
 from tenants.services.quotas import QuotaChangeResult, reason_faults
 from tenants.services.transactions import unit_of_work
-from tenants.services.typed_gpus import legible, typed_milli
 
 
 @dataclass(frozen=True, slots=True)
 class DraftTried:
-    """What became, or would become, of a draft. `cells`: those that say another guarantee than
+    """What became, or would become, of a draft. `cells`: those that say another quota than
     there is; by their place in it what they did, and what stands against them: then nothing was
     changed."""
 
@@ -63,11 +63,11 @@ def try_draft(
         edits, places = [], []
         for at, cell in enumerate(cells):
             try:
-                milli = typed_milli(cell.typed)
-            except ValueError as error:
-                errors[at] = Invalid.field("guaranteed", str(error))
+                fields = wanted(cell)
+            except Invalid as error:
+                errors[at] = error
                 continue
-            edits.append(QuotaEdit(cell.tenant, cell.gpu_type, milli, cell.version))
+            edits.append(QuotaEdit(cell.tenant, cell.gpu_type, fields, cell.version))
             places.append(at)
         results: Mapping[int, QuotaChangeResult] = {}
         try:
@@ -82,15 +82,8 @@ def try_draft(
 
 
 def edits_of(draft: QuotaDraft) -> list[DraftCell]:
-    """The cells that say another guarantee than there is, or none that can be read."""
+    """The cells that say another quota than there is, or none that can be read."""
     cells = list(draft.cells.select_related("tenant", "gpu_type"))
     rows = Quota.objects.filter(tenant__in={cell.tenant_id for cell in cells}).order_by()
-    now = {
-        (t, g): m for t, g, m in rows.values_list("tenant_id", "gpu_type_id", "guaranteed_milli")
-    }
-    return [
-        cell
-        for cell in cells
-        if (milli := legible(cell.typed)) is None
-        or milli != now.get((cell.tenant_id, cell.gpu_type_id))
-    ]
+    now = {(quota.tenant_id, quota.gpu_type_id): quota for quota in rows}
+    return [cell for cell in cells if is_edit(cell, now.get((cell.tenant_id, cell.gpu_type_id)))]

@@ -1,6 +1,6 @@
 """What somebody writes into a draft, and how a draft ends without being applied."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,7 +20,9 @@ KEPT = timedelta(days=30)  # since a draft was written to
 
 @dataclass(frozen=True, slots=True)
 class DraftEdit:
-    """What one cell shall say: a guarantee as typed; None = the cell leaves the draft.
+    """What one cell shall say: a guarantee as typed; None = the cell leaves the draft. `terms`:
+    mode and limits as typed ("" = no limit), those that shall be others beside; None = what the
+    draft has of them stays.
 
     `version`: of the quota as it was read, 0 = there was none; None = what it began with stays, of
     a cell that is new to the draft as it is now.
@@ -30,6 +32,7 @@ class DraftEdit:
     gpu_type: GpuType
     typed: str | None
     version: int | None = None
+    terms: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +147,20 @@ def _write(draft: QuotaDraft, edits: Sequence[DraftEdit]) -> bool:
             continue
         began = cell.version if cell else now.get(key, 0)
         version = began if edit.version is None else edit.version
+        kept = cell.terms if cell else {}
+        terms = kept if edit.terms is None else dict(edit.terms)
         if cell is None:
             cells[key] = DraftCell.objects.create(
                 draft=draft,
                 tenant=edit.tenant,
                 gpu_type=edit.gpu_type,
                 typed=edit.typed,
+                terms=terms,
                 version=version,
             )
-        elif (cell.typed, cell.version) != (edit.typed, version):
-            cell.typed, cell.version = edit.typed, version
-            cell.save(update_fields=["typed", "version", "edited_at"])
+        elif (cell.typed, cell.version, cell.terms) != (edit.typed, version, terms):
+            cell.typed, cell.version, cell.terms = edit.typed, version, terms
+            cell.save(update_fields=["typed", "version", "terms", "edited_at"])
         else:
             continue
         changed = True

@@ -117,6 +117,12 @@ def own_cells(user: User) -> list[DraftCell]:
     return list(rows.select_related("draft", "tenant", "gpu_type"))
 
 
+def own_cell(user: User, tenant: Tenant, gpu_type: GpuType) -> DraftCell | None:
+    """What is in the user's draft of one quota."""
+    rows = DraftCell.objects.filter(draft__author=user, tenant=tenant, gpu_type=gpu_type)
+    return rows.select_related("tenant", "gpu_type").first()
+
+
 def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
     """What others are about to change of what the viewer may change, too; with drafts and
     authors, by name."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import F, Q
 from django.utils import timezone
@@ -18,7 +19,7 @@ from tenants.services.quota_sheet import (
     carry_out_as_agreed,
     change_quotas,
 )
-from tenants.services.quota_terms import QuotaChange, QuotaTerms
+from tenants.services.quota_terms import QuotaChange, QuotaTerms, in_gpus
 from tenants.services.quotas import QuotaChangeResult
 from tenants.services.transactions import unit_of_work
 
@@ -97,7 +98,7 @@ def _changed(
     cells = list(order.cells.select_related("tenant", "gpu_type"))
     if order.author is None:
         raise Conflict(f"{order.author_name}, whose order it is, was deleted.")
-    edits = [QuotaEdit(c.tenant, c.gpu_type, c.guaranteed_milli, c.version) for c in cells]
+    edits = [QuotaEdit(c.tenant, c.gpu_type, fields_of(c), c.version) for c in cells]
     try:
         results = change_quotas(
             order.author, edits, reason=order.reason, source=source, dry_run=dry_run
@@ -196,6 +197,11 @@ def actor_of(order: QuotaOrder) -> User:
     return order.author or User(username=order.author_name)
 
 
+def fields_of(cell: OrderCell) -> dict[str, Any]:
+    """The fields of the quota that an order sets."""
+    return {"guaranteed": cell.guaranteed_milli, **cell.terms}
+
+
 def name_of(cell: OrderCell) -> str:
     return f"{cell.tenant.name} / {cell.gpu_type.name}"
 
@@ -212,6 +218,7 @@ def record(cell: OrderCell, actor: User, what: str, reason: str, *, source: str)
         after={
             "order": str(order.pk),
             "guaranteed": cell.guaranteed_milli / 1000,
+            **in_gpus(cell.terms),
             **{name: at.isoformat() for name, at in times.items() if at},
         },
         reason=reason,

@@ -13,10 +13,11 @@ from tenants.permissions import access_of
 from tenants.services.approval import needs_approval
 from tenants.services.drafts.apply import DraftTried, edits_of, try_draft
 from tenants.services.drafts.edits import empty, locked_draft
+from tenants.services.drafts.wanted import wanted
 from tenants.services.orders.carrying_out import apply, close, end, record, record_all, taken
 from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
-from tenants.services.typed_gpus import legible, typed_milli
+from tenants.services.typed_gpus import legible
 
 FURTHEST = timedelta(days=366)
 
@@ -70,11 +71,13 @@ def submit_draft(
             applied_at=None if is_later else now,
         )
         for at, cell in enumerate(tried.cells):
+            terms = wanted(cell)
             made = OrderCell.objects.create(
                 order=order,
                 tenant=cell.tenant,
                 gpu_type=cell.gpu_type,
-                guaranteed_milli=typed_milli(cell.typed),
+                guaranteed_milli=terms.pop("guaranteed"),
+                terms=terms,
                 version=cell.version,
                 record=None if is_later else tried.results[at].record,
             )
