@@ -27,8 +27,7 @@ class Told(serializers.Field[Any, Any, Any, Any]):
 
 
 class Serializer(Told, serializers.Serializer[Any]):
-    """Refuses names it does not know: a misspelt option must not be ignored. Of what is not given
-    only the fields are asked that have something to say to it."""
+    """Refuses names it does not know: a misspelt option must not be ignored."""
 
     default_error_messages = {"invalid": texts.DRF["not_a_dict"]}
 
@@ -60,7 +59,7 @@ class Serializer(Told, serializers.Serializer[Any]):
         found: dict[str, Any] = {}
         errors: dict[str, Any] = {}
         for name, (field, check, asked) in inputs.items():
-            if not asked and name not in data:
+            if not asked and name not in data:  # it has nothing to say to that
                 continue
             try:
                 value = field.run_validation(field.get_value(data))

@@ -26,10 +26,10 @@ class _Told(NamedTuple):
     field: Any
 
 
+# What is told of things whose attributes are not called; its fields are looked at once. It tells
+# what DRF's own serializer tells, which asks for each value how it is found. No docstring: OpenAPI
+# would show it for each kind of answer that has none.
 class Output(serializers.Serializer[T]):
-    """What is told of things whose attributes are not called; its fields are looked at once. It
-    tells what DRF's own serializer tells, which asks for each value how it is found."""
-
     @cached_property
     def _outputs(self) -> list[_Told]:
         return [
