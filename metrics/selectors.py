@@ -36,6 +36,7 @@ class MetricScope:
     gpu_model: str
     since: datetime
     until: datetime
+    past: bool = False  # whether `until` is an instant that somebody looks back at, not now
 
 
 def node_records(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeRecord]:
@@ -67,10 +68,10 @@ def waiting_jobs(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[Job]:
     # wait.
     wanted = Cluster.objects.all() if cluster is None else Cluster.objects.filter(pk=cluster.pk)
     rows = Job.objects.filter(cluster__in=wanted, state__in=[s.value for s in WAITING])
-    return _of_model(rows, gpu_model) if gpu_model else rows
+    return of_model(rows, gpu_model) if gpu_model else rows
 
 
-def _of_model(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
+def of_model(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
     """Those of the jobs that would take this GPU model first."""
     taken = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__0=gpu_model)
     # Not EXISTS: PostgreSQL makes a join of it and reads the pod sets of all jobs first.
@@ -172,7 +173,7 @@ def waits(scope: MetricScope) -> dict[str, definitions.JobWaits]:
     if scope.cluster is not None:
         jobs = jobs.filter(cluster=scope.cluster)
     if scope.gpu_model:
-        jobs = _of_model(jobs, scope.gpu_model)
+        jobs = of_model(jobs, scope.gpu_model)
     return by_size((unit.milli, unit.wait) for unit in unit_waits(jobs, scope.until))
 
 

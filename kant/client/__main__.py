@@ -32,7 +32,7 @@ from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
 from kant.client.previews import defrag, nodes
 from kant.client.quota import drafts, orders
-from kant.client.state import happened, snapshot, standing, top
+from kant.client.state import happened, past, snapshot, standing, top
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -151,6 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     standing.add_pending_flags(command("pending", standing.pending, text, both))
     text = "show who borrows whose guarantee, and who wants it back"
     standing.add_loan_flags(command("loans", standing.loans, text, both))
+    text = "show what was allocated on a cluster, and who waited, at a time that is over"
+    past.add_flags(command("past", past.past, text, both))
     printed = command(
         "logs", logs.logs, "show what the pods of a job print, as long as the pods exist", ()
     )

@@ -1,28 +1,32 @@
 """REST for the five metrics: a summary over a window, and the recorded samples."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from metrics import definitions, selectors
+from metrics import definitions, past, selectors
 from metrics.samples.held import uses_at
 from metrics.selectors import MetricScope
 from metrics.simulate.inputs import length_of
+from scheduling.models import Cluster, Job
 from scheduling.queries.names import cluster_names, gpu_type_names
 from scheduling.queries.selectors import complete_from
 from tenants.api.base import OperatorsOnly, View
-from tenants.api.filters import asked_for
+from tenants.api.filters import MomentField, asked_for
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 
 SCOPE = {
     "cluster": "Name of a cluster; all if absent.",
     "gpu_type": "GPU type; all if absent.",
-    "window": "Length up to now: 90s, 15m, 24h, 7d (default 24h).",
+    "window": "Length up to now, or to `at`: 90s, 15m, 24h, 7d (default 24h).",
+    "at": "Time that is over, e.g. 2030-01-31T12:00:00Z: as it was then; now if absent.",
 }
 
 
@@ -43,12 +47,26 @@ def scope_of(query: Any) -> MetricScope:
         cluster = asked_for("cluster", name, cluster_names())
     if gpu_type := query.get("gpu_type", ""):
         asked_for("gpu_type", gpu_type, gpu_type_names())
+    at = instant_of(query, now, cluster)
+    until = at or now
     return MetricScope(
         cluster=cluster,
         gpu_model=gpu_type,
-        since=now - window_of(query.get("window", "24h")),
-        until=now,
+        since=until - window_of(query.get("window", "24h")),
+        until=until,
+        past=at is not None,
     )
+
+
+def instant_of(query: Any, now: datetime, cluster: Cluster | None) -> datetime | None:
+    """The instant that `at` looks back at, None = now; raises a Problem."""
+    try:
+        at: datetime | None = MomentField(required=False).clean(query.get("at", ""))
+        return None if at is None else past.checked(at, now, cluster)
+    except ValidationError as error:
+        raise bad_query("at", error.messages[0]) from None
+    except past.NotKept as error:
+        raise bad_query("at", str(error)) from None
 
 
 class CurveSerializer(serializers.Serializer[Any]):
@@ -155,8 +173,10 @@ def summary(scope: MetricScope) -> dict[str, Any]:
         "fragmented_nodes": use.fragmented,
         "largest_gang_leaf": use.largest_gang_leaf,
         "largest_gang_any": use.largest_gang_any,
-        "pending_jobs": selectors.waiting_jobs(scope.cluster, scope.gpu_model).count(),
-        "jobs": selectors.jobs_by_state(scope.cluster, scope.since),
+        "pending_jobs": _waiting(scope).count(),
+        "jobs": past.jobs_by_state_then(scope.cluster, scope.since, scope.until)
+        if scope.past
+        else selectors.jobs_by_state(scope.cluster, scope.since),
         "jwtd": [
             {"size": size, **of_size.row()} for size, of_size in selectors.waits(scope).items()
         ],
@@ -164,9 +184,15 @@ def summary(scope: MetricScope) -> dict[str, Any]:
     }
 
 
+def _waiting(scope: MetricScope) -> QuerySet[Job]:
+    if scope.past:
+        return past.waiting_then(scope.cluster, scope.until, scope.gpu_model)
+    return selectors.waiting_jobs(scope.cluster, scope.gpu_model)
+
+
 class MetricsView(View):
-    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now, for
-    operators."""
+    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now, or to an
+    instant that is over, for operators."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(MetricsSerializer, texts=SCOPE)}

@@ -1,6 +1,7 @@
 """`kant loans` and `kant pending` against a real Kant."""
 
 import json
+from datetime import timedelta
 
 from tests.scheduling.test_rehearsal import fleet, waits  # noqa: F401 - a fixture
 from tests.scheduling.test_standing import lent  # noqa: F401 - a fixture
@@ -18,3 +19,15 @@ def test_how_it_stands(kant, lent):  # noqa: F811
     waits(lent, 1)
     assert kant("pending")[1].splitlines()[1].split()[-5:-2] == ["H100", "8", "1"]
     assert kant("pending", "-G", "T5")[0] == 2
+
+
+def test_how_it_stood(kant, lent):  # noqa: F811
+    kant.sign_in("ops")
+    at = lent.cluster.jobs.get(name="runs-h002").submitted_at + timedelta(minutes=1)
+    code, out, told = kant("past", at.isoformat(), "-G", "H100")
+    assert (code, told) == (0, "")
+    assert out.splitlines()[0] == "H100: 16 of 32 GPUs allocated"
+    assert "0 jobs waited for 0 GPUs" in out
+    found = json.loads(kant("past", "1m", "-o", "json")[1])
+    assert sum(node["allocated"] for node in found["nodes"]) == 24
+    assert "What is kept begins at" in kant("past", "2w")[2]

@@ -1,26 +1,27 @@
 """The dashboard of the operators and its charts."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from metrics import definitions, selectors
+from metrics import definitions, past, selectors
 from metrics.models import MetricSample
 from metrics.pages import charts
 from metrics.pages.figures import Figure, linked
 from metrics.pages.nodes import charts as node_charts
+from metrics.past import NotKept
 from metrics.samples.held import by_gpu_model, uses_at
 from metrics.selectors import MetricScope
 from scheduling.models import Cluster, ClusterPolicy, Forecasting
@@ -34,6 +35,7 @@ from scheduling.queries.standing.pending import pending
 from scheduling.queries.starts import hit_rates
 from scheduling.queries.wording import policy_words
 from scheduling.services.policies.changes import policy_of
+from tenants.api.filters import MomentField
 from tenants.names import but
 from tenants.outage import redis_trouble
 from tenants.web.conditional import tagged, words_of_now
@@ -44,6 +46,15 @@ WINDOWS = {
     "24h": ("last 24 hours", timedelta(hours=24)),
     "7d": ("last 7 days", timedelta(days=7)),
 }
+
+STEPS = (
+    ("1 d back", timedelta(days=-1)),
+    ("1 h back", timedelta(hours=-1)),
+    ("5 min back", timedelta(minutes=-5)),
+    ("5 min on", timedelta(minutes=5)),
+    ("1 h on", timedelta(hours=1)),
+    ("1 d on", timedelta(days=1)),
+)
 
 View = Callable[..., HttpResponse]
 
@@ -69,6 +80,24 @@ class Selection:
     clusters: list[Cluster]
     gpu_models: list[str]
     unknown: dict[str, UnknownFilter]
+
+    @property
+    def at(self) -> datetime | None:
+        """The instant that is looked back at; None = now."""
+        return self.scope.until if self.scope.past else None
+
+    def steps(self) -> list[tuple[str, str]]:
+        """(title, instant) of each step from the instant that is looked at, to one of which
+        something is kept."""
+        now, here = timezone.now(), self.scope.until
+        kept_from = past.kept_from(self.scope.cluster)
+        if kept_from is None:
+            return []
+        return [
+            (title, (here + length).isoformat(timespec="seconds").replace("+00:00", "Z"))
+            for title, length in STEPS
+            if kept_from + timedelta(seconds=1) <= here + length < now
+        ]
 
     @property
     def cluster_title(self) -> str:
@@ -105,11 +134,23 @@ def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Sel
 
 
 def known_selection(request: HttpRequest) -> Selection:
-    """Raises Http404 for a cluster, GPU model, window or parameter that does not exist."""
-    chosen = selection(request, ("cluster", "gpu", "window"))
+    """Raises Http404 for a cluster, GPU model, window or parameter that does not exist, and for an
+    instant of which nothing is kept."""
+    chosen = selection(request, ("cluster", "gpu", "window", "at"))
     for unknown in chosen.unknown.values():
         raise Http404(f"{unknown.text}.")
-    return chosen
+    text = request.GET.get("at", "")
+    try:
+        at: datetime | None = MomentField(required=False).clean(text)
+        if at is None:
+            return chosen
+        at = past.checked(at, timezone.now(), chosen.scope.cluster)
+    except ValidationError as error:
+        raise Http404(f"“{text[:64]}” is no time: {error.messages[0]}") from None
+    except NotKept as error:
+        raise Http404(str(error)) from None
+    since = at - WINDOWS[chosen.window][1]
+    return replace(chosen, scope=replace(chosen.scope, since=since, until=at, past=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +165,11 @@ class PoolRow:
 def summary(chosen: Selection) -> dict[str, Any]:
     """The numbers of the KPI strip and the table of pools."""
     scope = chosen.scope
-    nodes, waiting = (
-        by_gpu_model(uses_at(scope.cluster, scope.until)),
-        selectors.waiting_by_model(scope.cluster),
+    nodes = by_gpu_model(uses_at(scope.cluster, scope.until))
+    queue = past.queue_then(scope.cluster, scope.until, scope.gpu_model) if scope.past else None
+    waiting = defaultdict(
+        selectors.WaitingNow,
+        queue.by_model if queue else selectors.waiting_by_model(scope.cluster),
     )
     rows = [
         PoolRow(model, definitions.pool_use(nodes[model]), waiting[model])
@@ -143,12 +186,20 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "sor": occupation,
         "sor_recorded": recorded,
         "sor_partial": recorded < (scope.until - scope.since) * 0.95,
-        "without_gpus": None if scope.gpu_model else selectors.without_gpus(scope.cluster),
+        # Of what nodes without GPUs held no history is kept.
+        "without_gpus": None
+        if scope.gpu_model or scope.past
+        else selectors.without_gpus(scope.cluster),
+        "queue_then": queue.jobs if queue else None,
         "waiting": waiting[scope.gpu_model],
         "pools": rows,
-        "reasons": pending(tenants=None, cluster=scope.cluster, gpu_type=scope.gpu_model or None),
-        "hit_rates": hit_rates(),
-        "forecasting": Forecasting.objects.filter(as_of__isnull=False).select_related("cluster"),
+        "reasons": queue.reasons
+        if queue
+        else pending(tenants=None, cluster=scope.cluster, gpu_type=scope.gpu_model or None),
+        "hit_rates": [] if scope.past else hit_rates(),
+        "forecasting": None
+        if scope.past
+        else Forecasting.objects.filter(as_of__isnull=False).select_related("cluster"),
         "complete_from": since if (since := complete_from()) and since > scope.since else None,
         "trends": {
             "gar": [definitions.ratio(s.allocated_milli, s.available_milli) for s in trend],
@@ -162,12 +213,14 @@ CHARTS = (
     ("leaf-map", "Where GPUs are free", "c8", "tall"),
     ("stranded", "Free GPUs by how free their node is", "c4", "tall"),
     ("allocation", "Allocation and fragmentation over time", "c8", ""),
-    ("gang-curve", "How many gangs of a size fit now", "c4", ""),
+    ("gang-curve", "How many gangs of a size fit", "c4", ""),
     ("quota-bars", "Quota: used, lent, borrowed", "c6", "tall"),
     ("waits", "Waits in all: share of jobs that have their places", "c6", "tall"),
     ("placement", "Placement: nodes and groups used, of the fewest possible", "", ""),
 )
 
+
+OF_NOW = ("quota-bars",)  # charts of what no history is kept of
 
 Led = list[tuple[Cluster, list[Leader]]]
 
@@ -219,19 +272,21 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 def shown(chosen: Selection) -> dict[str, Any]:
     """What the page shows."""
-    led = led_clusters(chosen)
+    led = [] if chosen.at else led_clusters(chosen)
     return {
         "nav": "operations",
         "chosen": chosen,
         "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
-        "charts": CHARTS,
+        "charts": [one for one in CHARTS if not chosen.at or one[0] not in OF_NOW],
         "divided": [
             (cluster, leaders) for cluster, leaders in led if any(x.scope for x in leaders)
         ],
         "unknown": chosen.unknown,
-        "redis_trouble": redis_trouble(),
+        "redis_trouble": None if chosen.at else redis_trouble(),
         "own_clock": [cluster for cluster, leaders in led if any(x.own_clock for x in leaders)],
         # Called by the whole page alone, which shows them.
+        "kept_from": partial(past.kept_from, chosen.scope.cluster),
+        "steps": chosen.steps,
         "policies": partial(shown_policies, led),
         **summary(chosen),
     }
@@ -277,7 +332,11 @@ def _stranded(scope: MetricScope) -> Figure:
 
 def _gang_curve(scope: MetricScope) -> Figure:
     nodes = uses_at(scope.cluster, scope.until, scope.gpu_model)
-    waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
+    waiting = (
+        past.waiting_then(scope.cluster, scope.until, scope.gpu_model)
+        if scope.past
+        else selectors.waiting_jobs(scope.cluster, scope.gpu_model)
+    )
     sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
     drawn = node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
     cluster = _only_cluster(scope)
@@ -353,7 +412,10 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
     """One figure as JSON; answered with 304 when the reader has this very figure."""
     if name not in FIGURES:
         raise Http404(f"There is no chart “{name}”.")
-    return figure_answer(request, FIGURES[name](known_selection(request).scope))
+    scope = known_selection(request).scope
+    if scope.past and name in OF_NOW:
+        raise Http404(f"The chart “{name}” is of now alone.")
+    return figure_answer(request, FIGURES[name](scope))
 
 
 def figure_answer(request: HttpRequest, figure: Figure) -> HttpResponse:
