@@ -60,6 +60,8 @@ class Member(Simulation):
         self.of = of
         self._tenants, self._quotas = tenants, quotas
         self._elsewhere: Held = {}
+        self._held: Held = {}
+        self._held_at = -1  # the version of the book by which it was added up
         self._jobs_elsewhere: dict[str, int] = {}
         self._send_back = submit_again
         self._push(observer.start, CYCLE, None)
@@ -119,24 +121,18 @@ class Member(Simulation):
 
     # --- quota --------------------------------------------------------------------------------
     def held(self) -> Held:
-        """What its own jobs hold of each account, without those of the accounts below it."""
-        whole: dict[tuple[str, str], tuple[float, float]] = {}
-        for a in self.state.book.accounts():
-            used = a.used + a.beyond / BEYOND
-            fixed = a.non_preemptible + a.fixed_beyond / BEYOND
-            whole[a.tenant, a.gpu_model] = used, fixed
-        for (tenant, model), (milli, fixed) in self._elsewhere.items():
-            for a in self.state.book.chain(tenant, model):
-                used, used_fixed = whole[a.tenant, model]
-                whole[a.tenant, model] = used - milli, used_fixed - fixed
-        own = dict(whole)
-        for a in self.state.book.accounts():
-            if a.parent is not None:
-                used, fixed = whole[a.tenant, a.gpu_model]
-                above = a.parent.tenant, a.gpu_model
-                rest, rest_fixed = own[above]
-                own[above] = rest - used, rest_fixed - fixed
-        return {key: amounts for key, amounts in own.items() if any(amounts)}
+        """What its own jobs hold."""
+        book = self.state.book
+        if self._held_at != book.version:
+            self._held_at, self._held = book.version, {}
+            for booking in book.bookings.values():
+                for model, milli in booking.held.items():
+                    amount = milli + booking.beyond.get(model, 0) / BEYOND
+                    key = booking.tenant, model
+                    used, fixed = self._held.get(key, (0.0, 0.0))
+                    more = amount if booking.non_preemptible else 0.0
+                    self._held[key] = used + amount, fixed + more
+        return self._held
 
     def running(self) -> dict[str, int]:
         """Jobs with places by tenant, where any tenant is limited in them."""

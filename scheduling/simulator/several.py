@@ -45,10 +45,10 @@ class SeveralClusters:
         levels: tuple[str, ...] = DEFAULT_LEVELS,
         journal: RunJournal | None = None,
     ) -> None:
-        """`queues` have no limits: these would have to be counted over all clusters. Raises
-        ValueError for names that stand twice."""
-        _check(clusters, queues)
+        """`queues` have no limits: these would have to be counted over all clusters. `settings`
+        have no period of cycles. Raises ValueError for these, and names that stand twice."""
         self.settings = settings or Settings()
+        _check(clusters, queues, self.settings)
         self.now = start
         cluster_of = {node.name: c.name for c in clusters for node in c.nodes}
         self.observer = Observer(start, self.settings.sample_s, journal, cluster_of)
@@ -139,26 +139,19 @@ class SeveralClusters:
 
     def _count_quota(self, now: float) -> None:
         """Tell each member what the others hold, until nobody starts anything by it."""
-        while len(self.members) > 1:
-            held = {name: member.held() for name, member in self.members.items()}
-            running = {name: member.running() for name, member in self.members.items()}
-            told = []
+        news = len(self.members) > 1
+        while news:
+            news = False
             for name, member in self.members.items():
-                others = [of for of in held if of != name]
+                others = [other for of, other in self.members.items() if of != name]
                 jobs: dict[str, int] = {}
-                for of in others:
-                    for tenant, count in running[of].items():
+                for other in others:
+                    for tenant, count in other.running().items():
                         jobs[tenant] = jobs.get(tenant, 0) + count
                 member.now = now
-                if member.hear_of_others(sum_of([held[of] for of in others]), jobs):
-                    told.append(member)
-            before = [member.held() for member in told]
-            for member in told:
-                member.advance(now)
-                if member.held() != before[told.index(member)]:
-                    break  # the others have to hear of that first
-            else:
-                return
+                if member.hear_of_others(sum_of([other.held() for other in others]), jobs):
+                    member.advance(now)
+                    news = True
 
     # --- arrivals -----------------------------------------------------------------------------
     def _submit_again(self, at: float, arrival: Arrival) -> None:
@@ -289,7 +282,11 @@ class SeveralClusters:
         )
 
 
-def _check(clusters: Sequence[ClusterOfRun], queues: Sequence[QueueSpec]) -> None:
+def _check(
+    clusters: Sequence[ClusterOfRun], queues: Sequence[QueueSpec], settings: Settings
+) -> None:
+    if settings.cycle_s:
+        raise ValueError("several clusters decide at every event; leave out --cycle")
     names = [c.name for c in clusters]
     nodes = [node.name for c in clusters for node in c.nodes]
     for what, given in (("cluster", names), ("node", nodes)):

@@ -168,5 +168,20 @@ def test_what_cannot_be_run():
         run_on([cluster("east"), cluster("east", nodes=2)], [])
     with pytest.raises(ValueError, match="cannot be called any"):
         run_on([cluster("any")], [])
+    with pytest.raises(ValueError, match="leave out --cycle"):
+        run_on([cluster("east")], [], settings=Settings(cycle_s=5.0))
     with pytest.raises(ValueError, match="queue a/q has limits"):
         run_on([cluster("east")], [], queues=(QueueSpec("a", "q", max_running=1),))
+
+
+def test_quota_that_many_jobs_of_two_clusters_wait_for_is_never_exceeded():
+    clusters = [cluster("east", nodes=2), cluster("west", nodes=2)]
+    arrivals = [
+        replace(arrival(f"j{n}", n, 20 + n, gpus=4), cluster=("east", "west", "any")[n % 3])
+        for n in range(24)
+    ]
+    out, _ = run_on(clusters, arrivals, quota=12_000)
+    found = rows(out).values()
+    assert {state for *_, state in found} == {"SUCCEEDED"}
+    for at, *_ in found:
+        assert sum(begin <= at < end for begin, end, _ in found) <= 3
