@@ -221,7 +221,8 @@ class PodFacts(Struct, frozen=True, gc=False):
 
     `owned`: it names Kant as its scheduler; only then annotations are kept, and of pods without a
     node labels.
-    `gpus` whole GPUs requested, `gpu_milli` the fractional request (`kant.io/gpu-milli`);
+    `gpus` whole GPUs requested, `gpu_resources` by which resources if not by nvidia.com/gpu alone,
+    `gpu_milli` the fractional request (`kant.io/gpu-milli`);
     `cpu_milli`, `memory_mib`, `extended` (other resources by name) by Kubernetes' own accounting
     (sum of containers and sidecars, or the largest init container, plus overhead).
     `reason`/`message` are the pod's own (OutOfcpu, UnexpectedAdmissionError …), else of the first
@@ -260,6 +261,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     resource_version: str
+    gpu_resources: tuple[str, ...] = ()
     plain: PlainPod | None = None
     disrupted: str = ""
     tracked: bool = False

@@ -89,7 +89,10 @@ def container(restart="", limits=None, **requests):
             PodSpec(containers=[Container(Resources({"kant.io/gpu-milli": "250"}))]),
             PodHolding(0, 250, 0, 0),
         ),
-        (PodSpec(containers=[Container(Resources({"amd.com/gpu": 4}))]), PodHolding(4, 0, 0, 0)),
+        (
+            PodSpec(containers=[Container(Resources({"amd.com/gpu": 4}))]),
+            PodHolding(4, 0, 0, 0, gpu_resources=("amd.com/gpu",)),
+        ),
         # Every other resource with a domain in its name is counted as it is called.
         (
             PodSpec(

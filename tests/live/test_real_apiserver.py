@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from metrics.benches import stage
 from scheduling.engine.states import JobState as S
-from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord
 from scheduling.services.jobs.submit import cancel_job
 from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import changes
@@ -243,6 +243,67 @@ def test_jobs_on_amd_nodes_ask_for_their_gpus_and_nics_by_the_resources_of_the_n
     # No node of a stock device plugin can give a part of a GPU.
     assert (share.state, share.reason) == (S.PENDING, "ExceedsCapacity")
     assert "its device plugin must advertise kant.io/gpu-milli" in share.message
+
+
+def test_plain_pods_get_the_gpus_of_the_resource_that_they_ask_for(apiserver, scheduler):
+    """Each would fit on the nodes of the other: these are as large, and those of its own are named
+    as such that sort behind."""
+    grant_rights(apiserver)
+    make_node(apiserver, "a-amd", {"amd.com/gpu.product-name": "MI300X"}, {"amd.com/gpu": "8"})
+    cluster = Cluster.objects.create(
+        name="real", access=apiserver.access("kant"), namespace_tenants=ANY
+    )
+    ClusterPolicy.objects.create(cluster=cluster)
+    tenant = Tenant.objects.create(name="team")
+    for model in ("MI300X", stage.MODEL):
+        gpu_type = GpuType.objects.create(name=model)
+        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    drive(scheduler, cluster, lambda: NodeRecord.objects.filter(gpu_model="MI300X").exists())
+
+    def make(name, limits, models=""):
+        annotations = {"kant.io/gpu-models": models} if models else {}
+        container = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
+        pod = {
+            "metadata": {
+                "name": name,
+                "labels": {"kant.io/tenant": "team"},
+                "annotations": annotations,
+            },
+            "spec": {"schedulerName": "kant", "containers": [container]},
+        }
+        apiserver.request("POST", "/api/v1/namespaces/default/pods", pod)
+
+    amd, nvidia = {"amd.com/gpu": "1"}, {"nvidia.com/gpu": "1"}
+    make("amd", amd)
+    make("nvidia", nvidia)
+    make("amd-named", amd, f"MI300X,{stage.MODEL}")
+    make("wrong", amd, stage.MODEL)
+    make("both", amd | nvidia)
+    bound = ("amd", "nvidia", "amd-named")
+    told = ("wrong", "both")
+
+    def pods():
+        found = apiserver.request("GET", "/api/v1/namespaces/default/pods")["items"]
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def refusals():
+        events = apiserver.request("GET", "/api/v1/namespaces/default/events")["items"]
+        return {event["involvedObject"]["name"]: event["message"] for event in events}
+
+    drive(
+        scheduler,
+        cluster,
+        lambda: (
+            all(pods()[name]["spec"].get("nodeName") for name in bound)
+            and refusals().keys() >= set(told)
+        ),
+    )
+    places = {name: pods()[name]["spec"].get("nodeName", "") for name in (*bound, *told)}
+    assert places["amd"] == places["amd-named"] == "a-amd"
+    assert places["nvidia"] not in ("", "a-amd")
+    assert places["wrong"] == places["both"] == ""
+    assert f"GPUs of {stage.MODEL} are requested by nvidia.com/gpu" in refusals()["wrong"]
+    assert "by one of nvidia.com/gpu and amd.com/gpu" in refusals()["both"]
 
 
 def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver, scheduler):

@@ -177,6 +177,8 @@ def _gpus(
     bad, unnamed = _bad_gpus(raw, total, usable, problems)
     if doubt:
         unnamed = total - len(bad)
+    if resource:
+        facts["gpu_resource"] = Sourced(resource, "status.capacity")
     if installed:
         facts["gpus"] = Sourced(total, f"status.capacity[{resource}]")
     elif expected:

@@ -46,6 +46,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             cpu_milli=held.cpu_milli,
             memory_mib=held.memory_mib,
             extended=held.extended,
+            gpu_resources=held.gpu_resources,
             priority=spec.priority,
             started_at=seconds_of(status.start_time),
             finished_at=seconds_of(ended.finished_at) if ended else None,

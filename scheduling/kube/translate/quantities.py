@@ -52,13 +52,15 @@ _NO_MORE: Mapping[str, int] = {}
 
 class PodHolding(NamedTuple):
     """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory, and of
-    every other extended resource by name; of disk space and huge pages MiB."""
+    every other extended resource by name; of disk space and huge pages MiB. `gpu_resources`: by
+    which resources it asks for whole GPUs, if not by nvidia.com/gpu alone."""
 
     gpus: int
     gpu_milli: int
     cpu_milli: int
     memory_mib: int
     extended: Mapping[str, int] = _NO_MORE
+    gpu_resources: tuple[str, ...] = ()
 
 
 Requests = dict[str, Fraction]
@@ -105,8 +107,9 @@ def _of_one(
 
 def _counted(total: Requests) -> PodHolding:
     zero = Fraction(0)
+    gpus = {name: total[name] for name in GPU_RESOURCES if total.get(name)}
     return PodHolding(
-        gpus=math.ceil(sum((total.get(name, zero) for name in GPU_RESOURCES), zero)),
+        gpus=math.ceil(sum(gpus.values(), zero)),
         gpu_milli=math.ceil(total.get(GPU_MILLI, zero)),
         cpu_milli=math.ceil(total.get("cpu", zero) * MILLI),
         memory_mib=math.ceil(total.get("memory", zero) / MIB),
@@ -116,6 +119,7 @@ def _counted(total: Requests) -> PodHolding:
             if is_extended(name) and (amount or "/" in name)
         }
         or _NO_MORE,
+        gpu_resources=() if gpus.keys() <= {GPU_RESOURCES[0]} else tuple(gpus),
     )
 
 

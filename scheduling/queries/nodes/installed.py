@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from django.db.models import Max, Q, QuerySet, Sum
-from django.db.models.fields.json import KeyTransform
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
 
 from scheduling.kube.translate.node_groups import NodeGroup, groups_of
 from scheduling.models import Cluster, NodeRecord
@@ -13,11 +13,17 @@ from scheduling.models import Cluster, NodeRecord
 REGISTERS = Q(cpu_milli=0) | Q(memory_mib=0)
 
 
+# What the translator of nodes found out (`kube.translate.nodes`).
+_RESOURCE = KeyTextTransform("value", KeyTransform("gpu_resource", "facts"))
+
+
 class Pool(NamedTuple):
-    """Installed GPUs of one model in a cluster, and the most on one node."""
+    """Installed GPUs of one model in a cluster, the most on one node, and the resource by which
+    pods ask for them, "" = not known."""
 
     gpus: int
     per_node: int
+    resource: str = ""
 
 
 def groups_to_come(cluster: Cluster, gpu_model: str | None = None) -> list[tuple[NodeGroup, int]]:
@@ -40,11 +46,11 @@ def pools_of(
     for group, count in to_come:
         node = group.example
         if count and node.devices:
-            gpus, most = pools.get(node.gpu_model, Pool(0, 0))
+            gpus, most, resource = pools.get(node.gpu_model, Pool(0, 0, node.gpu_resource))
             size = len(node.devices)
             # What registers counts as installed already.
             more = count - _of_group(cluster, group).filter(REGISTERS).count()
-            pools[node.gpu_model] = Pool(gpus + more * size, max(most, size))
+            pools[node.gpu_model] = Pool(gpus + more * size, max(most, size), resource)
     return pools
 
 
@@ -53,9 +59,9 @@ def _installed(cluster: Cluster) -> dict[str, Pool]:
         NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
         .order_by()
         .values_list("gpu_model")
-        .annotate(Sum("gpus"), Max("gpus"))
+        .annotate(Sum("gpus"), Max("gpus"), resource=Max(_RESOURCE))
     )
-    return {model: Pool(total, most) for model, total, most in rows}
+    return {model: Pool(total, most, resource or "") for model, total, most, resource in rows}
 
 
 def _of_group(cluster: Cluster, group: NodeGroup) -> QuerySet[NodeRecord]:

@@ -32,6 +32,7 @@ from scheduling.services.jobs.orders import (
     refuse_inactive,
 )
 from scheduling.services.jobs.validation import job_spec
+from scheduling.services.plain_pods.gpu_resources import of_its_resource
 from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import PodSets, Refused, document_of, refusal_of
@@ -189,7 +190,9 @@ class Books:
         return tenant
 
     def _accepted(self, tenant: Tenant, sets: PodSets) -> Accepted:
-        document = document_of(sets, self.cluster.name)
+        document = of_its_resource(
+            document_of(sets, self.cluster.name), sets, self._shelf.installed
+        )
         apart = _apart(sets[0][0].pod)
         own = {name: document[name] for name in OWN}
         common = {name: value for name, value in document.items() if name not in OWN}

@@ -254,6 +254,9 @@ def _job_name(pod: str) -> str:
 
 
 def _gpus(pod: PodFacts) -> dict[str, int]:
+    if len(pod.gpu_resources) > 1:
+        text = f"Request GPUs by one of {' and '.join(pod.gpu_resources)}: no node has both."
+        raise Refused("InvalidPod", f"{REQUESTS}: {text}")
     if pod.gpus and pod.gpu_milli:
         raise Refused(
             "InvalidPod",
