@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.utils import DatabaseError
 
-from kant.demo_accounts import DEMO_DOMAIN
+from kant.demo.accounts import DEMO_DOMAIN
 from scheduling import compiled
 from tenants.models import Tenant, User
 from tenants.oidc import config as oidc

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path, re_path
 
-from kant.demo_accounts import ACCOUNTS, PASSWORD
+from kant.demo.accounts import ACCOUNTS, PASSWORD
 from kant.views import client
 from metrics.prometheus import exporter
 from tenants.api.problems import not_found

@@ -119,7 +119,7 @@ def members_of(tenant: Tenant) -> QuerySet[Membership]:
     return Membership.objects.filter(tenant=tenant).select_related("user", "tenant")
 
 
-class Members(NamedTuple):
+class ShownMembers(NamedTuple):
     """Memberships by which somebody may act in a tenant, as far as the reader may see their
     tenants, and how many they may not see."""
 
@@ -129,13 +129,13 @@ class Members(NamedTuple):
 
 def members_with_inherited(
     tenant: Tenant, access: Access, parents: Mapping[int, int | None]
-) -> Members:
+) -> ShownMembers:
     """Members of a tenant and of those above it, by name."""
     acting = Membership.objects.filter(tenant__in=list(lineage(parents, tenant.pk)))
     visible = access.visible_tenants()
     shown = acting if visible is None else acting.filter(tenant__in=visible)
     ordered = shown.select_related("user", "tenant").order_by("user__username", "id")
-    return Members(ordered, acting.count() - shown.count())
+    return ShownMembers(ordered, acting.count() - shown.count())
 
 
 def memberships_of(user: User) -> QuerySet[Membership]:

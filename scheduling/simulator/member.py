@@ -232,7 +232,7 @@ class Member(Simulation):
         return record is None or record.verdict is None or record.verdict.reason in FOR_PLACES
 
 
-class Asked:
+class InstantOutlook:
     """Questions of one instant about a member, to a copy of its state. Who would start stays in it,
     so that no two are sent to the same place."""
 

@@ -19,7 +19,7 @@ from scheduling.engine.types import DEFAULT_LEVELS, QueueSpec, QuotaSpec, Tenant
 from scheduling.simulator.agenda import ARRIVAL, LOOK, WARM, Agenda
 from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.loop import LOOK_EVENTS, Progress
-from scheduling.simulator.member import Asked, Member, in_order, labels_of, sum_of
+from scheduling.simulator.member import InstantOutlook, Member, in_order, labels_of, sum_of
 from scheduling.simulator.model import Arrival, ClusterOfRun, Settings
 from scheduling.simulator.observe import FAILED, RUNNING, Observer
 from scheduling.simulator.run import Run, RunOutcome, TraceError
@@ -222,7 +222,7 @@ class SeveralClusters:
 
     def _look(self, now: float) -> None:
         """Move each job that gains enough."""
-        asked = {m.name: Asked(m, now) for m in self.members.values() if m.of.takes_any}
+        asked = {m.name: InstantOutlook(m, now) for m in self.members.values() if m.of.takes_any}
         home = {run.arrival.job.id: m for m in self.members.values() for run in self._may_move(m)}
         runs = [member.jobs[job_id] for job_id, member in home.items()]
         moved = False
@@ -238,7 +238,13 @@ class SeveralClusters:
             self._count_quota(now)
 
     def _move(
-        self, run: Run, here: Member, asked: dict[str, Asked], stayed: float, moves: int, now: float
+        self,
+        run: Run,
+        here: Member,
+        asked: dict[str, InstantOutlook],
+        stayed: float,
+        moves: int,
+        now: float,
     ) -> bool:
         at_home = here.outlook_of(run)
         others = {name: a.outlook(run) for name, a in asked.items() if name != here.name}

@@ -16,7 +16,7 @@ _AS_THEY_ARE: dict[type, type] = {
 }
 
 
-class _Told(NamedTuple):
+class _Output(NamedTuple):
     """How a field of an answer is told. `attribute`: that it tells, "" = the field finds it.
     `plain`: the type of values that are told as they are."""
 
@@ -31,9 +31,9 @@ class _Told(NamedTuple):
 # would show it for each kind of answer that has none.
 class Output(serializers.Serializer[T]):
     @cached_property
-    def _outputs(self) -> list[_Told]:
+    def _outputs(self) -> list[_Output]:
         return [
-            _Told(
+            _Output(
                 str(field.field_name),
                 field.source_attrs[0] if len(field.source_attrs) == 1 else "",
                 _AS_THEY_ARE.get(type(field)),

@@ -36,6 +36,10 @@ def replay():
     return Replay.objects.get()
 
 
+def leaf():
+    return NodeRecord.objects.exclude(leaf="").values_list("leaf", flat=True).first()
+
+
 def order():
     return QuotaOrder.objects.get()
 
@@ -57,6 +61,7 @@ POLLED = {
     "metrics/overview/_overview_live.html": ("erin", lambda: "/can-start/"),
     "metrics/operations/operations.html": ("operator", lambda: "/ops/"),
     "metrics/nodes/nodes.html": ("erin", lambda: "/ops/nodes/"),
+    "metrics/nodes/leaf.html": ("erin", lambda: f"/ops/leaves/demo/{leaf()}/"),
     "metrics/nodes/node.html": ("erin", lambda: "/ops/nodes/demo/node-000/"),
     "metrics/policies/policy_changes.html": ("operator", lambda: "/policies/demo/changes/"),
     "metrics/replays/replays.html": ("operator", lambda: "/replays/"),

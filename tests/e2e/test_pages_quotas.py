@@ -392,11 +392,11 @@ def test_tenants_show_members_and_use(as_user):
     assert "/tenants/search/" in as_user("vik").get("/tenants/").content.decode()
 
 
-def test_a_tenant_admin_is_told_how_to_add_members(as_user):
-    told = "<code>PUT /api/v1/tenants/vision/members/USER</code>"
-    assert told not in as_user("erin").get("/tenants/vision/").content.decode()
+def test_a_tenant_admin_is_led_to_where_members_are_changed(as_user):
+    link = '<a href="/tenants/vision/members/">Change</a>'
+    assert link not in as_user("erin").get("/tenants/vision/").content.decode()
     admin = as_user("vera")
-    assert told in admin.get("/tenants/vision/").content.decode()
+    assert link in admin.get("/tenants/vision/").content.decode()
     path = "/api/v1/tenants/vision/members/vik"
     answer = admin.put(path, {"role": "viewer"}, content_type="application/json")
     assert answer.status_code in (200, 201), answer.content

@@ -4,7 +4,7 @@ import pytest
 from django.core.checks import run_checks
 
 from kant.checks import no_demo_accounts
-from kant.demo_accounts import ACCOUNTS, DEMO_DOMAIN
+from kant.demo.accounts import ACCOUNTS, DEMO_DOMAIN
 from scheduling import compiled
 from tenants.models import Tenant, User
 from tenants.oidc.config import provider

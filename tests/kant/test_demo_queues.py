@@ -2,7 +2,7 @@
 
 import pytest
 
-from kant import demo
+from kant.demo import organisation as demo
 from tenants.models import GpuType, Queue, Quota, User
 from tenants.services.queue_terms import QueueTerms
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from scheduling.kube.door.http import Broken, Connection, Unanswered
-from scheduling.kube.door.pool import Pool, Unreachable, header_lines
+from scheduling.kube.door.pool import ConnectionPool, Unreachable, header_lines
 from tests.cases import seeds
 
 BODY = b'{"kind":"Status"}\r\n0\r\n\r\n'  # looks like the end of chunks
@@ -185,7 +185,7 @@ async def served(*answers):
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    pool = Pool(f"http://localhost:{port}/at", None, None, heard)
+    pool = ConnectionPool(f"http://localhost:{port}/at", None, None, heard)
     try:
         yield pool, came
     finally:
@@ -275,7 +275,7 @@ def test_all_addresses_are_tried(monkeypatch):
 @pytest.mark.parametrize("path", ["/a b", "/a\r\nX: y", "/ä"])
 def test_a_request_is_one_request(path):
     async def run():
-        pool = Pool("http://127.0.0.1:9", None, None, heard)
+        pool = ConnectionPool("http://127.0.0.1:9", None, None, heard)
         with pytest.raises(ValueError, match="no path"):
             await pool.ask("GET", path, "")
         with pytest.raises(ValueError, match="Authorization"):

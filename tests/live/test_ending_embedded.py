@@ -63,7 +63,10 @@ STATES = {
     ),
     "its cluster is stopped, and is connected to": (CHILD + "C.start = stopped", "AT IT"),
     "lists": (LISTS, "AT IT"),
-    "writes its organisation": ("from kant import demo; demo._tenants = hang", "AT IT"),
+    "writes its organisation": (
+        "from kant.demo import organisation; organisation._tenants = hang",
+        "AT IT",
+    ),
     "mid-cycle": ("from scheduling.session import session; session.run_cycle = hang", "AT IT"),
 }
 

@@ -32,7 +32,7 @@ SETUP = """
 import sys
 from pathlib import Path
 import django; django.setup()
-from kant import demo
+from kant.demo import organisation as demo
 from tenants.models import User
 from tenants.services.tokens import create_token
 demo.seed("live", Path(sys.argv[1]))

@@ -16,8 +16,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from kant import demo
 from kant.celery import app
+from kant.demo import accounts, organisation
 from kant.embedded import Background, Compilation, stop_when_cluster_ends
 from kant.ending import ending
 from scheduling.cluster_process import ClusterProcess
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         try:
             try:
                 cluster.start()
-                demo.seed(folder_name(fleet), cluster.kubeconfig)
+                organisation.seed(folder_name(fleet), cluster.kubeconfig)
             except (RuntimeError, KubeError) as error:
                 raise CommandError(str(error)) from error
             background.start()
@@ -83,8 +83,8 @@ class Command(BaseCommand):
 
     def _welcome(self, port: int) -> None:
         self.stdout.write(f"\nKant is at http://{HOST}:{port}/\n\nDemo accounts:")
-        for account in demo.ACCOUNTS:
-            self.stdout.write(f"  {account.username:10} {demo.PASSWORD:12} {account.title}")
+        for account in accounts.ACCOUNTS:
+            self.stdout.write(f"  {account.username:10} {accounts.PASSWORD:12} {account.title}")
         self.stdout.write("\nCtrl-C ends it; the next start continues with the same data.\n")
         self.stdout.flush()
 

@@ -15,7 +15,13 @@ import msgspec
 from scheduling.kube.door.config import Endpoint, load_endpoint
 from scheduling.kube.door.http import BUFFER, Broken
 from scheduling.kube.door.loop import aside
-from scheduling.kube.door.pool import Answer, Pool, Unreachable, Untrusted, header_lines
+from scheduling.kube.door.pool import (
+    ConnectionPool,
+    HttpAnswer,
+    Unreachable,
+    Untrusted,
+    header_lines,
+)
 from scheduling.kube.seam import KubeError
 from scheduling.kube.translate.objects import Status
 
@@ -68,7 +74,7 @@ class Client:
     def __init__(self, access: Mapping[str, Any]) -> None:
         self._access = access
         self._endpoint: Endpoint
-        self._pool: Pool | None = None
+        self._pool: ConnectionPool | None = None
         self._headers = ""
         self._read_at = 0.0  # when the Authorization header was read
         self._loaded_at = 0.0  # when the whole endpoint was
@@ -91,7 +97,7 @@ class Client:
         self._read_at = self._loaded_at = time.monotonic()
         if self._pool is not None:
             self._pool.retire()
-        self._pool = Pool(endpoint.server, endpoint.tls, endpoint.tls_name, self._hear)
+        self._pool = ConnectionPool(endpoint.server, endpoint.tls, endpoint.tls_name, self._hear)
         self._set_authorization(authorization)
 
     async def close(self) -> None:
@@ -145,7 +151,7 @@ class Client:
     @asynccontextmanager
     async def stream(
         self, path: str, read_timeout: float | None, *, buffer: int = BUFFER
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """A long GET whose body the caller reads. `read_timeout` bounds each silence in it, in
         seconds (None = a silence may last); `buffer`: bytes read ahead before the server waits."""
         pool, headers = await self._ready()
@@ -161,7 +167,7 @@ class Client:
             raise self._no_reply(error) from error
 
     # --- credentials --------------------------------------------------------------------------
-    async def _ready(self) -> tuple[Pool, str]:
+    async def _ready(self) -> tuple[ConnectionPool, str]:
         if time.monotonic() - self._read_at > AUTHORIZATION_AGE_S:
             self._read_at = time.monotonic()
             try:
@@ -247,7 +253,7 @@ async def _aside(work: Callable[[], T]) -> T:
         ) from None
 
 
-def retry_after(answer: Answer) -> float:
+def retry_after(answer: HttpAnswer) -> float:
     value = answer.headers.get("retry-after", "")
     # The API server sends seconds; HTTP also allows a date, which proxies hardly use.
     return min(float(value), 60.0) if value.isdigit() else 0.0

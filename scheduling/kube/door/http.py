@@ -22,7 +22,7 @@ class Unanswered(Broken):
     """The connection ended before anything of an answer came."""
 
 
-class Head(NamedTuple):
+class AnswerHead(NamedTuple):
     """The status of an answer, and its headers by name in small letters."""
 
     status: int
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
     def _reset(self, *, whole: bool, buffer: int) -> None:
         self._whole = whole  # whoever waits does so for all of the answer
         self._buffer = buffer
-        self._head: Head | None = None
+        self._head: AnswerHead | None = None
         self._over = True  # no answer is under way
         self._rest = b""  # of what is not whole yet: the head, or a line between chunks
         self._pieces: list[bytes] = []
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._over = False
         self._transport.write(request)
 
-    async def head(self) -> Head:
+    async def head(self) -> AnswerHead:
         """The beginning of the answer. Raises Broken."""
         while self._head is None or (self._whole and not self._over):
             await self._change()
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
                 raise Broken(f"a header is {line[:40]!r}")
             name, value = name.lower(), value.strip()
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        self._head = Head(status, headers)
+        self._head = AnswerHead(status, headers)
         words = headers.get("connection", "").lower()
         self._keeps = "close" not in words and (version == "HTTP/1.1" or "keep-alive" in words)
         self._is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()

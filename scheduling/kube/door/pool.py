@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from scheduling.kube.door.http import BUFFER, Connection, Head, Unanswered
+from scheduling.kube.door.http import BUFFER, AnswerHead, Connection, Unanswered
 
 CONNECT_TIMEOUT_S = 5.0
 IDLE_S = 60.0  # connections that nobody used for so long are closed
@@ -33,14 +33,18 @@ def header_lines(values: Mapping[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in values.items())
 
 
-class Answer:
+class HttpAnswer:
     """An answer that began to arrive. Whoever gets it reads it, and closes it.
 
     `silence`: no pause in it may last more seconds, None = any may.
     """
 
     def __init__(
-        self, pool: "Pool", connection: Connection, head: Head, silence: float | None
+        self,
+        pool: "ConnectionPool",
+        connection: Connection,
+        head: AnswerHead,
+        silence: float | None,
     ) -> None:
         self.status, self.headers = head
         self._pool, self._connection, self._silence = pool, connection, silence
@@ -65,7 +69,7 @@ class Answer:
         self._pool.give_back(self._connection)
 
 
-class Pool:
+class ConnectionPool:
     """As many connections as there are requests under way. Lives on one event loop.
 
     `server`: its address, perhaps with a path before all others. `tls`: None = none. `tls_name`:
@@ -103,7 +107,7 @@ class Pool:
         whole: bool = False,
         buffer: int = BUFFER,
         silence: float | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request and wait until its answer begins, or, with `whole`, until all of it is
         there; else at most `buffer` bytes of it are taken in ahead of whoever reads it. `headers`:
         of `header_lines`.
@@ -127,7 +131,7 @@ class Pool:
                 else:
                     async with asyncio.timeout(silence):
                         begun = await connection.head()
-                return Answer(self, connection, begun, silence)
+                return HttpAnswer(self, connection, begun, silence)
             except Unanswered:
                 self.give_back(connection)
                 if method != "GET" or not connection.is_used:

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from scheduling.kube.door.client import JSON, Client, NoReply, Reply, retry_after
-from scheduling.kube.door.pool import Answer
+from scheduling.kube.door.pool import HttpAnswer
 from scheduling.kube.seam import KubeError
 from scheduling.kube.translate.objects import Meta, ObjectList, Status, WatchEvent
 
@@ -345,7 +345,7 @@ class Reflector(Generic[F]):
         return f"{self._kind.path}?{urlencode(query)}"
 
 
-async def lines(answer: Answer) -> AsyncIterator[bytes]:
+async def lines(answer: HttpAnswer) -> AsyncIterator[bytes]:
     """Whole lines of an answer, of any length; what is left without an end is dropped."""
     rest: list[bytes] = []
     while chunk := await answer.piece():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.contrib.auth.hashers import make_password
 
-from kant.demo_accounts import ACCOUNTS, DEMO_DOMAIN, PASSWORD
+from kant.demo.accounts import ACCOUNTS, DEMO_DOMAIN, PASSWORD
 from scheduling.engine.types import JobKind
 from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import NodeSeen

@@ -1,0 +1,1 @@
+"""The demo: an organisation, and accounts that everybody knows."""
