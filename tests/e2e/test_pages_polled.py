@@ -53,6 +53,8 @@ POLLED = {
     "scheduling/queues/queues.html": ("vera", lambda: "/queues/"),
     "scheduling/queues/queue.html": ("vera", lambda: "/queues/vision/default/"),
     "scheduling/queues/global_queue.html": ("erin", lambda: "/clusters/demo/queue/"),
+    "scheduling/events/events.html": ("erin", lambda: "/events/"),
+    "scheduling/quotas/loans.html": ("vera", lambda: "/quotas/loans/"),
     "scheduling/quotas/quotas.html": ("vera", lambda: "/quotas/editors/"),
     "scheduling/quotas/quota_order.html": ("vera", lambda: f"/quotas/orders/{order().pk}/"),
     "scheduling/tenants/tenants.html": ("erin", lambda: "/tenants/"),
