@@ -7,17 +7,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.queries.names import cluster_names, gpu_type_names
+from scheduling.api.standing.asked import WHOSE, whose
 from scheduling.queries.standing.holders import HolderOf, HolderOrder, standing
 from tenants.api.base import View
 from tenants.api.fields import Gpus
-from tenants.api.filters import asked_for
 from tenants.api.pagination import limit_of
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
-from tenants.names import tenant_names
-from tenants.permissions import access_of
-from tenants.selectors import subtree_ids
 
 Word = TypeVar("Word", bound=StrEnum)
 
@@ -25,9 +21,7 @@ QUERY = {
     "by": "What a row is of: tenant (if absent), user or job.",
     "sort": "What comes first: the most that is held (if absent), asked or share, or the name.",
     "limit": "How many rows at most, from 1 to 500; 50 if absent.",
-    "tenant": "Name of a tenant; with all below it.",
-    "gpu_type": "GPU type; all if absent.",
-    "cluster": "Name of a cluster; all together if absent.",
+    **WHOSE,
 }
 
 
@@ -77,17 +71,7 @@ class HoldersView(View):
         query = request.query_params
         of = _one_of(HolderOf, "by", query.get("by", HolderOf.TENANT))
         order = _one_of(HolderOrder, "sort", query.get("sort", HolderOrder.HELD))
-        tenants, cluster = access_of(self.actor).visible_tenants(), None
-        if name := query.get("tenant", ""):
-            tenants = frozenset(subtree_ids(asked_for("tenant", name, tenant_names(self.actor)).pk))
-        if name := query.get("cluster", ""):
-            cluster = asked_for("cluster", name, cluster_names())
-        if gpu_type := query.get("gpu_type", ""):
-            asked_for("gpu_type", gpu_type, gpu_type_names())
-        found = standing(
-            of, order, limit_of(request),
-            tenants=tenants, cluster=cluster, gpu_type=gpu_type or None,
-        )  # fmt: skip
+        found = standing(of, order, limit_of(request), **whose(request, self.actor)._asdict())
         body = {"by": of, "types": found.types, "items": found.holders, "count": found.count}
         return Response(HoldersOutput(body).data)
 

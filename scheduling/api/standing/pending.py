@@ -6,21 +6,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling.queries.names import cluster_names, gpu_type_names
+from scheduling.api.standing.asked import WHOSE, whose
 from scheduling.queries.standing.pending import pending
 from tenants.api.base import View
 from tenants.api.fields import Gpus
-from tenants.api.filters import asked_for
 from tenants.api.schema import Shape
-from tenants.names import tenant_names
-from tenants.permissions import access_of
-from tenants.selectors import subtree_ids
-
-QUERY = {
-    "tenant": "Name of a tenant; with all below it.",
-    "gpu_type": "GPU type; all if absent.",
-    "cluster": "Name of a cluster; all together if absent.",
-}
 
 
 class PendingReasonOutput(serializers.Serializer[Any]):
@@ -43,17 +33,9 @@ class PendingOutput(serializers.Serializer[Any]):
 class PendingView(View):
     """Why GPUs are waited for: waiting jobs by reason and GPU type, the most GPUs first."""
 
-    shapes = {"GET": Shape(PendingOutput, texts=QUERY)}
-    query = {"GET": frozenset(QUERY)}
+    shapes = {"GET": Shape(PendingOutput, texts=WHOSE)}
+    query = {"GET": frozenset(WHOSE)}
 
     def get(self, request: Request) -> Response:
-        query = request.query_params
-        tenants, cluster = access_of(self.actor).visible_tenants(), None
-        if name := query.get("tenant", ""):
-            tenants = frozenset(subtree_ids(asked_for("tenant", name, tenant_names(self.actor)).pk))
-        if name := query.get("cluster", ""):
-            cluster = asked_for("cluster", name, cluster_names())
-        if gpu_type := query.get("gpu_type", ""):
-            asked_for("gpu_type", gpu_type, gpu_type_names())
-        found = pending(tenants=tenants, cluster=cluster, gpu_type=gpu_type or None)
+        found = pending(**whose(request, self.actor)._asdict())
         return Response(PendingOutput({"items": found}).data)

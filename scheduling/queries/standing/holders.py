@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from django.db.models import BigIntegerField, ExpressionWrapper, F, QuerySet, Sum
-from django.db.models.functions import Cast
+from django.db.models import QuerySet, Sum
 
-from scheduling.engine.states import WAITING
 from scheduling.engine.types import NO_GPUS
-from scheduling.models import Cluster, NodeRecord, Placement, PodSet
+from scheduling.models import Cluster, NodeRecord, Placement
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.standing.waiting import ASKED_MILLI, waiting_sets
 
 ANY_TYPE = ""  # of a job that accepts whichever GPU type there is
 
@@ -150,15 +149,8 @@ def asked_for(
 ) -> Counter[Key]:
     """Milli-GPU that waiting jobs ask for, by these columns of their pod sets and the GPU type that
     they accept first."""
-    rows = PodSet.objects.filter(job__state__in=list(WAITING), gpus__gt=0).order_by()
-    if cluster is not None:
-        rows = rows.filter(job__cluster=cluster)
-    if tenants is not None:
-        rows = rows.filter(job__tenant__in=tenants)
-    # As PostgreSQL multiplies, what its factors can hold is too little for the product.
-    count = Cast("count", BigIntegerField())
-    milli = ExpressionWrapper(count * F("gpus") * F("gpu_milli"), output_field=BigIntegerField())
+    rows = waiting_sets(cluster, tenants).filter(gpus__gt=0).values_list(*columns, "gpu_models")
     found: Counter[Key] = Counter()
-    for *key, models, amount in rows.values_list(*columns, "gpu_models").annotate(m=Sum(milli)):
+    for *key, models, amount in rows.annotate(milli=Sum(ASKED_MILLI)):
         found[*key, models[0] if models else ANY_TYPE] += amount
     return found

@@ -4,13 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import BigIntegerField, Count, ExpressionWrapper, F, Min, Sum
+from django.db.models import Count, Min, Sum
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
 
-from scheduling.engine.states import WAITING
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.models import Cluster, PodSet
+from scheduling.models import Cluster
+from scheduling.queries.standing.waiting import ASKED_MILLI, waiting_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +33,15 @@ def pending(
     gpu_type: str | None = None,
 ) -> list[PendingReason]:
     """Those with the most GPUs first. `tenants`: by primary key, None = all. In one statement."""
-    rows = PodSet.objects.filter(job__state__in=list(WAITING)).order_by()
-    if cluster is not None:
-        rows = rows.filter(job__cluster=cluster)
-    if tenants is not None:
-        rows = rows.filter(job__tenant__in=tenants)
-    # As PostgreSQL multiplies, what its factors can hold is too little for the product.
-    count = Cast("count", BigIntegerField())
-    milli = ExpressionWrapper(count * F("gpus") * F("gpu_milli"), output_field=BigIntegerField())
-    sums = rows.values_list("job__held", "job__reason", KeyTextTransform(0, "gpu_models")).annotate(
-        jobs=Count("job", distinct=True), milli=Sum(milli), since=Min("job__submitted_at")
+    by = "job__held", "job__reason", KeyTextTransform(0, "gpu_models")
+    sums = (
+        waiting_sets(cluster, tenants)
+        .values_list(*by)
+        .annotate(
+            jobs=Count("job", distinct=True),
+            milli=Sum(ASKED_MILLI),
+            since=Min("job__submitted_at"),
+        )
     )
     found: dict[tuple[str, str], PendingReason] = {}
     for held, told, model, jobs, amount, since in sums:
