@@ -35,6 +35,7 @@ NODES = 8
 MOST_SHARDS = NODES // 2
 LEASE_S = 5.0
 CALL_WITHIN_S = 10.0
+CONNECT_S = 30  # to the database, which serves when it is asked; a busy machine takes its time
 UP_WITHIN_S = 180.0  # all that was started; minutes on a machine that is busy
 SCHEDULERS = ("scheduler-a", "scheduler-b")
 LEADER = "SELECT holder FROM scheduling_schedulerlease WHERE expires_at IS NOT NULL"
@@ -205,7 +206,7 @@ class ProductionShape:
     # --- talking to it ----------------------------------------------------------------------------
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Of the database, past all of Kant's code. Raises psycopg.Error."""
-        with psycopg.connect(self.database, connect_timeout=3) as connection:
+        with psycopg.connect(self.database, connect_timeout=CONNECT_S) as connection:
             return connection.execute(query, values or None).fetchall()
 
     def rest(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:

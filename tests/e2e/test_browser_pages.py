@@ -104,7 +104,7 @@ def test_the_api_reference_has_one_title_and_follows_the_theme(new_tab):
     tab = new_tab()
     tab.sign_in("operator")
     tab.page.goto(f"{tab.site}/api/v1/docs/")
-    tab.page.locator(".opblock").first.wait_for()
+    tab.page.locator(".opblock").first.wait_for(timeout=60_000)
     seen = tab.page.locator("h1, h2.title").filter(visible=True)
     expect(seen).to_have_text(["API reference"])
     ground = "getComputedStyle(document.documentElement).backgroundColor"

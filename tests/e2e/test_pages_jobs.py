@@ -154,7 +154,7 @@ def test_a_filter_that_cannot_be_read_says_why(as_user, query, text):
         ),
         ("/quotas/changes/?gpu=H200&tenant=vision", "tenant", "?tenant=vision"),
         ("/quotas/?staus=running&tenant=vision", "tenant, gpu, edited", "?tenant=vision"),
-        ("/ops/nodes/?staus=running&page=2", "q, gpu, cluster, show", "?"),
+        ("/ops/nodes/?staus=running&page=2", "q, gpu, cluster, show, free", "?"),
     ],
 )
 def test_a_filter_that_there_is_not_is_told_and_can_be_left_out(as_user, page, filters, rest):
@@ -170,7 +170,7 @@ def test_the_dashboard_refuses_a_filter_that_it_has_not(as_user):
     for page in ("/ops/?staus=running", "/ops/charts/waits.json?staus=running"):
         answer = as_user("operator").get(page)
         assert answer.status_code == 404
-    assert "no filter “staus” here; there are cluster, gpu, window." in (
+    assert "no filter “staus” here; there are cluster, gpu, window, at." in (
         as_user("operator").get("/ops/?staus=running").content.decode()
     )
 

@@ -254,7 +254,7 @@ def test_an_elastic_gang_is_told_why_it_has_no_more_pods(kant):
     job.placements.create(ordinal=1, state=PlacementState.RUNNING, **place)
     told = json.loads(kant("explain", name, "-o", "json")[1])["growth"]
     assert (told["has"], told["reason"], told["since"]) == (2, "", None)
-    assert told["summary"].endswith("it is coming to its end and grows no more.")
+    assert told["summary"].endswith("the job is about to end and grows no more.")
 
 
 def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
@@ -447,7 +447,7 @@ def test_a_job_is_named_after_its_command(word, name):
 def test_when_a_waiting_job_starts_is_shown_in_a_line(kant):
     job = submit(kant, "waits")
     line = next(each for each in kant("show", job)[1].splitlines() if each.startswith("starts "))
-    assert "no estimate: Nobody has worked it out yet" in line
+    assert "no estimate: It is not worked out yet" in line
     Job.objects.update(reason="InsufficientGpus")
     at = timezone.now() + timedelta(hours=1)
     told = StartEstimate.objects.create(

@@ -240,7 +240,7 @@ class SchedulerProcess:
 
     def __init__(self, lease_s=60):
         self.process = forked.popen(
-            [sys.executable, "-m", "metrics.benches.scheduler_process"],
+            [sys.executable, "-m", "metrics.benches.scheduler_process", "0.1"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "KANT_LEASE_SECONDS": str(lease_s)},

@@ -177,7 +177,7 @@ def test_the_first_job_of_a_colleague_goes_before_thirty_of_another_user(world, 
     eldest = str(many.get(array_index=4).pk)
     world.drive(lambda: (place(first), place(eldest)) == (1, 2))
     world.drive(lambda: evidence(eldest).get("ahead") == first)
-    assert "another user of the tenant, who holds less" in Job.objects.get(pk=eldest).message
+    assert "another user of the tenant, who holds fewer GPUs" in Job.objects.get(pk=eldest).message
     assert evidence(eldest)["user_share"] == 1
     assert evidence(eldest)["user_share_ahead"] == 0
     world.set_policy(fair_users=False)
