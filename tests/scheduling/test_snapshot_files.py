@@ -158,11 +158,20 @@ class Cluster:
             d.QueuesChanged(specs),
             d.PastUse(tuple((x, u, "H100", 0.5) for x in self.tenants for u in self.users)),
             *map(d.NodeChanged, self.nodes),
+            *self.neighbours(),
             d.OtherPodChanged(self.nodes[0].name + " 0", self.nodes[0].name, 1),
             *(self.running() if rng.random() < 0.5 else d.JobSubmitted(self.job())
               for _ in range(24)),
         ]  # fmt: skip
         return Snapshot(self.name(), NOW, (SnapshotScope("", tuple(facts)),))
+
+    def neighbours(self):
+        """Nodes of other scopes, each with a pod of a group that rules of jobs are about."""
+        for node in (self.node(), self.node()):
+            yield d.NeighbourChanged(node.name, node)
+            rules = t.PodRules((self.rng.choice(self.groups),))
+            yield d.OtherPodChanged(node.name + " 0", node.name, rules=rules)
+        yield d.NeighbourChanged(self.name(), None)
 
     def running(self):
         """One that was given free GPUs, wherever."""

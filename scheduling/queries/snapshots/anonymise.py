@@ -85,6 +85,7 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     t.Shard: {"name": SHARD, "gpu_models": KEPT, "groups": GROUP},
     t.Policy: {"strategies": Keyed(KEPT), "spare_nodes": Keyed(KEPT)},
     d.NodeRemoved: {"name": NODE},
+    d.NeighbourChanged: {"name": NODE},
     d.OtherPodChanged: {"uid": POD, "node": NODE, "extended": Keyed(RESOURCE)},
     d.OtherPodRemoved: {"uid": POD},
     d.TenantsChanged: {
