@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from scheduling.engine.states import JobState
 from scheduling.engine.types import Policy, QueueSpec, QuotaSpec, TenantSpec
 from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.model import ClusterOfRun, HardwareFault, Settings
@@ -141,7 +142,7 @@ def test_a_job_goes_where_those_are_that_it_waits_for():
 
 
 def test_a_failed_job_that_comes_again_is_sent_anew():
-    failing = arrival("x", 0, 10, ends="FAILED", resubmit_after_s=5)
+    failing = arrival("x", 0, 10, ends=JobState.FAILED, resubmit_after_s=5)
     arrivals = [failing, replace(arrival("y", 12, 100), cluster="east")]
     _, sent = run_on([cluster("east"), cluster("west")], arrivals)
     assert sent["x"] == [(0, "east")]
