@@ -146,7 +146,7 @@ def test_what_pods_say_of_each_other_is_known_to_who_asks_by_rows(world):
     world.drive(lambda: job_of(late) and job_of(late).reason)
     said = review_job(world.user, job_of(late))
     assert (said.outlook, said.reason) == (Outlook.WAITS, job_of(late).reason)
-    assert "close nodes with room for it" in said.summary
+    assert "exclude nodes with room for it" in said.summary
     assert said.summary == job_of(late).message
     # A new job is meant by their rules, if it has such labels.
     new = {"gpus": 7, "replicas": 2}
