@@ -20,13 +20,16 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     DEFAULT_QUEUE,
+    Apart,
     Device,
     JobKind,
     JobRequest,
+    Near,
     Nic,
     Node,
     NodeRules,
     PodPlacement,
+    PodRules,
     PodSetSpec,
     Policy,
     PreemptionKind,
@@ -77,10 +80,17 @@ SMALL = tuple(Device(i, memory_mib=40_000) for i in range(GPUS))
 RUNS = d.JobRestored(BUSY, (on("n0"),), 0.0)
 SERVES = d.JobRestored(WEB, (PodPlacement(0, 0, "n0", (0, 1), 1000),), 0.0, ((0, 1),))
 FOREIGN = d.OtherPodChanged("u", "n0", 1, 0, 0)
+NEXT_DOOR = d.OtherPodChanged("u", "n9", rules=PodRules(("db",)))  # on a node of another scope
+FOLLOWS = replace(ONE, rules=PodRules(near=Near("db", ("disk",))))
+AVOIDS = replace(ONE, rules=PodRules(apart=(Apart("db", "disk"),)))
 
 
 def node_is(**facts) -> list[d.Delta]:
     return [d.NodeChanged(machine("n0", **facts))]
+
+
+def neighbour(**facts) -> d.Delta:
+    return d.NeighbourChanged("n9", machine("n9", schedulable=False, **facts))
 
 
 def behind_another_tenant(policy: Policy) -> list[d.Delta]:
@@ -138,6 +148,23 @@ CURES = {
         [*node_is(), FOREIGN],
         ONE,
         [d.OtherPodChanged("u", "n9", 1, 0, 0)],
+    ),
+    "a neighbour comes": ([*node_is(), NEXT_DOOR], FOLLOWS, [neighbour()]),
+    "a neighbour goes": (
+        [*node_is(), neighbour(), NEXT_DOOR],
+        AVOIDS,
+        [d.NeighbourChanged("n9", None)],
+    ),
+    "the label of a neighbour changes": (
+        [*node_is(), neighbour(), NEXT_DOOR],
+        AVOIDS,
+        [neighbour(labels={"disk": "hdd"})],
+    ),
+    "a pod comes to a neighbour": ([*node_is(), neighbour()], FOLLOWS, [NEXT_DOOR]),
+    "a pod leaves a neighbour": (
+        [*node_is(), neighbour(), NEXT_DOOR],
+        AVOIDS,
+        [d.OtherPodRemoved("u")],
     ),
     "somebody else's pod comes onto the only spare": (
         [*node_is(), d.PolicyChanged(Policy(spare_nodes={"H100": 1}))],
