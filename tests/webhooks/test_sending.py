@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import subprocess
 import threading
 from datetime import timedelta
@@ -317,6 +318,15 @@ def test_a_name_that_leads_elsewhere_by_the_time_of_the_connection(
     assert "127.0.0.1 is not a public address" in again(delivery).outcome
     assert "KANT_WEBHOOK_NETWORKS" in delivery.outcome
     assert receiver.requests == []
+
+
+def test_a_receiver_that_is_not_there_is_told_in_words(receiver):
+    with socket.socket() as taken:  # nobody listens on it
+        taken.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+        assert tried(closed).outcome == "No connection: Connection refused."
+    told = tried("http://no-such-host.invalid/").outcome
+    assert told.startswith(("Its host name is not found: ", "No answer within "))
 
 
 def test_an_operator_may_allow_a_network(settings, receiver):

@@ -1,7 +1,9 @@
 """One try: a request to a receiver, and what became of it."""
 
 import asyncio
+import os
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,5 +111,11 @@ def _said(error: Exception) -> str:
         inner = cause
     if isinstance(inner, _Refused):
         return str(inner)
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"Its TLS certificate is not trusted: {inner.verify_message}."
+    if isinstance(inner, socket.gaierror):
+        return f"Its host name is not found: {inner.strerror}."
+    if isinstance(inner, OSError) and inner.errno and not isinstance(inner, ssl.SSLError):
+        return f"No connection: {os.strerror(inner.errno)}."
     text = str(error) or type(error).__name__
     return f"{text[0].upper()}{text[1:]}"[:KEPT_BYTES]
