@@ -41,7 +41,7 @@ def test_what_no_node_can_help_is_told_by_another_reason(autoscaled):
     make(world, "wide", gpus=9, **SELECTOR)
     make(world, "never", gpus=4, nodeSelector={"nvidia.com/gpu.product": "L4"})
     add_node(world)
-    world.drive(lambda: (condition(world, "one") or "")[0] == "True")
+    world.drive(lambda: (condition(world, "one") or " ")[0] == "True")
     make(world, "two", **SELECTOR)
     reasons = {"two": "WaitingForQuota", "wide": "ExceedsCapacity", "never": "ExceedsCapacity"}
     for name, reason in reasons.items():

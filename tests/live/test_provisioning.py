@@ -1,6 +1,7 @@
 """Gangs that wait for nodes ask an autoscaler for all of them by ProvisioningRequests."""
 
 import pytest
+from django.utils import timezone
 
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, JobEvent
@@ -100,8 +101,9 @@ def test_after_a_failure_another_request_asks_under_a_new_name(asks, type_, word
     world.drive(lambda: requests(world))
     first = only(requests(world))
     monkeypatch.setattr(provisioning, "FIRST_S", 3600.0)
-    answer(world, first, type_, "no such machines left", at="2026-11-26T14:05:00Z")
-    said = f"{words} at 14:05 UTC: no such machines left; asked again at "
+    at = timezone.now()
+    answer(world, first, type_, "no such machines left", at=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+    said = f"{words} at {at:%H:%M} UTC: no such machines left; asked again at "
     world.drive(lambda: said in told(job))
     monkeypatch.setattr(provisioning, "FIRST_S", -1e9)
     second = first["metadata"]["name"][:-1] + "2"
