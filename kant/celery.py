@@ -6,6 +6,7 @@ a cluster can act on it.
 
 import os
 import signal
+from typing import Any
 
 from celery import Celery, bootsteps, signals
 from celery.worker import WorkController
@@ -75,63 +76,25 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
         "declare": [Exchange(SCHED, "fanout")],
     }
     sender.conf.task_routes = {"scheduling.tasks.*": route}
-    # A message that waited a whole period is worth nothing: the next one is there.
-    sample = settings.KANT_SAMPLE_SECONDS
-    cycle = settings.KANT_CYCLE_SECONDS
     sender.conf.beat_schedule = {
-        "cycle": {
-            "task": TICK,
-            "schedule": cycle,
-            "options": {"expires": cycle},
-        },
-        "sample": {
-            "task": "metrics.tasks.record_samples",
-            "schedule": sample,
-            "options": {"expires": sample},
-        },
+        "cycle": _every(settings.KANT_CYCLE_SECONDS, TICK),
+        "sample": _every(settings.KANT_SAMPLE_SECONDS, "metrics.tasks.record_samples"),
         "thin": {"task": "metrics.tasks.thin_samples", "schedule": 3600.0},
-        "prune": {
-            "task": "metrics.tasks.prune",
-            "schedule": 60.0,
-            "options": {"expires": 60.0},
-        },
-        "replays": {
-            "task": "metrics.tasks.carry_out_replays",
-            "schedule": 10.0,
-            "options": {"expires": 10.0},
-        },
-        "forecasts": {
-            "task": "metrics.tasks.keep_forecasts",
-            "schedule": 5.0,
-            "options": {"expires": 5.0},
-        },
+        "prune": _every(60.0, "metrics.tasks.prune"),
+        "replays": _every(10.0, "metrics.tasks.carry_out_replays"),
+        "forecasts": _every(5.0, "metrics.tasks.keep_forecasts"),
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
         "tokens": {"task": "tenants.tasks.forget_ended_tokens", "schedule": 3600.0},
-        "orders": {
-            "task": "tenants.tasks.carry_out_orders",
-            "schedule": 5.0,
-            "options": {"expires": 5.0},
-        },
-        "webhooks": {
-            "task": "webhooks.tasks.collect",
-            "schedule": 2.0,
-            "options": {"expires": 2.0},
-        },
-        "webhook-deliveries": {
-            "task": "webhooks.tasks.send",
-            "schedule": 2.0,
-            "options": {"expires": 2.0},
-        },
-        "webhook-prune": {
-            "task": "webhooks.tasks.forget_old_deliveries",
-            "schedule": 600.0,
-            "options": {"expires": 600.0},
-        },
-        "happened": {
-            "task": "tenants.tasks.tell_what_happened",
-            "schedule": 60.0,
-            "options": {"expires": 60.0},
-        },
+        "orders": _every(5.0, "tenants.tasks.carry_out_orders"),
+        "webhooks": _every(2.0, "webhooks.tasks.collect"),
+        "webhook-deliveries": _every(2.0, "webhooks.tasks.send"),
+        "webhook-prune": _every(600.0, "webhooks.tasks.forget_old_deliveries"),
+        "happened": _every(60.0, "tenants.tasks.tell_what_happened"),
         "drafts": {"task": "tenants.tasks.forget_old_drafts", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }
+
+
+def _every(seconds: float, task: str) -> dict[str, Any]:
+    """A message that waited a whole period is worth nothing: the next one is there."""
+    return {"task": task, "schedule": seconds, "options": {"expires": seconds}}
