@@ -1,6 +1,6 @@
 """What pages of all apps share: who may open them, and how a use case's refusal looks."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from tenants.models import User
+from tenants.names import Names
 
 Answer = TypeVar("Answer", bound=HttpResponseBase)
 
@@ -77,6 +78,17 @@ def unknown_names(
         )
         for name, value in request.GET.items()
         if name not in (*filters, *places)
+    }
+
+
+def unknown_values(
+    filters: Mapping[str, str], known: Mapping[str, Names]
+) -> dict[str, UnknownFilter]:
+    """The filters that name nothing of what is `known`, by name; an empty one names all."""
+    return {
+        name: UnknownFilter(name, filters[name], names.none_such(filters[name]))
+        for name, names in known.items()
+        if filters[name] and filters[name] not in names
     }
 
 

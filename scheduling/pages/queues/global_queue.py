@@ -22,6 +22,7 @@ from tenants.web.pages import (
     live_or_whole,
     page_login_required,
     unknown_names,
+    unknown_values,
 )
 
 JOBS_PER_PAGE = 50
@@ -65,9 +66,4 @@ def _global_queue(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 def unknown_filters(filters: dict[str, str], scopes: list[str]) -> dict[str, UnknownFilter]:
-    known = {"gpu": gpu_type_names(), "scope": shard_names(scopes)}
-    return {
-        name: UnknownFilter(name, filters[name], names.none_such(filters[name]))
-        for name, names in known.items()
-        if filters[name] and filters[name] not in names
-    }
+    return unknown_values(filters, {"gpu": gpu_type_names(), "scope": shard_names(scopes)})

@@ -18,7 +18,13 @@ from tenants.models import DEFAULT_QUEUE, Queue, QueueState, Tenant
 from tenants.names import Names, tenant_names
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import visible_queues, visible_tenants
-from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required, unknown_names
+from tenants.web.pages import (
+    UnknownFilter,
+    live_or_whole,
+    page_login_required,
+    unknown_names,
+    unknown_values,
+)
 
 QUEUES_PER_PAGE = 60
 FILTERS = ("q", "tenant", "state")
@@ -146,11 +152,7 @@ def unknown_filters(user: Any, filters: dict[str, str]) -> dict[str, UnknownFilt
         "tenant": tenant_names(user),
         "state": Names("state of a queue", fixed=tuple(QueueState.values)),
     }
-    return {
-        name: UnknownFilter(name, filters[name], names.none_such(filters[name]))
-        for name, names in known.items()
-        if filters[name] and filters[name] not in names
-    }
+    return unknown_values(filters, known)
 
 
 def filtered(

@@ -12,11 +12,11 @@ from tenants.names import tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
 from tenants.web.pages import (
-    UnknownFilter,
     actor_of,
     live_or_whole,
     page_login_required,
     unknown_names,
+    unknown_values,
 )
 
 FILTERS = ("tenant", "gpu")
@@ -30,12 +30,9 @@ def loan_ledger(request: HttpRequest) -> HttpResponse:
 
 def _loan_ledger(request: HttpRequest) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
-    unknown = unknown_names(request, FILTERS)
     user = actor_of(request)
-    for name, names in (("tenant", tenant_names(user)), ("gpu", gpu_type_names())):
-        if filters[name] and filters[name] not in names:
-            text = names.none_such(filters[name])
-            unknown[name] = UnknownFilter(name, filters[name], text)
+    known = {"tenant": tenant_names(user), "gpu": gpu_type_names()}
+    unknown = unknown_names(request, FILTERS) | unknown_values(filters, known)
     tenant, gpu = filters["tenant"], filters["gpu"]
     found = None if unknown else loans(user, (tenant,) if tenant else None, gpu or None)
     context = {
