@@ -70,11 +70,11 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
     errors: dict[str, list[str]] = {}
     if request.method == "POST":
         typed = {name: request.POST.get(name, "") for name in typed}
-        if "draft" in request.POST:
-            if draft_quota(request, owner, kind, typed, errors):
+        terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
+        if terms is not None and version is not None:
+            keep = draft_quota if "draft" in request.POST else save_quota
+            if keep(request, owner, kind, typed, terms, version, errors):
                 return redirect("quotas")
-        elif save_quota(request, owner, kind, typed, errors):
-            return redirect("quotas")
     context = {
         "nav": "quotas",
         "tenant": owner,
@@ -145,12 +145,11 @@ def draft_quota(
     tenant: Tenant,
     gpu_type: GpuType,
     typed: dict[str, str],
+    terms: QuotaTerms,
+    version: int,
     errors: dict[str, list[str]],
 ) -> bool:
     """Keep the quota as typed in the draft; False with `errors` by field otherwise."""
-    terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
-    if terms is None or version is None:
-        return False
     if faults := terms.faults():
         errors |= Invalid.fields(faults).by_field
         return False
@@ -172,13 +171,12 @@ def save_quota(
     tenant: Tenant,
     gpu_type: GpuType,
     typed: dict[str, str],
+    terms: QuotaTerms,
+    version: int,
     errors: dict[str, list[str]],
 ) -> bool:
-    """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
-    terms = terms_typed(typed, errors)
-    version = shown_version(typed["version"], errors)
-    if terms is None or version is None:
-        return False
+    """Change the quota to these terms; False with `errors` by field ("" = none of them)
+    otherwise."""
     try:
         result = change_quota(
             actor_of(request),

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from scheduling.pages.quotas.quota import REHEARSAL, refusal, shown_version
 from scheduling.queries.quota_use import use_of
 from tenants.errors import DomainError, Stale
-from tenants.models import AuditRecord
+from tenants.models import AuditRecord, User
 from tenants.permissions import access_of
 from tenants.selectors import visible_audit_records
 from tenants.services.audit import PAGE
@@ -20,6 +20,7 @@ from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_revert import (
     FIELDS,
     Reversal,
+    Reverted,
     reversal_of,
     revert_quota_change,
     said,
@@ -55,6 +56,19 @@ def lines(record: AuditRecord, found: Reversal) -> list[Line]:
     return [row for row in rows if row.before != row.after or row.now != row.then]
 
 
+def tried(actor: User, record: AuditRecord, found: Reversal) -> Reverted:
+    """What taking the change back now would give; nothing is changed. Raises as
+    `revert_quota_change`."""
+    return revert_quota_change(
+        actor,
+        record,
+        expected_version=found.version,
+        reason=REHEARSAL,
+        source=PAGE,
+        dry_run=True,
+    )
+
+
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     """What taking the change back would do now, or why it cannot be."""
     try:
@@ -71,14 +85,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
         "over": max(0, use.used - guaranteed) if use else 0,
     }
     try:
-        context["warnings"] = revert_quota_change(
-            actor_of(request),
-            record,
-            expected_version=found.version,
-            reason=REHEARSAL,
-            source=PAGE,
-            dry_run=True,
-        ).warnings
+        context["warnings"] = tried(actor_of(request), record, found).warnings
     except DomainError as error:
         context["refused"] = [e.detail for e in error.errors] or [error.detail]
     return context
@@ -111,14 +118,7 @@ def quota_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResp
     actor = actor_of(request)
     try:
         found = reversal_of(record)
-        after = revert_quota_change(
-            actor,
-            record,
-            expected_version=found.version,
-            reason=REHEARSAL,
-            source=PAGE,
-            dry_run=True,
-        ).quota
+        after = tried(actor, record, found).quota
     except DomainError as error:
         return refusal(request, error.detail)
     effects = quota_effects(actor, {(found.tenant.name, found.gpu_type.name): after})
