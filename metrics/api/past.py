@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from metrics.api.views import instant_of
-from metrics.past import kept_from, queue_then
 from metrics.samples.held import HeldOverTime, nodes_of
+from metrics.samples.past import kept_from, queue_then
 from scheduling.queries.names import gpu_type_names
 from scheduling.queries.selectors import cluster_by_name
 from tenants.api.base import OperatorsOnly, View

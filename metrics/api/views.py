@@ -10,7 +10,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from metrics import definitions, past, selectors
+from metrics import definitions, selectors
+from metrics.samples import past
 from metrics.samples.held import uses_at
 from metrics.selectors import MetricScope
 from metrics.simulate.inputs import length_of

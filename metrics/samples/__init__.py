@@ -1,1 +1,1 @@
-"""What a sample of the recorder says of an instant, out of the rows of what was placed."""
+"""What is said of an instant, out of the rows of what was placed and of who waited."""

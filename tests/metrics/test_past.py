@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from metrics import past
+from metrics.samples import past
 from metrics.services import record_sample
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Retention

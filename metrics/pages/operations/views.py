@@ -16,13 +16,14 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from metrics import definitions, past, selectors
+from metrics import definitions, selectors
 from metrics.models import MetricSample
 from metrics.pages import charts
 from metrics.pages.figures import Figure, linked
 from metrics.pages.nodes import charts as node_charts
-from metrics.past import NotKept
+from metrics.samples import past
 from metrics.samples.held import by_gpu_model, uses_at
+from metrics.samples.past import NotKept
 from metrics.selectors import MetricScope
 from scheduling.models import Cluster, ClusterPolicy, Forecasting
 from scheduling.policy.document import effective
