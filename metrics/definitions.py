@@ -216,7 +216,8 @@ class WaitCurve:
     """Share of jobs started within a time, with the still-waiting as censored (Kaplan–Meier).
 
     `times` ascending seconds, `started` the share in 0..1 at and after each of them. `mean` is
-    the restricted mean: exact when nobody waits any more, a lower bound otherwise.
+    the restricted mean: exact when nobody waits any more, a lower bound otherwise. `longest` is
+    the longest wait in seconds, of those who started and those who have not.
     """
 
     times: NDArray[np.float64]
@@ -224,6 +225,7 @@ class WaitCurve:
     jobs: int
     waiting: int
     mean: float | None
+    longest: float
 
     def quantile(self, share: float) -> float | None:
         """Seconds within which `share` of the jobs start; None if the curve never gets there."""
@@ -252,7 +254,7 @@ def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
     if times.shape != seen.shape:
         raise ValueError(f"{times.size} waits but {seen.size} marks of observation")
     if times.size == 0:
-        return WaitCurve(np.empty(0), np.empty(0), 0, 0, None)
+        return WaitCurve(np.empty(0), np.empty(0), 0, 0, None, 0.0)
     order = np.lexsort((~seen, times))
     times, seen = times[order], seen[order]
     steps, first = np.unique(times, return_index=True)
@@ -268,6 +270,7 @@ def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
         jobs=int(times.size),
         waiting=int((~seen).sum()),
         mean=float(np.dot(before, widths)),
+        longest=float(steps[-1]),
     )
 
 

@@ -1,22 +1,22 @@
-"""Charts of use: allocation over time, quotas, waits. Data in, figure out, no queries."""
+"""Charts of use: allocation over time, waits, placement. Data in, figure out, no queries."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import log10
 from typing import Any
 
 from metrics.definitions import JobWaits, PlacementQuality, ratio, size_range
-from metrics.pages.figures import DASHES, FULL, LINES, Figure, axis, bars, figure, line, marks
+from metrics.pages.figures import INK, LINES, Figure, axis, bars, figure, line, marks
 from scheduling.engine.verdict import counted
+from tenants.templatetags.ui import duration, short_model
 
 # Of a logarithmic axis of seconds.
 WAIT_TICKS: dict[str, Any] = {
     "tickvals": [1, 10, 60, 600, 3600, 36000, 86400],
     "ticktext": ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d"],
 }
-
-MOST_BARS = 16  # of tenants, whose names stand beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,75 +76,8 @@ def allocation(points: Sequence[UsePoint]) -> Figure:
             for time, p in zip(at, points, strict=True)
         ],
         xaxis=axis("UTC", type="date", anchor="y2"),
-        yaxis=axis("GPUs", domain=[0.36, 1], rangemode="tozero"),
-        yaxis2=axis("GFR %", domain=[0, 0.24], rangemode="tozero"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaBar:
-    """Use of one tenant's quota of one GPU model, in GPUs. `lent` is out of its idle part."""
-
-    tenant: str
-    guaranteed: float
-    own: float
-    borrowed: float
-    lent: float
-
-
-def quota_bars(rows: Sequence[QuotaBar]) -> Figure:
-    """Per tenant: own use, lent out, idle, borrowed beyond the guaranteed marker; of many tenants
-    the bars of those with the most, and a table of all."""
-    by_size = sorted(rows, key=lambda r: max(r.guaranteed, r.own + r.borrowed), reverse=True)
-    largest = {r.tenant for r in by_size[:MOST_BARS]}
-    drawn = [r for r in rows if r.tenant in largest]
-    tenants = [r.tenant for r in drawn]
-    parts = (
-        ("used, own", [r.own for r in drawn], LINES[0], ""),
-        ("lent out", [r.lent for r in drawn], "var(--chart-lent)", "/"),
-        ("idle", [max(0.0, r.guaranteed - r.own - r.lent) for r in drawn], FULL, ""),
-        ("borrowed", [r.borrowed for r in drawn], LINES[1], "x"),
-    )
-    used = [
-        bars(
-            values,
-            tenants,
-            hover="%{customdata}: %{x:,} GPUs " + name + "<extra></extra>",
-            name=name,
-            orientation="h",
-            customdata=tenants,
-            marker={"color": colour, "pattern": {"shape": shape, "fillmode": "replace"}},
-        )
-        for name, values, colour, shape in parts
-    ]
-    guaranteed = marks(
-        "guaranteed",
-        [r.guaranteed for r in drawn],
-        tenants,
-        hover="%{customdata}: %{x:,} GPUs guaranteed<extra></extra>",
-        customdata=tenants,
-        symbol="line-ns",
-        size=16,
-        line={"width": 3, "color": "var(--bs-body-color)"},
-    )
-    borrowers = sum(1 for r in rows if r.borrowed > 0)
-    summary = f"{counted(len(rows), 'tenant', 'tenants')}, {borrowers} of them borrow."
-    if len(drawn) < len(rows):
-        summary += f" Drawn are the {len(drawn)} with the most GPUs; the table has all."
-    return figure(
-        [*used, guaranteed],
-        summary=summary,
-        columns=["Tenant", "Guaranteed", "Own use", "Lent out", "Borrowed"],
-        rows=[[r.tenant, r.guaranteed, r.own, r.lent, r.borrowed] for r in rows],
-        barmode="stack",
-        xaxis=axis("GPUs", rangemode="tozero"),
-        yaxis=axis(
-            "",
-            type="category",
-            autorange="reversed",
-            tickvals=tenants,
-            ticktext=[_short(name) for name in tenants],
-        ),
+        yaxis=axis("GPUs", domain=[0.42, 1], rangemode="tozero", nticks=5),
+        yaxis2=axis("GFR %", domain=[0, 0.32], rangemode="tozero", nticks=4),
     )
 
 
@@ -172,7 +105,7 @@ def gpu_hours(days: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
                 list(days),
                 hours,
                 hover="%{y:,.1f} GPU-hours<extra>" + model + "</extra>",
-                name=model,
+                name=short_model(model),
                 marker={"color": colour},
             )
             for colour, (model, hours) in zip(LINES, series.items(), strict=False)
@@ -192,11 +125,6 @@ def gpu_hours(days: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     )
 
 
-def _short(name: str) -> str:
-    """A name that leaves room for its bar on a telephone; its end tells it from its like."""
-    return name if len(name) <= 16 else f"{name[:9]}…{name[-6:]}"
-
-
 def _jobs(count: int) -> str:
     return "1 job or single pod" if count == 1 else f"{count} jobs and single pods"
 
@@ -208,36 +136,75 @@ def _gpus_of(label: str) -> str:
     return f"{size_range(label)} GPU{'s' if label != '1' else ''}"
 
 
-def waits(found: Mapping[str, JobWaits]) -> Figure:
-    """JWTD: share of jobs that have their places after waiting for a time in all, one line per size
-    class, time on a log axis; in the table beside it until the first start.
+def _wait_ticks(end: float) -> dict[str, Any]:
+    """Labels of a log axis of seconds up to `end`, which has one of its own."""
+    at, text = WAIT_TICKS["tickvals"], WAIT_TICKS["ticktext"]
+    kept = [(t, words) for t, words in zip(at, text, strict=True) if t <= end / 2]
+    kept.append((end, duration(end)))
+    return {"tickvals": [t for t, _ in kept], "ticktext": [words for _, words in kept]}
 
-    At most six classes can be told apart by colour and dash; more are merged by the caller.
-    """
+
+def waits(found: Mapping[str, JobWaits]) -> Figure:
+    """JWTD: a strip per size class on a log axis of time, up to the longest wait: from when one in
+    ten has its places to when nine have (thin), from a quarter to three quarters (thick), half of
+    them (mark). Where so many have not started, it ends with the last start, and goes on dotted to
+    the longest waiter. In the table beside it until the first start."""
     curves = {size: of_size.in_all for size, of_size in found.items()}
-    shown = {k: c for k, c in curves.items() if k != "all"} or curves
-    # Every line spans the chart: nobody has started at its beginning, nobody more after the last.
-    longest = max((c.times[-1].item() for c in shown.values() if c.times.size), default=0.0)
-    begin, end = 1.0, max(10.0, longest)
-    lines = []
-    for i, (label, curve) in enumerate(shown.items()):
-        times = [max(begin, t) for t in curve.times.tolist()]
-        shares = [100 * s for s in curve.started.tolist()]
-        lines.append(
-            line(
-                _gpus_of(label),
-                [begin, *times, end],
-                [0.0, *shares, shares[-1] if shares else 0.0],
-                colour=LINES[i % len(LINES)],
-                hover="%{y:.0f} % within %{x:.0f} s<extra>" + label + "</extra>",
-                dash=DASHES[(i // len(LINES) + i) % len(DASHES)],
-            )
-        )
+    shown = {_gpus_of(k): c for k, c in curves.items() if k != "all" or len(curves) == 1}
     everyone = curves.get("all")
+    begin, end = 1.0, max([10.0, *(c.longest for c in curves.values())])
+
+    def strip(name: str, low: float, high: float, width: float) -> Any:
+        known = {
+            label: (first, curve.times[-1].item() if last is None else last)
+            for label, curve in shown.items()
+            if (first := curve.quantile(low)) is not None
+            for last in [curve.quantile(high)]
+        }
+        return across(name, known, colour=LINES[0], width=width)
+
+    def across(name: str, spans: Mapping[str, tuple[float, float]], **look: Any) -> Any:
+        """One trace of a line for each class, which `None` keeps apart."""
+        x = [at for ends in spans.values() for at in (*(max(begin, e) for e in ends), None)]
+        y = [of for label in spans for of in (label, label, None)]
+        hover = "%{x:.0f} s<extra>" + name + "</extra>"
+        return line(name, x, y, shape="linear", hover=hover, connectgaps=False, **look)
+
+    half = {label: at for label, c in shown.items() if (at := c.quantile(0.5)) is not None}
+    still = {label: c for label, c in shown.items() if c.waiting}
+    open_ended = {
+        label: (c.times[-1].item() if c.times.size else begin, c.longest)
+        for label, c in still.items()
+    }
+    traces = [
+        across("not all have started", open_ended, colour=LINES[5], dash="dot", width=1.5),
+        strip("10–90 %", 0.1, 0.9, 3),
+        strip("25–75 %", 0.25, 0.75, 11),
+        marks(
+            "half have started",
+            [max(begin, at) for at in half.values()],
+            list(half),
+            hover="half within %{x:.0f} s<extra>%{y}</extra>",
+            symbol="diamond",
+            size=11,
+            color="var(--chart-surface)",
+            line={"width": 2, "color": INK},
+        ),
+        marks(
+            "longest that waits",
+            [max(begin, c.longest) for c in still.values()],
+            list(still),
+            hover="%{customdata} not started, the longest wait %{x:.0f} s<extra>%{y}</extra>",
+            customdata=[c.waiting for c in still.values()],
+            symbol="triangle-right-open",
+            size=10,
+            color=LINES[1],
+        ),
+    ]
     waiting = everyone.waiting if everyone else 0
     median = everyone.quantile(0.5) if everyone else None
     return figure(
-        lines,
+        traces,
         summary=(
             "No job was submitted in this window."
             if everyone is None
@@ -252,6 +219,7 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
             "Median s",
             "p90 s",
             "p99 s",
+            "Longest s",
             "First start, mean s",
             "First start, median s",
         ],
@@ -262,27 +230,31 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
                 of_size.in_all.waiting,
                 of_size.in_all.mean,
                 *(of_size.in_all.quantile(q) for q in (0.5, 0.9, 0.99)),
+                of_size.in_all.longest,
                 of_size.first_start.mean,
                 of_size.first_start.quantile(0.5),
             ]
             for k, of_size in found.items()
         ],
-        xaxis=axis(
-            "wait",
-            type="log",
-            **WAIT_TICKS,
+        xaxis=axis("wait", type="log", range=[-0.05, 1.02 * log10(end)], **_wait_ticks(end)),
+        yaxis=axis(
+            "",
+            type="category",
+            autorange="reversed",
+            showgrid=False,
+            categoryorder="array",
+            categoryarray=list(shown),
         ),
-        yaxis=axis("% started", range=[0, 102]),
-        showlegend=True,
     )
 
 
 def placement(rows: Sequence[PlacementQuality]) -> Figure:
-    """JTTED: nodes and node net groups used over the fewest possible, by size class."""
-    sizes = [size_range(r.size) for r in rows]
+    """JTTED: nodes and node net groups used over the fewest possible, a mark by size class: nothing
+    lies between two classes, so no line joins them."""
+    sizes = [f"{size_range(r.size)}<br>{counted(r.jobs, 'gang', 'gangs')}" for r in rows]
     parts = (
         ("nodes", [r.node_deviation for r in rows], LINES[0], "circle"),
-        ("groups", [r.group_deviation for r in rows], LINES[1], "diamond"),
+        ("groups", [r.group_deviation for r in rows], LINES[1], "diamond-open"),
     )
     jobs = sum(r.jobs for r in rows)
     summary = "No gang was placed in this window."
@@ -295,28 +267,21 @@ def placement(rows: Sequence[PlacementQuality]) -> Figure:
         )
     return figure(
         [
-            line(
+            marks(
                 name,
                 sizes,
                 values,
-                colour=colour,
-                hover="%{x} GPUs: %{y:.2f} times the fewest "
-                + name
-                + "<extra>%{customdata} gangs</extra>",
-                dash=dash,
-                shape="linear",
-                mode="lines+markers",
-                customdata=[r.jobs for r in rows],
-                marker={"color": colour, "size": 9, "symbol": symbol},
+                hover="%{customdata} GPUs: %{y:.2f} times the fewest " + name + "<extra></extra>",
+                customdata=[size_range(r.size) for r in rows],
+                color=colour,
+                size=11,
+                symbol=symbol,
             )
-            for (name, values, colour, symbol), dash in zip(parts, DASHES, strict=False)
+            for name, values, colour, symbol in parts
         ],
         summary=summary,
         columns=["Size, GPUs", "Gangs", "Nodes / fewest", "Groups / fewest"],
-        rows=[
-            [size, r.jobs, r.node_deviation, r.group_deviation]
-            for size, r in zip(sizes, rows, strict=True)
-        ],
+        rows=[[size_range(r.size), r.jobs, r.node_deviation, r.group_deviation] for r in rows],
         # A size class is a name: as a number, 1 and 2–7 would not stand on one axis.
         xaxis=axis("gang size, GPUs", type="category"),
         yaxis=axis(

@@ -210,26 +210,32 @@ def no_filters(context: template.Context) -> dict[str, object]:
 # No template: a page has hundreds of them.
 USEBAR = (
     '<svg class="usebar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" '
-    'focusable="false"><rect class="track" x="0" y="0" width="100" height="8"></rect>'
+    'focusable="false"><rect class="track" x="0" y="0" width="{track}" height="8"></rect>'
     '<rect class="own" x="0" y="0" width="{own}" height="8"></rect>'
     '<rect class="lent" x="{own}" y="0" width="{lent}" height="8"></rect>'
     '<rect class="borrowed" x="{promised}" y="0" width="{borrowed}" height="8"></rect>{mark}</svg>'
 )
-USEBAR_MARK = '<rect class="mark" x="{}" y="-2" width="0.8" height="12"></rect>'
+USEBAR_MARK = '<rect class="mark" x="{}" y="-2" width="{}" height="12"></rect>'
 
 
 @register.simple_tag
-def usebar(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> SafeString:
+def usebar(
+    used: int, guaranteed: int, borrowed: int = 0, lent: int = 0, full: int = 0
+) -> SafeString:
     """A bar of own use, lent and idle quota and borrowed GPUs, all in milli-GPU, with a marker
-    at what is guaranteed. `used` includes what is borrowed. The numbers stand beside it as text,
-    so it is hidden from screen readers."""
+    at what is guaranteed. `used` includes what is borrowed. `full`: what the whole width stands
+    for, where several bars have one scale; else each fills it. The numbers stand beside it as
+    text, so it is hidden from screen readers."""
     own = max(used - borrowed, 0)
     promised = max(guaranteed, own + lent)
-    end = promised + borrowed
+    end = full or promised + borrowed
     scale = 100 / end if end else 0
-    mark = format_html(USEBAR_MARK, round(min(guaranteed * scale, 99.2), 2)) if guaranteed else ""
+    thick = 0.3 if full else 0.8  # of bars with one scale, which are long
+    at = round(min(guaranteed * scale, 100 - thick), 2)
+    mark = format_html(USEBAR_MARK, at, thick) if guaranteed else ""
     widths = {"own": own, "lent": lent, "promised": promised, "borrowed": borrowed}
     shown = {name: round(milli * scale, 2) for name, milli in widths.items()}
+    shown["track"] = shown["promised"] if full else 100
     return format_html(USEBAR, mark=mark, **shown)
 
 

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -226,6 +227,41 @@ def test_who_leads_the_shards_of_a_divided_cluster(as_user):
     page = client.get("/ops/nodes/demo/node-005/").content.decode()
     assert "lent to jobs that fit into no shard" in page
     assert "shard north" in client.get("/ops/nodes/demo/node-006/").content.decode()
+
+
+def test_quotas_are_a_tree_of_bars_on_one_scale(as_user):
+    def rows(query: str) -> list[tuple[str, int, float]]:
+        """Tenant, depth, and how much of the width a bar takes up."""
+        page = as_user("operator").get(f"/ops/{query}").content.decode()
+        tree = page.partition("quota-tree")[2].partition("</table>")[0]
+        found = []
+        for row in tree.split("<tr>")[2:]:
+            name, depth = re.search(r"/tenants/(\w+)/", row)[1], re.search(r"depth-(\d)", row)[1]
+            track, borrowed = (
+                float(re.search(rf'class="{part}"[^>]* width="([\d.]+)"', row)[1])
+                for part in ("track", "borrowed")
+            )
+            found.append((name, int(depth), track + borrowed))
+        return found
+
+    tree = rows("")
+    assert {name: depth for name, depth, _ in tree} == {
+        name: int(parent is not None) for name, (parent, _) in scene.TREE.items()
+    }
+    names = [name for name, _, _ in tree]
+    assert names.index("research") < names.index("vision") < names.index("products")
+    width = {name: width for name, _, width in tree}
+    assert max(width.values()) == pytest.approx(100, abs=0.1)
+    gpus = {name: sum(amounts) for name, amounts in scene.QUOTAS.items()}
+    assert width["ads"] / width["products"] == pytest.approx(gpus["ads"] / gpus["products"], 0.01)
+    held: Counter[str] = Counter()
+    for use in quota_uses():
+        held[use.tenant] += use.borrowed
+    borrowed = [
+        held[name] for name, depth, _ in tree if depth and name in ("vision", "nlp", "speech")
+    ]
+    assert borrowed == sorted(borrowed, reverse=True)
+    assert [name for name, *_ in rows("?gpu=L40S")] != names
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -1,6 +1,8 @@
 """Contrast of the colours in tokens.css, in both themes (WCAG 2.2: 1.4.3 text, 1.4.11 graphics)."""
 
+import math
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,28 @@ def luminance(colour: str) -> float:
     parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def distance(one: str, other: str) -> float:
+    """How different two colours look (OKLab): 0.02 is just noticed, black and white are 1 apart."""
+    places = []
+    for colour in (one, other):
+        parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        cones = (
+            0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b,
+            0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b,
+            0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b,
+        )
+        light, medium, short = (cone ** (1 / 3) for cone in cones)
+        places.append(
+            (
+                0.2104542553 * light + 0.7936177850 * medium - 0.0040720468 * short,
+                1.9779984951 * light - 2.4285922050 * medium + 0.4505937099 * short,
+                0.0259040371 * light + 0.7827717662 * medium - 0.8086757660 * short,
+            )
+        )
+    return math.dist(*places)
 
 
 def contrast(one: str, other: str) -> float:
@@ -47,6 +71,35 @@ def test_idle_and_full_nodes_are_told_apart_from_partly_used_ones(colours):
     ramp = [luminance(colours[f"--chart-part-{i}"]) for i in range(1, 8)]
     assert ramp in (sorted(ramp), sorted(ramp, reverse=True)), "the ramp must be monotone"
     assert contrast(colours["--chart-part-7"], colours["--chart-full"]) >= 3
+
+
+def test_neighbouring_steps_are_told_apart(colours):
+    """A node with one GPU more that is free is lighter or darker by a quarter, from full on: in the
+    dark theme one to three free ones were as brown as full was grey."""
+    steps = ["--chart-full", *(f"--chart-part-{i}" for i in range(1, 8))]
+    near = {
+        pair: round(contrast(colours[pair[0]], colours[pair[1]]), 2) for pair in pairwise(steps)
+    }
+    assert {pair: found for pair, found in near.items() if found < 1.25} == {}
+
+
+# What stands beside each other in a map, a bar, or a chart of several series.
+BESIDE = [
+    ("full", "part-1"), ("part-7", "idle"), ("idle", "full"), ("out", "full"), ("idle", "out"),
+    ("own", "lent"), ("lent", "unused"), ("own", "unused"), ("own", "borrowed"),
+    ("lent", "borrowed"), ("unused", "borrowed"), ("unused", "surface"), ("full", "surface"),
+    *((str(i), str(i + 1)) for i in range(1, 6)),
+]  # fmt: skip
+
+
+def test_what_stands_beside_each_other_looks_different(colours):
+    alike = {
+        pair: round(distance(*(colours[f"--chart-{name}"] for name in pair)), 3)
+        for pair in BESIDE
+        if distance(*(colours[f"--chart-{name}"] for name in pair)) < 0.06
+    }
+    assert alike == {}
+    assert distance("#000000", "#ffffff") == pytest.approx(1, abs=1e-3)
 
 
 def test_texts_are_legible_on_their_grounds(colours):

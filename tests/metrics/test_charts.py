@@ -59,9 +59,9 @@ def test_nodes_of_many_slices_are_drawn_in_bands_of_free_ones():
     assert trace["customdata"] == [[56, 55], [1, 8], [None, 7], [None, 0]]
     assert trace["colorbar"]["ticktext"][2:4] == ["1–7", "8–15"]
     bars = node_charts.stranded(slices)
-    [data] = bars["data"]
-    assert (data["x"][0], data["x"][6:]) == ("1–7", ["48–55", "idle"])
-    assert data["y"] == [8, 8, 0, 0, 0, 0, 55, 56]
+    [data, idle] = bars["data"]
+    assert (data["x"][0], data["x"][6:], idle["x"]) == ("1–7", ["48–55"], ["idle"])
+    assert (data["y"], idle["y"]) == ([8, 8, 0, 0, 0, 0, 55], [56])
     assert data["text"][:2] == ["2 nodes", "1 node"]
 
 
@@ -83,8 +83,10 @@ def test_stranded_names_what_is_not_on_whole_nodes():
     assert (
         figure["layout"]["meta"]["summary"] == "18 GPUs are free, 6 of them on partly used nodes."
     )
-    assert figure["data"][0]["x"][-1] == "idle"
-    assert figure["data"][0]["text"][-1] == "2 nodes"
+    assert figure["data"][1]["x"] == ["idle"]
+    assert figure["data"][1]["text"] == ["2 nodes"]
+    # An axis of their own: of 600 idle GPUs beside 3 in pieces the three are no bar.
+    assert [trace.get("yaxis", "y") for trace in figure["data"]] == ["y", "y2"]
 
 
 def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
@@ -112,31 +114,20 @@ def test_allocation_without_samples_says_so():
     assert layout["xaxis"]["title"]["text"] == "UTC"
 
 
-def test_quota_bars_show_idle_as_what_is_neither_used_nor_lent():
-    figure = charts.quota_bars([charts.QuotaBar("vision", 100, 60, 0, 30)])
-    assert [t["x"] for t in figure["data"]] == [[60], [30], [10], [0], [100]]
-
-
-def test_a_long_name_of_a_tenant_leaves_room_for_its_bar():
-    names = ["vision", f"vision-{'x' * 50}-train", f"vision-{'x' * 50}-tests"]
-    figure = charts.quota_bars([charts.QuotaBar(n, 100, 60, 0, 30) for n in names])
-    axis = figure["layout"]["yaxis"]
-    assert axis["tickvals"] == names
-    assert axis["ticktext"][0] == "vision"
-    assert len(set(axis["ticktext"])) == 3
-    assert max(map(len, axis["ticktext"])) <= 16
-    assert all(trace["customdata"] == names for trace in figure["data"])
-
-
-def test_of_many_tenants_those_with_the_most_gpus_are_drawn():
-    rows = [charts.QuotaBar(f"team-{i:02}", i, min(i, 10), i % 2, 0) for i in range(55)]
-    figure = charts.quota_bars(rows)
-    names = [f"team-{i:02}" for i in range(39, 55)]
-    assert all(trace["y"] == names for trace in figure["data"])
-    assert figure["layout"]["meta"]["summary"] == (
-        "55 tenants, 27 of them borrow. Drawn are the 16 with the most GPUs; the table has all."
-    )
-    assert len(figure["layout"]["meta"]["table"]["rows"]) == 55
+@pytest.mark.parametrize(
+    ("leaves", "labels", "title"),
+    [
+        (["s-0/leaf-07", "s-1/leaf-12"], ["07", "12"], "leaf groups leaf-…, the freest first"),
+        (["leaf-07", ""], ["07", "no leaf"], "leaf groups leaf-…, the freest first"),
+        (["east-1", "west-2"], ["east-1", "west-2"], "leaf groups, the freest first"),
+        (["rack", "rack2"], ["rack", "rack2"], "leaf groups, the freest first"),
+        ([], [], "leaf groups, the freest first"),
+    ],
+)
+def test_what_all_leaves_are_called_is_told_once(leaves, labels, title):
+    drawn = node_charts.leaf_map([N("H", 8, 8, 8, 0, True, leaf) for leaf in leaves])["layout"]
+    assert sorted(drawn["xaxis"]["ticktext"]) == labels
+    assert drawn["xaxis"]["title"]["text"] == title
 
 
 def test_placement_shows_what_gangs_use_over_the_fewest_possible():
@@ -144,7 +135,8 @@ def test_placement_shows_what_gangs_use_over_the_fewest_possible():
     rows = [quality("8", 30, 1.0, 1.0), quality("64", 10, 1.2, 2.0)]
     figure = charts.placement(rows)
     assert [t["y"] for t in figure["data"]] == [[1.0, 1.2], [1.0, 2.0]]
-    assert figure["data"][0]["x"] == ["8–15", "64–127"]
+    assert figure["data"][0]["x"] == ["8–15<br>30 gangs", "64–127<br>10 gangs"]
+    assert {t["mode"] for t in figure["data"]} == {"markers"}  # nothing lies between two classes
     layout = figure["layout"]
     assert layout["meta"]["summary"] == (
         "40 gangs: 1.05 times the fewest nodes, 1.25 times the fewest groups; 1 is ideal."
@@ -154,42 +146,57 @@ def test_placement_shows_what_gangs_use_over_the_fewest_possible():
     assert (none["summary"], none["table"]["rows"]) == ("No gang was placed in this window.", [])
 
 
-def test_waits_name_those_that_have_not_started():
-    curves = {
-        "8": definitions.wait_curve([2, 4], [True, False]),
-        "all": definitions.wait_curve([2, 4], [True, False]),
+def strips(curves):
+    """{name of a trace of the chart of waits: {size class: its ends, or its place}}."""
+    found = {}
+    for trace in charts.waits(waits_of(curves))["data"]:
+        ends = found.setdefault(trace["name"], {})
+        for x, y in zip(trace["x"], trace["y"], strict=True):
+            if y is not None:
+                ends.setdefault(y, []).append(x)
+    return found
+
+
+def test_waits_are_a_strip_of_quantiles_per_size_class():
+    of_eight = definitions.wait_curve([10.0 * i for i in range(1, 11)], [True] * 10)
+    of_one = definitions.wait_curve([0.0] * 4, [True] * 4)
+    found = strips({"1": of_one, "8": of_eight, "all": of_eight})
+    assert found["10–90 %"] == {"1 GPU": [1.0, 1.0], "8–15 GPUs": [10.0, 90.0]}
+    assert found["25–75 %"] == {"1 GPU": [1.0, 1.0], "8–15 GPUs": [30.0, 80.0]}
+    assert found["half have started"] == {"1 GPU": [1.0], "8–15 GPUs": [50.0]}
+    assert found["not all have started"] == found["longest that waits"] == {}
+
+
+def test_waits_go_on_to_the_longest_waiter_and_so_does_their_axis():
+    curve = definitions.wait_curve([2, 4, 700, 3000], [True, True, False, False])
+    never = definitions.wait_curve([9000], [False])
+    found = strips({"8": curve, "64": never, "all": curve})
+    assert found["25–75 %"] == {"8–15 GPUs": [2.0, 4.0]}  # three quarters are not there yet
+    assert found["not all have started"] == {
+        "8–15 GPUs": [4.0, 3000.0],
+        "64–127 GPUs": [1.0, 9000.0],
     }
-    figure = charts.waits(waits_of(curves))
-    assert [t["name"] for t in figure["data"]] == ["8–15 GPUs"]
-    assert figure["layout"]["meta"]["summary"].startswith("2 jobs and single pods, 1 not")
-
-
-def test_the_wait_of_a_single_job_is_a_line_across_the_chart():
-    curve = definitions.wait_curve([0.0], [True])
-    figure = charts.waits(waits_of({"16": curve, "all": curve}))
-    (line,) = figure["data"]
-    assert (line["x"], line["y"]) == ([1.0, 1.0, 10.0], [0.0, 100.0, 100.0])
-    assert figure["layout"]["meta"]["summary"] == (
-        "1 job or single pod, 0 not started; half start within 1 s."
-    )
+    assert found["longest that waits"] == {"8–15 GPUs": [3000.0], "64–127 GPUs": [9000.0]}
+    layout = charts.waits(waits_of({"8": curve, "64": never, "all": curve}))["layout"]
+    assert layout["meta"]["summary"].startswith("4 jobs and single pods, 2 not started; half")
+    assert layout["xaxis"]["tickvals"][-1] == 9000
+    assert layout["xaxis"]["ticktext"][-1] == "2 h 30 min"
+    assert 10 ** layout["xaxis"]["range"][1] >= 9000
+    assert layout["yaxis"]["categoryarray"] == ["8–15 GPUs", "64–127 GPUs"]
 
 
 def test_sizes_are_told_in_words():
     curve = definitions.wait_curve([1.0], [True])
-    lines = charts.waits(waits_of(dict.fromkeys(("0", "1", "2–7", "8"), curve)))["data"]
-    assert [line["name"] for line in lines] == ["no GPU", "1 GPU", "2–7 GPUs", "8–15 GPUs"]
+    found = strips(dict.fromkeys(("0", "1", "2–7", "8"), curve))
+    assert list(found["half have started"]) == ["no GPU", "1 GPU", "2–7 GPUs", "8–15 GPUs"]
+    nobody = charts.waits({})["layout"]["meta"]["summary"]
+    assert nobody == "No job was submitted in this window."
 
 
-def test_a_class_of_which_nobody_has_started_is_a_line_at_zero():
-    curves = {
-        "8": definitions.wait_curve([50.0], [True]),
-        "64": definitions.wait_curve([9], [False]),
-    }
-    lines = charts.waits(waits_of(curves))["data"]
-    assert [(line["x"], line["y"]) for line in lines] == [
-        ([1.0, 50.0, 50.0], [0.0, 100.0, 100.0]),
-        ([1.0, 50.0], [0.0, 0.0]),
-    ]
+def test_models_are_told_without_their_vendor():
+    figure = charts.gpu_hours({"2030-01-01": {"NVIDIA-H100-80GB-HBM3": 1.0}}, "day")
+    assert figure["data"][0]["name"] == "H100-80GB-HBM3"
+    assert "NVIDIA-H100-80GB-HBM3" in figure["layout"]["meta"]["table"]["columns"]
 
 
 def test_gpu_hours_of_more_models_than_colours_are_told_as_others():
@@ -217,7 +224,6 @@ CURVE = definitions.wait_curve([1.0, 9.0], [True, False])
 QUALITY = [definitions.PlacementQuality("8", 30, 1.0, 1.0)]
 FIGURES = {
     "allocation": lambda: charts.allocation(POINTS),
-    "quota bars": lambda: charts.quota_bars([charts.QuotaBar("vision", 100, 60, 5, 30)]),
     "GPU-hours": lambda: charts.gpu_hours({"2030-01-01": {"a": 1.0, "b": 2.0}}, "day"),
     "waits": lambda: charts.waits(waits_of({"8": CURVE, "all": CURVE})),
     "placement": lambda: charts.placement(QUALITY),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from metrics.definitions import NodeUse
 from metrics.pages.figures import FULL, LINES, Figure, axis, bars, figure, heat_map, line, marks
@@ -27,6 +28,18 @@ def _name(band: range) -> str:
 def _ramp(steps: int) -> list[str]:
     """Colours of so many bands, spread over the seven steps of the ramp."""
     return [RAMP[i * len(RAMP) // steps] for i in range(steps)]
+
+
+def _labels(leaves: Sequence[str]) -> tuple[list[str], str]:
+    """What stands below the columns of leaves, and how all of them begin.
+
+    A unique key names its spine too; the last part is what stands on the rack. What all have in
+    common up to their numbers is told once.
+    """
+    racks = [name.rpartition("/")[2] for name in leaves]
+    begins = {rack.rstrip("0123456789") for rack in racks if rack != NO_LEAF}
+    [shared] = begins if len(begins) == 1 and begins.isdisjoint(racks) else [""]
+    return [rack if rack == NO_LEAF else rack.removeprefix(shared) for rack in racks], shared
 
 
 def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
@@ -59,6 +72,7 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
     scale = [
         [edge, colour] for i, colour in enumerate(colours) for edge in (i / steps, (i + 1) / steps)
     ]
+    labels, shared = _labels([name for name, _ in columns])
     idle = sum(col.count(top) for col in cells)
     partly = sum(1 for col in cells for v in col if 0 < v < top)
     return figure(
@@ -92,14 +106,21 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
             for name, v in columns
         ],
         xaxis=axis(
-            "leaf groups",
+            f"leaf groups{f' {shared}…' if shared else ''}, the freest first",
             type="category",
-            showticklabels=len(columns) <= 24,
+            showticklabels=len(columns) <= 40,
             tickvals=[name for name, _ in columns],
-            # A unique key names its spine too; the last part is what stands on the rack.
-            ticktext=[name.rpartition("/")[2] for name, _ in columns],
+            ticktext=labels,
+            tickangle=0 if max(map(len, labels), default=0) <= 5 else None,
         ),
-        yaxis=axis("nodes", autorange="reversed", showgrid=False, zeroline=False),
+        yaxis=axis(
+            "nodes, the freest on top",
+            autorange="reversed",
+            showgrid=False,
+            zeroline=False,
+            showticklabels=False,
+            ticks="",
+        ),
     )
 
 
@@ -117,25 +138,37 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
     gpus = [*(sum(n for n in partly if n in band) for band in bands), sum(idle)]
     labels = [*map(_name, bands), IDLE_NODES]
     free = sum(gpus)
+    texts = [f"{n} node{'s' if n > 1 else ''}" if n else "" for n in counts]
+
+    def panel(of: slice, colours: list[str], **axes: str) -> Any:
+        return bars(
+            labels[of],
+            gpus[of],
+            hover="%{y} GPUs on nodes with %{x} free<extra></extra>",
+            text=texts[of],
+            textposition="outside",
+            textangle=0,
+            cliponaxis=False,
+            marker={"color": colours},
+            **axes,
+        )
+
+    partly_used, of_idle = slice(0, -1), slice(-1, None)
     return figure(
         [
-            bars(
-                labels,
-                gpus,
-                hover="%{y} GPUs on nodes with %{x} free<extra></extra>",
-                text=[f"{n} node{'s' if n > 1 else ''}" if n else "" for n in counts],
-                textposition="outside",
-                textangle=0,
-                cliponaxis=False,
-                marker={"color": [*_ramp(len(bands)), IDLE]},
-            )
+            panel(partly_used, _ramp(len(bands))),
+            panel(of_idle, [IDLE], xaxis="x2", yaxis="y2"),
         ],
         summary=f"{free} GPUs are free, {free - sum(idle)} of them on partly used nodes.",
         columns=["Free GPUs on the node", "Nodes", "Free GPUs"],
         rows=[list(row) for row in zip(labels, counts, gpus, strict=True)],
         uniformtext={"mode": "show", "minsize": 11},
-        xaxis=axis("free GPUs on the node", type="category"),
+        # Idle nodes have an axis of their own: beside their many GPUs the others were no bars.
+        showlegend=False,
+        xaxis=axis("free GPUs on the node", type="category", domain=[0, 0.76]),
         yaxis=axis("free GPUs", rangemode="tozero"),
+        xaxis2=axis("", type="category", domain=[0.86, 1], anchor="y2"),
+        yaxis2=axis("", rangemode="tozero", anchor="x2"),
     )
 
 

@@ -1,7 +1,7 @@
 """The dashboard of the operators and its charts."""
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from metrics.models import MetricSample
 from metrics.pages import charts
 from metrics.pages.figures import Figure, linked
 from metrics.pages.nodes import charts as node_charts
+from metrics.pages.operations.quota_tree import quota_tree
 from metrics.samples import past
 from metrics.samples.held import by_gpu_model, uses_at
 from metrics.samples.past import NotKept
@@ -30,7 +31,6 @@ from scheduling.policy.document import effective
 from scheduling.queries.kept import kept_while
 from scheduling.queries.marks import marks
 from scheduling.queries.nodes.effects import MOST_NODES
-from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import Leader, complete_from, leaders_of
 from scheduling.queries.standing.pending import pending
 from scheduling.queries.starts import hit_rates
@@ -191,6 +191,8 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "without_gpus": None
         if scope.gpu_model or scope.past
         else selectors.without_gpus(scope.cluster),
+        # Of quotas no history is kept.
+        "quotas": [] if scope.past else quota_tree(scope.gpu_model),
         "queue_then": queue.jobs if queue else None,
         "waiting": waiting[scope.gpu_model],
         "pools": rows,
@@ -215,13 +217,10 @@ CHARTS = (
     ("stranded", "Free GPUs by how free their node is", "c4", "tall"),
     ("allocation", "Allocation and fragmentation over time", "c8", ""),
     ("gang-curve", "How many gangs of a size fit", "c4", ""),
-    ("quota-bars", "Quota: used, lent, borrowed", "c6", "tall"),
-    ("waits", "Waits in all: share of jobs that have their places", "c6", "tall"),
-    ("placement", "Placement: nodes and groups used, of the fewest possible", "", ""),
+    ("waits", "Waits in all, until jobs have their places", "c6", "tall"),
+    ("placement", "Placement: nodes and groups used, of the fewest possible", "c6", "tall"),
 )
 
-
-OF_NOW = ("quota-bars",)  # charts of what no history is kept of
 
 Led = list[tuple[Cluster, list[Leader]]]
 
@@ -278,7 +277,7 @@ def shown(chosen: Selection) -> dict[str, Any]:
         "nav": "operations",
         "chosen": chosen,
         "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
-        "charts": [one for one in CHARTS if not chosen.at or one[0] not in OF_NOW],
+        "charts": CHARTS,
         "divided": [
             (cluster, leaders) for cluster, leaders in led if any(x.scope for x in leaders)
         ],
@@ -367,28 +366,6 @@ def _use_point(sample: MetricSample) -> charts.UsePoint:
     )
 
 
-def _quota_bars(scope: MetricScope) -> Figure:
-    totals: dict[str, Counter[str]] = {}
-    for use in quota_uses():
-        if scope.gpu_model in ("", use.gpu_model):
-            total = totals.setdefault(use.tenant, Counter())
-            total.update(
-                guaranteed=use.guaranteed, own=use.own, borrowed=use.borrowed, lent=use.lent
-            )
-    return charts.quota_bars(
-        [
-            charts.QuotaBar(
-                tenant,
-                **{
-                    part: total[part] / definitions.MILLI
-                    for part in ("guaranteed", "own", "borrowed", "lent")
-                },
-            )
-            for tenant, total in totals.items()
-        ]
-    )
-
-
 def _waits(scope: MetricScope) -> Figure:
     return charts.waits(selectors.waits(scope))
 
@@ -402,7 +379,6 @@ FIGURES: dict[str, Callable[[MetricScope], Figure]] = {
     "stranded": _stranded,
     "gang-curve": _gang_curve,
     "allocation": _allocation,
-    "quota-bars": _quota_bars,
     "waits": _waits,
     "placement": _placement,
 }
@@ -414,8 +390,6 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
     if name not in FIGURES:
         raise Http404(f"There is no chart “{name}”.")
     scope = known_selection(request).scope
-    if scope.past and name in OF_NOW:
-        raise Http404(f"The chart “{name}” is of now alone.")
     return figure_answer(request, FIGURES[name](scope))
 
 

@@ -71,8 +71,8 @@ def allocation(result: Result) -> Figure:
             )
         ],
         xaxis=axis("UTC", type="date", anchor="y2"),
-        yaxis=axis("GPUs", domain=[0.36, 1], rangemode="tozero"),
-        yaxis2=axis("GFR %", domain=[0, 0.24], rangemode="tozero"),
+        yaxis=axis("GPUs", domain=[0.42, 1], rangemode="tozero", nticks=5),
+        yaxis2=axis("GFR %", domain=[0, 0.32], rangemode="tozero", nticks=4),
     )  # fmt: skip
 
 

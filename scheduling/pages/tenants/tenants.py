@@ -1,7 +1,8 @@
 """Pages of tenants: the tree with its use, one tenant with its members, limits and open jobs."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import messages
@@ -37,11 +38,13 @@ JOBS_SHOWN = 20
 COLUMNS = ("gpus", "model", "tenant", "waited", "starts", "ran", "submitted")
 
 
-def in_tree_order(tenants: Sequence[Tenant]) -> list[tuple[Tenant, int]]:
-    """Tenants with their depth, children below their parents, each level by name."""
+def in_tree_order(
+    tenants: Sequence[Tenant], order: Callable[[Tenant], Any] = attrgetter("name")
+) -> list[tuple[Tenant, int]]:
+    """Tenants with their depth, children below their parents, each level by `order`."""
     known = {t.pk for t in tenants}
     below: dict[int | None, list[Tenant]] = {}
-    for tenant in sorted(tenants, key=lambda t: t.name):
+    for tenant in sorted(tenants, key=order):
         parent = tenant.parent_id if tenant.parent_id in known else None
         below.setdefault(parent, []).append(tenant)
     ordered: list[tuple[Tenant, int]] = []
