@@ -86,6 +86,7 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
         "tokens": {"task": "tenants.tasks.forget_ended_tokens", "schedule": 3600.0},
         "orders": _every(5.0, "tenants.tasks.carry_out_orders"),
+        "plans": _every(5.0, "metrics.tasks.carry_out_plans"),
         "webhooks": _every(2.0, "webhooks.tasks.collect"),
         "webhook-deliveries": _every(2.0, "webhooks.tasks.send"),
         "webhook-prune": _every(600.0, "webhooks.tasks.forget_old_deliveries"),

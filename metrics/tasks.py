@@ -8,6 +8,7 @@ from django.utils import timezone
 from metrics import services
 from metrics.replays import process
 from scheduling.models import Cluster
+from scheduling.services.clusters import plan_orders
 from scheduling.services.forecasts import process as forecasts
 
 
@@ -30,6 +31,13 @@ def prune() -> None:
 @shared_task
 def carry_out_replays() -> None:
     process.start_if_wanted()
+
+
+@shared_task
+def carry_out_plans() -> None:
+    """Whole nodes that are to be freed by now."""
+    plan_orders.carry_out_plans()
+    plan_orders.forget_old_plans()
 
 
 @shared_task

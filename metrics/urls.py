@@ -33,6 +33,11 @@ urlpatterns = [
     path("ops/nodes/", node_views.nodes, name="nodes"),
     path("ops/leaves/<slug:cluster>/<path:name>/", leaves.leaf, name="leaf"),
     path("ops/free/<slug:cluster>/", node_plans.node_plan, name="node-plan"),
+    path(
+        "ops/free/<slug:cluster>/<uuid:order_id>/cancel/",
+        node_plans.plan_cancel,
+        name="plan-cancel",
+    ),
     path("ops/nodes/<slug:cluster>/<str:name>/", node_views.node, name="node"),
     path("ops/nodes/<slug:cluster>/<str:name>/drain/", node_orders.node_order, name="node-order"),
     path(

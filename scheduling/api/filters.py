@@ -7,7 +7,14 @@ from django.db.models import QuerySet
 
 from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
-from scheduling.models import Job, NodeRecord, Placement, SchedulerLease
+from scheduling.models import (
+    Job,
+    NodeRecord,
+    Placement,
+    PlanOrder,
+    PlanOrderState,
+    SchedulerLease,
+)
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.names import cluster_names, gpu_type_names, submitter_names
 from scheduling.queries.selectors import accepting, in_tenant, matching
@@ -128,6 +135,14 @@ class NodeFilter(FilterSet):
 
     class Meta:
         model = NodeRecord
+        fields: list[str] = []
+
+
+class PlanOrderFilter(FilterSet):
+    state = AnyOf(PlanOrderState)
+
+    class Meta:
+        model = PlanOrder
         fields: list[str] = []
 
 

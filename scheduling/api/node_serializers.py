@@ -5,12 +5,12 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scheduling.models import NodeRecord
+from scheduling.models import NodeRecord, PlanOrderState
 from scheduling.queries.effects import seen_with
 from scheduling.queries.nodes.effects import MOST_NODES, NodeAct
 from scheduling.queries.nodes.orders import JobThere
 from tenants.api.effects import AffectedJobOutput, EffectsOutput
-from tenants.api.fields import Choice, Integer, List, Moment, Serializer, Text, Uuid
+from tenants.api.fields import Choice, Integer, List, Moment, Number, Serializer, Text, Uuid
 from tenants.api.fields import Gpus as GpusField
 from tenants.api.serializers import ReasonInput
 
@@ -174,6 +174,45 @@ class NodeOrdersOutput(serializers.Serializer[Any]):
 
     nodes = serializers.ListField(child=serializers.CharField())
     opens_at = serializers.DateTimeField()
+
+
+class PlanOrderInput(NodePlanInput):
+    """When whole nodes are to be freed, and what that may cost at most. The plan is made anew at
+    `starts_at`, and each minute after it until `ends_at` (15 minutes later, if not given) while it
+    is not within `most_lost_gpu_s` GPU-seconds of work and `most_moves` jobs that move."""
+
+    starts_at = Moment()
+    ends_at = Moment(required=False, allow_null=True)
+    most_lost_gpu_s = Number(min_value=0, max_value=1e12)
+    most_moves = Integer(min_value=0, max_value=1_000_000)
+    reason = Text(max_length=2000)
+
+
+class PlanOrderOutput(serializers.Serializer[Any]):
+    """Whole nodes that are freed at a time: `scheduled`, `moving` while jobs leave, then `done`;
+    `failed` where no plan was within what was approved, or `cancelled`. `outcome`: why, or who a
+    disruption budget kept. `nodes`, `lost_gpu_s` and `moves`: of the plan that was carried out."""
+
+    id = serializers.UUIDField()
+    cluster = serializers.CharField(source="cluster.name")
+    state = serializers.ChoiceField(PlanOrderState.values)
+    author = serializers.CharField(source="author_name")
+    reason = serializers.CharField()
+    gpu_type = serializers.CharField(source="gpu_model")
+    count = serializers.IntegerField()
+    job = serializers.UUIDField(allow_null=True)
+    most_lost_gpu_s = serializers.FloatField()
+    most_moves = serializers.IntegerField()
+    starts_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+    tried_at = serializers.DateTimeField(allow_null=True)
+    applied_at = serializers.DateTimeField(allow_null=True)
+    over_at = serializers.DateTimeField(allow_null=True)
+    outcome = serializers.CharField()
+    nodes = serializers.ListField(child=serializers.CharField())
+    lost_gpu_s = serializers.FloatField()
+    moves = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
 
 
 class NodeEffectsOutput(serializers.Serializer[Any]):

@@ -24,6 +24,7 @@ from scheduling.queries.nodes.defragment import defragmentation
 from scheduling.queries.nodes.effects import NodeAct, NodeEffects, NodesMeant, node_effects
 from scheduling.queries.nodes.orders import NodeTask, order_of, orders_of, tasks_of
 from scheduling.services.clusters.node_orders import empty_nodes, lift_order, order_node
+from scheduling.services.clusters.plan_orders import WholeNodes
 from tenants.api.base import ListView, View, rehearsed
 from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.idempotency import idempotent
@@ -159,15 +160,10 @@ class NodePlanView(View):
         given = self.body(NodePlanInput)
         if not self.actor.is_operator:
             raise NotAllowed("Only operators plan to move jobs of others.")
-        job, model, count = given.get("job"), given.get("gpu_type", ""), given.get("count", 0)
-        if job is None:
-            for field in ("gpu_type", "count"):
-                if field not in given:
-                    raise Invalid.field(field, "Give gpu_type and count, or job.")
-        elif model or count:
-            raise Invalid.field("job", "Give either a job, or gpu_type and count.")
-        cluster = selectors.cluster_by_name(name)
-        found = defragmentation(self.actor, cluster, gpu_model=model, nodes=count, job=job)
+        wish, cluster = wished(given), selectors.cluster_by_name(name)
+        found = defragmentation(
+            self.actor, cluster, gpu_model=wish.gpu_model, nodes=wish.count, job=wish.job
+        )
         return Response(NodePlanOutput(found).data)
 
 
@@ -185,6 +181,18 @@ class NodeEmptyView(View):
         body = {"nodes": [order.node for order in orders], "opens_at": orders[0].opens_at}
         body = dict(NodeOrdersOutput(body).data)
         return rehearsed("update", body) if self.dry_run else Response(body)
+
+
+def wished(given: dict[str, Any]) -> WholeNodes:
+    """The whole nodes that somebody asks for. Raises Invalid naming the field."""
+    job, model, count = given.get("job"), given.get("gpu_type", ""), given.get("count", 0)
+    if job is None:
+        for field in ("gpu_type", "count"):
+            if field not in given:
+                raise Invalid.field(field, "Give gpu_type and count, or job.")
+    elif model or count:
+        raise Invalid.field("job", "Give either a job, or gpu_type and count.")
+    return WholeNodes(model, count, job)
 
 
 def _wish(given: dict[str, Any]) -> NodesMeant:

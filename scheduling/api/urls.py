@@ -10,6 +10,7 @@ from scheduling.api import (
     logs,
     nodes,
     organisation,
+    plan_orders,
     snapshots,
     startable,
 )
@@ -74,6 +75,21 @@ urlpatterns: list[URLPattern] = [
             name=f"api-node-{verb}",
         )
         for verb, view in nodes.NODE_ACTIONS.items()
+    ),
+    path(
+        "clusters/<str:name>/plan-orders",
+        plan_orders.PlanOrdersView.as_view(),
+        name="api-plan-orders",
+    ),
+    path(
+        "clusters/<str:name>/plan-orders/<uuid:order_id>",
+        plan_orders.PlanOrderView.as_view(),
+        name="api-plan-order",
+    ),
+    path(
+        "clusters/<str:name>/plan-orders/<uuid:order_id>/cancel",
+        plan_orders.PlanOrderCancelView.as_view(),
+        name="api-plan-order-cancel",
     ),
     path("clusters/<str:name>/snapshot", snapshots.SnapshotView.as_view(), name="api-snapshot"),
     path(

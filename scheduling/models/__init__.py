@@ -19,6 +19,7 @@ from scheduling.models.jobs import (
     PodSet,
     unreadable_request,
 )
+from scheduling.models.plan_orders import PlanOrder, PlanOrderState
 from scheduling.models.retention import Retention
 from scheduling.models.shaped import unreadable
 from scheduling.models.starts import Forecasting, StartEstimate
@@ -36,6 +37,8 @@ __all__ = [
     "NodeOrder",
     "NodeRecord",
     "Placement",
+    "PlanOrder",
+    "PlanOrderState",
     "PodSet",
     "Retention",
     "SchedulerLease",

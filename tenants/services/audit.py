@@ -9,6 +9,7 @@ ACTIONS = (
     *("gpu-type.created", "gpu-type.changed", "gpu-type.deleted"),
     *("member.set", "member.removed"),
     *("node.cordoned", "node.drained", "node.uncordoned"),
+    *(f"plan-order.{what}" for what in ("placed", "applied", "cancelled", "failed")),
     "policy.changed",
     *("queue.created", "queue.changed", "queue.deleted"),
     *("quota.changed", "quota.deleted"),

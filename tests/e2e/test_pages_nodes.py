@@ -1,11 +1,13 @@
 """Operators take nodes out of service on pages: what it would do, how far it is, and back."""
 
 import html
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from django.utils import timezone
 
-from scheduling.models import Cluster, NodeOrder, NodeRecord, Placement
+from scheduling.models import Cluster, NodeOrder, NodeRecord, Placement, PlanOrder
 from tenants.models import AuditRecord, Tenant
 from tests.scheduling.test_rehearsal import runs
 
@@ -92,6 +94,28 @@ def test_whole_nodes_are_planned_with_their_price_and_freed_as_they_were_shown(a
     done = client.post(asked, {"node": nodes, "reason": "for gangs"}, follow=True)
     assert f"1 node of demo is being emptied: {nodes[0]}." in told(done)
     assert [order.node for order in NodeOrder.objects.all()] == list(nodes)
+    NodeOrder.objects.all().delete()
+    at = (timezone.now() + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M")
+    later = {"later": "yes", "reason": "tonight", "starts_at": at, "hours": "1.5", "moves": "2"}
+    for wrong, text in (
+        ({"starts_at": ""}, "Say from when on, in UTC."),
+        ({"starts_at": "2020-01-01T00:00"}, "That time has passed"),
+        ({"hours": "1,5"}, "Write a number of GPU-hours"),
+        ({"moves": "x"}, "Write a whole number of jobs."),
+        ({"reason": ""}, "Say why; it is kept in the audit trail."),
+    ):
+        refused = client.post(asked, later | wrong)
+        assert (refused.status_code, text in told(refused)) == (422, True), wrong
+    assert not PlanOrder.objects.exists()
+    done = client.post(asked, later, follow=True)
+    order = PlanOrder.objects.get()
+    assert (order.most_lost_gpu_s, order.most_moves, order.count) == (5400, 2, 1)
+    assert "1 more whole node of H100" in told(done)
+    cancel = f"{page}{order.pk}/cancel/"
+    assert "It stays as it is. Say why" in told(client.post(cancel, {"reason": ""}, follow=True))
+    assert "It is called off" in told(client.post(cancel, {"reason": "no"}, follow=True))
+    assert "It stays as it is." in told(client.post(cancel, {"reason": "no"}, follow=True))
     assert "whole number from 1" in told(client.get(f"{page}?gpu=H100&count=x"))
     assert client.get(f"{page}?job=nothing").status_code == 404
     assert as_user("erin").get(page).status_code == 403
+    assert as_user("erin").post(cancel, {"reason": "no"}).status_code == 403

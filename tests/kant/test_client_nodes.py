@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from scheduling.models import Cluster, NodeOrder
+from scheduling.models import Cluster, NodeOrder, PlanOrder
 from tenants.models import Quota
 from tests.scheduling.test_rehearsal import runs
 
@@ -61,6 +61,29 @@ def test_whole_nodes_are_planned_and_freed_for_a_price(ops):
     ):
         code, _, told = ops(*words)
         assert (code, text in told) == (2, True), told
+
+
+def test_whole_nodes_are_ordered_for_a_time_listed_and_called_off(ops):
+    Quota.objects.create(
+        tenant=ops.org.tenants["law"], gpu_type=ops.org.gpu_types["H100"], guaranteed_milli=64000
+    )
+    runs(ops.org, ["h001"], gpus=2, declared_s=7200)
+    runs(ops.org, ["h002"], gpus=4, declared_s=7200)
+    asked = ("defrag", "--at", "6h", "-n", "1", "-G", "H100")
+    assert ops(*asked)[0] == 2  # without a reason
+    code, out, told = ops(*asked, "--until", "8h", "--at-most", "5", "--reason", "gangs")
+    assert (code, "emptied" in out, "at most 5.00 GPU-hours and 1 jobs" in told) == (0, True, True)
+    order = PlanOrder.objects.get()
+    assert (order.most_lost_gpu_s, order.most_moves, order.state) == (18000, 1, "scheduled")
+    assert timedelta(hours=1) < order.ends_at - order.starts_at <= timedelta(hours=2, minutes=1)
+    _, out, _ = ops("defrag", "--orders")
+    assert out.splitlines()[1].split()[:4] == [str(order.pk)[:8], "1", "×", "H100"]
+    assert json.loads(ops("defrag", "--orders", "-o", "json")[1])[0]["id"] == str(order.pk)
+    assert ops("defrag", "--cancel", "nope", "--reason", "x")[0] == 1
+    code, _, told = ops("defrag", "--cancel", str(order.pk)[:8], "--reason", "not tonight")
+    assert (code, "called it off: not tonight" in told) == (0, True)
+    assert PlanOrder.objects.get().state == "cancelled"
+    assert ops("defrag", "--plan", "--until", "8h", "-n", "1", "-G", "H100")[0] == 2
 
 
 def test_nodes_that_cost_least_are_named_and_wrong_words_explained(ops):

@@ -307,7 +307,7 @@ BOUNDS = {
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
         "sessions.Session", "tenants.QuotaDraft", "tenants.DraftCell", "tenants.QuotaOrder",
-        "tenants.OrderCell", "webhooks.HookDelivery",
+        "tenants.OrderCell", "webhooks.HookDelivery", "scheduling.PlanOrder",
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",

@@ -1,26 +1,113 @@
 """Operators free whole nodes, for nobody in particular or for a job that waits: a plan with its
-price, which is carried out as it stands."""
+price, which is carried out as it stands, or ordered for a time."""
 
+import math
+import re
 import uuid
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
 
 from metrics.pages.operations.views import operator_required
-from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.models import Cluster, Job, NodeRecord, PlanOrder, PlanOrderState
+from scheduling.pages.quotas.edits import time_typed
+from scheduling.pages.quotas.orders import utc
 from scheduling.queries.nodes.defragment import Defragmentation, defragmentation
 from scheduling.queries.nodes.effects import MOST_NODES
 from scheduling.services.clusters.node_orders import empty_nodes
+from scheduling.services.clusters.plan_orders import Approved, WholeNodes, cancel_plan, order_plan
 from tenants.errors import DomainError
 from tenants.services.audit import PAGE
 from tenants.services.queues import Why
+from tenants.templatetags.ui import short_model
 from tenants.web.pages import actor_of
 
 TAKES = ("gpu", "count", "job")
+TIMES = ("starts_at", "ends_at")
+TOLD = timedelta(days=7)  # for so long the page tells of orders that are over
+CHIPS = {
+    PlanOrderState.SCHEDULED: "wait",
+    PlanOrderState.MOVING: "busy",
+    PlanOrderState.DONE: "good",
+    PlanOrderState.FAILED: "bad",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a plan may cost at most, as it is typed: GPU-hours of work, and jobs that move."""
+
+    hours: str = ""
+    moves: str = ""
+
+    @classmethod
+    def of(cls, plan: Defragmentation | None) -> "Limits":
+        """What a plan costs now, rounded up."""
+        if plan is None:
+            return cls()
+        return cls(f"{math.ceil(plan.lost_gpu_s / 36) / 100:g}", str(len(plan.moves)))
+
+    @classmethod
+    def typed(cls, post: QueryDict) -> "Limits":
+        return cls(post.get("hours", ""), post.get("moves", ""))
+
+    def read(self, errors: dict[str, list[str]]) -> Approved | None:
+        """None with why by field where they cannot be read."""
+        good = re.fullmatch(r"\d{1,9}(\.\d{1,6})?", self.hours.strip(), re.ASCII)
+        if not good:
+            errors["hours"] = ["Write a number of GPU-hours, e.g. 12 or 0.5."]
+        if not re.fullmatch(r"\d{1,6}", self.moves.strip(), re.ASCII):
+            errors["moves"] = ["Write a whole number of jobs."]
+        if "hours" in errors or "moves" in errors:
+            return None
+        return Approved(float(self.hours) * 3600, int(self.moves))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlan:
+    """An order as the page tells it."""
+
+    order: PlanOrder
+
+    @property
+    def chip(self) -> str:
+        return CHIPS.get(PlanOrderState(self.order.state), "")
+
+    @property
+    def is_pending(self) -> bool:
+        return self.order.state == PlanOrderState.SCHEDULED
+
+    @property
+    def when(self) -> str:
+        return f"{utc(self.order.starts_at)} until {self.order.ends_at:%H:%M}"
+
+    @property
+    def wish(self) -> str:
+        order = self.order
+        if order.job is not None:
+            name = Job.objects.filter(pk=order.job).values_list("name", flat=True).first()
+            return f"Room for {name or 'a job that is no more'}"
+        nodes = "node" if order.count == 1 else "nodes"
+        return f"{order.count} more whole {nodes} of {short_model(order.gpu_model)}"
+
+    @property
+    def limits(self) -> str:
+        hours, moves = f"{self.order.most_lost_gpu_s / 3600:.6g}", self.order.most_moves
+        return f"{hours} GPU-hours, {moves} job{'' if moves == 1 else 's'}"
+
+    @property
+    def outcome(self) -> str:
+        order = self.order
+        if order.outcome or not order.nodes:
+            return order.outcome
+        return f"Emptied: {', '.join(order.nodes)}."
 
 
 @dataclass
@@ -58,37 +145,81 @@ def asked(request: HttpRequest, cluster: Cluster) -> WantedPlan:
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_plan(request: HttpRequest, cluster: str) -> HttpResponse:
-    """The plan that the address asks for, or (POST) its nodes emptied as they were shown."""
+    """The plan that the address asks for, or (POST) its nodes emptied as they were shown, or the
+    same goal ordered for a time."""
     found = Cluster.objects.filter(name=cluster).first()
     if found is None:
         raise Http404(f"There is no cluster “{cluster}”.")
     wish = asked(request, found)
-    nodes, reason = request.POST.getlist("node"), request.POST.get("reason", "")
-    if request.method == "POST":
-        why = Why(reason, PAGE)
-        try:
-            orders = empty_nodes(actor_of(request), found, nodes, why=why)
-        except DomainError as error:
-            wish.errors |= error.by_field or {"": [error.detail]}
-        else:
-            some = "1 node" if len(orders) == 1 else f"{len(orders)} nodes"
-            are = "is" if len(orders) == 1 else "are"
-            text = f"{some} of {found.name} {are} being emptied: {', '.join(nodes)}."
-            messages.success(request, text, extra_tags="good")
-            return redirect(f"{reverse('nodes')}?show=trouble")
+    if request.method == "POST" and (done := _done(request, found, wish)):
+        messages.success(request, done, extra_tags="good")
+        if "later" in request.POST:
+            return redirect("node-plan", found.name)
+        return redirect(f"{reverse('nodes')}?show=trouble")
     models = NodeRecord.objects.filter(cluster=found, gpus__gt=0).exclude(gpu_model="")
+    told = Q(over_at=None) | Q(over_at__gte=timezone.now() - TOLD)
+    plan = _plan(request, found, wish)
     context = {
         "nav": "operations",
         "cluster": found,
         "asked": wish,
         "errors": wish.errors,
         "gpu_models": sorted(set(models.values_list("gpu_model", flat=True))),
-        "plan": _plan(request, found, wish),
-        "reason": reason,
+        "plan": plan,
+        "limits": Limits.typed(request.POST) if "later" in request.POST else Limits.of(plan),
+        "times": {name: request.POST.get(name, "") for name in TIMES},
+        "reason": request.POST.get("reason", ""),
         "takes": TAKES,
+        "orders": [ShownPlan(order) for order in PlanOrder.objects.filter(told, cluster=found)],
     }
     status = 422 if wish.errors else 200
     return render(request, "metrics/nodes/node_plan.html", context, status=status)
+
+
+@operator_required
+@require_POST
+def plan_cancel(request: HttpRequest, cluster: str, order_id: uuid.UUID) -> HttpResponse:
+    """Call off what is not carried out yet."""
+    order = get_object_or_404(PlanOrder, pk=order_id, cluster__name=cluster)
+    try:
+        cancel_plan(actor_of(request), order, why=Why(request.POST.get("reason", ""), PAGE))
+    except DomainError as error:
+        text = error.errors[0].detail if error.errors else error.detail
+        messages.error(request, f"It stays as it is. {text}", extra_tags="bad")
+    else:
+        messages.success(request, "It is called off; nothing moves.", extra_tags="good")
+    return redirect("node-plan", cluster)
+
+
+def _done(request: HttpRequest, cluster: Cluster, wish: WantedPlan) -> str:
+    """Do what the form says; "" with `wish.errors` where it is refused."""
+    why = Why(request.POST.get("reason", ""), PAGE)
+    try:
+        if "later" in request.POST:
+            return _ordered(request, cluster, wish, why)
+        nodes = request.POST.getlist("node")
+        orders = empty_nodes(actor_of(request), cluster, nodes, why=why)
+    except DomainError as error:
+        wish.errors |= error.by_field or {"": [error.detail]}
+        return ""
+    some = "1 node" if len(orders) == 1 else f"{len(orders)} nodes"
+    are = "is" if len(orders) == 1 else "are"
+    return f"{some} of {cluster.name} {are} being emptied: {', '.join(nodes)}."
+
+
+def _ordered(request: HttpRequest, cluster: Cluster, wish: WantedPlan, why: Why) -> str:
+    """Order the plan for the time that is typed; raises DomainError."""
+    starts_at, ends_at = (time_typed(request, name, wish.errors) for name in TIMES)
+    if starts_at is None:
+        wish.errors.setdefault("starts_at", ["Say from when on, in UTC."])
+    approved = Limits.typed(request.POST).read(wish.errors)
+    if approved is None or starts_at is None or wish.errors:
+        return ""
+    goal = WholeNodes(wish.gpu, wish.wanted) if wish.job is None else WholeNodes(job=wish.job.pk)
+    order = order_plan(
+        actor_of(request), cluster, goal, approved, starts_at=starts_at, ends_at=ends_at, why=why
+    )
+    return f"It is planned for {utc(order.starts_at)}. The plan is made anew then."
 
 
 def _plan(request: HttpRequest, cluster: Cluster, wish: WantedPlan) -> Defragmentation | None:

@@ -53,14 +53,21 @@ def order_node(
 
 
 def empty_nodes(
-    actor: User, cluster: Cluster, nodes: Sequence[str], *, why: Why, dry_run: bool = False
+    actor: User,
+    cluster: Cluster,
+    nodes: Sequence[str],
+    *,
+    why: Why,
+    plan: uuid.UUID | None = None,
+    dry_run: bool = False,
 ) -> list[NodeOrder]:
     """Have all pods of jobs leave these nodes at once, which take jobs again by themselves when all
-    of them are empty, or `PLAN_WITHIN` later. All or nothing. Raises as `order_node` does, and
-    Conflict where something is ordered of one of them already."""
+    of them are empty, or `PLAN_WITHIN` later. All or nothing. `plan`: by which their orders are
+    known to belong together, None = a new one. Raises as `order_node` does, and Conflict where
+    something is ordered of one of them already."""
     _operators_only(actor)
     _refuse([*why.faults(required=True)])
-    now, plan = timezone.now(), uuid.uuid4()
+    now, plan = timezone.now(), plan or uuid.uuid4()
     orders = [
         NodeOrder(
             cluster=cluster,
