@@ -365,7 +365,7 @@ def _node_commands(command: Any, both: Sequence[str]) -> None:
             nodes.add_choice(acts)
             acts.add_argument(
                 "--deadline", type=nodes.deadline, metavar="WHEN",
-                help="jobs that are not done by then have to leave: 0s, 2h or a time "
+                help="jobs still running then have to leave: 0s, 2h or a time "
                 "(default: jobs may finish)",
             )  # fmt: skip
     defrag.add_flags(

@@ -10,7 +10,7 @@ from kant.client.api import Api, at_version
 from kant.client.errors import FAILED, ClientError, usage
 
 WEBHOOK = "WEBHOOK"
-NAMED = "its name, or its id or the beginning of it"
+NAMED = "name or id of the webhook, or the beginning of its id"
 EVENTS = (
     *("job.started", "job.pending_long", "job.preempted", "job.succeeded", "job.failed"),
     *("job.cancelled", "quota.changed", "gfr.high"),
@@ -33,14 +33,14 @@ def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str])
     found = command(
         "list", listed, "list webhooks of the tenants that you administer", both, commands
     )
-    found.add_argument("-t", "--tenant", help="of this tenant")
+    found.add_argument("-t", "--tenant", help="only of this tenant")
     of_one("show", show, "show one webhook and its settings")
     text = "create a webhook and print its secret, which is shown only once"
     made = command("create", create, text, ("text", "json"), commands)
-    made.add_argument("name", metavar="NAME", help="what it is for")
+    made.add_argument("name", metavar="NAME", help="purpose of the webhook, e.g. on-call")
     made.add_argument("url", metavar="URL", help="address of the receiver; begins with https://")
-    made.add_argument("-t", "--tenant", help="tells of this tenant and those below it; without: "
-                      "of the whole deployment, which operators may")  # fmt: skip
+    made.add_argument("-t", "--tenant", help="only events of this tenant and those below it "
+                      "(default: of all; operators only)")  # fmt: skip
     _settings(made, required=True)
     written(made, required=False)
     changed = of_one("set", change, "change settings of a webhook")
@@ -50,29 +50,29 @@ def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str])
     turned = changed.add_mutually_exclusive_group()
     turned.add_argument("--on", dest="is_on", action="store_true", default=None)
     turned.add_argument("--off", dest="is_on", action="store_false", default=None,
-                        help="what waits is given up")  # fmt: skip
+                        help="and drop waiting deliveries")  # fmt: skip
     written(changed, required=False)
-    of_one("test", test, "send a test event, and say whether it was taken")
+    of_one("test", test, "send a test event, and show whether it arrived")
     of_one("rotate", rotate, "create a new secret and print it; the old one lasts one more day",
            ("text", "json"))  # fmt: skip
     of_one("delete", delete, "delete a webhook and its deliveries", ())
     sent = of_one("deliveries", deliveries, "list what was sent and what waits, the newest first")
     sent.add_argument("-s", "--state", action="append", choices=("waiting", "delivered", "failed"),
-                      help="in this state; repeat for more")  # fmt: skip
-    sent.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+                      help="only in this state; repeat for more")  # fmt: skip
+    sent.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
     again = of_one("redeliver", redeliver, "send deliveries again, with the same ids", ())
-    again.add_argument("deliveries", nargs="+", metavar="ID", help="of a delivery")
+    again.add_argument("deliveries", nargs="+", metavar="ID", help="id of a delivery")
 
 
 def _settings(parser: argparse.ArgumentParser, *, required: bool) -> None:
     flag = parser.add_argument
     flag("-e", "--event", dest="events", action="append", choices=EVENTS, required=required,
-         help="what it is told of; repeat for more")  # fmt: skip
+         help="event to send; repeat for more")  # fmt: skip
     flag("--format", choices=FORMATS, help="signed JSON (standard), or a message for Slack")
     flag("--pending", dest="pending_s", type=int, metavar="SECONDS",
-         help="job.pending_long: after so long (3600)")  # fmt: skip
+         help="job.pending_long: after this wait (3600)")  # fmt: skip
     flag("--gfr", dest="gfr_percent", type=float, metavar="PERCENT",
-         help="gfr.high: from so much on (10)")  # fmt: skip
+         help="gfr.high: from this GFR on (10)")  # fmt: skip
 
 
 def listed(api: Api, args: argparse.Namespace) -> None:

@@ -84,12 +84,11 @@ class UsageSerializer(serializers.Serializer[Any]):
     until = serializers.DateField(help_text="Last day, included; today counts up to now.")
     complete_from = serializers.DateField(
         allow_null=True,
-        help_text="Kant knows nothing of days before this one; null = it knows every day.",
+        help_text="First day that Kant has data for; null = it has every day.",
     )
     borrowed_from = serializers.DateField(
         allow_null=True,
-        help_text="Kant does not know what was borrowed before this day; null = it knows every "
-        "day.",
+        help_text="First day with data on borrowing; null = it has every day.",
     )
     by = serializers.ListField(child=serializers.ChoiceField(list(DIMENSIONS)))
     items = RowSerializer(many=True)

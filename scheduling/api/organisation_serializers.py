@@ -34,7 +34,7 @@ class TenantEntry(TenantFields):
         child=Choice(Role.values),
         required=False,
         max_entries=MOST_MEMBERS,
-        help_text="{user: role}. Roles that groups of the OpenID provider give stand there.",
+        help_text="{user: role}. Not here: roles from groups of the OpenID provider.",
     )
     quotas = Object(child=QuotaEntry(), required=False, help_text="{GPU type: quota}")
     queues = Object(child=QueueEntry(), required=False, help_text="{name: settings}")

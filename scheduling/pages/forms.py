@@ -125,7 +125,7 @@ def _pods(job: Job, row: PodSet, label: str, *, required: bool) -> forms.Integer
         show_hidden_initial=True,
         min_value=least,
         max_value=limits_of(PodSetDocument, "count")[1],
-        help_text="" if job.state in WAITING else "Fewer: the last ones leave",
+        help_text="" if job.state in WAITING else "If fewer: the last ones leave",
     )
 
 

@@ -86,15 +86,14 @@ class QueueFields(Serializer):
     default_preemptible = Boolean(
         required=False,
         allow_null=True,
-        help_text="Whether jobs may be preempted that do not say so themselves; null = as without "
-        "a queue.",
+        help_text="Whether jobs that do not set it may be preempted; null = as without a queue.",
     )
     kinds = _names("Kinds of jobs that the queue accepts; empty = all.")
     roles = List(
         child=Choice(SUBMITTERS),
         required=False,
         help_text="Who may submit here, among people who may submit to the tenant: those with one "
-        "of these roles, those in `users`, and members of `groups`. Nothing named: all of them.",
+        "of these roles, those in `users`, and members of `groups`. Nothing named: all.",
     )
     users = _names("Names of users who may submit.")
     groups = _names("Groups, of Kant or of the OpenID provider, whose members may submit.")

@@ -23,7 +23,7 @@ class WebhookChange(ReasonInput):
         child=Choice(HookEvent.values),
         max_length=len(HookEvent.values),
         required=False,
-        help_text="What it is told of. `gfr.high` only of the whole deployment.",
+        help_text="Events that it sends. `gfr.high` only with `tenant` null.",
     )
     pending_s = Integer(
         min_value=PENDING_S[0],
@@ -39,7 +39,7 @@ class WebhookChange(ReasonInput):
     )
     is_on = Boolean(
         required=False,
-        help_text="Turned off, what waits is given up, and nothing that happens is told later.",
+        help_text="Turning it off drops waiting deliveries; what happens meanwhile is never sent.",
     )
 
 
@@ -51,7 +51,7 @@ class WebhookInput(WebhookChange):
         max_length=63,
         required=False,
         allow_null=True,
-        help_text="It is told of this tenant and those below it; null = of all, by operators only.",
+        help_text="It sends events of this tenant and those below; null = of all (operators only).",
     )
 
 
@@ -66,21 +66,21 @@ class WebhookOutput(serializers.Serializer[Any]):
     gfr_percent = serializers.FloatField()
     is_on = serializers.BooleanField()
     off_reason = serializers.CharField(
-        allow_blank=True, help_text="Why Kant turned it off; empty where a person did."
+        allow_blank=True, help_text="Why Kant turned it off; empty if a person did."
     )
     failing_since = serializers.DateTimeField(
-        allow_null=True, help_text="Since when nothing could be delivered."
+        allow_null=True, help_text="Start of the failures; null = the last delivery succeeded."
     )
     last_ok_at = serializers.DateTimeField(
-        allow_null=True, help_text="When a delivery was taken last, to the minute."
+        allow_null=True, help_text="Last successful delivery, to the minute."
     )
     skipped = serializers.IntegerField(
-        help_text="Events that were not told, as 10,000 deliveries waited already."
+        help_text="Events dropped because 10,000 deliveries were waiting."
     )
     previous_secret_until = serializers.DateTimeField(
         source="previous_until",
         allow_null=True,
-        help_text="Until when the secret before this one signs as well.",
+        help_text="Until then the previous secret signs, too.",
     )
     made_by = serializers.CharField(source="maker_name")
     created_at = serializers.DateTimeField()
@@ -99,7 +99,7 @@ class SecretOutput(serializers.Serializer[Any]):
         allow_null=True, help_text="Shown once; null in a repeated answer."
     )
     previous_secret_until = serializers.DateTimeField(
-        help_text="Until then the secret before signs as well: each delivery has two signatures."
+        help_text="Until then the previous secret signs, too: each delivery has two signatures."
     )
 
 
@@ -113,15 +113,13 @@ class DeliveryOutput(serializers.Serializer[Any]):
     tries = serializers.IntegerField()
     status = serializers.IntegerField(allow_null=True, help_text="HTTP; null = no answer.")
     outcome = serializers.CharField(
-        allow_blank=True, help_text="How the answer begins, or what was wrong."
+        allow_blank=True, help_text="Start of the answer, or what went wrong."
     )
     took_ms = serializers.IntegerField(allow_null=True)
     created_at = serializers.DateTimeField()
     tried_at = serializers.DateTimeField(allow_null=True)
-    next_at = serializers.DateTimeField(allow_null=True, help_text="When it is tried next.")
+    next_at = serializers.DateTimeField(allow_null=True, help_text="Time of the next try.")
 
 
 class WholeDeliveryOutput(DeliveryOutput):
-    body = serializers.CharField(
-        allow_null=True, help_text="What is sent; null where it is not kept any more."
-    )
+    body = serializers.CharField(allow_null=True, help_text="The body; null = no longer kept.")

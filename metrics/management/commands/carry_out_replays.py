@@ -13,7 +13,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--parent", type=int, help="process with which this one is to end")
+        parser.add_argument("--parent", type=int, help="end together with this process")
 
     def handle(self, *_: Any, parent: int | None, **__: Any) -> None:
         process.limit()

@@ -36,13 +36,13 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--rounds", type=whole(1), default=5, help="default 5")
-        parser.add_argument("--seed", type=whole(0), default=0, help="which faults and jobs")
+        parser.add_argument("--rounds", type=whole(1), default=5, help="rounds of faults (5)")
+        parser.add_argument("--seed", type=whole(0), default=0, help="seed of faults and jobs")
         parser.add_argument(
             "--shards",
             type=whole(1, MOST_SHARDS),
             default=1,
-            help="into how many the cluster is divided; default 1, not at all",
+            help="shards of the cluster (default 1: undivided)",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 

@@ -33,7 +33,7 @@ class Command(BaseCommand):
                 own.add_argument(
                     "--celery",
                     action="store_true",
-                    help="let the workers of the deployment carry out the runs",
+                    help="run on the workers of the deployment",
                 )
             study.add_arguments(own)
 

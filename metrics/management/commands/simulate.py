@@ -51,16 +51,18 @@ class Command(BaseCommand):
         source.add_argument(
             "--from-history",
             action="store_true",
-            help="what a cluster of this Kant really did, on its own nodes",
+            help="replay what a cluster of this Kant really did, on its own nodes",
         )
         parser.add_argument(
-            "--since", metavar="TIME", help="of --from-history: 2026-11-20T08:00, or 24h, 7d ago"
+            "--since",
+            metavar="TIME",
+            help="start of --from-history: 2026-11-20T08:00, or 24h, 7d ago",
         )
-        parser.add_argument("--cluster", help="of --from-history, where there are several")
+        parser.add_argument("--cluster", help="cluster of --from-history, if there are several")
         parser.add_argument(
             "--fleet",
             help="demo, paper, large, an inventory file, a .csv list of openb machines or of hosts "
-            f"and switches, or NODESxGPUS (default {sources.DEFAULT_FLEET}, of a history its own "
+            f"and switches, or NODESxGPUS (default {sources.DEFAULT_FLEET}; for a history its own "
             "nodes)",
         )
         parser.add_argument(
@@ -72,13 +74,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--policy",
             help=f"{', '.join(simulation.PRESETS)}, QUEUEING+STRATEGY, or a .json file with the "
-            "fields of a cluster's policy (default kant, of a history the cluster's own)",
+            "fields of a cluster's policy (default kant; for a history the cluster's own)",
         )
-        parser.add_argument("--seed", type=int, default=1, help="of workload and faults")
+        parser.add_argument("--seed", type=int, default=1, help="seed of workload and faults")
         parser.add_argument(
             "--hours",
             type=float,
-            help="length of the run (default: of a workload 720, of a trace to its end)",
+            help="length of the run (default: 720 for a workload; a trace runs to its end)",
         )
         parser.add_argument("--warm-up-hours", type=float, default=0.0)
         parser.add_argument(
@@ -96,11 +98,13 @@ class Command(BaseCommand):
             "--faults",
             choices=FAULTS,
             default="none",
-            help="node fault rate; without --hours a job that no time between two faults is long "
-            f"enough for ends the run after {MOST_HOURS:,} hours",
+            help="node fault rate; without --hours, a job that is longer than every gap between "
+            f"faults ends the run after {MOST_HOURS:,} hours",
         )
-        parser.add_argument("--format", default="", help="trace format where it is not recognised")
-        parser.add_argument("--skip-bad", action="store_true", help="count wrong rows of the trace")
+        parser.add_argument("--format", default="", help="trace format, if it is not recognised")
+        parser.add_argument(
+            "--skip-bad", action="store_true", help="skip and count wrong rows of the trace"
+        )
         parser.add_argument(
             "--out", type=folder, metavar="DIR", help="write jobs, placements, samples and a report"
         )

@@ -21,7 +21,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="of `kant snapshot`; .gz is unpacked")
+        parser.add_argument("file", type=Path, help="file from `kant snapshot`; may be .gz")
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 
     def handle(self, *_: Any, file: Path, json: bool, **__: Any) -> None:

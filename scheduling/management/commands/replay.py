@@ -22,10 +22,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help="job trace, see docs/traces.md")
         parser.add_argument("--speed", type=float, default=600.0, help="trace seconds per second")
-        parser.add_argument("--format", default="", help="trace format where it is not recognised")
-        parser.add_argument("--limit", type=int, default=500, help="jobs taken from the trace")
-        parser.add_argument("--tenants", type=int, default=15, help="who the jobs are dealt to")
-        parser.add_argument("--url", default="http://127.0.0.1:8000", help="where Kant runs")
+        parser.add_argument("--format", default="", help="trace format, if it is not recognised")
+        parser.add_argument(
+            "--limit", type=int, default=500, help="most jobs to take from the trace"
+        )
+        parser.add_argument(
+            "--tenants", type=int, default=15, help="tenants to spread the jobs over"
+        )
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of Kant")
         parser.add_argument("--token", default="", help="an operator's API token")
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 

@@ -87,7 +87,7 @@ class PodSetForm(Fields):
         min_value=0,
         decimal_places=3,
         max_digits=8,
-        help_text="0.5 is half a GPU; 0: it needs CPU or memory",
+        help_text="0.5 is half a GPU. 0: CPU or memory only",
     )
     gpu_type = forms.ChoiceField(label="GPU type", required=False)
     required_level = forms.ChoiceField(label="Network", choices=PLACES, required=False)

@@ -104,7 +104,7 @@ class QueueForm(Fields):
     max_gpus = GpuLimits(
         label="GPUs at once",
         most=MOST_GPU_TYPES,
-        help_text="A GPU type a line: TYPE=GPUS. One that is not named has no limit",
+        help_text="A GPU type a line: TYPE=GPUS. Other types have no limit",
         show_hidden_initial=True,
     )
     default_priority = limit("Default priority", "Empty: 0", -MAX_PRIORITY, MAX_PRIORITY)
@@ -122,13 +122,13 @@ class QueueForm(Fields):
     users = NamesField(
         label="Users",
         most=MOST_NAMES,
-        help_text="Names, with spaces between. They may submit whatever their role",
+        help_text="Names, with spaces between. They may submit in any role",
         show_hidden_initial=True,
     )
     groups = NamesField(
         label="Groups",
         most=MOST_NAMES,
-        help_text="Of Kant, or of the OpenID provider, with spaces between",
+        help_text="Groups of Kant or of the OpenID provider, with spaces between",
         show_hidden_initial=True,
     )
     reason = forms.CharField(

@@ -30,13 +30,13 @@ class DraftCellInput(Serializer):
         min_value=0,
         max_value=MOST_VERSION,
         required=False,
-        help_text="Of the quota as you read it, 0 = there was none. Not given: what the draft has "
-        "already stays, of a quota that is new to it as it is now.",
+        help_text="Of the quota as you read it; 0 = there was none. Default: the one in the draft, "
+        "or for a quota new to it the current one.",
     )
 
 
 class DraftInput(Serializer):
-    """What shall be another in the draft; what is not named stays."""
+    """Changes to the draft; what is not named stays."""
 
     reason = Text(max_length=2000, allow_blank=True, required=False)
     cells = List(child=DraftCellInput(), required=False, max_length=MOST_CELLS)
@@ -159,7 +159,7 @@ class OrderOutput(serializers.Serializer[Any]):
     starts_at = serializers.DateTimeField(allow_null=True)
     ends_at = serializers.DateTimeField(allow_null=True)
     lapses_at = serializers.SerializerMethodField(
-        help_text="When it fails unless somebody approves it; null = it waits for nobody."
+        help_text="Latest time to approve it, then it fails; null = needs no approval."
     )
     applied_at = serializers.DateTimeField(allow_null=True)
     over_at = serializers.DateTimeField(allow_null=True)
