@@ -1,7 +1,7 @@
 from django.urls import path
 
 from scheduling.pages import feed
-from scheduling.pages.clusters import rules
+from scheduling.pages.clusters import rules, schedulers
 from scheduling.pages.events import events
 from scheduling.pages.jobs import chosen, columns, export, logs, saved_views, submission, table
 from scheduling.pages.jobs import job as job_views
@@ -34,6 +34,7 @@ urlpatterns = [
     path("jobs/arrays/<uuid:array_id>/cancel/", job_views.array_cancel, name="array-cancel"),
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
+    path("schedulers/", schedulers.schedulers, name="schedulers"),
     path("clusters/<slug:name>/rules/", rules.job_rules, name="job-rules"),
     path("clusters/<slug:name>/queue/", global_queue.global_queue, name="global-queue"),
     path("queues/", queue_lists.queues, name="queues"),

@@ -151,6 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     standing.add_pending_flags(command("pending", standing.pending, text, both))
     text = "show who borrows whose guarantee, and who wants it back"
     standing.add_loan_flags(command("loans", standing.loans, text, both))
+    text = "show who leads each cluster and shard, how busy it is, and what is left to do"
+    standing.add_scheduler_flags(command("schedulers", standing.schedulers, text, both))
     text = "show what was allocated on a cluster, and who waited, at a time that is over"
     past.add_flags(command("past", past.past, text, both))
     printed = command(

@@ -14,7 +14,7 @@ from scheduling.api import (
     snapshots,
     startable,
 )
-from scheduling.api.standing import holders, loans, pending
+from scheduling.api.standing import holders, loans, pending, schedulers
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -56,6 +56,7 @@ urlpatterns: list[URLPattern] = [
     path("holders", holders.HoldersView.as_view(), name="api-holders"),
     path("loans", loans.LoansView.as_view(), name="api-loans"),
     path("pending", pending.PendingView.as_view(), name="api-pending"),
+    path("schedulers", schedulers.SchedulersView.as_view(), name="api-schedulers"),
     path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from scheduling.models import (
     SchedulerLease,
 )
 from scheduling.queries.secret_env import hide_from
-from scheduling.session.pace import Pace, from_document
+from scheduling.session.pace import Backlog, Pace, from_document
 from tenants.errors import NotFound
 from tenants.models import Tenant, User
 from tenants.permissions import Access, access_of
@@ -181,6 +181,8 @@ class Leader:
     nodes: int
     pace: Pace
     own_clock: bool = False  # ticks of beat stay away
+    token: int = 0  # grows with every change of the leader
+    backlog: Backlog = field(default_factory=Backlog)
 
 
 def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
@@ -194,7 +196,11 @@ def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
             holder, until = (lease.holder, lease.expires_at) if leads else ("", None)
             pace = from_document(lease.pace)
             own = bool(lease.pace.get("own_clock"))
-            leaders.append(Leader(lease.scope, holder, until, nodes.get(lease.scope, 0), pace, own))
+            backlog = Backlog(*lease.pace.get("backlog", ()))
+            count = nodes.get(lease.scope, 0)
+            leaders.append(
+                Leader(lease.scope, holder, until, count, pace, own, lease.token, backlog)
+            )
     return leaders
 
 

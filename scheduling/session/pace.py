@@ -5,7 +5,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduling.engine.decisions import CycleStats
 from scheduling.kube.seam import CallOutcome, Effect, Result
@@ -13,6 +13,32 @@ from scheduling.kube.seam import CallOutcome, Effect, Result
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # How an effect can end that was not carried out.
 FAILURES = frozenset({Result.REFUSED, Result.FAILED})
+MARK_EVERY_S = 15.0
+LATELY_S = 300.0  # what pages call “lately”
+MARKS = round(LATELY_S / MARK_EVERY_S) + 1
+
+
+class PaceMark(NamedTuple):
+    """The counts of a `Pace` at an instant (seconds since the epoch). `decide` and `write`: seconds
+    of the passes."""
+
+    at: float
+    passes: int = 0
+    seconds: float = 0.0
+    decide: float = 0.0
+    write: float = 0.0
+    bound: int = 0
+    failed: int = 0
+
+
+class Backlog(NamedTuple):
+    """What a scheduler has not done yet. `effects`: asked of the Kubernetes API, and not known to
+    have ended; `news`: of the cluster, not taken in; `rows`: whether jobs that people wrote wait to
+    be read."""
+
+    effects: int = 0
+    news: int = 0
+    rows: bool = False
 
 
 @dataclass(slots=True)
@@ -23,7 +49,9 @@ class Pace:
     the commit), and how many took at most each of BUCKETS_S. `effects` by what was asked of the
     Kubernetes API and how it ended: ("create_and_bind", "bound"). `work`: the counts of
     CycleStats over all engine cycles, by their names; `phases`: the seconds of the passes in which
-    the engine decided ("decide") and the database was written ("write").
+    the engine decided ("decide") and the database was written ("write"). `sent`: effects that were
+    handed over. `since`: when the session began to count, seconds since the epoch, 0 = not known.
+    `marks`: the counts as they were in the last LATELY_S, where they changed.
     """
 
     passes: int = 0
@@ -32,6 +60,45 @@ class Pace:
     effects: Counter[tuple[str, str]] = field(default_factory=Counter)
     work: Counter[str] = field(default_factory=Counter)
     phases: dict[str, float] = field(default_factory=dict)
+    sent: int = 0
+    since: float = 0.0
+    marks: list[PaceMark] = field(default_factory=list)
+
+    def mark(self, now: float) -> None:
+        """Note how the counts are, if they have changed and the last note is old enough."""
+        if not self.since:
+            self.since = now
+            self.marks.append(PaceMark(now))
+        last, this = self.marks[-1], self._mark(now)
+        if now >= last.at + MARK_EVERY_S and last[1:] != this[1:]:
+            self.marks = [*self.marks[1 - MARKS :], this]
+
+    def lately(self, now: float) -> tuple[PaceMark, float]:
+        """What was counted in the last LATELY_S, or since the session began, and in how many
+        seconds that was; of a session that is over none."""
+        begin = now - LATELY_S
+        before = [mark for mark in self.marks if mark.at <= begin]
+        first = before[-1] if before else next(iter(self.marks), PaceMark(now))
+        this = self._mark(now)
+        counted = PaceMark(
+            now,
+            this.passes - first.passes,
+            this.seconds - first.seconds,
+            this.decide - first.decide,
+            this.write - first.write,
+            this.bound - first.bound,
+            this.failed - first.failed,
+        )
+        return counted, max(min(LATELY_S, now - (self.since or now)), 0.0)
+
+    def _mark(self, now: float) -> PaceMark:
+        decide, write = (self.phases.get(name, 0.0) for name in ("decide", "write"))
+        return PaceMark(now, self.passes, self.seconds, decide, write, self.bound, self.failed)
+
+    @property
+    def waiting(self) -> int:
+        """Effects that were handed over, of which it is not known yet how they ended."""
+        return max(self.sent - self.effects.total(), 0)
 
     def took(self, seconds: float) -> None:
         self.passes += 1
@@ -77,6 +144,9 @@ class Pace:
             "work": dict(self.work),
             "phases": self.phases,
             "effects": [[*key, number] for key, number in sorted(self.effects.items())],
+            "sent": self.sent,
+            "since": self.since,
+            "marks": [list(mark) for mark in self.marks],
         }
 
 
@@ -86,7 +156,11 @@ def from_document(document: dict[str, Any]) -> Pace:
         return Pace()
     effects = Counter({(effect, result): n for effect, result, n in document["effects"]})
     work, phases = Counter(document.get("work", {})), document.get("phases", {})
-    return Pace(document["passes"], document["seconds"], document["within"], effects, work, phases)
+    return Pace(
+        document["passes"], document["seconds"], document["within"], effects, work, phases,
+        document.get("sent", 0), document.get("since", 0.0),
+        [PaceMark(*mark) for mark in document.get("marks", ())],
+    )  # fmt: skip
 
 
 def _snake(name: str) -> str:

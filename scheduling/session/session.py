@@ -68,7 +68,7 @@ from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.session.memory.live import Offer, PodKey, Transition, Writes
 from scheduling.session.memory.nodes import Nodes
 from scheduling.session.memory.to_come import NodesToCome
-from scheduling.session.pace import Pace
+from scheduling.session.pace import Backlog, Pace
 from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.pods.budgets import Budgets
 from scheduling.session.pods.drain import drained, opened
@@ -217,6 +217,10 @@ class Session:
         out = self.life.out
         more = self.changes.more or self._claimed or out.writes or out.effects
         return bool(more or (self.connected and self.life.plain.has_more))
+
+    @property
+    def backlog(self) -> Backlog:
+        return Backlog(self.pace.waiting, self.gateway.waiting, self.changes.more)
 
     @property
     def settings(self) -> tuple[object, ...]:
@@ -408,7 +412,9 @@ class Session:
         """After the commit: send the effects; a stale job (somebody was faster) is read again.
         `events`: ids of those that were written about what is known here."""
         self.changes.wrote(events)
-        self.gateway.submit([e for e in decided.effects if not is_about(e, stale)])
+        effects = [e for e in decided.effects if not is_about(e, stale)]
+        self.pace.sent += len(effects)
+        self.gateway.submit(effects)
         for job_id in stale:
             self.services.forget(job_id)
             self._undo(job_id, decided.at)

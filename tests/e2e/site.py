@@ -28,6 +28,7 @@ def main(directory: Path) -> None:
 
     scene.play()
     story.tell()
+    story.lead()
     import uvicorn
 
     door = socket.socket()

@@ -8,7 +8,9 @@ from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
+from scheduling.engine.shards.division import WIDE
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
+from scheduling.session.pace import Backlog, Pace
 from tenants.models import Queue, Tenant, User
 from tests.e2e import scene
 from webhooks.models import Webhook
@@ -138,6 +140,32 @@ def tell(now: datetime | None = None) -> None:
     _queues(now)
     _webhook(now)
     _replay(now)
+
+
+def lead(now: datetime | None = None) -> None:
+    """Schedulers of two shards, of which one is at its limit, and of the wide scope, which nobody
+    leads."""
+    now = now or timezone.now()
+    ends, begun, cluster = now + timedelta(days=1), now.timestamp() - 900, Cluster.objects.get()
+    for scope, busy in (("north", 0.8), ("south", 0.05)):
+        pace = Pace()
+        pace.mark(begun)
+        for second in range(0, 900, 15):
+            pace.effects["create_and_bind", "bound"] += 100 + second % 60
+            pace.phases = {"decide": busy * second, "write": busy * second / 5}
+            pace.took(busy * 15)
+            pace.mark(begun + second)
+        pace.effects["bind", "refused"] += 2
+        pace.work.update(walks=900, asked=4000, remembered=80_000, attempts=5000, starts=3000)
+        document = pace.document() | {"backlog": list(Backlog(12, 3))}
+        cluster.leases.create(
+            scope=scope, holder=f"kant-{scope}-7c9f:1:5a5a5a5a", expires_at=ends, token=2,
+            pace=document,
+        )  # fmt: skip
+    cluster.leases.create(scope=WIDE)
+    NodeRecord.objects.update(scope="south")
+    NodeRecord.objects.filter(gpu_model="H200").update(scope="north")
+    NodeRecord.objects.filter(name="node-000").update(scope=WIDE)
 
 
 def _webhook(now: datetime) -> None:

@@ -26,6 +26,8 @@ PAGES = {
     "/clusters/demo/queue/": "operator",
     "/clusters/demo/queue/?gpu=H200": "erin",
     "/quotas/": "vera",
+    "/quotas/loans/": "vera",
+    "/schedulers/": "operator",
     "/quotas/vision/H200/": "vera",
     "/quotas/changes/": "vera",
     "/tenants/": "operator",

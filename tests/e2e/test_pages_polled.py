@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, SchedulerLease
+from scheduling.session.pace import Pace
 from tenants.models import GpuType, Queue, Quota, QuotaOrder, Tenant, User
 from tenants.services import audit
 from tenants.services.drafts.edits import DraftEdit, edit_draft
@@ -54,6 +55,7 @@ POLLED = {
     "scheduling/queues/queue.html": ("vera", lambda: "/queues/vision/default/"),
     "scheduling/queues/global_queue.html": ("erin", lambda: "/clusters/demo/queue/"),
     "scheduling/events/events.html": ("erin", lambda: "/events/"),
+    "scheduling/clusters/schedulers.html": ("operator", lambda: "/schedulers/"),
     "scheduling/quotas/loans.html": ("vera", lambda: "/quotas/loans/"),
     "scheduling/quotas/quotas.html": ("vera", lambda: "/quotas/editors/"),
     "scheduling/quotas/quota_order.html": ("vera", lambda: f"/quotas/orders/{order().pk}/"),
@@ -139,7 +141,12 @@ def much_changes():
     audit.record(operator, "quota.changed", "vision/H100", tenant=vision, source=audit.PAGE)
     audit.record(operator, "policy.changed", "demo", source=audit.PAGE)
     NodeRecord.objects.filter(name="node-000").update(schedulable=False)
-    SchedulerLease.objects.update(pace={"passes": 7})
+    now = timezone.now().timestamp()
+    SchedulerLease.objects.update(
+        pace=Pace(passes=7, since=now).document(),
+        holder="h",
+        expires_at=timezone.now() + timedelta(minutes=1),
+    )
     Replay.objects.update(progress=0.7)
     create_token(User.objects.get(username="erin"), "desk")
     Webhook.objects.update(name="pager", failing_since=timezone.now())

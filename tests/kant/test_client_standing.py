@@ -3,7 +3,9 @@
 import json
 from datetime import timedelta
 
+from scheduling.session.pace import Pace
 from tests.scheduling.test_rehearsal import fleet, waits  # noqa: F401 - a fixture
+from tests.scheduling.test_schedulers import led, written  # noqa: F401 - a fixture
 from tests.scheduling.test_standing import lent  # noqa: F401 - a fixture
 
 
@@ -31,3 +33,17 @@ def test_how_it_stood(kant, lent):  # noqa: F811
     found = json.loads(kant("past", "1m", "-o", "json")[1])
     assert sum(node["allocated"] for node in found["nodes"]) == 24
     assert "What is kept begins at" in kant("past", "2w")[2]
+
+
+def test_how_schedulers_fare(kant, led):  # noqa: F811
+    _, lease, begun = led
+    pace = Pace()
+    pace.mark(begun)
+    pace.took(200)
+    written(lease, pace)
+    kant.sign_in("ops")
+    code, out, told = kant("schedulers")
+    assert code == 0
+    assert out.splitlines()[1].split()[1:5] == ["(all)", "host-a:1:x", "10", "min"]
+    assert "divide the cluster into shards" in told
+    assert json.loads(kant("schedulers", "-o", "json")[1])[0]["passes"] == 1

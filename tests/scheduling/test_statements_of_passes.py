@@ -47,6 +47,10 @@ class Door:
         seen, self.seen = self.seen, []
         return seen
 
+    @property
+    def waiting(self):
+        return len(self.seen)
+
     def submit(self, effects):
         self.asked += effects
 

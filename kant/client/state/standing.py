@@ -1,4 +1,5 @@
-"""`kant pending`: why GPUs are waited for. `kant loans`: who borrows whose guarantee."""
+"""`kant pending`: why GPUs are waited for. `kant loans`: who borrows whose guarantee. `kant
+schedulers`: who leads what, and how busy it is."""
 
 import argparse
 from typing import Any
@@ -51,6 +52,31 @@ def loans(api: Api, args: argparse.Namespace) -> None:
         where = ", ".join(found["reclaiming"])
         output.note(f"Owners take them back by preemption on {where}." if where
                     else "They come back as jobs end; no policy takes them back.")  # fmt: skip
+
+
+def add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-c", "--cluster", help="of this cluster")
+
+
+def schedulers(api: Api, args: argparse.Namespace) -> None:
+    """Those of a cluster together; what is wrong stands below."""
+
+    def row(one: Row) -> tuple[object, ...]:
+        leads = (one["holder"] or "(nobody)", output.ago(one["since"]))
+        mean = "-" if one["pass_seconds"] is None else f"{1000 * one['pass_seconds']:.0f}"
+        lately = (f"{one['binds_per_second']:.1f}", mean, f"{100 * one['busy']:.0f} %")
+        left = (one["backlog"]["effects"], one["backlog"]["news"], one["failed"])
+        return one["cluster"], one["scope"] or "(all)", *leads, one["nodes"], *lately, *left
+
+    found = api.get("schedulers", {"cluster": args.cluster})["items"]
+    heads = ("CLUSTER", "SHARD", "LEADER", "SINCE", "NODES", "BINDS/S", "PASS MS", "BUSY",
+             "EFFECTS", "NEWS", "FAILED")  # fmt: skip
+    output.listed(args.output, found, heads, row, "No scheduler has led a cluster yet.")
+    if args.output == "table":
+        for one in found:
+            where = " / ".join(filter(None, (one["cluster"], one["scope"])))
+            for said in one["advice"]:
+                output.note(f"{where}: {said}")
 
 
 def _tenant(name: "str | None") -> str:

@@ -234,22 +234,21 @@ def led_clusters(chosen: Selection) -> Led:
 @dataclass(frozen=True, slots=True)
 class ShownPolicy:
     """The policy in force of a cluster, as (label, value); none where this version of Kant cannot
-    read what a newer one stored. `leaders` go by it."""
+    read what a newer one stored."""
 
     row: ClusterPolicy
     fields: list[tuple[str, str]]
-    leaders: list[Leader]
 
 
 def shown_policies(led: Led) -> list[ShownPolicy]:
     shown = []
-    for cluster, leaders in led:
+    for cluster, _ in led:
         row = policy_of(cluster)
         try:
             fields = policy_words(effective(row.document))
         except (TypeError, ValueError):
             fields = []
-        shown.append(ShownPolicy(row, fields, leaders))
+        shown.append(ShownPolicy(row, fields))
     return shown
 
 

@@ -42,6 +42,7 @@ from scheduling.services.scheduler.territory import settle, take_nodes
 from scheduling.session.changes import Inactive, Reopen
 from scheduling.session.memory import load
 from scheduling.session.memory.divided import declared_shards, retired_scopes
+from scheduling.session.pace import Backlog
 from scheduling.session.passes import Pass
 from scheduling.session.session import Session
 
@@ -398,9 +399,13 @@ class Scheduler:
         status = projection.status(
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
-        told, columns = (shares, pace.passes, self.own_clock), {}
+        pace.mark(now.timestamp())
+        marked = pace.marks[-1].at
+        told, columns = (shares, pace.passes, marked, self.own_clock, session.backlog), {}
         if told != written.told:
-            columns = projection.leader(shares, pace, own_clock=self.own_clock)
+            columns = projection.leader(
+                shares, pace, own_clock=self.own_clock, backlog=session.backlog
+            )
         nodes = session.state.cluster
         projection.write_nodes(led.lease, nodes, changed, gone, now, status, **columns)
         written.told = told
@@ -410,11 +415,11 @@ class Scheduler:
 
 @dataclass(slots=True)
 class Written:
-    """What was written for pages: when; shares, passes and whose clock it goes by; the order. And
-    for the scheduler after this one."""
+    """What was written for pages: when; shares, passes, when they were noted last, whose clock it
+    goes by and what is left to do; the order. And for the scheduler after this one."""
 
     at: float = 0.0
-    told: tuple[Shares, int, bool] | None = None
+    told: tuple[Shares, int, float, bool, Backlog] | None = None
     order: LastWritten = field(default_factory=LastWritten)
     debts: DebtsWritten = field(default_factory=DebtsWritten)
 

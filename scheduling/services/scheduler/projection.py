@@ -15,9 +15,10 @@ from scheduling.services.common.bulk import Changed, Rows, Write
 from scheduling.services.common.lease import Lease, fence, write_fenced
 from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.constraints import written_keepers, written_rules
-from scheduling.session.pace import Pace
+from scheduling.session.pace import Backlog, Pace
 
 BATCH = 500
+NO_BACKLOG = Backlog()
 COLUMNS = [
     "gpu_model",
     "gpus",
@@ -85,7 +86,9 @@ def status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> 
     return Changed(Cluster, names, [(cluster_id, connected, message, now)])
 
 
-def leader(shares: Shares, pace: Pace, *, own_clock: bool = False) -> dict[str, Any]:
+def leader(
+    shares: Shares, pace: Pace, *, own_clock: bool = False, backlog: Backlog = NO_BACKLOG
+) -> dict[str, Any]:
     """Columns of the lease: by which shares of its tenants and users the scheduler of a scope
     orders its queue, and how it fares; `own_clock`: ticks of beat stay away. Shown, never decided
     upon."""
@@ -95,7 +98,7 @@ def leader(shares: Shares, pace: Pace, *, own_clock: bool = False) -> dict[str, 
     return {
         "shares": dict(shares.tenants),
         "user_shares": users,
-        "pace": {**pace.document(), "own_clock": own_clock},
+        "pace": pace.document() | {"own_clock": own_clock, "backlog": list(backlog)},
     }
 
 
