@@ -397,6 +397,7 @@ def test_one_answer_tells_when_a_job_starts(as_user, told):
     page = client.get(job_url(job.name)).content.decode()
     assert "no estimate" not in page.lower()
     assert page.count(' id="starts">') == (told == "a band")
+    assert page.count(' id="starts">Starts in less than 3 h</p>') == (told == "a band")
     for text in (part, page):
         assert text.count("<dt>Expected start</dt>") == (told != "a band")
 

@@ -16,6 +16,7 @@ from scheduling.engine.types import whole_milli
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.pages.forms import ChangeForm
+from scheduling.pages.jobs.headline import headline
 from scheduling.queries import selectors
 from scheduling.queries.evidence import names_in
 from scheduling.queries.evidence import shown as shown_evidence
@@ -31,7 +32,6 @@ from scheduling.queries.queues.waiting_order import place_of
 from scheduling.queries.rehearsal import review_job, reviewed_before
 from scheduling.queries.start_words import record_words, start_words
 from scheduling.queries.starts import hit_rate_of, told_start
-from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.submit import cancel_array, cancel_job
@@ -147,7 +147,7 @@ def job_page(
     context = {
         "nav": "jobs",
         "job": found,
-        "state_label": STATE_WORDS[found.state].partition(",")[0],
+        "headline": headline(found, told, start),
         "pod_sets": sets,
         "pod_count": pod_count,
         "least_count": sum(s.count if s.min_count is None else s.min_count for s in sets),
