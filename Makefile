@@ -10,7 +10,7 @@ FLEET ?= demo
 # Each of the many processes of a run would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help python environment-dev setup setup-dev servers run test pass-core pass-pages test-fast test-nightly check manifests bench format
+.PHONY: help python environment-dev setup setup-dev wheel servers run test pass-core pass-pages test-fast test-nightly check manifests bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,11 @@ environment-dev: python
 setup: python ## Create the environment and compile the core (a second when nothing changed)
 	@$(PYTHON) -I kant/environment.py
 	@$(BIN)/python -m scheduling.compile_core
+
+wheel: setup ## Make dist/kant-*.whl with the compiled core: pip installs it without a compiler
+	@rm -rf dist
+	@$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 setup-dev: environment-dev
 	@$(BIN)/python -m scheduling.compile_core

@@ -62,7 +62,7 @@ def machine_code(**_: Any) -> list[CheckMessage]:
     return [
         Info(
             "The decision core is interpreted: what it decides costs three times the CPU.",
-            hint="Compile it with `python -m scheduling.compile_core`, as the image does.",
+            hint="Compile it with `python -m scheduling.compile_core`, or install the wheel.",
             id="kant.I001",
         )
     ]

@@ -95,9 +95,9 @@ def prepare(*, dev: bool) -> None:
     """Make what is missing of the environment; nothing where it is complete.
 
     Raises CannotStart."""
-    name = "requirements-dev.txt" if dev else "requirements.txt"
+    name = "requirements-dev.txt" if dev else "requirements-build.txt"
     stamp = VENV / (".dev" if dev else ".runtime")
-    wanted = fingerprint(sorted(ROOT.glob("requirements*.txt")) if dev else [ROOT / name])
+    wanted = fingerprint(dev=dev)
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     check_space(ROOT, NEEDS_MB[dev])
@@ -106,12 +106,15 @@ def prepare(*, dev: bool) -> None:
     check_index(ROOT / "requirements.txt")
     install(ROOT / name)
     if dev:  # it holds what runs, too
-        (VENV / ".runtime").write_text(fingerprint([ROOT / "requirements.txt"]))
+        (VENV / ".runtime").write_text(fingerprint(dev=False))
     stamp.write_text(wanted)
 
 
-def fingerprint(files: list[Path]) -> str:
-    """Of their text, and of the Python that installs them."""
+def fingerprint(*, dev: bool) -> str:
+    """Of the lists of requirements, and of the Python that installs them."""
+    files = [ROOT / "requirements.txt", ROOT / "requirements-build.txt"]
+    if dev:
+        files = sorted(ROOT.glob("requirements*.txt"))
     found = hashlib.sha256(sys.version.encode())
     for file in files:
         found.update(file.read_bytes())

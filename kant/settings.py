@@ -4,6 +4,7 @@ What differs between embedded and production are values that name backends, neve
 the code. `kant/checks.py` refuses combinations that cannot work.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ from kant.postgresql import PatientConnection
 env = environ.Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# A wheel has templates and static files beside this module (setup.py), a checkout at its root.
+INSTALLED = (BASE_DIR / "kant" / "templates").is_dir()
+SHARED_DIR = BASE_DIR / "kant" if INSTALLED else BASE_DIR
 # Everything Kant writes when embedded: the database, the secret key, the cluster's own state.
-VAR_DIR = Path(env.str("KANT_VAR_DIR", default=str(BASE_DIR / "var")))
+VAR_DIR = Path(
+    env.str("KANT_VAR_DIR", default=str(Path(sys.prefix if INSTALLED else BASE_DIR, "var")))
+)
 
 # Embedded mode: one process, SQLite, in-memory broker, demo accounts, the simulated cluster.
 EMBEDDED = env.bool("KANT_EMBEDDED", default=True)
@@ -86,7 +92,7 @@ ASGI_APPLICATION = "kant.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [SHARED_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -275,8 +281,8 @@ USE_I18N = False
 USE_TZ = True
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 5000  # a job of 32 pod sets with 32 volumes each has 4800
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = None if EMBEDDED else BASE_DIR / "staticfiles"  # embedded serves from the finders
+STATICFILES_DIRS = [SHARED_DIR / "static"]
+STATIC_ROOT = None if EMBEDDED else SHARED_DIR / "staticfiles"  # embedded serves from the finders
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {

@@ -5,6 +5,7 @@ Where that is not possible nothing is changed, and Python goes on interpreting t
 
 import argparse
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
@@ -87,6 +88,8 @@ def missing() -> str:
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not headers.exists():
         return f"there is no {headers}; on Debian: apt-get install python3-dev"
+    if any(importlib.util.find_spec(name) is None for name in ("mypyc", "setuptools")):
+        return "there is no mypyc or no setuptools; pip install -r requirements-build.txt"
     return ""
 
 

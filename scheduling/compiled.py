@@ -1,9 +1,10 @@
 """The decision core as machine code: the same modules, compiled by mypyc (docs/decisions/0041).
 
 `python -m scheduling.compile_core`, a part of `make setup`, and `manage.py serve` while it runs,
-compile them into the Python environment, to a folder named by a fingerprint of the sources. A
-process uses it only where the fingerprint is that of the sources it stands beside. Otherwise, and
-with KANT_INTERPRETED=1, Python interprets them: the same decisions, at a third of the speed.
+compile them into the Python environment, to a folder named by a fingerprint of the sources; a
+wheel brings such a folder with it. A process uses it only where the fingerprint is that of the
+sources it stands beside. Otherwise, and with KANT_INTERPRETED=1, Python interprets them: the same
+decisions, at a third of the speed.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(sys.prefix, "kant-core")
+SHIPPED = ROOT / "scheduling" / "core"  # in a wheel
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
 LIBRARY = "kant_core"  # which all compiled modules share; mypyc adds an ending
 
@@ -58,11 +60,14 @@ class Finder(MetaPathFinder):
 
 def use() -> None:
     """Import the core as machine code from now on, if it was made of these very sources."""
-    if unwanted() or not HOME.is_dir():
+    homes = [] if unwanted() else [home for home in (SHIPPED, HOME) if home.is_dir()]
+    if not homes:
         return
-    where = folder()
-    if where.is_dir():
-        sys.meta_path.insert(0, Finder(where))
+    name = folder().name
+    for home in homes:
+        if (home / name).is_dir():
+            sys.meta_path.insert(0, Finder(home / name))
+            return
 
 
 def unwanted() -> bool:

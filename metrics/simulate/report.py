@@ -87,7 +87,7 @@ class Report:
 
 @lru_cache(maxsize=1)
 def _plotly() -> str:
-    return (Path(settings.BASE_DIR) / "static" / PLOTLY).read_text(encoding="utf-8")
+    return (settings.SHARED_DIR / "static" / PLOTLY).read_text(encoding="utf-8")
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

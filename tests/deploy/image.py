@@ -5,8 +5,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import venv
+from importlib.metadata import Distribution, EntryPoint, distribution
 from pathlib import Path
 from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.deploy.manifests import DEPLOY, ROOT
 
@@ -46,33 +51,101 @@ def context() -> list[str]:
     return [line[1:] for line in others]
 
 
-def own_programs() -> str:
-    """A PATH on which `python`, `celery` and `uvicorn` are those of this interpreter."""
-    return f"{Path(sys.executable).parent}:{os.defpath}"
-
-
 def assemble(folder: Path) -> Path:
-    """Do in `folder` what the build does after `COPY . .`, with the packages of this interpreter.
+    """Do in `folder` what the build does, with an environment in place of the base image's Python,
+    and with the packages of this interpreter in place of those of an index.
 
     Returns the folder that the image has as its last WORKDIR, which nobody may write to.
     """
     build, final = stages()
-    at = build.index(Step("COPY", ". ."))
-    [home] = [step.text for step in build[:at] if step.name == "WORKDIR"]
-    assert Step("COPY", f"--from=build {home} {home}") in final
-    made = folder / home.lstrip("/")
-    made.mkdir(parents=True)
+    [make] = build[build.index(Step("COPY", ". .")) + 1 :]
+    install, collect = [step.text for step in final if step.name == "RUN"]
+    source, wheels = folder / "src", folder / "wheels"
+    _copy_context(source)
+    _pip(make.text, wheels, source)
+    home = _environment(folder / "environment")
+    mount, _, command = install.partition(" ")
+    assert mount == "--mount=type=bind,from=build,source=/wheels,target=/wheels"
+    _pip(command, wheels, source, "--python", str(programs(home) / "python"))
+    env = {**environment(final), "PATH": path_of(home)}
+    subprocess.run(collect, shell=True, check=True, cwd=home, env=env, capture_output=True)
+    for path in (home, *home.rglob("*")):
+        if not path.is_symlink():  # which are packages of this interpreter
+            path.chmod(path.stat().st_mode & ~0o222)
+    return home
+
+
+def programs(home: Path) -> Path:
+    """Where `python`, `celery` and `uvicorn` are that find what is installed in `home`."""
+    return home.parents[2] / "bin"
+
+
+def path_of(home: Path) -> str:
+    return f"{programs(home)}:{os.defpath}"
+
+
+def _copy_context(to: Path) -> None:
+    to.mkdir(parents=True)
     for name in context():
         source = ROOT / name
         if source.is_dir():
-            # With the modules that were compiled here, as the build compiles them anew.
-            shutil.copytree(source, made / name)
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy2(source, made / name)
-    env = {**environment(build), "PATH": own_programs()}
-    for step in build[at + 1 :]:
-        assert step.name == "RUN"
-        subprocess.run(step.text, shell=True, check=True, cwd=made, env=env, capture_output=True)
-    for path in (made, *made.rglob("*")):
-        path.chmod(path.stat().st_mode & ~0o222)
-    return made
+            shutil.copy2(source, to / name)
+
+
+def _pip(command: str, wheels: Path, source: Path, *before: str) -> None:
+    """Do a `pip ...` of the Dockerfile, without the packages that Kant needs."""
+    program, action, *words = [
+        each.replace("/wheels", str(wheels)) for each in shlex.split(command)
+    ]
+    assert program == "pip"
+    argv = [sys.executable, "-m", "pip", *before, action, "--no-deps", *words]
+    ran = subprocess.run(argv, cwd=source, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def _environment(folder: Path) -> Path:
+    """An environment of what requirements.txt names, and what that needs, and nothing else: the
+    packages are links to those of this interpreter. Returns its folder of packages."""
+    venv.create(folder, symlinks=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    home = folder / "lib" / version / "site-packages"
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    named = [Requirement(text) for line in lines if (text := line.partition("#")[0].strip())]
+    for package in _with_needs(named):
+        for name in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            link = home / name
+            if not link.exists():
+                link.symlink_to(Path(str(package.locate_file(name))))
+        for script in package.entry_points.select(group="console_scripts"):
+            _program(programs(home) / script.name, script)
+    return home
+
+
+def _with_needs(named: list[Requirement]) -> list[Distribution]:
+    """The packages of these requirements, and all that they need here."""
+    seen: set[tuple[str, str]] = set()
+    found: dict[str, Distribution] = {}
+    while named:
+        wanted = named.pop()
+        package = found.setdefault(canonicalize_name(wanted.name), distribution(wanted.name))
+        for extra in ("", *wanted.extras):
+            if (package.name, extra) not in seen:
+                seen.add((package.name, extra))
+                needs = map(Requirement, package.requires or ())
+                named += [
+                    each
+                    for each in needs
+                    if each.marker is None or each.marker.evaluate({"extra": extra})
+                ]
+    return list(found.values())
+
+
+def _program(path: Path, script: EntryPoint) -> None:
+    """As pip writes it, for the interpreter beside it."""
+    path.write_text(
+        f"#!{path.parent / 'python'}\nimport sys\nfrom {script.module} import {script.attr}\n"
+        f"sys.exit({script.attr}())\n"
+    )
+    path.chmod(0o755)

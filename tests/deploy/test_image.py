@@ -1,16 +1,21 @@
 """The Dockerfile and what it makes: nothing but Kant, its packages, and what it serves."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 from django.conf import settings
+from packaging.requirements import Requirement
 
-from tests.deploy.image import Step, assemble, context, environment, stages
-from tests.deploy.manifests import ROOT
+from scheduling import compiled
+from tests.deploy.image import assemble, context, environment, path_of, programs, stages
+from tests.deploy.manifests import ROOT, command, containers, deployments
 
 
 def steps(stage, name):
@@ -26,23 +31,41 @@ def test_both_stages_are_the_python_that_kant_is_written_for():
     ]
 
 
-def test_packages_are_those_of_requirements_txt_and_no_others():
+def pins(name):
+    """What a list of requirements names, without why."""
+    lines = (ROOT / name).read_text().splitlines()
+    return [text for line in lines if (text := line.partition("#")[0].strip())]
+
+
+def test_the_first_stage_makes_wheels_and_the_second_installs_them():
     build, final = stages()
-    assert [run for run in steps(build, "RUN") if "pip" in run] == [
-        "pip install --no-cache-dir -r requirements.txt"
+    assert steps(build, "RUN") == [
+        "pip install -r requirements-build.txt",
+        "pip wheel --no-build-isolation --wheel-dir /wheels .",
     ]
-    assert steps(final, "RUN") == []
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    assert not [line for line in lines if line.startswith("-")]
+    assert steps(final, "RUN") == [
+        "--mount=type=bind,from=build,source=/wheels,target=/wheels "
+        "pip install --no-cache-dir --no-index --find-links /wheels kant",
+        "python manage.py collectstatic --noinput",
+    ]
+    assert steps(final, "COPY") == []
 
 
-def test_the_image_holds_what_was_built_and_runs_as_nobody_in_particular():
-    build, final = stages()
-    [venv] = [run.split()[-1] for run in steps(build, "RUN") if run.startswith("python -m venv ")]
-    [home] = steps(final, "WORKDIR")
-    assert steps(final, "COPY") == [f"--from=build {path} {path}" for path in (venv, home)]
-    assert environment(final)["PATH"] == environment(build)["PATH"] == f"{venv}/bin:$PATH"
-    assert environment(final)["KANT_EMBEDDED"] == environment(build)["KANT_EMBEDDED"] == "false"
+def test_what_builds_is_not_needed_by_what_runs():
+    assert pins("requirements-dev.txt")[0] == "-r requirements-build.txt"
+    first, *tools = pins("requirements-build.txt")
+    assert first == "-r requirements.txt"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["build-system"]["requires"] == tools
+    names = {Requirement(each).name for each in pins("requirements.txt")}
+    assert names.isdisjoint({Requirement(each).name for each in tools})
+
+
+def test_the_image_runs_as_nobody_in_particular_where_pip_puts_the_wheel():
+    _, final = stages()
+    version = final[0].text.removeprefix("python:").removesuffix("-slim")
+    assert steps(final, "WORKDIR") == [f"/usr/local/lib/python{version}/site-packages"]
+    assert environment(final)["KANT_EMBEDDED"] == "false"
     # By number, which a kubelet can tell from that of root.
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", steps(final, "USER")[0])
 
@@ -52,7 +75,7 @@ def test_no_step_is_unknown_here_and_none_sets_a_secret():
     for stage in stages():
         assert {step.name for step in stage} <= known
         assert environment(stage).keys() <= {
-            "PATH", "KANT_EMBEDDED", "PYTHONUNBUFFERED", "MALLOC_ARENA_MAX",
+            "KANT_EMBEDDED", "PYTHONUNBUFFERED", "MALLOC_ARENA_MAX",
         }  # fmt: skip
 
 
@@ -86,10 +109,16 @@ def test_threads_of_requests_share_two_heaps():
     assert told.count("<heap nr=") == 2
 
 
+APPS = {app.split(".")[0] for app in settings.INSTALLED_APPS}
+OURS = sorted(app for app in APPS if (ROOT / app).is_dir())
+SHARED = ("static", "templates")
+MAKES_THE_WHEEL = {
+    "LICENSE", "pyproject.toml", "requirements-build.txt", "requirements.txt", "setup.py",
+}  # fmt: skip
+
+
 def test_every_part_of_kant_is_copied_and_nothing_else():
-    apps = {app.split(".")[0] for app in settings.INSTALLED_APPS}
-    ours = {app for app in apps if (ROOT / app).is_dir()}
-    assert set(context()) == {*ours, "manage.py", "requirements.txt", "static", "templates"}
+    assert set(context()) == {*OURS, *SHARED, "manage.py"} | MAKES_THE_WHEEL
     assert all((ROOT / name).exists() for name in context())
 
 
@@ -98,22 +127,147 @@ def made(tmp_path_factory):
     return assemble(tmp_path_factory.mktemp("image"))
 
 
+def run(made, *argv):
+    """The status of a command of the image with its environment, and what it says."""
+    env = {**environment(stages()[-1]), "PATH": path_of(made), "KANT_SECRET_KEY": "of this test"}
+    ran = subprocess.run(argv, cwd=made, env=env, capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def files(folders, *kinds):
+    """Of these folders of the checkout; as it names them."""
+    found = {path for name in folders for kind in kinds for path in (ROOT / name).rglob(kind)}
+    return sorted(path.relative_to(ROOT) for path in found if path.is_file())
+
+
+def in_the_wheel():
+    """What a wheel has of a checkout."""
+    code = [*files(OURS, "*.py", "*.yaml"), Path("manage.py")]
+    return {*code, *(Path("kant", path) for path in files(SHARED, "*"))}
+
+
+def test_the_wheel_has_every_file_of_kant(made):
+    assert [str(path) for path in sorted(in_the_wheel()) if not (made / path).is_file()] == []
+    # What else stands beside modules is for readers of the source.
+    assert {path.suffix for path in files(OURS, "*")} <= {".py", ".pyc", ".yaml", ".md"}
+
+
+def test_the_wheel_has_nothing_but_kant(made):
+    [record] = made.glob("kant-*.dist-info/RECORD")
+    names = {Path(line.partition(",")[0]) for line in record.read_text().splitlines()}
+    core = compiled.SHIPPED.relative_to(ROOT)
+    more = {
+        path
+        for path in names - in_the_wheel()
+        if path.suffix != ".pyc" and path.parts[0] != record.parent.name
+    }
+    assert {path for path in more if not path.is_relative_to(core)} == set()
+    assert {path.suffix for path in more} == {".so"}
+
+
+def test_it_needs_what_requirements_txt_pins_and_no_more(made):
+    [metadata] = made.glob("kant-*.dist-info/METADATA")
+    lines = metadata.read_text().splitlines()
+    needs = [line.removeprefix("Requires-Dist: ") for line in lines if "Requires-Dist" in line]
+    assert needs == pins("requirements.txt")
+    assert not [*made.glob("mypy*"), *made.glob("setuptools*")]
+    assert run(made, "python", "manage.py", "help")[0] == 0
+
+
+def named_files(argv):
+    """Files of Kant that a command names."""
+    return [word for word in argv if word.endswith(".py") or ("/" in word and word[0] not in "/-")]
+
+
+def commands():
+    """Every command that the manifests have run in the image, and that the Dockerfile runs."""
+    for name, deployment in deployments().items():
+        for container in containers(deployment):
+            yield f"{name} {container['name']}", command(container)
+            for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+                if "exec" in container.get(kind, {}):
+                    yield f"{name} {kind}", container[kind]["exec"]["command"]
+            for kind, hook in container.get("lifecycle", {}).items():
+                if "exec" in hook:
+                    yield f"{name} {kind}", hook["exec"]["command"]
+    yield "collectstatic", shlex.split(steps(stages()[-1], "RUN")[-1])
+
+
+@pytest.mark.parametrize(("of", "argv"), list(commands()))
+def test_programs_files_and_modules_of_commands_are_in_the_image(made, of, argv):
+    assert (programs(made) / argv[0]).exists(), of
+    assert [name for name in named_files(argv) if not (made / name).is_file()] == [], of
+    modules = [word.partition(":")[0] for word in argv if re.fullmatch(r"kant(\.\w+:\w+)?", word)]
+    for module in modules:
+        code = f"import importlib.util as u; print(u.find_spec({module!r}).origin)"
+        status, said = run(made, "python", "-I", "-c", code)
+        assert (status, said.startswith(str(made))) == (0, True), said
+    assert named_files(argv) or modules, "it runs nothing of Kant"
+
+
+@pytest.mark.parametrize("kind", ["startupProbe", "livenessProbe"])
+def test_the_probe_of_the_scheduler_tells_one_that_works(made, tmp_path, kind):
+    [main] = deployments()["scheduler"]["spec"]["template"]["spec"]["containers"]
+    alive = tmp_path / "alive"
+    assert {"name": "KANT_ALIVE_FILE", "value": "/tmp/alive"} in main["env"]
+    asked = [str(alive) if each == "/tmp/alive" else each for each in main[kind]["exec"]["command"]]
+    assert str(alive) in asked
+    status, said = run(made, *asked)
+    assert (status, "has not begun its work" in said) == (1, True), said
+    alive.touch()
+    assert run(made, *asked) == (0, "")
+    os.utime(alive, (0, 0))
+    status, said = run(made, *asked)
+    assert (status, "the process hangs" in said) == (1, True), said
+
+
+def test_commands_that_people_are_told_to_run_are_in_the_image(made):
+    texts = [*(ROOT / "docs" / "operating").glob("*.md"), *(ROOT / "deploy").rglob("NOTES.txt")]
+    told = {
+        name
+        for path in texts
+        for name in re.findall(r"python (?:-I )?([\w/]+\.py)", path.read_text())
+    }
+    assert "manage.py" in told
+    assert [name for name in sorted(told) if not (made / name).is_file()] == []
+
+
 def test_static_files_are_collected_and_no_key_or_database_is_made(made):
-    assert {path.name for path in made.iterdir()} == {*context(), "staticfiles", "__pycache__"}
-    names = yaml.safe_load((made / "staticfiles" / "staticfiles.json").read_text())["paths"]
-    for path in (ROOT / "static").rglob("*"):
-        if path.is_file():
-            assert (made / "staticfiles" / names[str(path.relative_to(ROOT / "static"))]).exists()
+    collected = made / "kant" / "staticfiles"
+    names = yaml.safe_load((collected / "staticfiles.json").read_text())["paths"]
+    for path in files(["static"], "*"):
+        assert (collected / names[str(path.relative_to("static"))]).exists()
+    assert not (made.parents[2] / "var").exists()
+
+
+SERVED = """
+import django
+django.setup()
+from django.test import Client
+at = {"headers": {"host": "localhost"}, "secure": True}
+page = Client().get("/login/", **at)
+print(page.status_code, "<form" in page.content.decode())
+style = page.content.decode().partition('rel="stylesheet" href="')[2].partition('"')[0]
+print(Client().get(style, **at).status_code)
+print(Client().get("/cli/kant", **at).status_code)
+"""
+
+
+def test_pages_and_their_files_are_served_from_the_wheel(made):
+    as_kant = ["env", "DJANGO_SETTINGS_MODULE=kant.settings", "KANT_LOG_LEVEL=ERROR"]
+    assert run(made, *as_kant, "python", "-c", SERVED) == (0, "200 True\n200\n200\n")
+
+
+def test_embedded_it_keeps_its_data_in_the_environment(made):
+    code = "from django.conf import settings as s; print(s.VAR_DIR)"
+    env = ["env", "DJANGO_SETTINGS_MODULE=kant.settings", "KANT_EMBEDDED=true"]
+    assert run(made, *env, "python", "-c", code) == (0, f"{made.parents[2] / 'var'}\n")
 
 
 def test_it_decides_by_machine_code(made):
-    [build] = [step for step in stages()[0] if "compile_core" in step.text]
-    assert build == Step("RUN", "python -m scheduling.compile_core")
-    asked = "from scheduling import compiled; print(compiled.in_use())"
-    told = subprocess.run([sys.executable, "-c", asked], cwd=made, capture_output=True, text=True)
-    assert told.stdout == "True\n", told.stderr
+    asked = "from scheduling import compiled; print(compiled.in_use(), compiled.SHIPPED.exists())"
+    assert run(made, "python", "-c", asked) == (0, "True True\n")
 
 
 def test_modules_are_compiled_where_nobody_can_do_it_later(made):
-    assert Step("RUN", "python -m compileall -q .") in stages()[0]
     assert list((made / "kant" / "__pycache__").glob("settings.*.pyc"))

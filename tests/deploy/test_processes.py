@@ -15,7 +15,7 @@ import pytest
 
 from metrics.benches import stage
 from tests import requirements
-from tests.deploy.image import assemble, environment, own_programs, stages
+from tests.deploy.image import assemble, environment, path_of, stages
 from tests.deploy.manifests import command, config, deployments
 from tests.deploy.test_apiserver import apply_all
 from tests.live.test_production_shape import (
@@ -85,7 +85,7 @@ class Pods:
                 **config(),
                 "KANT_ACCESS_DIRS": "/tmp",  # here the files of clusters are not mounted
                 **secret,
-                "PATH": own_programs(),
+                "PATH": path_of(home),
             },
         }
         self._before = without_rights()

@@ -22,7 +22,8 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(environment, "PYTHON", tmp_path / ".venv" / "bin" / "python")
     (tmp_path / "requirements.txt").write_text("django-htmx==1.29.0  # the smallest\n")
-    (tmp_path / "requirements-dev.txt").write_text("-r requirements.txt\n")
+    (tmp_path / "requirements-build.txt").write_text("-r requirements.txt\n")
+    (tmp_path / "requirements-dev.txt").write_text("-r requirements-build.txt\n")
     return tmp_path
 
 
@@ -79,7 +80,7 @@ def test_a_complete_environment_is_left_alone(clone, monkeypatch, capsys):
     python.parent.mkdir(parents=True)
     python.touch()
     stamp = clone / ".venv" / ".runtime"
-    stamp.write_text(environment.fingerprint([clone / "requirements.txt"]))
+    stamp.write_text(environment.fingerprint(dev=False))
     monkeypatch.setattr(environment.subprocess, "run", None)
     assert environment.main([]) == 0
     assert capsys.readouterr().out == ""
@@ -87,7 +88,7 @@ def test_a_complete_environment_is_left_alone(clone, monkeypatch, capsys):
     monkeypatch.setattr(environment, "install", lambda path: None)
     monkeypatch.setattr(environment, "check_index", lambda path: None)
     assert environment.main([]) == 0
-    assert stamp.read_text() == environment.fingerprint([clone / "requirements.txt"])
+    assert stamp.read_text() == environment.fingerprint(dev=False)
 
 
 def test_packages_that_do_not_install_are_named(clone, monkeypatch, capsys):
