@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from scheduling.api.batch import ProblemOutput
 from scheduling.api.job_outputs import JobOutput
 from scheduling.api.job_serializers import JobChange
-from scheduling.queries.secret_env import hide_from
+from scheduling.queries.secret_viewers import hide_from
 from scheduling.services.jobs.many import MOST_AT_ONCE, Acted, JobAct, act_on_jobs
 from tenants.api.base import View, rehearsed, shown
 from tenants.api.fields import Choice, List, Serializer, Uuid

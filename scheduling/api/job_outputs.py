@@ -11,7 +11,7 @@ from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.models import Job
 from scheduling.queries.evidence import numbers_of
 from scheduling.queries.explain import GATES
-from scheduling.queries.secret_env import shown_env
+from scheduling.queries.secret_viewers import shown_pod_set
 from scheduling.queries.starts import told_start
 from scheduling.simulator.forecast.run_times import Basis
 from tenants.api.base import shown
@@ -76,9 +76,9 @@ class JobOutput(Output[Job]):
     taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods.
     `start_estimate`: when it is expected to start, null where it does not wait. `any_cluster`: Kant
     chose its cluster, and may choose another one while it waits; `cluster_choice` says why, null
-    where the job names its cluster. Values
-    in `env` that look like secrets are shown to its submitter and to who may submit for its tenant;
-    others see “(hidden)”."""
+    where the job names its cluster. What
+    looks like a secret in `env`, annotations and commands is shown to its submitter and to who may
+    submit for its tenant; others see “(hidden)”."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -110,8 +110,7 @@ class JobOutput(Output[Job]):
 
     def to_representation(self, job: Job) -> dict[str, Any]:
         body: dict[str, Any] = super().to_representation(job)
-        for each in body["pod_sets"] if job.secrets_hidden else ():
-            each["env"] = shown_env(job, each["env"])
+        body["pod_sets"] = [shown_pod_set(job, each) for each in body["pod_sets"]]
         return body
 
     @extend_schema_field(StartEstimateOutput(allow_null=True))

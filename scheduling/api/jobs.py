@@ -22,7 +22,7 @@ from scheduling.models import Job, JobEvent, Placement
 from scheduling.queries import selectors
 from scheduling.queries.explain import explain_job
 from scheduling.queries.rehearsal import rehearse_job, review_job
-from scheduling.queries.secret_env import hide_from
+from scheduling.queries.secret_viewers import hide_from
 from scheduling.services.jobs.array_changes import change_array, hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.document import document_of, document_of_array

@@ -36,7 +36,7 @@ LARGE = 64_000  # GPU-milli; of smaller jobs there are so many that any list of 
 class Job(models.Model):
     """A submitted job. `version` guards every update; `attempt` counts its placements."""
 
-    # Whether values of variables that look like secrets are kept from who reads it.
+    # Whether what looks like a secret in its variables and commands is kept from who reads it.
     secrets_hidden = False
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

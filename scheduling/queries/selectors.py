@@ -19,7 +19,7 @@ from scheduling.models import (
     Retention,
     SchedulerLease,
 )
-from scheduling.queries.secret_env import hide_from
+from scheduling.queries.secret_viewers import hide_from
 from scheduling.session.pace import Backlog, Pace, from_document
 from tenants.errors import NotFound
 from tenants.models import Tenant, User

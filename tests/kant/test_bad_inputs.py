@@ -14,9 +14,14 @@ from kant.client import submission
 from kant.client.errors import ClientError
 from metrics.simulate import inputs
 from scheduling import text_files
+from scheduling.job_fields.secrets import (
+    MOST,
+    command_without_secrets,
+    looks_secret,
+    without_secrets,
+)
 from scheduling.models import Job
 from scheduling.pages.jobs.logs import MOST_BYTES, readable
-from scheduling.queries.secret_env import looks_secret
 from scheduling.text_files import InputError, lines_of
 from tests.cases import some
 
@@ -140,6 +145,24 @@ def test_a_variable_that_might_be_a_secret_costs_little(unit):
     value = "://" + unit * (SIZE // len(unit))
     with Spent() as spent:
         assert not looks_secret("A", value) or "pass" in unit
+    within_bounds(spent, unit)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", " ", "\n", "'", "\"", "\\", "\\\"", "\"' ", "\"a b\" ", "\\\"a b", "a 'b c' ", "a=",
+     "token=",
+     "token=$", "password:'a", "--a ", "--password ", "x@", "a:b", "a.a:", "://a:", "login(", "sk-",
+     "`", "$(", "-p ", "mysql -p ", "curl -u ", "echo a | ", "| passwd ", "<<< ", "Bearer ",
+     "Authorization: ", "mc alias set https:// ", "-----BEGIN PRIVATE KEY", "-----END ",
+     "env A=1 "],
+)  # fmt: skip
+def test_a_command_that_might_have_secrets_costs_little(unit):
+    with Spent() as spent:
+        # As long as what is shown can be, and ten times as many words.
+        for _ in range(10):
+            without_secrets(unit * (MOST // len(unit)))
+        command_without_secrets([unit] * 2560)
     within_bounds(spent, unit)
 
 

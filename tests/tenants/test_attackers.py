@@ -12,8 +12,10 @@ from django.test import Client, RequestFactory
 
 from kant.log_lines import ShortArguments
 from metrics.gpu_time import usage
+from scheduling.job_fields.secrets import looks_secret
+from scheduling.kube.seam import PodFacts
 from scheduling.models import PodSet
-from scheduling.queries.secret_env import looks_secret
+from scheduling.session.pods.pod import failure_text
 from tenants.api import docs
 from tenants.csv_cells import plain_cell
 from tenants.models import Membership
@@ -234,6 +236,74 @@ def test_viewers_do_not_see_secrets_of_jobs(org):
     assert not any(
         s in page.get(f"/jobs/{job}/").content.decode() for s in ("k1<", "t1<", "p1<", "u1@")
     )
+
+
+def commands_of(told):
+    """What a pod set runs, all of it."""
+    beside = [each["command"] for name in ("init_containers", "sidecars") for each in told[name]]
+    return [told["command"], *beside, *(probe["command"] for probe in told["probes"].values())]
+
+
+def test_viewers_do_not_see_secrets_of_commands(org):
+    secret = ["sh", "-c", "PGPASSWORD=S3cr3tX psql; train --token-budget 512 --token S3cr3tX"]
+    seen = ["sh", "-c", "PGPASSWORD=(hidden) psql; train --token-budget 512 --token (hidden)"]
+    more = {"name": "more", "image": "x", "command": secret}
+    body = {
+        "name": "x",
+        "tenant": "vision",
+        "gpus": 1,
+        "gpu_type": "H100",
+        "command": secret,
+        "init_containers": [more],
+        "sidecars": [{**more, "name": "beside"}],
+        "probes": {"startup": {"command": secret}},
+        "annotations": {"example.com/from": "https://me:S3cr3tX@host/x"},
+    }
+    eve = org.client("eve")
+    job = eve.post(JOBS, body, format="json").json()["id"]
+    array = eve.post(JOBS, {**body, "array": {"count": 2}}, format="json").json()["id"]
+    for who in ("eve", "ada", "root", "ops", "vic"):
+        asks = org.client(who)
+        listed = asks.get(f"{JOBS}?q={job[:8]}").json()["items"]
+        read = [
+            asks.get(f"{JOBS}/{job}").json()["pod_sets"][0],
+            asks.get(f"{JOBS}/{job}/document").json(),
+            asks.get(f"/api/v1/job-arrays/{array}/document").json(),
+            *(each["pod_sets"][0] for each in listed),
+        ]
+        assert len(read) == 4
+        for told in read:
+            assert commands_of(told) == [seen if who == "vic" else secret] * 4
+            assert ("S3cr3tX" in str(told)) == (who != "vic")
+    assert PodSet.objects.filter(job=job).get().command == secret
+    page = Client()
+    page.force_login(org.users["vic"])
+    for url in (
+        f"/jobs/{job}/",
+        f"/jobs/new/?like={job}",
+        "/jobs/",
+        "/jobs/?format=csv",
+        "/events/",
+    ):
+        assert "S3cr3tX" not in page.get(url, follow=True).content.decode(), url
+
+
+def test_what_a_runtime_quotes_of_a_command_has_no_secrets():
+    said = 'exec: "sh -c train --password S3cr3tX": not found'
+    pod = PodFacts(
+        **dict.fromkeys(("namespace", "name", "uid", "node", "reason", "resource_version"), "x"),
+        **dict.fromkeys(("owned", "deleting", "gated"), False),
+        **dict.fromkeys(("gpus", "gpu_milli", "cpu_milli", "memory_mib", "priority"), 0),
+        **dict.fromkeys(("exit_code", "started_at", "finished_at")),
+        extended={},
+        labels={},
+        annotations={},
+        phase="Failed",
+        message=said,
+    )
+    told = failure_text(pod)
+    assert "S3cr3tX" not in told
+    assert "exec: " in told
 
 
 # --- logs and spreadsheets ------------------------------------------------------------------------

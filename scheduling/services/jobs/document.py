@@ -8,7 +8,7 @@ from typing import Any
 from scheduling.job_fields.definition import ANY_CLUSTER, JobDocument, PodSetDocument
 from scheduling.job_fields.nouns import document_of as differing
 from scheduling.models import Job, PodSet, unreadable_request
-from scheduling.queries.secret_env import shown_env
+from scheduling.queries.secret_viewers import shown_pod_set
 from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX
 from scheduling.services.jobs.validation import (
     DEFAULT_POD_SET,
@@ -81,9 +81,7 @@ def _pod_set_document(row: PodSet) -> dict[str, Any]:
     document = differing(PodSetDocument, vars(row), ("name",))
     if len(row.gpu_models) == 1:
         document[GPU_TYPE] = document.pop("gpu_types")[0]
-    if "env" in document:
-        document["env"] = shown_env(row.job, document["env"])
-    return document
+    return shown_pod_set(row.job, document)
 
 
 def _short(item: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from scheduling.engine.cluster.columns import extended_of
 from scheduling.engine.cluster.constraints import narrowed
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.types import MILLI, Node, NodeTerm, PodPlacement, PodSetSpec
+from scheduling.job_fields.secrets import without_secrets
 from scheduling.kube.seam import Bind, CreateAndBind, PodFacts
 from scheduling.kube.translate import manifests
 from scheduling.session.memory.live import LiveJob, LivePod, PodKey
@@ -194,8 +195,9 @@ def has_crashed(pod: PodFacts) -> bool:
 
 
 def failure_text(pod: PodFacts) -> str:
-    """One sentence on why a pod failed."""
+    """One sentence on why a pod failed. What a runtime says may quote the command of the pod, whose
+    secrets not everybody sees who sees this."""
     code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
     reason = f" ({pod.reason})" if pod.reason else ""
-    detail = f": {pod.message}" if pod.message else ""
+    detail = f": {without_secrets(pod.message)}" if pod.message else ""
     return f"Pod {pod.name} on node {pod.node or '—'} failed{code}{reason}{detail}"
