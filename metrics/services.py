@@ -17,7 +17,7 @@ from metrics.models import MetricSample, Replay, ThinnedSamples
 from metrics.samples.held import HeldOverTime, nodes_of
 from scheduling.models import Cluster
 from scheduling.services.retention import prune_jobs
-from tenants.chunks import CHUNK, chunks
+from tenants.database.chunks import CHUNK, chunks
 
 # How far back samples are corrected by what became known since: far more than a pass of the
 # scheduler takes from reading the clock to its commit.

@@ -19,9 +19,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from tenants.database.keyset import rows_after
 from tenants.errors import Conflict, DomainError, Invalid
 from tenants.forms import SignInForm
-from tenants.keyset import rows_after
 from tenants.models import AuditRecord, Scope
 from tenants.names import tenant_names
 from tenants.oidc.config import is_configured

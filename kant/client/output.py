@@ -35,14 +35,25 @@ def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_plain(row[name]) for name in columns])
+        writer.writerow([plain_cell(row[name]) for name in columns])
 
 
-def _plain(value: object) -> object:
+# The rules of the server's files (tenants/web/csv_files.py), which the client cannot import.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def plain_cell(value: object) -> object:
+    """A list as one text; a text that spreadsheets take for a formula behind an apostrophe, but for
+    numbers written as texts."""
     if isinstance(value, list):
         value = "; ".join(map(str, value))
-    begins_one = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if begins_one else value
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def listed(

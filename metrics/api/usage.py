@@ -22,6 +22,7 @@ from tenants.models import User
 from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import subtree_ids
+from tenants.web.csv_files import write_csv
 
 MOST_ROWS = 50_000
 DEFAULT_BY = "tenant,gpu_type"
@@ -47,7 +48,7 @@ class CSVRenderer(BaseRenderer):
         if context["response"].exception:
             return bytes(JSONRenderer().render(data))
         out = io.StringIO()
-        usage.write_csv(out, data["by"], data["items"])
+        write_csv(out, *usage.as_table(data["by"], data["items"]))
         return out.getvalue().encode()
 
 

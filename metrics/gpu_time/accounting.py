@@ -20,7 +20,7 @@ from scheduling.engine.types import BEYOND
 from scheduling.models import Cluster, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.queries.selectors import complete_from
-from tenants.chunks import CHUNK, chunks
+from tenants.database.chunks import CHUNK, chunks
 from tenants.models import Tenant, User
 
 BUDGET_S = 5.0  # of each minute at most: other background work shares the worker

@@ -1,6 +1,5 @@
 """Reads of GPU time: days that are written, and those that are not yet from the placements."""
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from metrics.gpu_time.closed_days import closed_days
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.gpu_time.totals import LAG
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
-from tenants.csv_cells import plain_cell
 
 MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 MOST_DAYS = 3660  # of a period
@@ -311,8 +309,9 @@ def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, An
     ]
 
 
-def write_csv(out: Any, by: Sequence[str], found: Iterable[Mapping[str, Any]]) -> None:
-    """`items` as CSV with a header, to a file or response."""
-    writer = csv.DictWriter(out, [*by, *MEASURES, BORROWED], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in found)
+def as_table(
+    by: Sequence[str], found: Iterable[Mapping[str, Any]]
+) -> tuple[list[str], Iterator[list[Any]]]:
+    """`items` as columns and rows."""
+    columns = [*by, *MEASURES, BORROWED]
+    return columns, ([row[name] for name in columns] for row in found)

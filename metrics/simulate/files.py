@@ -18,7 +18,7 @@ from scheduling.engine.types import held_milli
 from scheduling.simulator.journal import RunJournal
 from scheduling.simulator.observe import STATE_NAMES
 from scheduling.simulator.run import RunOutcome
-from tenants.csv_cells import plain_cell
+from tenants.web.csv_files import plain_cell
 
 JOB_COLUMNS = (
     "id", "tenant", "gpu_model", "gpus", "priority", "submitted_s", "started_s", "ended_s",

@@ -26,7 +26,7 @@ from tenants.api.filters import MomentField, asked_for
 from tenants.api.pagination import bad_cursor, limit_of
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
-from tenants.keyset import BadCursor
+from tenants.database.keyset import BadCursor
 from tenants.names import tenant_names
 from tenants.selectors import subtree_ids
 

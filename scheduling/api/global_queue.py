@@ -17,7 +17,7 @@ from tenants.api.fields import Gpus
 from tenants.api.pagination import CursorPagination, bad_cursor, limit_of
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
-from tenants.keyset import BadCursor, packed, unpacked
+from tenants.database.keyset import BadCursor, packed, unpacked
 
 
 class PlaceOutput(serializers.Serializer[Any]):

@@ -29,7 +29,7 @@ from scheduling.simulator.forecast.effects import Change as RunChange
 from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift
 from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 from tenants.effects import (
     AffectedJob,
     EffectCounts,

@@ -22,7 +22,7 @@ from scheduling.models.jobs import MOVED, PREEMPTED
 from scheduling.session.memory.load import live_job
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.model import Arrival, TimedChange
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 CHUNK = 500  # jobs read at once, and ids in one IN list
 STEPS = 1 << 20  # steps of time in a second

@@ -47,7 +47,7 @@ from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.memory.raw import RawRows
 from scheduling.simulator.forecast.scene import Scene, scene_of
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
 # Why a job is held by its scheduler, which alone knows when it is not.

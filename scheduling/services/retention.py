@@ -11,7 +11,7 @@ from django.db.models import Model, Q
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.models import Cluster, Job, JobEvent, JobPod, Placement, Retention
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 BATCH = 50  # jobs looked at, and deleted, together
 ROWS = 250  # most events or placements that one transaction deletes

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from tenants.api.problems import Problem, bad_query
-from tenants.keyset import BadCursor, cursor_of, rows_after_cursor
+from tenants.database.keyset import BadCursor, cursor_of, rows_after_cursor
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from tenants import rows
+from tenants.database import rows
 from tenants.errors import Conflict, Invalid, NotFound
 from tenants.models import ApiToken, Identity, Scope, Tenant, User
 from tenants.permissions import access_of

@@ -9,7 +9,7 @@ from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
 from scheduling.pages.jobs.filters import NEWEST
 from scheduling.queries.selectors import visible_jobs
-from tenants.keyset import cursor_of
+from tenants.database.keyset import cursor_of
 from tests.plans import plan, query
 
 URL = "/api/v1/jobs"

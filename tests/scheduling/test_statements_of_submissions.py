@@ -14,7 +14,7 @@ from scheduling.services.common import bulk
 from scheduling.services.jobs.batch import submit_batch
 from scheduling.services.jobs.standing import standing
 from scheduling.services.jobs.submit import submit_job
-from tenants import rows
+from tenants.database import rows
 from tenants.models import ApiToken, Queue, Tenant, User
 from tenants.services.tokens import create_token
 from tests import organisation

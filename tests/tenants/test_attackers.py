@@ -10,6 +10,7 @@ import pytest
 from django.core.cache import cache
 from django.test import Client, RequestFactory
 
+from kant.client import output
 from kant.log_lines import ShortArguments
 from metrics.gpu_time import usage
 from scheduling.job_fields.secrets import looks_secret
@@ -17,9 +18,9 @@ from scheduling.kube.seam import PodFacts
 from scheduling.models import PodSet
 from scheduling.session.pods.pod import failure_text
 from tenants.api import docs
-from tenants.csv_cells import plain_cell
 from tenants.models import Membership
 from tenants.sign_in import attempts
+from tenants.web.csv_files import plain_cell, write_csv
 
 LOGIN, JOBS = "/login/", "/api/v1/jobs"
 
@@ -342,12 +343,13 @@ def test_lines_of_the_log_are_short_and_one_each(settings):
 )
 def test_cells_are_no_formulas(value, cell):
     assert plain_cell(value) == cell
+    assert output.plain_cell(value) == cell  # of the command line, which cannot import ours
 
 
 def test_an_export_has_no_formulas():
     out = io.StringIO()
     row = dict.fromkeys((*usage.MEASURES, usage.BORROWED), -1.5)
-    usage.write_csv(out, ["user"], [{"user": "=HYPERLINK(1)", **row}])
+    write_csv(out, *usage.as_table(["user"], [{"user": "=HYPERLINK(1)", **row}]))
     [found] = csv.DictReader(io.StringIO(out.getvalue()))
     assert found["user"] == "'=HYPERLINK(1)"
     assert set(found.values()) == {"'=HYPERLINK(1)", "-1.5"}

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Count, F, Max
 
 from scheduling.models import JobEvent
-from tenants.chunks import CHUNK, chunks
+from tenants.database.chunks import CHUNK, chunks
 from tenants.selectors import parents_by_id, subtree_ids
 from webhooks.models import TEST, DeliveryState, HookDelivery, HookEvent, HookOutbox, Webhook
 from webhooks.outbox.happened import job_news, quota_news

@@ -10,7 +10,7 @@ from django.urls import reverse
 from scheduling.engine.states import JobEventKind
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import PREEMPTED
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 from tenants.models import AuditRecord
 from tenants.services.quota_terms import gpus
 from webhooks.models import HookEvent, HookOutbox

@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from tenants.database.keyset import rows_after
 from tenants.errors import DomainError
-from tenants.keyset import rows_after
 from tenants.models import Tenant
 from tenants.permissions import access_of
 from tenants.services.audit import PAGE

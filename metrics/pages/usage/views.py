@@ -24,6 +24,7 @@ from tenants.models import Tenant
 from tenants.names import tenant_names
 from tenants.permissions import access_of, lineage
 from tenants.selectors import parents_by_id, subtree_ids, visible_tenants
+from tenants.web.csv_files import csv_answer
 from tenants.web.pages import UnknownFilter, page_login_required, unknown_names
 
 FILTERS = ("since", "until", "tenant")
@@ -237,8 +238,5 @@ def as_csv(request: HttpRequest, name: str, by: tuple[str, ...]) -> HttpResponse
     """The page's numbers, of every tenant for itself, as REST tells them."""
     scope = known(request).scope
     name = f"{name}-{scope.period.since}-{scope.period.until}.csv"
-    answer = HttpResponse(
-        content_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
-    usage.write_csv(answer, by, usage.items(by, usage.usage(scope, by, timezone.now())))
-    return answer
+    found = usage.items(by, usage.usage(scope, by, timezone.now()))
+    return csv_answer(name, *usage.as_table(by, found))

@@ -25,7 +25,7 @@ from scheduling.queries.evidence import names_in
 from scheduling.queries.names import cluster_names, node_names
 from scheduling.queries.selectors import what_is_gone
 from tenants.api.filters import MomentField
-from tenants.keyset import BadCursor
+from tenants.database.keyset import BadCursor
 from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import subtree_ids, visible_tenants

@@ -1,7 +1,5 @@
 """The table of jobs as a file for spreadsheets."""
 
-import csv
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -12,8 +10,8 @@ from scheduling.models import Job
 from scheduling.pages.jobs.filters import filtered_jobs, filters_in, unknown_in
 from scheduling.queries.selectors import visible_jobs
 from scheduling.templatetags.jobs import gpu_models
-from tenants.csv_cells import plain_cell
 from tenants.templatetags.ui import gpus
+from tenants.web.csv_files import csv_answer
 from tenants.web.pages import actor_of, page_login_required
 
 MOST_ROWS = 10_000
@@ -36,14 +34,7 @@ def as_csv(request: HttpRequest) -> HttpResponse:
         return _refused(
             request, f"More than {MOST_ROWS:,} jobs match. Filter them, e.g. by time or tenant."
         )
-    answer = HttpResponse(
-        content_type="text/csv",
-        headers={"Content-Disposition": 'attachment; filename="jobs.csv"'},
-    )
-    lines = csv.writer(answer, lineterminator="\n")
-    lines.writerow(COLUMNS)
-    lines.writerows(map(_line, found))
-    return answer
+    return csv_answer("jobs.csv", COLUMNS, map(_line, found))
 
 
 def _line(job: Job) -> list[object]:
@@ -53,7 +44,7 @@ def _line(job: Job) -> list[object]:
         job.kind, job.priority, gpus(job.gpu_milli).replace(",", ""), gpu_models(job),
         job.user.get_username() if job.user else "",
     )  # fmt: skip
-    return [*map(plain_cell, cells), *(at.isoformat() if at else "" for at in times)]
+    return [*cells, *(at.isoformat() if at else "" for at in times)]
 
 
 def _refused(request: HttpRequest, text: str) -> HttpResponse:

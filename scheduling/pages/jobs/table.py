@@ -27,8 +27,8 @@ from scheduling.pages.polled import polled
 from scheduling.queries import selectors
 from scheduling.queries.queues.waiting_order import positions
 from scheduling.queries.selectors import JobArray, visible_jobs
+from tenants.database.keyset import BadCursor, cursor_of, rows_after_cursor
 from tenants.errors import NotFound
-from tenants.keyset import BadCursor, cursor_of, rows_after_cursor
 from tenants.models import GpuType
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants

@@ -1,6 +1,5 @@
 """The quota matrix: tenants by GPU types, with what the reader is about to change of it."""
 
-import csv
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from tenants.services.orders.seen import told_orders
 from tenants.services.quota_sums import promised_below
 from tenants.services.typed_gpus import as_typed, typed_milli
 from tenants.web.conditional import by_its_text
+from tenants.web.csv_files import csv_answer
 from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
 
 EDITS_NAMED = 4  # of each colleague
@@ -326,12 +326,8 @@ def as_csv(request: HttpRequest) -> HttpResponse:
     types = list(GpuType.objects.all())
     quotas = visible_quotas(request.user).order_by()
     stored = {(q.tenant_id, q.gpu_type_id): q.guaranteed_milli for q in quotas}
-    answer = HttpResponse(
-        content_type="text/csv",
-        headers={"Content-Disposition": 'attachment; filename="quotas.csv"'},
+    rows = (
+        [tenant.name, *(as_typed(stored.get((tenant.pk, t.pk))) for t in types)]
+        for tenant, _ in in_tree_order(list(visible_tenants(request.user)))
     )
-    rows = csv.writer(answer, lineterminator="\n")
-    rows.writerow(["tenant", *(t.name for t in types)])
-    for tenant, _ in in_tree_order(list(visible_tenants(request.user))):
-        rows.writerow([tenant.name, *(as_typed(stored.get((tenant.pk, t.pk))) for t in types)])
-    return answer
+    return csv_answer("quotas.csv", ["tenant", *(t.name for t in types)], rows)

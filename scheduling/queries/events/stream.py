@@ -13,7 +13,7 @@ from django.db.models import Model, Q, QuerySet
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Cluster, Job, JobEvent, Placement
 from scheduling.models.jobs import DRAINED, LIVE_PLACEMENTS, MOVED, PREEMPTED
-from tenants.keyset import BadCursor, packed, unpacked
+from tenants.database.keyset import BadCursor, packed, unpacked
 from tenants.models import AuditRecord, User
 from tenants.names import Names
 from tenants.permissions import access_of

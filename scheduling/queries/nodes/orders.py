@@ -11,7 +11,7 @@ from scheduling.engine.states import HOLDING
 from scheduling.models import Cluster, Job, NodeOrder, Placement
 from scheduling.models.jobs import DRAINED, LIVE_PLACEMENTS
 from scheduling.session.memory.orders import ORDER_OF
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 # A scheduler takes so long at most to see that the time of a drain has come.
 HEARD_WITHIN = timedelta(seconds=3)

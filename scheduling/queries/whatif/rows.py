@@ -33,7 +33,7 @@ from scheduling.queries.known import (
 )
 from scheduling.session.memory.news import News
 from scheduling.session.memory.raw import RawRows
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 COMPARE_S = 10.0  # how often all rows are compared though sums say that none has changed
 USED_S = 10.0  # how often what other clusters hold of the quotas is read

@@ -10,7 +10,7 @@ from django.db import transaction
 from scheduling.models import Cluster, Job, StartEstimate
 from scheduling.simulator.forecast.bands import TOO_WIDE, Band, useful
 from scheduling.simulator.forecast.calibration import Calibration
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 CHUNK = 200
 LAST = ("p10", "p50", "p90", "basis", "text", "none", "as_of")

@@ -24,7 +24,7 @@ from scheduling.services.jobs.changes import (
     queue_after,
 )
 from scheduling.services.queues.entry import LOOKED_AT, Submitter, take_in
-from tenants.chunks import CHUNK, chunks
+from tenants.database.chunks import CHUNK, chunks
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import User
 from tenants.permissions import Access, access_of

@@ -11,7 +11,7 @@ from django.db.models import Count, Q
 
 from scheduling.engine.states import OPEN, TERMINAL, JobState
 from scheduling.models import Cluster, Job
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 from tenants.errors import FieldError, Invalid
 from tenants.permissions import Access
 

@@ -8,7 +8,7 @@ from django.db import connection
 
 from scheduling.models import Cluster, NodeRecord
 from scheduling.queries.nodes.installed import Pool
-from tenants import rows
+from tenants.database import rows
 from tenants.models import GpuType, Membership, Queue, Tenant, User
 
 

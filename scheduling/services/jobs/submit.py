@@ -17,7 +17,7 @@ from scheduling.services.jobs.acceptance import Acceptance
 from scheduling.services.jobs.array_changes import clusters_of, lock_array
 from scheduling.services.jobs.intake import NewJobs, WaitingRoom
 from scheduling.services.jobs.orders import Order, rows_of, submitted
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of

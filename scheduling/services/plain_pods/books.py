@@ -37,7 +37,7 @@ from scheduling.services.plain_pods.queue_names import QueueNames
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import PodSets, Refused, document_of, refusal_of
 from scheduling.services.queues import entry
-from tenants import rows
+from tenants.database import rows
 from tenants.errors import DomainError
 from tenants.models import Queue, Tenant
 from tenants.tree import Tree

@@ -24,7 +24,7 @@ from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
 from scheduling.session.memory.live import LiveJob, Offer, PodKey, PodRef
 from scheduling.session.memory.load import ReadSpec, asked_of, live_of
 from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 Gang = tuple[str, str]  # namespace and name
 # Why pods are refused by what is read in each transaction.

@@ -27,7 +27,7 @@ from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
 from scheduling.services.plain_pods.new_jobs import Jobless, NewRows, lets_go, make_jobs
 from scheduling.session.memory.live import Cause, Offer
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 # Of a pod: its uid, its job, and the labels by which that knows it.
 _Known = tuple[Any, uuid.UUID, Any]

@@ -43,7 +43,7 @@ from scheduling.session.memory.live import (
     Transition,
     Writes,
 )
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 POD_COLUMNS = (
     "state", "message", "reason", "pod_uid", "bound_at", "running_at", "ended_at", "held_from",

@@ -27,7 +27,7 @@ from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, PodKey
 from scheduling.session.pods import pod as kant_pods
 from scheduling.session.pods.requeue import UNPLACED
-from tenants.chunks import CHUNK, chunks
+from tenants.database.chunks import CHUNK, chunks
 
 log = logging.getLogger(__name__)
 

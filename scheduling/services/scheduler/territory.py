@@ -23,7 +23,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services.common.lease import Lease, LeaseLost, fence
 from scheduling.services.scheduler.projection import record
 from scheduling.session.memory.live import Handover, RouteStep, WantedNodes
-from tenants.chunks import CHUNK, chunks
+from tenants.database.chunks import CHUNK, chunks
 
 
 # --- nodes, in the transaction of a pass ----------------------------------------------------------

@@ -14,7 +14,7 @@ from scheduling.models import ClusterPolicy, Job, NodeRecord, Placement, PodSet,
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.policy.document import to_policy
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 
 
 def declared_shards(cluster_id: int) -> tuple[Shard, ...]:

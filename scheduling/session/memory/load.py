@@ -42,7 +42,7 @@ from scheduling.policy.document import to_policy
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
 from scheduling.session.memory.raw import RawRow, RawRows
 from tenants import selectors
-from tenants.chunks import chunks
+from tenants.database.chunks import chunks
 from tenants.models import Quota, Tenant
 
 FEW = 200  # jobs, of which what belongs to them is asked for by their ids

@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduling.models import JobEvent
 from scheduling.session.memory.look import NEWS, DatabaseLook, JobNews, Span, look
-from tenants.chunks import CHUNK
+from tenants.database.chunks import CHUNK
 
 AT_ONCE = 1000  # news of jobs taken in by one pass
 # A transaction that has not written its event so long after it was given its id was rolled back.
