@@ -5,15 +5,16 @@ from collections.abc import Callable
 from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, HttpResponse
 
-from tenants.outage import AWAY, trouble_of
+from tenants.outage import Trouble, trouble_of
 
 ALIVE, READY = "/healthz", "/readyz"
 PROBES = (ALIVE, READY)
+BROKEN = Trouble("The database answers with an error.", "unavailable")
 
 
 class Health:
     """`/healthz`: 200, the process answers. `/readyz`: 200, also while Kant is busy, or 503 while
-    the database is away.
+    the database is away or of no use.
 
     Before all other middleware: a probe asks by the address of the pod, which ALLOWED_HOSTS does
     not name. Nobody signs in for these, so they tell nothing else.
@@ -35,7 +36,7 @@ def _ready() -> HttpResponse:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except (DatabaseError, InterfaceError) as error:
-        trouble = trouble_of(error) or AWAY
+        trouble = trouble_of(error) or BROKEN
         # Who is busy works: without it the others would have still more to do.
         return _text(trouble.said, status=200 if trouble.code == "busy" else 503)
     return _text("The database answers.")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg_pool import PoolTimeout, TooManyRequests
 from redis import Redis, RedisError
@@ -29,6 +29,8 @@ class Trouble(NamedTuple):
 
 
 AWAY = Trouble("The database does not answer.", "unavailable")
+NOT_LET_IN = Trouble("The database answers, but does not let Kant in.", "unavailable")
+READ_ONLY = Trouble("The database takes no writes now.", "unavailable")
 NO_ROOM = Trouble("The database has no room left to write.", "unavailable")
 POOL = Trouble("Kant is busy: all its connections to the database are in use.")
 THREADS = Trouble("Kant is busy: it answers as many requests as it can at once.")
@@ -45,14 +47,19 @@ _SQLITE = {
     "SQLITE_CANTOPEN": AWAY,
     "SQLITE_IOERR": AWAY,
     "SQLITE_FULL": NO_ROOM,
+    "SQLITE_READONLY": READ_ONLY,
 }
 # Beginnings of SQLSTATE, the more precise first: disk full, insufficient resources, connection
-# exception, shutdown and start, a statement that was cancelled, locks, serialization.
+# exception, shutdown and start, who may connect, a standby, a statement that was cancelled, locks,
+# serialization.
 _POSTGRESQL = {
     "53100": NO_ROOM,
     "53": SERVER,
     "08": AWAY,
     "57P": AWAY,
+    "28": NOT_LET_IN,
+    "3D": NOT_LET_IN,
+    "25006": READ_ONLY,
     "57014": CONFLICT,
     "55P03": CONFLICT,
     "40": CONFLICT,
@@ -64,21 +71,26 @@ def trouble_of(error: BaseException | None) -> Trouble | None:
     else. Where a pool could not lend a connection, the database is asked whether it answers."""
     if isinstance(error, Crowded):
         return QUESTIONS
-    if not isinstance(error, OperationalError | InterfaceError):
+    if not isinstance(error, DatabaseError | InterfaceError):
         return None
     cause = error.__cause__
+    state = getattr(cause, "sqlstate", None)
+    if not isinstance(error, OperationalError | InterfaceError):
+        return _first(_POSTGRESQL, state) if state else None
     if isinstance(error, NoTurn):
         return TURN
     if isinstance(cause, TooManyRequests):
         return POOL
     if isinstance(cause, PoolTimeout):
-        return POOL if database_answers() else AWAY
+        return _why_none_is_lent()
     name = getattr(cause, "sqlite_errorname", None)
     if name is not None:
         return _first(_SQLITE, name)
-    state = getattr(cause, "sqlstate", None)
-    # Without any SQLSTATE the server never answered.
-    return AWAY if state is None else _first(_POSTGRESQL, state)
+    if state is not None:
+        return _first(_POSTGRESQL, state)
+    if isinstance(error, InterfaceError):  # of a cursor: a fault of Kant
+        return AWAY if "connection" in str(error) else None
+    return _of_connecting(cause)
 
 
 class Crowded(Exception):
@@ -94,28 +106,45 @@ def _first(told: dict[str, Trouble], code: str) -> Trouble | None:
 
 
 _asking = threading.Lock()
-_asked: tuple[float, bool] = (-ASKED_S, False)
+_asked: tuple[float, Trouble] = (-ASKED_S, AWAY)
 
 
 def database_answers() -> bool:
-    """Whether the database takes a connection that is not of the pool. Of many that ask at once,
-    one does; it has an end also where the server is silent."""
+    """Whether the server answers one who connects, if only that it does not let Kant in."""
+    return _why_none_is_lent() is not AWAY
+
+
+def _of_connecting(cause: BaseException | None) -> Trouble:
+    """What is told of an error without a SQLSTATE, as the server names none to who connects."""
+    said = str(cause)
+    if "too many" in said or "connection slots" in said:
+        return SERVER
+    passing = ("starting up", "shutting down", "recovery", "not accepting")
+    if "FATAL:" in said and not any(word in said for word in passing):
+        return NOT_LET_IN
+    return AWAY
+
+
+def _why_none_is_lent() -> Trouble:
+    """Why the pool lends no connection: the database is asked for one that is not of the pool. Of
+    many that ask at once, one does; it has an end also where the server is silent."""
     global _asked
     with _asking:
-        at, answers = _asked
+        at, trouble = _asked
         if time.monotonic() - at < ASKED_S:
-            return answers
+            return trouble
         probe = connection.copy()
         probe.settings_dict["OPTIONS"].pop("pool", None)
         try:
             # No more than that: any statement would be waited for without an end.
             probe.get_new_connection(probe.get_connection_params()).close()
-            answers = True
+            trouble = POOL
         except psycopg.Error as error:
             # It answers also where it takes no more of them.
-            answers = "too many" in str(error) or "connection slots" in str(error)
-        _asked = time.monotonic(), answers
-        return answers
+            found = _of_connecting(error)
+            trouble = POOL if found is SERVER else found
+        _asked = time.monotonic(), trouble
+        return trouble
 
 
 class Outage:

@@ -16,7 +16,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
+from django.db import IntegrityError, InterfaceError
 from django.utils import timezone
+from redis import RedisError
 
 from kant.client import account, jobs
 from kant.client.__main__ import main
@@ -355,6 +357,29 @@ def test_nobody_waits_for_what_will_never_run(kant):
     Job.objects.filter(pk=job).update(reason="ExceedsMaxQuota", message="Its tenant has 0 GPUs.")
     code, _, told = kant("wait", job)
     assert (code, "job will never run: Its tenant has 0 GPUs." in told) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InterfaceError("connection already closed"), "The database does not answer."),
+        (IntegrityError("x"), ""),
+        (RedisError("x"), ""),
+        (TimeoutError("x"), ""),
+    ],
+    ids=repr,
+)
+def test_only_of_the_database_it_is_said_that_it_does_not_answer(kant, monkeypatch, error, said):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("scheduling.queries.selectors.visible_jobs", fails)
+    monkeypatch.setattr("tenants.api.problems.RETRY_AFTER_S", 0)
+    code, out, told = kant("jobs")
+    assert (code, out) == (1, "")
+    assert said in told
+    assert ("database" in told) is bool(said)
+    assert "Traceback" not in told
 
 
 def test_quotas_nodes_and_clusters(kant):

@@ -2,6 +2,8 @@
 
 import socket
 import sqlite3
+import ssl
+from urllib.error import URLError
 
 import psycopg
 import psycopg_pool
@@ -11,14 +13,24 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import (
     DatabaseError,
+    DataError,
+    IntegrityError,
     InterfaceError,
+    InternalError,
+    NotSupportedError,
     OperationalError,
+    ProgrammingError,
     connection,
     transaction,
 )
+from kombu.exceptions import OperationalError as BrokerError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from kant.redis_cache import RedisCache
 from kant.sqlite3.base import DatabaseWrapper, writers
+from scheduling.kube.seam import KubeError
 from scheduling.services.common import doorbell
 from tenants import outage
 from tenants.outage import AWAY, TURN, NoTurn, Outage, redis_trouble, trouble_of, uses_redis
@@ -85,8 +97,8 @@ def test_redis_is_asked_at_both_of_its_addresses(settings):
     assert "Connection refused" in redis_trouble()
 
 
-def caused(cause, kind=OperationalError):
-    error = kind("x")
+def caused(cause, kind=OperationalError, text="x"):
+    error = kind(text)
     error.__cause__ = cause
     return error
 
@@ -98,6 +110,8 @@ def sqlite(name):
 
 
 AWAYS = ("unavailable", "The database does not answer.")
+NOT_LET_IN = ("unavailable", "The database answers, but does not let Kant in.")
+READ_ONLY = ("unavailable", "The database takes no writes now.")
 FULL = ("unavailable", "The database has no room left to write.")
 WRITING = ("busy", "Kant is busy: others have been writing to the database all the time.")
 POOL = ("busy", "Kant is busy: all its connections to the database are in use.")
@@ -105,7 +119,15 @@ CHANGES = ("busy", "Kant is busy: others change the same at the same time.")
 SERVER = ("busy", "The database is busy: it takes no more connections or has no memory left.")
 SAID = [
     (caused(psycopg.OperationalError("connection refused")), AWAYS),
-    (caused(None, InterfaceError), AWAYS),
+    (caused(None, InterfaceError, "connection already closed"), AWAYS),
+    (caused(psycopg.OperationalError("FATAL:  the database system is shutting down")), AWAYS),
+    (caused(psycopg.OperationalError('FATAL:  role "kant" does not exist')), NOT_LET_IN),
+    (caused(psycopg.OperationalError("FATAL:  no pg_hba.conf entry for host")), NOT_LET_IN),
+    (caused(psycopg.OperationalError("FATAL:  sorry, too many clients already")), SERVER),
+    (caused(psycopg.errors.InvalidPassword()), NOT_LET_IN),
+    (caused(psycopg.errors.InvalidCatalogName(), ProgrammingError), NOT_LET_IN),
+    (caused(psycopg.errors.ReadOnlySqlTransaction(), InternalError), READ_ONLY),
+    (sqlite("SQLITE_READONLY"), READ_ONLY),
     (caused(psycopg.errors.AdminShutdown()), AWAYS),
     (caused(psycopg.errors.CannotConnectNow()), AWAYS),
     (caused(psycopg.errors.ConnectionFailure()), AWAYS),
@@ -152,6 +174,69 @@ def test_what_is_said_of_which_error(client, monkeypatch, error, said, path):
         assert ("does not answer" in answer.json()["detail"]) is (said == AWAYS)
 
 
+SESSION = "django.contrib.sessions.middleware.SessionMiddleware.process_request"
+# Faults of Kant, or of others than the database.
+ELSE = [
+    caused(psycopg.errors.UniqueViolation(), IntegrityError),
+    caused(psycopg.errors.ForeignKeyViolation(), IntegrityError),
+    caused(psycopg.errors.UndefinedTable(), ProgrammingError),
+    caused(psycopg.errors.InsufficientPrivilege(), ProgrammingError),
+    caused(psycopg.errors.NumericValueOutOfRange(), DataError),
+    caused(psycopg.errors.InFailedSqlTransaction(), InternalError),
+    caused(psycopg.errors.DataCorrupted(), InternalError),
+    caused(psycopg.errors.IoError()),
+    caused(psycopg.InterfaceError("the cursor is closed"), InterfaceError, "the cursor is closed"),
+    caused(psycopg.NotSupportedError(), NotSupportedError),
+    sqlite("SQLITE_ERROR"),
+    sqlite("SQLITE_CORRUPT"),
+    sqlite("SQLITE_MISUSE"),
+    DatabaseError("Save with update_fields did not affect any rows."),
+    OSError(28, "No space left on device"),
+    FileNotFoundError("x"),
+    ConnectionRefusedError("x"),
+    ConnectionResetError("x"),
+    BrokenPipeError("x"),
+    TimeoutError("timed out"),
+    socket.gaierror(-2, "Name or service not known"),
+    ssl.SSLError("x"),
+    RedisConnectionError("x"),
+    RedisTimeoutError("x"),
+    ReadOnlyError("x"),
+    BrokerError("x"),
+    KubeError("x", "x"),
+    URLError("x"),
+    MemoryError(),
+    KeyError("connection"),
+]
+
+
+def fail(monkeypatch, error, where=SESSION):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(where, fails)
+
+
+@pytest.mark.parametrize("error", ELSE, ids=repr)
+@pytest.mark.parametrize("path", ["/api/v1/problems/busy", "/login/"])
+def test_of_other_errors_the_database_is_not_blamed(client, monkeypatch, error, path):
+    assert trouble_of(error) is None
+    fail(monkeypatch, error)
+    client.raise_request_exception = False
+    answer = client.get(path)
+    assert answer.status_code == 500
+    assert "database" not in answer.content.decode()
+    assert "Retry-After" not in answer
+
+
+@pytest.mark.parametrize("error", [e for e in ELSE if isinstance(e, DatabaseError)], ids=repr)
+def test_a_probe_tells_an_error_of_the_database_from_silence(client, monkeypatch, error):
+    fail(monkeypatch, error, "django.db.connection.cursor")
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.content == b"The database answers with an error.\n"
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -159,6 +244,8 @@ def test_what_is_said_of_which_error(client, monkeypatch, error, said, path):
         ("connection refused", AWAYS),
         ("FATAL: sorry, too many clients already", POOL),
         ("FATAL: remaining connection slots are reserved", POOL),
+        ("FATAL:  the database system is starting up", AWAYS),
+        ('FATAL:  password authentication failed for user "kant"', NOT_LET_IN),
     ],
 )
 def test_a_pool_that_lends_none_is_busy_where_the_database_answers(monkeypatch, word, said):
@@ -180,7 +267,7 @@ def test_a_pool_that_lends_none_is_busy_where_the_database_answers(monkeypatch, 
         def close(self):
             asked.append(0)
 
-    monkeypatch.setattr(outage, "_asked", (-outage.ASKED_S, False))
+    monkeypatch.setattr(outage, "_asked", (-outage.ASKED_S, AWAY))
     monkeypatch.setattr(connection, "copy", Probe, raising=False)
     error = caused(psycopg_pool.PoolTimeout("couldn't get a connection after 3.00 sec"))
     for _ in range(3):

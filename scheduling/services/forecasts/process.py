@@ -15,6 +15,7 @@ from scheduling.services.cluster_choice import moves
 from scheduling.services.common.child import WorkerChild, is_gone
 from scheduling.services.forecasts.answers import Answers
 from scheduling.services.forecasts.forecaster import Forecaster, claim, is_wanted, let_go
+from tenants.outage import trouble_of
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,10 @@ def keep(parent: int | None) -> None:
             until = time.monotonic() + LOOK_S
             while (left := until - time.monotonic()) > 0:
                 answers.turn(left)
-        except Error:
+        except Error as error:
             # What was told stays, with its time; the next turn connects anew.
-            log.exception("the database does not answer the forecaster")
+            trouble = trouble_of(error)
+            log.exception("a turn failed: %s", trouble.said if trouble else "a fault of Kant")
             connection.close()
             time.sleep(LOOK_S)
     answers.close()
