@@ -1,8 +1,9 @@
 """Kant's processes as tests start them: forked from one that has imported the packages they use.
 
-An interpreter of its own and these packages are more than half of the CPU of a start. Nothing of
-Kant is imported before the fork, and no settings are read: a process has the arguments, environment
-and files that it is given, and runs its own code from the first line on, as its users' do.
+An interpreter of its own and these packages are more than half of the CPU of a start. Of Kant
+nothing is imported before the fork, but what a caller names, and no settings are read: a process
+has the arguments, environment and files that it is given, and runs its own code from the first line
+on, as its users' do.
 """
 
 import atexit
@@ -40,13 +41,14 @@ PACKAGES = (
 
 
 class Template:
-    """The process that is forked; it ends with this one. Its children go on, as others do."""
+    """The process that is forked, with these modules imported; it ends with this one. Its children
+    go on, as others do."""
 
-    def __init__(self):
+    def __init__(self, modules):
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._turn = threading.Lock()
         env = {name: value for name, value in os.environ.items() if "DJANGO" not in name}
-        command = [sys.executable, "-m", "tests.forked"]
+        command = [sys.executable, "-m", "tests.forked", *modules]
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs, cwd=ROOT, env=env)
 
@@ -63,15 +65,19 @@ class Template:
 
 
 @cache
-def template():
-    template = Template()
+def template(modules):
+    template = Template(modules)
     atexit.register(template.stop)
     return template
 
 
 class Forked(subprocess.Popen):
     """`python …`, of this interpreter. It is a child of the template, not of this process; all else
-    is as of any Popen."""
+    is as of any Popen. `modules`: what the template has imported."""
+
+    def __init__(self, args, *, modules=PACKAGES, **options):
+        self._modules = modules
+        super().__init__(args, **options)
 
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *others):
         assert args[0] == sys.executable
@@ -79,6 +85,7 @@ class Forked(subprocess.Popen):
             "argv": args[1:],
             "cwd": str(cwd or os.getcwd()),
             "env": dict(os.environ if env is None else env),
+            "session": others[14],
             "ignored": [n for n in INHERITED if signal.getsignal(n) == signal.SIG_IGN],
         }
         [reads, wrote, has_read, writes, erred, errs] = others[3:9]
@@ -87,7 +94,7 @@ class Forked(subprocess.Popen):
             ours if theirs == -1 else theirs for ours, theirs in enumerate((reads, writes, errs))
         )
         try:
-            self.pid = template().fork(request, [*given, told])
+            self.pid = template(self._modules).fork(request, [*given, told])
             self._child_created = True
         finally:
             os.close(told)
@@ -139,8 +146,8 @@ def main():
     """Fork whenever it is asked for. In a child it returns when its program has ended."""
     asked = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for package in PACKAGES:
-        importlib.import_module(package)
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     with selectors.DefaultSelector() as selector:
         selector.register(asked, selectors.EVENT_READ)
         while True:
@@ -176,6 +183,8 @@ def main():
 
 def become(request, files):
     """Run the program that is asked for, with these files as its standard ones."""
+    if request["session"]:
+        os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)

@@ -44,6 +44,14 @@ def test_modules_and_scripts_run_and_fail_as_such(kind, tmp_path):
         assert process.returncode == 1
 
 
+@pytest.mark.parametrize("kind", [subprocess.Popen, forked.Forked])
+def test_it_has_a_session_of_its_own_where_that_is_asked(kind):
+    command = [sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"]
+    for alone in (True, False):
+        with kind(command, stdout=subprocess.PIPE, start_new_session=alone) as process:
+            assert process.communicate(timeout=60)[0] == f"{alone}\n".encode()
+
+
 WAIT = "import time; print('waits', flush=True); time.sleep(60)"
 
 

@@ -36,7 +36,7 @@ from tenants.models import GpuType, Quota, Tenant, User
 from tests import forked
 from tests.kept import kept
 from tests.live.growing import B200, GROUP
-from tests.simcluster.forks import ForkedCluster, Template
+from tests.simcluster.forks import ForkedCluster
 
 NODES = 4
 WITHIN_S = 90.0  # of what surely comes: only a failure waits so long, however busy the machine is
@@ -287,16 +287,9 @@ def inventory(tmp_path):
     return stage.inventory(tmp_path / "fleet.yaml", NODES)
 
 
-@pytest.fixture(scope="session")
-def template():
-    template = Template()
-    yield template
-    template.stop()
-
-
 @pytest.fixture
-def cluster_process(tmp_path, inventory, template):
-    process = ForkedCluster(template, str(inventory), tmp_path / "cluster")
+def cluster_process(tmp_path, inventory):
+    process = ForkedCluster(str(inventory), tmp_path / "cluster")
     process.start()
     yield process
     process.stop()

@@ -93,10 +93,10 @@ def ends(process, lines):
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory, template, postgres_data):
+def env(tmp_path_factory, postgres_data):
     """Of all tests of this file: each ends what it started."""
     folder = tmp_path_factory.mktemp("ending")
-    cluster = ForkedCluster(template, str(stage.inventory(folder / "fleet.yaml", 4)), folder)
+    cluster = ForkedCluster(str(stage.inventory(folder / "fleet.yaml", 4)), folder)
     with ExitStack() as stack:
         stack.callback(cluster.stop)
         cluster.start()

@@ -19,9 +19,9 @@ JOB = {"name": "any", "tenant": "team", "gpu_type": stage.MODEL, "gpus": 8, "clu
 
 
 @pytest.fixture
-def far(world, tmp_path, inventory, template):
+def far(world, tmp_path, inventory):
     """A second cluster, as large as the first."""
-    process = ForkedCluster(template, str(inventory), tmp_path / "far")
+    process = ForkedCluster(str(inventory), tmp_path / "far")
     process.start()
     world.far = Cluster.objects.create(name="far", access={"kubeconfig": str(process.kubeconfig)})
     api = ClusterApi(process.kubeconfig)
