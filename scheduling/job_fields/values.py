@@ -134,6 +134,8 @@ def _expression(expression: NodeExpression, at: Path, faults: Faults) -> None:
         faults.unless(is_label_key(key), (*at, "key"), "Not the name of a Kubernetes label.")
     if wrong := wrong_expression(expression):
         faults.add((*at, "values" if operator in OPERATORS else "operator"), wrong)
+    elif of_name:  # the API server takes no more
+        faults.unless(len(values) == 1, (*at, "values"), "Give one value.")
     faults.unless(
         len(values) <= MAX_VALUES, (*at, "values"), texts.no_longer_than(MAX_VALUES, "values")
     )

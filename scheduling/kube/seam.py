@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, NodeRules, NodeTerm, PodRules, Taint
+from scheduling.engine.types import MILLI, Node, NodeRules, NodeTerm, PodRules, Taint
 from scheduling.kube.dra.facts import (
     DeviceObject,
     ExtendedAsks,
@@ -178,12 +178,14 @@ class Workload(Struct, frozen=True, gc=False):
 
 
 class DeviceNeed(Struct, frozen=True, gc=False):
-    """What the claims of a pod for devices ask for: `gpus` of one of `models`, () = of any; `shape`
-    is equal for pods that can stand for each other. `wait`: why that is not known, or cannot be."""
+    """What the claims of a pod for devices ask for: `gpus` of one of `models`, () = of any, or
+    `gpu_milli` of one, if that is not all of it; `shape` is equal for pods that can stand for each
+    other. `wait`: why that is not known, or cannot be."""
 
     gpus: int = 0
     models: tuple[str, ...] = ()
     shape: str = ""
+    gpu_milli: int = MILLI
     wait: Unclear | None = None
 
 

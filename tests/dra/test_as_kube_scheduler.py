@@ -49,6 +49,14 @@ UPDATING = "is currently being updated"
 # All devices of the first alternative break a constraint: kube-scheduler gives up, Kant tries the
 # next one.
 NO_NEXT = "because a claim constraint would not be satisfied"
+# Of devices that several claims may have.
+POLICIES = (
+    None,
+    {"default": "4Gi"},
+    {"default": "4Gi", "validValues": ["4Gi", "8Gi", "16Gi"]},
+    {"default": "2Gi", "validRange": {"min": "2Gi", "max": "14Gi", "step": "4Gi"}},
+    {"default": "2Gi", "validRange": {"min": "1Gi"}},
+)
 BROKEN = {"key": "broken", "value": "", "effect": "NoSchedule"}
 TOLERATES = [{"key": "broken", "operator": "Exists"}]
 
@@ -89,7 +97,14 @@ def any_device(rng, number):
     if rng.random() < 0.3:
         attributes["fast"] = {"bool": True}
     device = {"name": f"d{number}", "attributes": attributes}
-    device["capacity"] = {"memory": {"value": rng.choice(("16Gi", "32Gi"))}}
+    memory = {"value": rng.choice(("16Gi", "32Gi"))}
+    device["capacity"] = {"memory": memory}
+    if rng.random() < 0.3:
+        device["allowMultipleAllocations"] = True
+        if policy := rng.choice(POLICIES):
+            memory["requestPolicy"] = policy
+        if rng.random() < 0.3:
+            device["capacity"]["cores"] = {"value": "10"}
     if rng.random() < 0.1:
         device["taints"] = [BROKEN]
     return device
@@ -153,12 +168,18 @@ def any_ask(rng):
         f'device.driver == "{driver}" && {of}.version.isGreaterThan(semver("1.1.0"))',
         f'{memory}.isGreaterThan(quantity("20Gi"))',
         f"has({of}.fast) && {of}.fast",
+        f"device.allowMultipleAllocations == {rng.choice(('true', 'false'))}",
         'device.attributes["example.com"].root in ["r"]',
     )
     if rng.random() < 0.5:
         ask["selectors"] = [{"cel": {"expression": rng.choice(expressions)}}]
     if rng.random() < 0.3:
         ask["tolerations"] = TOLERATES
+    if rng.random() < 0.4:
+        asked = {"memory": rng.choice(("1Gi", "3Gi", "5Gi", "9Gi", "15Gi", "17Gi"))}
+        if rng.random() < 0.2:
+            asked["cores"] = rng.choice(("1", "5"))
+        ask["capacity"] = {"requests": asked}
     return ask
 
 
@@ -365,9 +386,11 @@ def test_kant_finds_devices_where_kube_scheduler_does(line, seed):
     all_claims = json.loads(line("GET", f"{GROUP}/namespaces/one/resourceclaims"))["items"]
     for name in (each["metadata"]["name"] for each in all_claims):
         path = f"{GROUP}/namespaces/one/resourceclaims/{name}"
-        line("PATCH", f"{path}/status", {"status": {"reservedFor": None, "allocation": None}})
-        line("PATCH", path, {"metadata": {"finalizers": None}})
-        line("DELETE", path)
+        # kube-scheduler deletes what it has made for a pod that it could not bind.
+        free = {"status": {"reservedFor": None, "allocation": None}}
+        line("PATCH", f"{path}/status", free, may_be_gone=True)
+        line("PATCH", path, {"metadata": {"finalizers": None}}, may_be_gone=True)
+        line("DELETE", path, may_be_gone=True)
     for each in slices:
         line("DELETE", f"{GROUP}/resourceslices/{each['metadata']['name']}")
     for each in rules:

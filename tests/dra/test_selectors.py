@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from scheduling.kube.dra.facts import DeviceFacts, Version
+from scheduling.kube.dra.facts import Capacity, DeviceFacts, Version
 from scheduling.kube.dra.selectors import WrongSelector, selector
 
 GPU = "gpu.nvidia.com"
@@ -18,7 +18,7 @@ DEVICE = DeviceFacts(
         f"{GPU}/fabric": True,
         "resource.kubernetes.io/pcieRoot": "pci0000:00",
     },
-    capacity={f"{GPU}/memory": Fraction(80 * 2**30)},
+    capacity={"memory": Capacity(Fraction(80 * 2**30))},
 )
 OF_GPU, MEMORY = f'device.attributes["{GPU}"]', f'device.capacity["{GPU}"].memory'
 DRIVER = f"{OF_GPU}.driverVersion"

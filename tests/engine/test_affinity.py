@@ -97,7 +97,12 @@ def test_a_number_of_a_node_that_is_none_is_neither_above_nor_below():
         assert not matches(node("n", 8, labels={"cores": "many"}), ((expression,),))
 
 
-@pytest.mark.parametrize(("operator", "values"), [("Exists", ()), ("In", ()), ("In", ("a", "b"))])
-def test_a_name_is_compared_with_one_value(operator, values):
-    wrong = "The name of a node takes In or NotIn, with one value."
-    assert wrong_expression(NodeExpression(NAME, operator, values, of_name=True)) == wrong
+def test_names_of_nodes_may_be_many_or_none():
+    wrong = "The name of a node takes In or NotIn."
+    assert wrong_expression(NodeExpression(NAME, "Exists", (), of_name=True)) == wrong
+    for operator in ("In", "NotIn"):
+        for names in ((), ("a",), ("a", "b")):
+            expression = NodeExpression(NAME, operator, names, of_name=True)
+            assert not wrong_expression(expression)
+            meant = {n for n in "abc" if matches(node(n, 8), ((expression,),))}
+            assert meant == (set(names) if operator == "In" else set("abc") - set(names))

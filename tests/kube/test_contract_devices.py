@@ -1,5 +1,8 @@
 """Claims for devices, as both servers have them written."""
 
+from fractions import Fraction
+from uuid import UUID
+
 import msgspec
 
 from scheduling.kube.dra.facts import (
@@ -94,6 +97,26 @@ def test_a_claim_gets_its_devices_once_and_is_released(place, door):
     assert last.result is Result.DONE
     assert news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=None).reserved_for == ()
     place.api.ok("DELETE", f"{GROUP}/deviceclasses/{name}")
+
+
+def test_a_claim_gets_parts_of_devices(place, door):
+    capacity = {"capacity": {"requests": {"memory": "10Gi"}}}
+    devices = {"requests": [{"name": "a", "exactly": {"deviceClassName": "any", **capacity}}]}
+    path = f"{GROUP}/namespaces/{place.namespace}/resourceclaims"
+    body = {"metadata": {"name": "part"}, "spec": {"devices": devices}}
+    uid = place.api.ok("POST", path, body)["metadata"]["uid"]
+    [[ask]] = news(door, DevicesSeen, DeviceClaimFacts, uid=uid).asks.requests
+    assert ask.capacity == (("memory", Fraction(10 * 2**30)),)
+    consumed = (("cores", Fraction(5, 2)), ("memory", Fraction(10 * 2**30)))
+    given = (GivenDevice("a", DeviceId(DRIVER, "n1", "gpu-0"), consumed=consumed),)
+    one = pod(place, "pod-1")
+    allocate = AllocateClaim(*("one", place.namespace, "part", uid, "pod-1", one, given, "n1"))
+    again = msgspec.structs.replace(allocate, key="again")
+    assert [end.result for end in door.carry_out(allocate, again)] == [Result.DONE, Result.DONE]
+    assert news(door, DevicesSeen, DeviceClaimFacts, reserved_for=(one,)).given == given
+    [result] = place.api.ok("GET", f"{path}/part")["status"]["allocation"]["devices"]["results"]
+    assert UUID(result["shareID"])
+    assert result["consumedCapacity"] == {"cores": "2500m", "memory": str(10 * 2**30)}
 
 
 def test_a_claim_is_made_that_a_pod_names(place, door):

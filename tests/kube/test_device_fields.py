@@ -45,6 +45,10 @@ def device(**fields):
     return of_slice(fields)
 
 
+def policy(**fields):
+    return device(capacity={"memory": {"value": "8Gi", "requestPolicy": fields}})
+
+
 def attribute(**value):
     return device(attributes={"x": value})
 
@@ -97,7 +101,7 @@ ASK = {
         ({"allocationMode": "All"}, {}, COUNTS),
         ({"allocationMode": "Some"}, {}, "allocationMode: Kant does not know Some"),
     ],
-    "capacity": [({"capacity": {"requests": {"memory": "1Gi"}}}, {}, "capacity: Kant allocates")],
+    "capacity": [({"capacity": {"requests": {"memory": "1Gi"}}}, {}, COUNTS)],
     "count": [({"count": 2}, {}, COUNTS)],
     "deviceClassName": [({"deviceClassName": "other"}, {}, COUNTS)],
     "selectors": [({"selectors": CEL}, {}, COUNTS), ({"selectors": [{}]}, {}, "selectors: Kant")],
@@ -126,9 +130,7 @@ TABLES = {
     },
     "Device": {
         "allNodes": [Use(device(allNodes=True), device())],
-        "allowMultipleAllocations": [
-            Use(device(allowMultipleAllocations=True), device(), "several claims may have it")
-        ],
+        "allowMultipleAllocations": [Use(device(allowMultipleAllocations=True), device())],
         "attributes": [Use(attribute(int=1), device())],
         "bindingConditions": [
             Use(device(bindingConditions=["Ready"]), device(), "it has binding conditions")
@@ -170,6 +172,24 @@ TABLES = {
                 device(capacity={"memory": {"value": "2Gi"}}),
             )
         ],
+        "requestPolicy": [Use(policy(default="1Gi"), policy())],
+    },
+    "CapacityRequestPolicy": {
+        "default": [Use(policy(default="1Gi"), policy())],
+        "validRange": [Use(policy(validRange={"min": "1Gi"}), policy())],
+        "validValues": [Use(policy(validValues=["1Gi"]), policy())],
+    },
+    "CapacityRequestPolicyRange": {
+        name: [Use(policy(validRange={name: "1Gi"}), policy(validRange={}))]
+        for name in ("max", "min", "step")
+    },
+    "CapacityRequirements": {
+        "requests": [
+            Use(
+                exactly(capacity={"requests": {"memory": "1Gi"}}),
+                exactly(capacity={"requests": {"memory": "2Gi"}}),
+            )
+        ]
     },
     "DeviceTaint": {
         "effect": [Use(taint(effect="NoExecute"), taint())],
@@ -248,6 +268,10 @@ TABLES = {
         "bindingConditions": [
             Use(given(bindingConditions=["Ready"]), given(), "have the binding conditions Ready")
         ],
+        "consumedCapacity": [
+            Use(given(shareID="s", consumedCapacity={"memory": "1Gi"}), given(shareID="s"))
+        ],
+        "shareID": [Use(given(shareID="s"), given())],
         **{
             name: [Use(given(**{name: "other"}), given())]
             for name in ("device", "driver", "pool", "request")
@@ -271,15 +295,11 @@ RULE_TABLES = {
 # Why these are of no matter to who gets which device.
 ELSEWHERE = {
     "Device": {"of devices with binding conditions, which are refused": "bindingFailureConditions"},
-    "DeviceCapacity": {
-        "of devices that several claims may have, which are refused": "requestPolicy"
-    },
     "DeviceTaint": {"of those who evict pods": "timeAdded"},
     "DeviceToleration": {"of those who evict pods": "tolerationSeconds"},
     "ResourceClaimStatus": {"what drivers tell of devices in use": "devices"},
     "AllocationResult": {"for people to see": "allocationTimestamp"},
     "DeviceRequestAllocationResult": {
-        "of devices that several claims may have, which are refused": "consumedCapacity shareID",
         "with binding conditions, which are refused": "bindingFailureConditions",
         "of those who evict pods": "tolerations",
     },
@@ -293,8 +313,7 @@ OTHERS = {
     "ResourceClaimConsumerReference",
     "copied whole": "DeviceAllocationConfiguration DeviceAllocationResult DeviceClaimConfiguration "
     "DeviceClassConfiguration OpaqueDeviceConfiguration",
-    "of what is refused": "CapacityRequestPolicy CapacityRequestPolicyRange CapacityRequirements "
-    "NodeAllocatableResourceMapping",
+    "of what is refused": "NodeAllocatableResourceMapping",
     "what drivers tell of devices in use": "AllocatedDeviceStatus NetworkDeviceData",
 }
 CASES = [

@@ -34,6 +34,14 @@ def gpus(count, model="NVIDIA H100 80GB HBM3", first=0, **attributes):
     ]
 
 
+def shared_gpus(count, default=None, **attributes):
+    """GPUs of which claims may have parts of the memory."""
+    policy = {"requestPolicy": {"default": default, "validRange": {"min": default}}}
+    memory = {"value": "80Gi", **(policy if default else {})}
+    more = {"allowMultipleAllocations": True, "capacity": {"memory": memory}}
+    return [{**each, **more} for each in gpus(count, **attributes)]
+
+
 def plain_devices(count, **attributes):
     """Devices that are no GPUs."""
     more = {name: {kind_of(value): value} for name, value in attributes.items()}

@@ -4,6 +4,7 @@ import pytest
 
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import CallOutcome, Result
+from scheduling.kube.translate.quantities import parse
 from tests.live.devices import (
     GPU,
     NIC,
@@ -17,12 +18,18 @@ from tests.live.devices import (
     pod,
     publish,
     request,
+    shared_gpus,
     template,
 )
-from tests.live.plain_pods import Between, condition, job_of, node_of, state_of, told
+from tests.live.plain_pods import Between, condition, job_of, make, node_of, state_of, told
+from tests.live.test_extended_resources import ONLY_THERE, node_by_driver
 
 pytestmark = pytest.mark.live
 TAINT_RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+
+
+def part(memory):
+    return {"requests": {"memory": memory}}
 
 
 def nodes_of(world):
@@ -71,6 +78,65 @@ def test_a_gang_gets_the_devices_of_all_its_claims_or_none(world):
     devices = [device for n in range(5) for device in given(world, f"g-{n}")]
     assert len(set(devices)) == 5
     world.drive(lambda: all(node_of(world, f"g-{n}") for n in range(5)))
+
+
+def test_pods_share_a_gpu_by_its_memory_and_quota_counts_their_parts(world):
+    first, second = (node_by_driver(world, name, 0) for name in ("one", "two"))
+    of_class(world)
+    publish(world, first, devices=shared_gpus(1, default="10Gi"))
+    template(world, "half", request(1, capacity=part("40Gi")))
+    template(world, "least", request(1))
+    names = {"a": "half", "b": "least", "c": "half", "d": "least"}
+    uids = {}
+    for name, of in list(names.items())[:3]:
+        uids[name] = pod(world, name, template=of)
+        world.drive(lambda name=name: job_of(uids[name]) is not None)
+    world.drive(lambda: all(given(world, name) for name in "ab"))
+    world.drive(lambda: (condition(world, "c") or ("",) * 3)[2])
+    assert node_of(world, "c") is None
+    uids["d"] = pod(world, "d", template="least")
+    world.drive(lambda: state_of(uids["d"]) is S.RUNNING)
+    assert [job_of(uids[name]).gpu_milli for name in names] == [500, 125, 500, 125]
+    results = [
+        claim_of(world, name)["status"]["allocation"]["devices"]["results"] for name in "abd"
+    ]
+    amounts = [parse(each["consumedCapacity"]["memory"]) / 2**30 for [each] in results]
+    assert amounts == [40, 10, 10]
+    assert len({each["shareID"] for [each] in results}) == 3
+    # What another GPU offers, the one that waits gets.
+    publish(world, second, devices=shared_gpus(1))
+    world.drive(lambda: node_of(world, "c") == second)
+
+
+def test_a_gang_of_parts_starts_together_or_not_at_all(world):
+    first, second = (node_by_driver(world, name, 0) for name in ("one", "two"))
+    of_class(world)
+    publish(world, first, devices=shared_gpus(1))
+    template(world, "third", request(1, capacity=part("26Gi")))
+    gang = {"kant.io/tenant": "team", "kant.io/gang": "g"}
+    size = {"kant.io/gang-size": "4"}
+    names = [f"g-{n}" for n in range(4)]
+    for name in names:
+        pod(world, name, template="third", labels=gang, notes=size)
+    world.drive(lambda: (condition(world, "g-0") or ("",) * 3)[1] not in ("", "GangIncomplete"))
+    assert not any(given(world, name) for name in names)
+    publish(world, second, devices=shared_gpus(1))
+    world.drive(lambda: all(node_of(world, name) for name in names))
+    assert [node_of(world, name) for name in names].count(first) in (1, 2, 3)
+
+
+def test_a_share_by_name_keeps_off_gpus_that_only_a_driver_shares(world):
+    node = node_by_driver(world, count=0)
+    of_class(world)
+    publish(world, node, devices=shared_gpus(8))
+    template(world, "half", request(1, capacity=part("40Gi")))
+    shares = {"cpu": "1", "kant.io/gpu-milli": "500"}
+    uid = make(world, "by-name", requests=shares, **ONLY_THERE)
+    world.drive(lambda: job_of(uid) is not None and job_of(uid).message)
+    by_claim = pod(world, "by-claim", template="half", **ONLY_THERE)
+    world.drive(lambda: state_of(by_claim) is S.RUNNING)
+    assert node_of(world, "by-claim") == node
+    assert node_of(world, "by-name") is None
 
 
 def test_what_a_failed_binding_leaves_is_free_again(world, monkeypatch):
@@ -159,7 +225,11 @@ WRONG = {
         "no device of the cluster is what request gpu",
     ),
     "an expression": ({"of": "wrong"}, "WrongSelector", 'Key not found in map : "nothing"'),
-    "a capacity": ({"of": "capacity"}, "NotHonoured", "capacity: Kant allocates whole devices"),
+    "a capacity": (
+        {"of": "capacity"},
+        "ClaimNotReady",
+        "no device of the cluster is what request gpu",
+    ),
     "gpus by alternatives": ({"of": "either"}, "NotHonoured", "ask for 1 or 2 GPUs"),
 }
 
@@ -171,7 +241,7 @@ def test_what_cannot_be_is_told_with_its_remedy(world):
     claim(world, "no-class", request(1, "gpu", "other"))
     claim(world, "no-device", request(1, "gpu", GPU, "false"))
     claim(world, "wrong", request(1, "gpu", GPU, f"{OF_GPU}.nothing == 1"))
-    claim(world, "capacity", request(1, capacity={"requests": {"memory": "1Gi"}}))
+    claim(world, "capacity", request(1, capacity=part("81Gi")))
     either = [{"name": n, "deviceClassName": GPU, "count": c} for n, c in (("a", 2), ("b", 1))]
     claim(world, "either", {"name": "gpu", "firstAvailable": either})
     names = {f"p{n}": case for n, case in enumerate(WRONG.values())}

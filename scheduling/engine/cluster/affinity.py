@@ -8,7 +8,8 @@ from typing import Any
 from scheduling.engine.types import Node, NodeExpression, NodeTerm
 
 NAME = "metadata.name"  # the one field of nodes that Kubernetes has expressions for
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+BY_NAME = ("In", "NotIn")
+OPERATORS = (*BY_NAME, "Exists", "DoesNotExist", "Gt", "Lt")
 OPERATOR_WORDS = {
     "In": "in",
     "NotIn": "not in",
@@ -77,8 +78,8 @@ def wrong_expression(expression: NodeExpression) -> str:
     operator, values = expression.operator, expression.values
     if operator not in OPERATORS:
         return f"Choose one of {', '.join(OPERATORS)}."
-    if expression.of_name and (operator not in ("In", "NotIn") or len(values) != 1):
-        return "The name of a node takes In or NotIn, with one value."
+    if expression.of_name:  # claims for devices mean any number of nodes, also none
+        return "" if operator in BY_NAME else "The name of a node takes In or NotIn."
     if operator in ("In", "NotIn") and not values:
         return f"{operator} needs at least one value."
     if operator in ("Exists", "DoesNotExist") and values:

@@ -2,7 +2,8 @@
 
 An exhaustive search, as kube-scheduler's (dynamic-resource-allocation/structured of 1.36): claims
 one after the other, of each its requests, of each device by device in the order in which they are
-offered. Of devices that are alike for all requests and constraints one is tried. By
+offered. Of devices that are alike for all requests and constraints one is tried. Of devices that
+several claims may have, each gets a part of their capacity. By
 `distinctAttribute` all are distinct; kube-scheduler remembers only the last of each request.
 """
 
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 from scheduling.engine.cluster.constraints import blocking_taint
 from scheduling.engine.types import NodeExpression, NodeTerm, Taint
+from scheduling.kube.dra.capacity import NOTHING_USED, consumed_of, is_left
 from scheduling.kube.dra.facts import (
+    Amounts,
     ClaimAsks,
     Constraint,
     DeviceAsk,
@@ -24,7 +27,9 @@ from scheduling.kube.dra.facts import (
 MOST = 32  # devices of one claim, by its validation
 STEPS = 20_000  # after so many the search is given up
 
-Counter = tuple[str, str, str, str]  # driver, pool, counter set, counter
+CounterName = tuple[str, str, str, str]  # driver, pool, counter set, counter
+Used = Mapping[DeviceId, Mapping[str, Fraction]]
+NOBODY_USES: Used = {}
 Fits = Callable[[DeviceAsk, DeviceId], bool]
 
 
@@ -44,7 +49,7 @@ class NodeDevices(NamedTuple):
 
     devices: Sequence[OfferedDevice]
     updating: tuple[str, ...] = ()
-    counters: Mapping[Counter, Fraction] = {}
+    counters: Mapping[CounterName, Fraction] = {}
 
 
 class TooComplex(Exception):
@@ -52,12 +57,16 @@ class TooComplex(Exception):
 
 
 def allocate(
-    claims: Sequence[ClaimAsks], offers: NodeDevices, taken: Set[DeviceId], fits: Fits
+    claims: Sequence[ClaimAsks],
+    offers: NodeDevices,
+    taken: Set[DeviceId],
+    fits: Fits,
+    used: Used = NOBODY_USES,
 ) -> list[tuple[GivenDevice, ...]] | None:
-    """The devices of each claim; None = there are not enough. `taken`: what other claims have;
-    `fits`: whether a device is of the class of a request and satisfies its expressions. Raises
-    TooComplex, and what `fits` raises."""
-    search = _DeviceSearch(claims, offers, taken, fits)
+    """The devices of each claim; None = there are not enough. `taken`: what other claims have
+    whole, and `used`: how much they have of others; `fits`: whether a device is of the class of a
+    request and satisfies its expressions. Raises TooComplex, and what `fits` raises."""
+    search = _DeviceSearch(claims, offers, taken, fits, used)
     return search.found if search.claim(0) else None
 
 
@@ -71,12 +80,19 @@ class _DeviceSearch:
     """Where the search stands."""
 
     def __init__(
-        self, claims: Sequence[ClaimAsks], offers: NodeDevices, taken: Set[DeviceId], fits: Fits
+        self,
+        claims: Sequence[ClaimAsks],
+        offers: NodeDevices,
+        taken: Set[DeviceId],
+        fits: Fits,
+        used: Used,
     ) -> None:
         self.found: list[tuple[GivenDevice, ...]] = []
         self._claims, self._offers, self._fits = claims, offers, fits
-        self._taken = taken
-        self._allocating: dict[DeviceId, set[int]] = {}  # the claims that get it
+        self._taken, self._used = taken, used
+        self._allocating: dict[DeviceId, set[int]] = {}  # the claims that get it whole
+        self._shares: dict[DeviceId, list[Amounts]] = {}  # what they get of it, if not whole
+        self._consumed: dict[tuple[Amounts, DeviceId], Amounts | None] = {}
         self._counters = dict(offers.counters)
         self._attributes = {c.attribute for claim in claims for c in claim.constraints}
         self._asks = [ask for claim in claims for of in claim.requests for ask in of]
@@ -110,7 +126,7 @@ class _DeviceSearch:
             return self._some(claim, index, ask, ask.amount, 0)
         if self._offers.updating:
             return False
-        wanted = [o for o in self._offers.devices if self._fits(ask, o.id)]
+        wanted = [o for o in self._offers.devices if self._fits(ask, o.id) and self._could(ask, o)]
         if not wanted or len(self._mine) + len(wanted) > MOST:
             return False
         added = 0
@@ -135,7 +151,8 @@ class _DeviceSearch:
             offer = self._offers.devices[at]
             if not self._is_free(claim, ask, offer) or not self._fits(ask, offer.id):
                 continue
-            kind = self._kind(offer), offer.id in self._allocating
+            shares = tuple(self._shares.get(offer.id, ()))
+            kind = self._kind(offer), offer.id in self._allocating, shares
             if kind in tried:
                 continue
             tried.add(kind)
@@ -161,35 +178,88 @@ class _DeviceSearch:
                 facts.consumes,
                 offer.id in self._taken,
                 (offer.local, offer.nodes),
+                self._capacities(offer),
             )
         return known
+
+    def _capacities(self, offer: OfferedDevice) -> object:
+        """The same for devices that have as much of everything for all requests."""
+        asked = tuple(self._taken_by(ask, offer) for ask in self._asks)
+        if not offer.facts.several:
+            return tuple(each is not None for each in asked)
+        used = self._used.get(offer.id, NOTHING_USED)
+        has = tuple(sorted((n, c.value, used.get(n, 0)) for n, c in offer.facts.capacity.items()))
+        return asked, has, offer.id in self._used
+
+    def _taken_by(self, ask: DeviceAsk, offer: OfferedDevice) -> Amounts | None:
+        """As `consumed_of`."""
+        key = ask.capacity, offer.id
+        if key not in self._consumed:
+            self._consumed[key] = consumed_of(offer.facts, ask.capacity)
+        return self._consumed[key]
+
+    def _could(self, ask: DeviceAsk, offer: OfferedDevice) -> bool:
+        """Whether what others have of the device leaves enough of it."""
+        consumed = self._taken_by(ask, offer)
+        used = self._used.get(offer.id, NOTHING_USED)
+        return consumed is not None and is_left(offer.facts, consumed, used)
+
+    def _is_left(self, ask: DeviceAsk, offer: OfferedDevice) -> bool:
+        """The same, and what this search has given of it."""
+        consumed = self._taken_by(ask, offer)
+        if consumed is None:
+            return False
+        used = dict(self._used.get(offer.id, NOTHING_USED))
+        for share in self._shares.get(offer.id, ()):
+            for name, amount in share:
+                used[name] = used.get(name, Fraction(0)) + amount
+        return is_left(offer.facts, consumed, used)
 
     def _is_free(self, claim: int, ask: DeviceAsk, offer: OfferedDevice) -> bool:
         allocating = self._allocating.get(offer.id, ())
         if ask.admin:
             return claim not in allocating
+        # What several claims may have is not free if one has it whole: it had been published so.
         return offer.id not in self._taken and not allocating
 
     def _add(self, claim: int, ask: DeviceAsk, offer: OfferedDevice) -> bool:
         """Take the device for the request, if nothing forbids it."""
         if not self._is_free(claim, ask, offer) or not tolerated(offer.facts, ask):
             return False
-        given = GivenDevice(ask.name, offer.id, ask.admin)
+        if not self._is_left(ask, offer):
+            return False
+        share = self._taken_by(ask, offer) if offer.facts.several else None
+        given = GivenDevice(ask.name, offer.id, ask.admin, share)
         constraints = self._claims[claim].constraints
         if not all(self._holds(c, given, offer) for c in constraints):
             return False
-        if not self._consume(offer, 1):
+        # The first who has a part of a device takes all that it needs of the counters.
+        if not self._is_shared(offer) and not self._consume(offer, 1):
             return False
         self._mine.append((given, offer))
-        self._allocating.setdefault(offer.id, set()).add(claim)
+        if share is not None:
+            self._shares.setdefault(offer.id, []).append(share)
+        else:
+            self._allocating.setdefault(offer.id, set()).add(claim)
         return True
+
+    def _is_shared(self, offer: OfferedDevice) -> bool:
+        """Whether somebody has a part of it already."""
+        shared = offer.id in self._used or offer.id in self._shares
+        return offer.facts.several and shared
 
     def _remove(self, claim: int, offer: OfferedDevice) -> None:
         self._mine.pop()
-        self._allocating[offer.id].discard(claim)
-        if not self._allocating[offer.id]:
-            del self._allocating[offer.id]
-        self._consume(offer, -1)
+        if offer.facts.several:
+            self._shares[offer.id].pop()
+            if not self._shares[offer.id]:
+                del self._shares[offer.id]
+        else:
+            self._allocating[offer.id].discard(claim)
+            if not self._allocating[offer.id]:
+                del self._allocating[offer.id]
+        if not self._is_shared(offer):
+            self._consume(offer, -1)
 
     def _consume(self, offer: OfferedDevice, sign: int) -> bool:
         """Take of the counters what the device needs, or give it back; whether there is so much."""

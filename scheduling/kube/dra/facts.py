@@ -1,7 +1,7 @@
 """Devices and claims for them, as plain values (resource.k8s.io/v1).
 
-Names of attributes and capacities are whole, as `gpu.nvidia.com/productName`: those that a driver
-publishes without a domain are in its own.
+Names of attributes are whole, as `gpu.nvidia.com/productName`: those that a driver publishes
+without a domain are in its own.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ class Version(NamedTuple):
 
 
 Attribute = str | bool | int | Version
+Amounts = tuple[tuple[str, Fraction], ...]  # of capacities, by name, in the order of the names
 
 
 class DeviceTaint(NamedTuple):
@@ -38,21 +39,43 @@ class Consumed(NamedTuple):
     amount: Fraction
 
 
+class RequestPolicy(NamedTuple):
+    """How much of a capacity a claim may have: `default`, None = all, if it does not say it; else
+    one of `values`, or from `least` on to `most`, None = all there is, in steps of `step`, None =
+    of any size. What is asked for is rounded up to that."""
+
+    default: Fraction | None = None
+    values: tuple[Fraction, ...] = ()
+    least: Fraction | None = None
+    most: Fraction | None = None
+    step: Fraction | None = None
+
+
+class Capacity(NamedTuple):
+    """How much there is of something in a device."""
+
+    value: Fraction
+    policy: RequestPolicy | None = None
+
+
 class DeviceFacts(Struct, frozen=True, gc=False):
-    """A device of a slice. `consumes`: of counters of its pool. `node`, `nodes`, `everywhere`:
+    """A device of a slice. `capacity`: by the names that the driver has published, which may be
+    without its domain. `several`: claims may have it together, as far as its capacity goes.
+    `consumes`: of counters of its pool. `node`, `nodes`, `everywhere`:
     where it is, if its slice leaves that to each device; `binds_to_node`: once allocated, only the
     node for which it was can use it. `unusable`: why Kant never allocates it,
     "" = it does."""
 
     name: str
     attributes: Mapping[str, Attribute] = {}
-    capacity: Mapping[str, Fraction] = {}
+    capacity: Mapping[str, Capacity] = {}
     taints: tuple[DeviceTaint, ...] = ()
     consumes: tuple[Consumed, ...] = ()
     node: str = ""
     nodes: tuple[NodeTerm, ...] = ()
     everywhere: bool = False
     binds_to_node: bool = False
+    several: bool = False
     unusable: str = ""
 
 
@@ -107,7 +130,8 @@ class ClassFacts(Struct, frozen=True, gc=False):
 class DeviceAsk(NamedTuple):
     """What a request asks for, or one of its alternatives (`name` is then request/alternative):
     `amount` devices, None = all, of a class, that satisfy the expressions. `admin`: also devices
-    that others have. `problem`: why Kant cannot answer it, "" = it can."""
+    that others have. `capacity`: so much of each, by the names that drivers have published.
+    `problem`: why Kant cannot answer it, "" = it can."""
 
     name: str
     device_class: str
@@ -116,6 +140,7 @@ class DeviceAsk(NamedTuple):
     admin: bool = False
     tolerations: tuple[Toleration, ...] = ()
     problem: str = ""
+    capacity: Amounts = ()
 
 
 class Constraint(NamedTuple):
@@ -134,11 +159,13 @@ class DeviceId(NamedTuple):
 
 
 class GivenDevice(NamedTuple):
-    """A device that a claim has, by which request. `admin`: others may have it, too."""
+    """A device that a claim has, by which request. `admin`: others may have it, too. `consumed`: so
+    much of its capacity, if others may have the rest; None = they may not."""
 
     request: str
     device: DeviceId
     admin: bool = False
+    consumed: Amounts | None = None
 
 
 class ClaimAsks(NamedTuple):
@@ -214,6 +241,11 @@ class PodClaim(NamedTuple):
     name: str
     claim: str | None
     template: str = ""
+
+
+def whole_name(name: str, driver: str) -> str:
+    """Of an attribute or a capacity: what a driver publishes without a domain is in its own."""
+    return name if "/" in name else f"{driver}/{name}"
 
 
 def model_of(driver: str, device: DeviceFacts) -> str:

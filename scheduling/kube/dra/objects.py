@@ -26,8 +26,25 @@ class RawAttribute(Struct, gc=False):
         return any((self.texts, self.numbers, self.flags, self.versions))
 
 
-class RawCapacity(Struct, gc=False):
+class RawCounter(Struct, gc=False):
     value: str | int | float = 0
+
+
+class RawRange(Struct, gc=False):
+    min: str | int | float | None = None
+    max: str | int | float | None = None
+    step: str | int | float | None = None
+
+
+class RawPolicy(Struct, gc=False, rename="camel"):
+    default: str | int | float | None = None
+    valid_values: list[str | int | float] = []
+    valid_range: RawRange | None = None
+
+
+class RawCapacity(Struct, gc=False, rename="camel"):
+    value: str | int | float = 0
+    request_policy: RawPolicy | None = None
 
 
 class RawTaint(Struct, gc=False):
@@ -41,7 +58,7 @@ class RawCounters(Struct, gc=False, rename="camel"):
 
     counter_set: str = ""
     name: str = ""
-    counters: dict[str, RawCapacity] = {}
+    counters: dict[str, RawCounter] = {}
 
 
 class RawDevice(Struct, gc=False, rename="camel"):
@@ -123,6 +140,12 @@ class RawToleration(Struct, gc=False, rename="camel"):
     effect: str = ""
 
 
+class RawAmounts(Struct, gc=False):
+    """How much is asked for of capacities, by their names."""
+
+    requests: dict[str, str | int | float] = {}
+
+
 class RawAsk(Struct, gc=False, rename="camel"):
     """An ExactDeviceRequest, or a DeviceSubRequest."""
 
@@ -133,7 +156,7 @@ class RawAsk(Struct, gc=False, rename="camel"):
     count: int = 1
     admin_access: bool = False
     tolerations: list[RawToleration] = []
-    capacity: msgspec.Raw = msgspec.Raw(b"")
+    capacity: RawAmounts | None = None
 
 
 class RawRequest(Struct, gc=False, rename="camel"):
@@ -183,6 +206,7 @@ class RawResult(Struct, gc=False, rename="camel"):
     admin_access: bool = False
     binding_conditions: list[str] = []
     share_id: str = msgspec.field(default="", name="shareID")
+    consumed_capacity: dict[str, str | int | float] = {}
 
 
 class Results(Struct, gc=False):

@@ -2,6 +2,7 @@
 `problem`."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -12,7 +13,9 @@ from scheduling.kube.dra.extended import ANNOTATION
 from scheduling.kube.dra.facts import (
     KIND,
     MODEL,
+    Amounts,
     Attribute,
+    Capacity,
     ClaimAsks,
     ClassFacts,
     Constraint,
@@ -23,11 +26,13 @@ from scheduling.kube.dra.facts import (
     DeviceId,
     DeviceTaint,
     GivenDevice,
+    RequestPolicy,
     SliceFacts,
     TaintRuleFacts,
     TemplateFacts,
     Version,
     model_of,
+    whole_name,
 )
 from scheduling.kube.dra.objects import (
     DeviceClaimSpec,
@@ -38,16 +43,18 @@ from scheduling.kube.dra.objects import (
     KubeTaintRule,
     RawAsk,
     RawAttribute,
+    RawCapacity,
     RawCounters,
     RawDevice,
     RawDevices,
+    RawRange,
     RawRequest,
     RawSelector,
     TaintSelector,
 )
 from scheduling.kube.translate.node_selectors import node_terms
 from scheduling.kube.translate.objects import Meta
-from scheduling.kube.translate.quantities import parse
+from scheduling.kube.translate.quantities import Amount, parse
 from scheduling.kube.translate.texts import seconds_of
 
 ALL, EXACT_COUNT = "All", "ExactCount"
@@ -75,8 +82,6 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
     unusable = ""
     if raw.binding_conditions:
         unusable = "it has binding conditions, for which Kant does not wait"
-    elif raw.allow_multiple_allocations:
-        unusable = "several claims may have it, which Kant does not allocate"
     elif raw.node_allocatable_resource_mappings:
         unusable = "it takes of the CPU, memory or such of its node, which Kant does not count"
     elif lists := sorted(name for name, each in raw.attributes.items() if each.is_list):
@@ -84,17 +89,18 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
     facts = DeviceFacts(
         name=raw.name,
         attributes={
-            _whole(name, driver): value
+            whole_name(name, driver): value
             for name, each in raw.attributes.items()
             if (value := _attribute(each)) is not None
         },
-        capacity={_whole(name, driver): parse(c.value) for name, c in raw.capacity.items()},
+        capacity={name: _capacity(each) for name, each in raw.capacity.items()},
         taints=tuple(DeviceTaint(t.key, t.value, t.effect) for t in raw.taints),
         consumes=_counters(raw.consumes_counters),
         node=raw.node_name,
         nodes=node_terms(raw.node_selector),
         everywhere=raw.all_nodes,
         binds_to_node=raw.binds_to_node,
+        several=raw.allow_multiple_allocations,
         unusable=unusable,
     )
     if not unusable and f"{driver}/{MODEL}" in facts.attributes and not model_of(driver, facts):
@@ -102,6 +108,31 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
         part = f"it is a part of a GPU ({kind}), for which there is no quota"
         return replace(facts, unusable=part)
     return facts
+
+
+def _capacity(raw: RawCapacity) -> Capacity:
+    policy = raw.request_policy
+    if policy is None:
+        return Capacity(parse(raw.value))
+    within = policy.valid_range or RawRange()
+    return Capacity(
+        parse(raw.value),
+        RequestPolicy(
+            default=_amount(policy.default),
+            values=tuple(map(parse, policy.valid_values)),
+            least=_amount(within.min),
+            most=_amount(within.max),
+            step=_amount(within.step),
+        ),
+    )
+
+
+def _amount(raw: Amount | None) -> Fraction | None:
+    return None if raw is None else parse(raw)
+
+
+def _amounts(raw: Mapping[str, Amount]) -> Amounts:
+    return tuple((name, parse(raw[name])) for name in sorted(raw))
 
 
 def taint_rule_facts(raw: KubeTaintRule) -> TaintRuleFacts:
@@ -120,10 +151,6 @@ def _attribute(raw: RawAttribute) -> Attribute | None:
     if raw.version is not None:
         return Version(raw.version)
     return next((v for v in (raw.text, raw.flag, raw.number) if v is not None), None)
-
-
-def _whole(name: str, driver: str) -> str:
-    return name if "/" in name else f"{driver}/{name}"
 
 
 def _counters(raw: Iterable[RawCounters]) -> tuple[Consumed, ...]:
@@ -155,7 +182,12 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
     awaits: list[str] = []
     if status.allocation is not None:
         given = tuple(
-            GivenDevice(r.request, DeviceId(r.driver, r.pool, r.device), r.admin_access)
+            GivenDevice(
+                r.request,
+                DeviceId(r.driver, r.pool, r.device),
+                r.admin_access,
+                _amounts(r.consumed_capacity) if r.share_id else None,
+            )
             for r in status.allocation.devices.results
         )
         nodes = node_terms(status.allocation.node_selector)
@@ -233,9 +265,7 @@ def _alternatives(raw: RawRequest) -> tuple[DeviceAsk, ...]:
 
 def _ask(name: str, raw: RawAsk) -> DeviceAsk:
     problem = ""
-    if bytes(raw.capacity) not in (b"", b"null", b"{}"):
-        problem = "capacity: Kant allocates whole devices; leave it out"
-    elif raw.allocation_mode not in (ALL, EXACT_COUNT):
+    if raw.allocation_mode not in (ALL, EXACT_COUNT):
         problem = f"allocationMode: Kant does not know {raw.allocation_mode}"
     elif any(each.cel is None for each in raw.selectors):
         problem = "selectors: Kant knows only those by CEL"
@@ -249,6 +279,7 @@ def _ask(name: str, raw: RawAsk) -> DeviceAsk:
             Toleration(t.key, t.operator or "Equal", t.value, t.effect) for t in raw.tolerations
         ),
         problem=problem,
+        capacity=_amounts(raw.capacity.requests) if raw.capacity is not None else (),
     )
 
 

@@ -10,6 +10,7 @@ when the pod gives its place back.
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -26,6 +27,7 @@ from scheduling.kube.seam import (
     Result,
 )
 from scheduling.kube.translate.objects import encode
+from scheduling.kube.translate.quantities import written
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 MOST_CONSUMERS = 256
@@ -304,6 +306,11 @@ def _allocation(claim: Object, effect: AllocateClaim) -> Object:
         }
         if given.admin:
             result["adminAccess"] = True
+        if given.consumed is not None:
+            result["shareID"] = str(uuid4())
+            consumed = {name: written(amount) for name, amount in given.consumed}
+            if consumed:
+                result["consumedCapacity"] = consumed
         if tolerations := asks.get(given.request, {}).get("tolerations"):
             result["tolerations"] = tolerations
         results.append(result)

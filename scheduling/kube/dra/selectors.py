@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-from scheduling.kube.dra.facts import DeviceFacts, Version
+from scheduling.kube.dra.facts import DeviceFacts, Version, whole_name
 from scheduling.kube.translate.quantities import parse
 
 QUANTITY, VERSION = "quantity", "semver"  # what values of these types are kept as: {type: text}
@@ -44,8 +44,12 @@ class Selector:
         given = {
             "driver": driver,
             "attributes": _by_domain(device.attributes, self._domains, _value),
-            "capacity": _by_domain(device.capacity, self._domains, _quantity_value),
-            "allowMultipleAllocations": False,
+            "capacity": _by_domain(
+                {whole_name(name, driver): each.value for name, each in device.capacity.items()},
+                self._domains,
+                _quantity_value,
+            ),
+            "allowMultipleAllocations": device.several,
         }
         value = self._program.eval(data={"device": given})
         kind = value.type().name()

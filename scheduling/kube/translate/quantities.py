@@ -45,6 +45,14 @@ def parse(amount: Amount) -> Fraction:
     return Fraction(number) * _SUFFIX.get(suffix or "", Fraction(1))
 
 
+def written(amount: Fraction) -> str:
+    """A quantity that says so much, rounded up to the smallest that can be said."""
+    for parts, suffix in ((1, ""), (10**3, "m"), (10**6, "u")):
+        if (amount * parts).denominator == 1:
+            return f"{amount * parts}{suffix}"
+    return f"{math.ceil(amount * 10**9)}n"
+
+
 # --- pods -----------------------------------------------------------------------------------------
 # Of most pods: one empty mapping for all of them.
 _NO_MORE: Mapping[str, int] = {}

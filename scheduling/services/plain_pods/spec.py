@@ -267,8 +267,11 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
     if by_claims is not None and by_claims.gpus and pod.gpu_milli:
         text = "Claim whole GPUs, or request kant.io/gpu-milli for a share of one, not both."
         raise Refused("InvalidPod", f"spec.resourceClaims: {text}")
+    if by_claims is not None and pod.gpus and by_claims.gpu_milli < MILLI:
+        text = "Claim a part of a GPU, or request whole GPUs, not both."
+        raise Refused("InvalidPod", f"spec.resourceClaims: {text}")
     if by_claims is not None and not pod.gpu_milli:
-        return {"gpus": pod.gpus + by_claims.gpus}
+        return {"gpus": pod.gpus + by_claims.gpus, "gpu_milli": by_claims.gpu_milli}
     if not (pod.gpus or pod.gpu_milli):
         if gang_of(pod) and (pod.cpu_milli or pod.memory_mib):
             return {"gpus": 0}

@@ -1,7 +1,7 @@
 """Claims for devices, and who has which device: what claims say, and what was chosen for claims
 that do not say it yet."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +16,6 @@ from scheduling.kube.dra.facts import (
     ClassFacts,
     DeviceAsk,
     DeviceClaimFacts,
-    DeviceId,
     DeviceObject,
     ExtendedAsks,
     GivenDevice,
@@ -27,7 +26,8 @@ from scheduling.kube.dra.facts import (
 )
 from scheduling.kube.seam import NewClaim, OwnClaim
 from scheduling.kube.translate.quantities import GPU_RESOURCES
-from scheduling.session.devices.demand import Demands, DeviceDemand, is_gpu
+from scheduling.session.devices.demand import Demands, DeviceDemand, Held, is_gpu
+from scheduling.session.devices.holders import DeviceHolders
 from scheduling.session.devices.inventory import Inventory, NodeGpus, gpu_model
 
 ClaimName = tuple[str, str]  # namespace and name
@@ -79,8 +79,7 @@ class DeviceBooks:
         self.assumed: dict[str, Assumed] = {}  # by uid of the claim
         self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod for which it was made
         self._by_uid: dict[str, DeviceClaimFacts] = {}
-        self._holders: dict[DeviceId, set[str]] = defaultdict(set)  # uids of claims
-        self._held: dict[str, frozenset[DeviceId]] = {}  # by uid of the claim
+        self._holders = DeviceHolders()
         self._amounts_of: dict[str, tuple[object, list[tuple[str, DeviceAmounts]]]] = {}
         self._taken_version = 0
         self._can: dict[tuple[str, str], tuple[object, bool]] = {}  # by shape and node
@@ -158,14 +157,7 @@ class DeviceBooks:
 
     def _hold(self, claim: str, given: Iterable[GivenDevice]) -> None:
         """The claim has these devices, and no others."""
-        before = self._held.pop(claim, frozenset())
-        after = frozenset(each.device for each in given if not each.admin)
-        if after:
-            self._held[claim] = after
-        for device in before ^ after:
-            (self._holders[device].add if device in after else self._holders[device].discard)(claim)
-            if not self._holders[device]:
-                del self._holders[device]
+        for device in self._holders.hold(claim, given):
             self._stamps[self.inventory.node_of(device)] += 1
 
     # --- what a pod asks for ----------------------------------------------------------------------
@@ -218,13 +210,13 @@ class DeviceBooks:
         claims, new = asked
         made = self.made.get(pod.uid)
         # What it has of an attempt that was cut short it may have again.
-        taken = self._taken(frozenset({made.uid} if made is not None else ()))
+        own = frozenset({made.uid} if made is not None else ())
         offers = self.inventory.offers(node)
         rank = {name: n for n, name in enumerate(liked)}
         if rank:
             ordered = sorted(offers.devices, key=lambda o: rank.get(o.id.device, len(rank)))
             offers = offers._replace(devices=ordered)
-        found = self._found(demand, [claim.asks for claim in claims], offers, taken)
+        found = self._found(demand, [claim.asks for claim in claims], offers, own)
         if found is None:
             return None
         chosen = []
@@ -242,8 +234,7 @@ class DeviceBooks:
         if asked is None:
             return False
         asks = [claim.asks for claim in asked[0]] * pods
-        taken = self._taken(without)
-        return self._found(demand, asks, self.inventory.offers(node), taken) is not None
+        return self._found(demand, asks, self.inventory.offers(node), without) is not None
 
     def claim_of(self, uid: str) -> DeviceClaimFacts | None:
         """The claim that has devices; None = there is none that says so."""
@@ -252,7 +243,7 @@ class DeviceBooks:
     def holders(self, node: Node) -> list[str]:
         """The claims, by uid, that have devices which the node may use."""
         devices = (offer.id for offer in self.inventory.offers(node).devices)
-        return sorted({claim for device in devices for claim in self._holders.get(device, ())})
+        return sorted({claim for device in devices for claim in self._holders.claims_of(device)})
 
     def _claims_on(
         self, demand: DeviceDemand, node: Node, pod: PodNames
@@ -270,35 +261,32 @@ class DeviceBooks:
         new = NewClaim(tuple(requested), tuple(mappings))
         return [*demand.pending, _claim_to_make(pod, new)], new
 
-    def _taken(self, without: Set[str]) -> Set[DeviceId]:
-        """The devices that claims have, but these."""
-        if not without:
-            return self._holders.keys()
-        return {device for device, claims in self._holders.items() if not claims <= without}
-
     def _found(
         self,
         demand: DeviceDemand,
         asks: list[ClaimAsks],
         offers: NodeDevices,
-        taken: Set[DeviceId],
+        without: Set[str],
     ) -> list[tuple[GivenDevice, ...]] | None:
+        """Devices of these offers, as if the claims `without` had none."""
         for ask, gpus in demand.gpus_of_all:
             if sum(self.demands.fits(ask, o.id) for o in offers.devices) != gpus:
                 return None
         if any(o.facts.consumes for o in offers.devices):
-            offers = offers._replace(counters=self._counters(offers, taken))
+            offers = offers._replace(counters=self._counters(offers, without))
+        holders = self._holders
+        used = holders.used((o.id for o in offers.devices if o.facts.several), without)
         try:
-            return allocate(asks, offers, taken, self.demands.fits)
+            return allocate(asks, offers, holders.whole(without), self.demands.fits, used)
         except TooComplex:
             return None
 
     def _counters(
-        self, offers: NodeDevices, taken: Set[DeviceId]
+        self, offers: NodeDevices, without: Set[str]
     ) -> dict[tuple[str, str, str, str], Fraction]:
         pools = {(o.id.driver, o.id.pool) for o in offers.devices}
         left = self.inventory.counters(pools)
-        for device in taken:
+        for device in (*self._holders.whole(without), *self._holders.shared(without)):
             facts = self.inventory.facts(device)
             if facts is None or (device.driver, device.pool) not in pools:
                 continue
@@ -332,9 +320,9 @@ class DeviceBooks:
         if node is None or not self:
             return {}
         offers = self.inventory.offers(node).devices
-        found = demands.counts(node, [o.id for o in offers if o.local])
+        found = demands.counts(node, {o.id: None for o in offers if o.local})
         if any(not o.local for o in offers):
-            every = demands.counts(node, [o.id for o in offers])
+            every = demands.counts(node, {o.id: None for o in offers})
             found |= {kind: n for kind, n in every.items() if kind in demands.resources}
         given = self.inventory.advertised.get(name, {})
         for kind, resources in demands.resources.items():
@@ -355,9 +343,9 @@ class DeviceBooks:
         stamp = self.inventory.version, len(self.demands.kinds), len(self.demands.resources)
         to_make = (a.chosen.claim for a in self.assumed.values() if a.chosen.new is not None)
         for claim in (*self.claims.values(), *to_make):
-            devices = self._held.get(claim.uid)
-            if devices is None:
+            if claim.uid not in self._holders:
                 continue
+            devices = self._holders.of(claim.uid)
             known = self._amounts_of.get(claim.uid)
             if known is None or known[0] != (devices, stamp):
                 nodes = sorted({self.inventory.node_of(device) for device in devices} - {""})
@@ -365,12 +353,12 @@ class DeviceBooks:
                 known = self._amounts_of[claim.uid] = (devices, stamp), found
             for node, amounts in known[1]:
                 yield claim, node, amounts
-        if len(self._amounts_of) > 2 * len(self._held) + 64:
+        if len(self._amounts_of) > 2 * len(self._holders) + 64:
             of = self._amounts_of
-            self._amounts_of = {uid: of[uid] for uid in self._held if uid in of}
+            self._amounts_of = {uid: of[uid] for uid in of if uid in self._holders}
 
-    def _amounts(self, devices: Iterable[DeviceId], name: str) -> DeviceAmounts:
-        here = sorted(device for device in devices if self.inventory.node_of(device) == name)
+    def _amounts(self, devices: Held, name: str) -> DeviceAmounts:
+        here = {d: share for d, share in devices.items() if self.inventory.node_of(d) == name}
         node = self.inventory.nodes.get(name) or Node(name)
         facts = ((device, self.inventory.facts(device)) for device in here)
         gpus = sum(bool(f is not None and gpu_model(node, d.driver, f)) for d, f in facts)
@@ -402,3 +390,8 @@ def _claim_to_make(pod: PodNames, new: NewClaim) -> DeviceClaimFacts:
 def by_name(names: Iterable[str]) -> NodeTerm:
     """A term that these nodes match, and no others."""
     return (NodeExpression(NAME, "In", tuple(sorted(names)), of_name=True),)
+
+
+def but_by_name(names: Iterable[str]) -> NodeTerm:
+    """A term that all nodes match but these."""
+    return (NodeExpression(NAME, "NotIn", tuple(sorted(names)), of_name=True),)

@@ -6,13 +6,16 @@ need together. What numbers do not say (constraints, all devices, alternatives, 
 nodes) decides which nodes the pod may use, as the devices are given away now.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple
 
-from scheduling.engine.types import Node, NodeTerm
+from scheduling.engine.types import MILLI, Node, NodeTerm
 from scheduling.kube.dra.allocation import tolerated
+from scheduling.kube.dra.capacity import consumed_of, part_of
 from scheduling.kube.dra.extended import NOTHING
 from scheduling.kube.dra.facts import (
     ClaimAsks,
@@ -29,6 +32,8 @@ from scheduling.kube.seam import OwnClaim, PodClaim, Unclear
 from scheduling.kube.translate.quantities import GPU_RESOURCES
 from scheduling.session.devices.inventory import Inventory, gpu_model
 
+# Devices, and how much of each, None = all of it.
+Held = Mapping[DeviceId, Mapping[str, Fraction] | None]
 PREFIX = "devices/"  # of the names by which the engine counts devices
 # What a pod that Kant makes asks for: GPUs by the name that its node has for them.
 ANY_GPU = "any/gpu"
@@ -57,15 +62,17 @@ class DeviceKind(NamedTuple):
 class DeviceDemand:
     """What the claims of a pod ask for. `asks`: of the claims that have no devices yet, and
     `pending`: these; `pinned`: for which nodes those are that have some. `gpus` of one of
-    `models`; `amounts`: devices by the name by which they are counted. `exact`: the numbers say
-    all. `gpus_of_all`: so many a node has to have, of one that asks for all of its GPUs.
-    `extended`: what the pod asks for by names for which devices may stand, on some nodes. `own`:
-    what those of the claims are made as that are not there, by the uid by which they are known."""
+    `models`, or `gpu_milli` of one; `amounts`: devices by the name by which they are counted.
+    `exact`: the numbers say all. `gpus_of_all`: so many a node has to have, of one that asks for
+    all of its GPUs. `extended`: what the pod asks for by names for which devices may stand, on
+    some nodes. `own`: what those of the claims are made as that are not there, by the uid by which
+    they are known."""
 
     claims: tuple[DeviceClaimFacts, ...] = ()
     pending: tuple[DeviceClaimFacts, ...] = ()
     pinned: tuple[tuple[NodeTerm, ...], ...] = ()
     gpus: int = 0
+    gpu_milli: int = MILLI
     models: tuple[str, ...] = ()
     amounts: Mapping[str, int] = field(default_factory=dict)
     exact: bool = True
@@ -129,7 +136,9 @@ class Demands:
         return [
             device
             for device, facts in self.inventory.devices
-            if not facts.unusable and self.fits(ask, device)
+            if not facts.unusable
+            and self.fits(ask, device)
+            and consumed_of(facts, ask.capacity) is not None
         ]
 
     def unusable_for(self, ask: DeviceAsk) -> str:
@@ -140,24 +149,26 @@ class Demands:
                 return f"{device.device} of pool {device.pool}: {facts.unusable}"
         return ""
 
-    def counts(self, node: Node, devices: Iterable[DeviceId]) -> dict[str, int]:
-        """How many of these devices of the node are of which kind, by name; of the resources that a
-        device plugin gives there, none."""
-        here = list(devices)
+    def counts(self, node: Node, devices: Held) -> dict[str, int]:
+        """How many of these devices of the node, None = whole, are of which kind, by name; of the
+        resources that a device plugin gives there, none. A device that several claims may have is
+        as many of a resource as claims may have it together."""
+        here = dict.fromkeys(devices)
         found = {name: self._of_kind(kind, here) for name, kind in self.kinds.items()}
         for name, resources in self.resources.items():
             device_class = self.class_on(node, resources)
             kind = DeviceKind(device_class, (), ())
-            found[name] = self._of_kind(kind, here) if device_class else 0
+            found[name] = self._of_kind(kind, devices, by_name=True) if device_class else 0
         return {name: count for name, count in found.items() if count}
 
-    def _of_kind(self, kind: DeviceKind, devices: Iterable[DeviceId]) -> int:
+    def _of_kind(self, kind: DeviceKind, devices: Held, *, by_name: bool = False) -> int:
         ask = DeviceAsk("", kind.device_class, kind.selectors, tolerations=kind.tolerations)  # type: ignore[arg-type]
         found = 0
-        for device in devices:
+        for device, share in devices.items():
             facts = self.inventory.facts(device)
             try:
-                found += facts is not None and self.fits(ask, device) and tolerated(facts, ask)
+                if facts is not None and self.fits(ask, device) and tolerated(facts, ask):
+                    found += _times(facts, share) if by_name else 1
             except DeviceRefusal:
                 return 0  # whoever asks for it is told
         return found
@@ -253,6 +264,7 @@ class Demands:
             pending=pending,
             pinned=tuple(claim.nodes for claim in own if claim.given is not None and claim.nodes),
             gpus=reading.gpus,
+            gpu_milli=reading.gpu_milli,
             models=tuple(sorted(reading.models or ())),
             amounts=dict(reading.amounts),
             exact=reading.exact,
@@ -317,13 +329,21 @@ def _claim(
     return claim
 
 
+class AskedGpus(NamedTuple):
+    """So many GPUs of one of these models; `milli` of each, on that of which it is the most."""
+
+    gpus: int
+    models: set[str]
+    milli: int = MILLI
+
+
 class _AskReading:
     """Adds up what claims ask for, and requests for extended resources. Raises DeviceRefusal."""
 
     def __init__(
         self, demands: Demands, claims: Iterable[ClaimAsks], requests: Iterable[ExtendedRequest]
     ) -> None:
-        self.gpus = 0
+        self.gpus, self.gpu_milli = 0, MILLI
         self.models: set[str] | None = None  # None = of any
         self.amounts: Counter[str] = Counter()
         self.exact = True
@@ -352,7 +372,7 @@ class _AskReading:
                 continue
             if not is_gpu(resource):
                 demands.resource_name(resource)
-                self._add_gpus(*self._gpus(ask, devices))
+                self._add_gpus(self._gpus(ask, devices))
             self._note(DeviceKind(name, (), ()), frozenset(devices))
 
     def _add(self, asks: ClaimAsks) -> None:
@@ -375,8 +395,8 @@ class _AskReading:
                 f"no device of the cluster is what request {names} asks for. Add one, or change it."
             )
             raise DeviceRefusal(NOT_READY, text)
-        counted = [(ask, *self._gpus(ask, devices)) for ask, devices in found if devices]
-        numbers = sorted({gpus for _, gpus, _ in counted})
+        counted = [self._gpus(ask, devices) for ask, devices in found if devices]
+        numbers = sorted({each.gpus for each in counted})
         if len(numbers) > 1:
             text = (
                 f"its alternatives ask for {' or '.join(map(str, numbers))} GPUs, and quota is "
@@ -385,18 +405,23 @@ class _AskReading:
             raise DeviceRefusal(
                 NOT_HONOURED, f"request {alternatives[0].name.partition('/')[0]}: {text}"
             )
-        self._add_gpus(numbers[0], {model for _, _, models in counted for model in models})
+        models = {model for each in counted for model in each.models}
+        self._add_gpus(AskedGpus(numbers[0], models, max(each.milli for each in counted)))
         if len(alternatives) > 1:
             self.exact = False
             return
         ask, devices = found[0]
         self._count(ask, frozenset(devices))
 
-    def _add_gpus(self, count: int, models: set[str]) -> None:
-        if not count:
+    def _add_gpus(self, asked: AskedGpus) -> None:
+        if not asked.gpus:
             return
-        self.gpus += count
-        self.models = models if self.models is None else self.models & models
+        self.gpus += asked.gpus
+        self.gpu_milli = min(self.gpu_milli, asked.milli)
+        if self.gpus > 1 and self.gpu_milli < MILLI:
+            text = "a pod can have a part of one GPU, and no other GPU. Ask for one in each pod."
+            raise DeviceRefusal(NOT_HONOURED, text)
+        self.models = asked.models if self.models is None else self.models & asked.models
         if not self.models:
             text = "its requests ask for GPUs of different models. Ask for one in each pod."
             raise DeviceRefusal(NOT_HONOURED, text)
@@ -415,7 +440,7 @@ class _AskReading:
         """Whether it can be counted what is left of these devices."""
         inventory = self._demands.inventory
         facts = (inventory.facts(device) for device in devices)
-        shared = any(each is not None and each.consumes for each in facts)
+        shared = any(each is not None and (each.consumes or each.several) for each in facts)
         if shared or not all(inventory.node_of(device) for device in devices):
             self.exact = False
             return False
@@ -425,11 +450,11 @@ class _AskReading:
         self._seen.append((kind, devices))
         return True
 
-    def _gpus(self, ask: DeviceAsk, devices: list[DeviceId]) -> tuple[int, set[str]]:
+    def _gpus(self, ask: DeviceAsk, devices: list[DeviceId]) -> AskedGpus:
         """How many GPUs the request asks for, and of which models. Who only looks at devices that
         others have uses none."""
         inventory = self._demands.inventory
-        models, without = set[str](), False
+        models, without, milli = set[str](), False, 1
         by_node: Counter[str] = Counter()
         for device in devices:
             node, facts = inventory.node_of(device), inventory.facts(device)
@@ -438,10 +463,11 @@ class _AskReading:
             if model:
                 models.add(model)
                 by_node[node] += 1
+                milli = max(milli, _milli_of(facts, ask))
             else:
                 without = True
         if ask.admin or not models:
-            return 0, set()
+            return AskedGpus(0, set())
         if without:
             text = (
                 f"request {ask.name}: it may get GPUs or other devices, and quota is counted "
@@ -449,7 +475,27 @@ class _AskReading:
             )
             raise DeviceRefusal(NOT_HONOURED, text)
         if ask.amount is not None:
-            return ask.amount, models
+            return AskedGpus(ask.amount, models, milli)
         (most, _), *_ = sorted(Counter(by_node.values()).items(), key=lambda n: (-n[1], -n[0]))
         self.gpus_of_all.append((ask, most))
-        return most, models
+        return AskedGpus(most, models, milli)
+
+
+def _times(facts: DeviceFacts, share: Mapping[str, Fraction] | None) -> int:
+    """How often a request without sizes, as those by name are, may have so much of the device, None
+    = all of it. Rounded down, so that nobody waits for what is left by others' sizes."""
+    consumed = consumed_of(facts, ())
+    if not facts.several or consumed is None:
+        return 1
+    whole = {name: capacity.value for name, capacity in facts.capacity.items()}
+    has = whole if share is None else share
+    times = (has.get(name, Fraction(0)) // amount for name, amount in consumed if amount)
+    return min(times, default=MOST_CONSUMERS)
+
+
+def _milli_of(facts: DeviceFacts, ask: DeviceAsk) -> int:
+    """How much of the GPU the request gets, rounded down: the driver keeps the exact amounts."""
+    consumed = consumed_of(facts, ask.capacity)
+    if not facts.several or consumed is None:
+        return MILLI
+    return max(1, math.floor(part_of(facts, consumed) * MILLI))

@@ -34,11 +34,12 @@ class DevicePool(NamedTuple):
 
 class NodeGpus(NamedTuple):
     """GPUs of a node that a driver of devices tells of. `resource`: by which pods may ask for them,
-    too, "" = by none."""
+    too, "" = by none. `shares`: claims may have parts of some."""
 
     model: str = ""
     devices: tuple[Device, ...] = ()
     resource: str = ""
+    shares: bool = False
 
 
 class Inventory:
@@ -57,6 +58,7 @@ class Inventory:
         self._taint_rules: dict[str, TaintRuleFacts] = {}
         self._by_resource: dict[str, ClassFacts] = {}
         self._by_driver_only: tuple[int, bool] = (-1, False)  # as of which version
+        self._shared_by_driver: tuple[int, frozenset[str]] = (-1, frozenset())
         self._slices: dict[PoolName, dict[str, SliceFacts]] = defaultdict(dict)  # by uid
         self._pools: dict[PoolName, DevicePool] = {}
         self._local: dict[str, set[PoolName]] = defaultdict(set)  # by node
@@ -227,6 +229,14 @@ class Inventory:
             self._by_driver_only = self.version, found
         return self._by_driver_only[1]
 
+    @property
+    def shared_by_driver(self) -> frozenset[str]:
+        """Nodes whose GPUs no device plugin gives, and of which claims may have parts."""
+        if self._shared_by_driver[0] != self.version:
+            found = (n for n in self._local if not self.has_gpu_plugin(n) and self.gpus(n).shares)
+            self._shared_by_driver = self.version, frozenset(found)
+        return self._shared_by_driver[1]
+
     def has_gpu_plugin(self, node: str) -> bool:
         return any(name in GPU_RESOURCES for name in self.advertised.get(node, ()))
 
@@ -263,12 +273,14 @@ class Inventory:
     def gpus(self, name: str) -> NodeGpus:
         """The GPUs that are the node's own. Of several models the first is counted."""
         found: dict[str, list[str]] = defaultdict(list)
-        bad: set[str] = set()
+        bad, several = set[str](), set[str]()
         for pool in sorted(self._local.get(name, ())):
             for of in self._pools[pool].slices:
                 for device in of.devices if of.node == name else ():
                     if not device.unusable and (model := model_of(of.driver, device)):
                         found[model].append(device.name)
+                        if device.several:
+                            several.add(device.name)
                         if any(taint.effect == "NoExecute" for taint in device.taints):
                             bad.add(device.name)
         if not found:
@@ -278,6 +290,7 @@ class Inventory:
         return NodeGpus(
             model,
             tuple(Device(n, each, healthy=each not in bad) for n, each in enumerate(names)),
+            shares=not several.isdisjoint(names),
         )
 
 

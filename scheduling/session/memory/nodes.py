@@ -128,7 +128,13 @@ class Nodes:
         if gpus.devices and not node.devices and not node.gpu_parts:
             by_label = sources.get("gpu_model") if node.gpu_model else None
             model = node.gpu_model or gpus.model
-            node = replace(node, gpu_model=model, devices=gpus.devices, gpu_resource=gpus.resource)
+            node = replace(
+                node,
+                gpu_model=model,
+                devices=gpus.devices,
+                gpu_resource=gpus.resource,
+                gives_shares=gpus.shares,
+            )
             sources |= {
                 "gpu_model": by_label or Sourced(gpus.model, "ResourceSlice: productName"),
                 "gpus": Sourced(len(gpus.devices), "ResourceSlice"),

@@ -32,7 +32,13 @@ from scheduling.kube.seam import (
 )
 from scheduling.kube.translate.objects import PodSpec, encode
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.devices.books import ChosenDevices, DeviceBooks, PodNames, by_name
+from scheduling.session.devices.books import (
+    ChosenDevices,
+    DeviceBooks,
+    PodNames,
+    but_by_name,
+    by_name,
+)
 from scheduling.session.devices.demand import (
     ANY_GPU,
     NOT_HONOURED,
@@ -75,7 +81,7 @@ class DevicePart:
 
     def __init__(self, pod_set: PodSetSpec) -> None:
         self.pod_set = pod_set
-        self.gpus = pod_set.gpus
+        self.gpus, self.gpu_milli = pod_set.gpus, pod_set.gpu_milli
         self.models = pod_set.gpu_models
         self.devices: tuple[FreeableDevices, ...] = ()
         self.amounts: Mapping[str, int] = {}
@@ -100,6 +106,8 @@ class DevicePart:
             found["rules"] = rules._replace(devices=self.devices)
         if self.models != pod_set.gpu_models:
             found["gpu_models"] = self.models
+        if self.gpu_milli != pod_set.gpu_milli:
+            found["gpu_milli"] = self.gpu_milli
         if self.gpus != pod_set.gpus:
             found["gpus"] = self.gpus
             if not self.gpus:
@@ -158,7 +166,7 @@ class DeviceClaims:
             return facts
         try:
             demand = self._demand_of(facts.namespace, facts.uid)
-            need = DeviceNeed(demand.gpus, demand.models, demand.shape)
+            need = DeviceNeed(demand.gpus, demand.models, demand.shape, demand.gpu_milli)
         except DeviceRefusal as refusal:
             need = DeviceNeed(wait=refusal.unclear)
         plain = msgspec.structs.replace(plain, devices=need)
@@ -193,6 +201,8 @@ class DeviceClaims:
 
     # --- jobs that wait ---------------------------------------------------------------------------
     def are_claimed_by(self, job: LiveJob) -> bool:
+        if self.books.inventory.shared_by_driver and any(s.is_share for s in job.asked.pod_sets):
+            return True
         if job.plain:
             return any(self._asks_for_devices(ref.uid) for ref in job.plain.values())
         demands = self.books.demands
@@ -210,8 +220,9 @@ class DeviceClaims:
         pod set."""
         if not job.plain:
             return self._part_of_made(job, index)
-        part = DevicePart(job.asked.pod_sets[index])
-        first = True
+        part, first = DevicePart(job.asked.pod_sets[index]), True
+        if not any(self._asks_for_devices(ref.uid) for ref in job.plain.values()):
+            self._keep_to_plugins(part)
         for key, ref in job.plain.items():
             if key[0] != index or not self._asks_for_devices(ref.uid):
                 continue
@@ -232,9 +243,9 @@ class DeviceClaims:
             if first:
                 facts = self.plain.unbound.get(ref.uid)
                 part.amounts = demand.amounts
-                part.gpus = (facts.gpus if facts is not None else 0) + demand.gpus
-                if facts is not None and facts.gpu_milli:
-                    part.gpus = job.asked.pod_sets[index].gpus
+                if facts is None or not facts.gpu_milli:
+                    part.gpus = (facts.gpus if facts is not None else 0) + demand.gpus
+                    part.gpu_milli = demand.gpu_milli
             first = False
         return part
 
@@ -289,7 +300,20 @@ class DeviceClaims:
         part.amounts = demand.amounts
         if by_claims:
             part.models = _models(part.pod_set, demand)
+        else:
+            self._keep_to_plugins(part)
         return part
+
+    def _keep_to_plugins(self, part: DevicePart) -> None:
+        """A share of a GPU that is asked for by the name of a resource takes a device plugin."""
+        shared = self.books.inventory.shared_by_driver
+        if shared and part.pod_set.is_share:
+            nodes = self.books.inventory.nodes.values()
+            others = [n.name for n in nodes if n.gives_shares and n.name not in shared]
+            few = by_name(others) if len(others) < len(shared) else but_by_name(shared)
+            part.terms.append((few,))
+            text = "Nodes whose driver of devices shares GPUs give shares by claims only"
+            part.notes.append(f"{text}: {len(shared)}.")
 
     def _demand_of_made(
         self, job: LiveJob, index: int, pod: PodNames, asks: ExtendedAsks
@@ -299,7 +323,7 @@ class DeviceClaims:
         own = own_claims(self.books, job.contents[index].settings.device_claims, pod)
         anew = self.books.demand(pod.namespace, pod.uid, (), own=own.all_anew)
         if anew.gpus:
-            _check_gpus(job.asked.pod_sets[index], anew.gpus)
+            _check_gpus(job.asked.pod_sets[index], anew)
             _models(job.asked.pod_sets[index], anew)
             others = (each for each in asks.requests if not is_gpu(each.resource))
             asks = asks._replace(requests=tuple(others))
@@ -659,14 +683,20 @@ def _asks_of_made(pod_set: PodSetSpec) -> ExtendedAsks:
     return ExtendedAsks(tuple(request for request in found if is_by_name(request.name)))
 
 
-def _check_gpus(pod_set: PodSetSpec, by_claims: int) -> None:
+def _check_gpus(pod_set: PodSetSpec, by_claims: DeviceDemand) -> None:
     """Raises DeviceRefusal where quota is counted for something else than its claims give."""
-    if pod_set.gpu_milli != MILLI or pod_set.gpu_memory_mib:
+    milli = by_claims.gpu_milli
+    if milli < MILLI and (pod_set.gpus != 1 or pod_set.gpu_milli != milli):
+        text = f"Its device claims are for {milli} thousandths of a GPU a pod."
+        raise DeviceRefusal(NOT_HONOURED, f"{text} Submit it with gpus 1 and gpu_milli {milli}.")
+    if pod_set.gpu_memory_mib or (pod_set.gpu_milli != MILLI and milli == MILLI):
         text = "Its device claims are for whole GPUs. Leave gpu_milli and gpu_memory_mib out."
+        if milli < MILLI:
+            text = "Its device claims say which part of a GPU it gets. Leave gpu_memory_mib out."
         raise DeviceRefusal(NOT_HONOURED, text)
-    if pod_set.gpus != by_claims:
-        text = f"Its device claims are for {by_claims} GPUs a pod, and gpus is {pod_set.gpus}."
-        raise DeviceRefusal(NOT_HONOURED, f"{text} Submit it with gpus {by_claims}.")
+    if pod_set.gpus != by_claims.gpus:
+        text = f"Its device claims are for {by_claims.gpus} GPUs a pod, and gpus is {pod_set.gpus}."
+        raise DeviceRefusal(NOT_HONOURED, f"{text} Submit it with gpus {by_claims.gpus}.")
 
 
 def _models(pod_set: PodSetSpec, demand: DeviceDemand) -> tuple[str, ...]:

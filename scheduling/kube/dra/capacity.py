@@ -1,0 +1,65 @@
+"""How much of a device a request takes, of one that several claims may have together. Pure.
+
+As kube-scheduler 1.36 (dynamic-resource-allocation/structured, consumable capacity), in exact
+numbers: what is asked for is rounded up to what the driver allows; of what is not asked for a claim
+takes the default, else all.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from scheduling.kube.dra.facts import Amounts, Capacity, DeviceFacts, RequestPolicy
+
+NOTHING_USED: Mapping[str, Fraction] = {}
+
+
+def consumed_of(device: DeviceFacts, asked: Amounts) -> Amounts | None:
+    """So much of each of its capacities; None = it never has so much, or does not give it so."""
+    wanted = dict(asked)
+    if not wanted.keys() <= device.capacity.keys():
+        return None
+    found = []
+    for name in sorted(device.capacity):
+        capacity = device.capacity[name]
+        amount = _taken_of(capacity, wanted.get(name))
+        if amount > capacity.value or not _is_allowed(amount, capacity.policy):
+            return None
+        found.append((name, amount))
+    return tuple(found)
+
+
+def is_left(device: DeviceFacts, consumed: Amounts, used: Mapping[str, Fraction]) -> bool:
+    """Whether so much is left of each, where others use so much."""
+    return all(
+        used.get(name, Fraction(0)) + amount <= device.capacity[name].value
+        for name, amount in consumed
+    )
+
+
+def part_of(device: DeviceFacts, consumed: Amounts) -> Fraction:
+    """Which part of the device that is: the largest of the parts of its capacities."""
+    capacities = ((device.capacity[name].value, amount) for name, amount in consumed)
+    return max((amount / value for value, amount in capacities if value), default=Fraction(1))
+
+
+def _taken_of(capacity: Capacity, wanted: Fraction | None) -> Fraction:
+    policy = capacity.policy
+    if wanted is None:
+        default = policy.default if policy is not None else None
+        return capacity.value if default is None else default
+    if policy is None:
+        return wanted
+    if policy.least is not None:
+        if wanted <= policy.least or not policy.step:
+            return max(wanted, policy.least)
+        steps = -((policy.least - wanted) // policy.step)
+        return policy.least + steps * policy.step
+    return min((value for value in policy.values if value >= wanted), default=wanted)
+
+
+def _is_allowed(amount: Fraction, policy: RequestPolicy | None) -> bool:
+    if policy is None or amount == policy.default:
+        return True
+    if policy.least is not None or policy.most is not None:
+        return policy.most is None or amount <= policy.most
+    return not policy.values or amount in policy.values

@@ -1,0 +1,95 @@
+"""Devices by claims on a real kube-apiserver: Kant, with the rights of rbac.yaml only."""
+
+import pytest
+
+from scheduling.models import Cluster, ClusterPolicy, Job
+from tenants.models import GpuType, Quota, Tenant
+from tests.live.conftest import drive
+from tests.live.devices import GPU, GROUP, of_class, publish, request, shared_gpus
+from tests.live.test_real_apiserver import (  # noqa: F401  fixtures
+    ANY,
+    apiserver,
+    grant_rights,
+    make_node,
+    scheduler,
+    server,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.apiserver]
+MODEL = "NVIDIA-H100-80GB-HBM3"
+HERE = "/api/v1/namespaces/default/pods"
+CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
+
+
+class Real:
+    """The server as the helpers of devices see it, with one node that only a driver gives GPUs."""
+
+    def __init__(self, on):
+        self.call = on.request
+        make_node(on, "driver-1", {"disk": "by-driver"}, {})
+        self.cluster = Cluster.objects.create(
+            name="real", access=on.access("kant"), namespace_tenants=ANY
+        )
+        ClusterPolicy.objects.create(cluster=self.cluster)
+        gpu_type = GpuType.objects.create(name=MODEL)
+        tenant = Tenant.objects.create(name="team")
+        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+
+    def pod(self, name, *requests, **devices):
+        """A pod with a claim of its own."""
+        spec = {"devices": {"requests": requests, **devices}}
+        self.call("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+        pod = {
+            "metadata": {"name": name, "labels": {"kant.io/tenant": "team"}},
+            "spec": {
+                "schedulerName": "kant",
+                "containers": [container],
+                "resourceClaims": [{"name": "devices", "resourceClaimName": name}],
+            },
+        }
+        return self.call("POST", HERE, pod)["metadata"]["uid"]
+
+    def node_of(self, name):
+        return self.call("GET", f"{HERE}/{name}")["spec"].get("nodeName")
+
+    def claim(self, name):
+        return self.call("GET", f"{CLAIMS}/{name}")
+
+
+@pytest.fixture
+def real(db, apiserver):  # noqa: F811
+    grant_rights(apiserver)
+    found = Real(apiserver)
+    yield found
+    for each in apiserver.request("GET", CLAIMS)["items"]:
+        path = f"{CLAIMS}/{each['metadata']['name']}"
+        each["status"], each["metadata"]["finalizers"] = {}, []
+        each = apiserver.request("PUT", f"{path}/status", each)
+        each["metadata"]["finalizers"] = []
+        apiserver.request("PUT", path, each)
+        apiserver.request("DELETE", path)
+    for kind in ("resourceslices", "deviceclasses"):
+        apiserver.request("DELETE", f"{GROUP}/{kind}")
+
+
+def test_pods_share_a_gpu(real, scheduler):  # noqa: F811
+    of_class(real)
+    publish(real, "driver-1", devices=shared_gpus(1, default="10Gi"))
+    half = {"capacity": {"requests": {"memory": "35Gi"}}}
+    for name, capacity in (("a", half), ("b", half), ("c", half), ("d", {})):
+        real.pod(name, request(1, "gpu", GPU, **capacity))
+    drive(scheduler, real.cluster, lambda: sum(bool(real.node_of(name)) for name in "abcd") == 3)
+    assert real.node_of("d") == "driver-1"
+    [waits] = (name for name in "abc" if not real.node_of(name))
+    results = [
+        each
+        for name in "abcd"
+        if name != waits
+        for each in real.claim(name)["status"]["allocation"]["devices"]["results"]
+    ]
+    assert sorted(each["consumedCapacity"]["memory"] for each in results) == sorted(
+        str(n * 2**30) for n in (10, 35, 35)
+    )
+    assert len({each["shareID"] for each in results}) == 3
+    assert sorted(Job.objects.values_list("gpu_milli", flat=True)) == [125, 437, 437, 437]
