@@ -36,6 +36,7 @@ from scheduling.models import (
     Placement,
     PodSet,
 )
+from scheduling.models.held import columns_of
 from scheduling.policy.document import effective
 from scheduling.simulator import workload
 from scheduling.simulator.loop import Simulation
@@ -262,15 +263,10 @@ class _Writer:
                 Placement(
                     job=job,
                     attempt=1,
-                    pod_set=place.pod_set,
-                    ordinal=place.ordinal,
                     namespace="kant-jobs",
                     pod_name=f"{request.id}-{number}",
-                    node=place.node,
                     gpu_model=request.pod_sets[place.pod_set].gpu_models[0],
-                    devices=list(place.devices),
-                    held_milli=place.milli * len(place.devices),
-                    held_beyond=place.beyond,
+                    **columns_of(place),
                     state="RUNNING" if ended is None else "SUCCEEDED",
                     intended_at=started,
                     bound_at=started,

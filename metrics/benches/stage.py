@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,13 @@ def environment(folder: Path, database: str = "") -> Iterator[None]:
                 os.environ[variable] = value
 
 
-def run_python(*arguments: str) -> str:
-    """What a run of this Python says, in this environment. Raises RuntimeError where it fails."""
+def run_python(*arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """What a run of this Python says, in this environment or another. Raises RuntimeError where it
+    fails."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=settings.BASE_DIR,
+        env=env,
         capture_output=True,
         text=True,
         check=False,

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -126,9 +125,10 @@ class ProductionShape:
         self._add_servers(database, broker, api, cluster)
         self.wait_up()
         self.tell("starting Kant: two schedulers, web, worker, beat")
-        self._run("manage.py", "migrate", "-v0")
+        stage.run_python("manage.py", "migrate", "-v0", env=self._kant_env)
         arguments = str(self.kubeconfig), json.dumps(self._declared_shards())
-        self.token = self._run("-m", "metrics.chaos.organisation", *arguments).strip()
+        token = stage.run_python("-m", "metrics.chaos.organisation", *arguments, env=self._kant_env)
+        self.token = token.strip()
         self._add_kant(web)
         self.wait_up()
 
@@ -174,19 +174,6 @@ class ProductionShape:
         program = Program(name, argv, log=self.folder / f"{name}.log", **options)
         self.programs[name] = program
         program.start()
-
-    def _run(self, *argv: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *argv],
-            env=self._kant_env,
-            cwd=settings.BASE_DIR,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise ChaosError(f"{argv[-1]} failed: {done.stderr.strip()[-2000:]}")
-        return done.stdout
 
     def _end(self) -> None:
         for program in reversed(self.programs.values()):

@@ -240,8 +240,6 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"  {mark:8}{bar['claim']}: {value} ({bar['limit']}{beside})"
     if document["quick"]:
         yield "QUICK: few seeds and short runs, no evidence"
-    if document["partial"]:
-        yield "PARTIAL: the study was interrupted"
 
 
 def _totals(scenario: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:

@@ -19,13 +19,13 @@ from django.conf import settings
 
 from metrics import definitions
 from metrics.experiments.comparison import Bar, Comparison, at_most, over
-from metrics.experiments.runs import Figures, Task, policy, simulate, unlimited
+from metrics.experiments.runs import Figures, Task, policy
 from metrics.experiments.walltime import (
     PER_NODE,
-    ReservationWatch,
     nodes_for,
     paths_of,
     trace_of,
+    watched,
 )
 from scheduling.engine.types import PreemptionKind
 from scheduling.simulator.model import Arrival
@@ -46,15 +46,7 @@ def recorded(task: Task) -> Figures:
     if task.more["declared"]:
         arrivals = [_declared(a) for a in arrivals]
     nodes = engine_nodes(sized(task.fleet))
-    tenants, quotas = unlimited(arrivals, nodes)
-    found = simulate(
-        task,
-        nodes,
-        arrivals,
-        simulation_type=ReservationWatch,
-        tenants=tenants,
-        quotas=quotas,
-    )
+    found = watched(task, nodes, arrivals)
     waits = found["wait_mean_s"]
     sizes = Counter(definitions.size_class(a.job.gpu_milli) for a in arrivals)
     large = sum(sizes[label] for label in LARGE)

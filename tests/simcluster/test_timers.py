@@ -43,6 +43,26 @@ def phase(cluster, name):
     return stored.decode()["status"]["phase"] if stored else "gone"
 
 
+def test_soon_acts_once_for_all_calls_before_it_and_again_for_one_during_it():
+    now, done = [0.0], []
+    timers = Timers(lambda: now[0])
+
+    def act():
+        done.append(now[0])
+        if len(done) == 1:
+            wake()  # what it does itself gives it more to do
+
+    wake = timers.soon(0.5, act)
+    for at in (0.0, 0.2, 0.4):
+        now[0] = at
+        wake()
+        timers.run_due()
+    for at in (0.5, 0.9, 1.0, 9.0):
+        now[0] = at
+        timers.run_due()
+    assert done == [0.5, 1.0]
+
+
 def test_timers_run_in_order_of_time():
     now, ran = [0.0], []
     timers = Timers(lambda: now[0])

@@ -76,8 +76,6 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
     for key, value in document["figures"].items():
         half = document["half"][key]
         yield f"{key:24} {value:12,.4g}" + ("" if half is None else f" ± {half:,.3g}")
-    if document["partial"]:
-        yield "PARTIAL: the study was interrupted"
 
 
 STUDY = Study(

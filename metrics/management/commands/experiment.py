@@ -16,6 +16,8 @@ from metrics.simulate.interrupts import terminated_as_interrupted
 from metrics.simulate.output import folder, hand_over, make_folder
 from metrics.simulate.report import Report, write_files
 
+PARTIAL = "PARTIAL: the study was interrupted."
+
 
 class Command(BaseCommand):
     help = "Run a study: " + "; ".join(f"{s.name} ({s.help})" for s in STUDIES.values())
@@ -43,6 +45,7 @@ class Command(BaseCommand):
             document = self._run(study, options)
         text = list(study.lines(document))
         if document["partial"]:
+            text.append(PARTIAL)
             self.stderr.write("Interrupted: these are partial results.")
         hand_over(
             self.stdout,
@@ -73,7 +76,7 @@ def _files(document: dict[str, Any], text: list[str]) -> dict[str, str]:
     """What --out holds, by name."""
     report = Report(
         title=f"Experiment {document['experiment']}",
-        note="PARTIAL: the study was interrupted." if document["partial"] else "",
+        note=PARTIAL if document["partial"] else "",
         text=text,
         figures=figures(document),
     )

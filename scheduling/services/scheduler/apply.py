@@ -20,6 +20,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.verdict import Verdict
 from scheduling.models import Job, JobConstraints, JobEvent, NodeOrder, Placement
+from scheduling.models.held import columns_of
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.bulk import Changed, Ids, Rows, insert, write_together
 from scheduling.services.common.lease import Lease, fence, write_fenced
@@ -347,17 +348,10 @@ def _intents(intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int], now
             id=row_id,
             job_id=job.id,
             attempt=pod.attempt,
-            pod_set=pod.place.pod_set,
-            ordinal=pod.place.ordinal,
             namespace=job.namespace,
             pod_name=pod.name,
-            node=pod.place.node,
             gpu_model=pod.gpu_model,
-            devices=list(pod.place.devices),
-            milli=pod.place.milli,
-            held_milli=pod.place.milli * len(pod.place.devices),
-            held_beyond=pod.place.beyond,
-            nics=list(pod.place.nics),
+            **columns_of(pod.place),
         )
     return rows
 

@@ -21,6 +21,7 @@ from scheduling.engine.verdict import counted
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate import manifests
 from scheduling.models import Job, JobEvent, Placement
+from scheduling.models.held import columns_of
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.services.common.lease import Lease, fence
 from scheduling.session.memory import divided, load
@@ -188,18 +189,11 @@ def _write(
         Placement(
             job_id=job.id,
             attempt=pod.attempt,
-            pod_set=pod.place.pod_set,
-            ordinal=pod.place.ordinal,
             namespace=pod.facts.namespace,
             pod_name=pod.facts.name,
             pod_uid=pod.facts.uid,
-            node=pod.place.node,
             gpu_model=pod.gpu_model,
-            devices=list(pod.place.devices),
-            milli=pod.place.milli,
-            held_milli=pod.place.milli * len(pod.place.devices),
-            held_beyond=pod.place.beyond,
-            nics=list(pod.place.nics),
+            **columns_of(pod.place),
             state=PlacementState.BOUND.value,
             intended_at=now,
             bound_at=now,

@@ -52,7 +52,7 @@ class ResourceClaimController:
         self._registry = registry
         self._store = registry.store
         self._timers = timers
-        self._awake = False
+        self._wake = timers.soon(DELAY_S, self.refresh)
         self._store.listeners.append(self._on_change)
         self._wake()
 
@@ -61,14 +61,8 @@ class ResourceClaimController:
         if of_pod or plural in (RESOURCE_CLAIMS.table, RESOURCE_CLAIM_TEMPLATES.table):
             self._wake()
 
-    def _wake(self) -> None:
-        if not self._awake:
-            self._awake = True
-            self._timers.after(DELAY_S, self.refresh)
-
     def refresh(self) -> None:
         """Look at every pod that names claims, and at every claim."""
-        self._awake = False
         live: set[str] = set()
         if not self._store.objects[RESOURCE_CLAIMS.table] and not self._has_templates:
             return

@@ -61,7 +61,7 @@ class StorageController:
         self._registry = registry
         self._store = registry.store
         self._timers = timers
-        self._awake = False
+        self._wake = timers.soon(DELAY_S, self.refresh)
         self._store.listeners.append(self._on_change)
         self._wake()
 
@@ -74,14 +74,8 @@ class StorageController:
             act = self._make_claims if change.type == "ADDED" else self._delete_claims
             self._timers.after(0, act, obj)
 
-    def _wake(self) -> None:
-        if not self._awake:
-            self._awake = True
-            self._timers.after(DELAY_S, self.refresh)
-
     def refresh(self) -> None:
         """Look at every claim that is not bound, or whose volume is gone."""
-        self._awake = False
         for volume in list(self._store.objects[VOLUMES.plural].values()):
             obj = volume.decode()
             if obj["status"].get("phase") == "Pending" and not obj["spec"].get("claimRef"):

@@ -29,6 +29,23 @@ class Timers:
     def after(self, delay_s: float, callback: Callable[..., None], *args: Any) -> None:
         self.at(self._clock() + delay_s, callback, *args)
 
+    def soon(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
+        """A call that has `act` done after the delay, once for all calls that come meanwhile."""
+        waits = False
+
+        def run() -> None:
+            nonlocal waits
+            waits = False
+            act()
+
+        def wake() -> None:
+            nonlocal waits
+            if not waits:
+                waits = True
+                self.after(delay_s, run)
+
+        return wake
+
     def run_due(self, limit: int | None = None) -> int:
         """Run what is due, at most `limit`; returns how many ran."""
         now = self._clock()
