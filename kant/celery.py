@@ -81,6 +81,7 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
         "sample": _every(settings.KANT_SAMPLE_SECONDS, "metrics.tasks.record_samples"),
         "thin": {"task": "metrics.tasks.thin_samples", "schedule": 3600.0},
         "prune": _every(60.0, "metrics.tasks.prune"),
+        "gpu-use": _every(60.0, "metrics.tasks.read_gpu_use"),
         "replays": _every(10.0, "metrics.tasks.carry_out_replays"),
         "forecasts": _every(5.0, "metrics.tasks.keep_forecasts"),
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},

@@ -13,6 +13,7 @@ from django.db import connections
 from django.db.utils import DatabaseError
 
 from kant.demo.accounts import DEMO_DOMAIN
+from metrics.gpu_use.prometheus import wrong_address
 from scheduling import compiled
 from tenants.models import Tenant, User
 from tenants.oidc import config as oidc
@@ -205,6 +206,20 @@ def webhook_networks(**_: Any) -> list[CheckMessage]:
             )
         )
     return found
+
+
+@register()
+def prometheus(**_: Any) -> list[CheckMessage]:
+    """Nothing would ever be read."""
+    if not settings.KANT_PROMETHEUS or not (why := wrong_address(settings.KANT_PROMETHEUS)):
+        return []
+    return [
+        Error(
+            f"KANT_PROMETHEUS {why}.",
+            hint="Write the address of the site, e.g. http://prometheus.monitoring:9090.",
+            id="kant.E016",
+        )
+    ]
 
 
 @register()

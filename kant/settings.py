@@ -339,6 +339,9 @@ KANT_ACCESS_EXEC = env.list("KANT_ACCESS_EXEC", default=[])
 KANT_WEBHOOK_NETWORKS = env.list("KANT_WEBHOOK_NETWORKS", default=[])
 # Where people reach this site, for links in what webhooks send; "" = without links.
 KANT_PUBLIC_URL = env.str("KANT_PUBLIC_URL", default="")
+# A Prometheus that has the metrics of NVIDIA's DCGM exporter, e.g. http://prometheus:9090: how busy
+# GPUs are (docs/decisions/0092); "" = nobody is asked.
+KANT_PROMETHEUS = env.str("KANT_PROMETHEUS", default="")
 # Prometheus scrapes without sign-in; /metrics names tenants, so production opens it knowingly.
 KANT_METRICS_OPEN = env.bool("KANT_METRICS_OPEN", default=EMBEDDED)
 KANT_TRACES = Path(env.str("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))

@@ -100,6 +100,38 @@ class BorrowedDay(models.Model):
     borrowed = models.BigIntegerField()
 
 
+class GpuUseDay(models.Model):
+    """How busy GPUs were on a day in UTC, by cluster, tenant and GPU model: of how much of the GPU
+    time that was held it was `measured`, and how much of that the GPUs were `idle`, both in
+    milli-GPU x milliseconds (docs/decisions/0092). Names as in UsageDay."""
+
+    day = models.DateField(db_index=True)
+    cluster_id = models.BigIntegerField()
+    cluster_name = models.CharField(max_length=63)
+    tenant_id = models.BigIntegerField()
+    tenant_name = models.CharField(max_length=63)
+    gpu_model = models.CharField(max_length=63)
+    measured = models.BigIntegerField(default=0)
+    idle = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["day", "cluster_id", "tenant_id", "gpu_model"], name="one_gpu_use_a_day"
+            )
+        ]
+
+
+class GpuUseLedger(models.Model):
+    """One row: up to when Prometheus was asked how busy GPUs were, since when, and what was wrong
+    the last time ("" = nothing), as of `asked_at`."""
+
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    asked_at = models.DateTimeField()
+    trouble = models.TextField(blank=True, default="")
+
+
 class UsageLedger(models.Model):
     """One row: every day before `until` is in UsageDay, except those before `complete_from`, whose
     jobs were deleted already; null = none was. BorrowedDay knows those from `borrowed_from` on;

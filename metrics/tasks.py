@@ -6,6 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from metrics import services
+from metrics.gpu_use import fold
 from metrics.replays import process
 from scheduling.models import Cluster
 from scheduling.services.clusters import plan_orders
@@ -26,6 +27,11 @@ def thin_samples() -> None:
 @shared_task
 def prune() -> None:
     services.prune(timezone.now())
+
+
+@shared_task
+def read_gpu_use() -> None:
+    fold.read_gpu_use(timezone.now())
 
 
 @shared_task

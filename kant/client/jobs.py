@@ -230,6 +230,9 @@ def show(api: Api, args: argparse.Namespace) -> None:
         fields["cluster"] = f"{job['cluster']}: {choice['summary']}"
     if "start_estimate" in fields:  # an array has none of its own
         fields["starts"] = _starts(fields.pop("start_estimate"))
+    if use := fields.pop("gpu_use", None):
+        idle = f"{use['idle_gpu_hours']:.2f} of {use['measured_gpu_hours']:.2f} GPU-hours idle"
+        fields["gpus busy"] = f"{100 * use['busy']:.0f} %, {idle}"
     output.pairs((name, output.value(value)) for name, value in fields.items())
     for pods in job.get("pod_sets", ()):
         print()

@@ -14,6 +14,7 @@ HEADS = {
     "lost_gpu_hours": "LOST",
     "pods_started": "PODS",
     "borrowed_gpu_hours": "BORROWED",
+    "idle_gpu_hours": "IDLE",
 }
 DECIMALS = {"pods_started": 0}  # else 2
 BY = "KEYS"
@@ -45,8 +46,9 @@ def usage(api: Api, args: argparse.Namespace) -> None:
         output.document(found)
         return
     columns = [*found["by"], *HEADS]
-    if all(item["borrowed_gpu_hours"] is None for item in found["items"]):
-        columns.remove("borrowed_gpu_hours")
+    for name in ("borrowed_gpu_hours", "idle_gpu_hours"):
+        if all(item[name] is None for item in found["items"]):
+            columns.remove(name)
 
     def cell(item: dict[str, Any], name: str) -> str:
         if name in HEADS:

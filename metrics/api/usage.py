@@ -58,6 +58,15 @@ class AmountSerializer(serializers.Serializer[Any]):
         help_text="GPU-hours of work that preemptions lost: work since the last checkpoint."
     )
     pods_started = serializers.IntegerField(help_text="Pods that began to hold GPUs.")
+    measured_gpu_hours = serializers.FloatField(
+        allow_null=True,
+        help_text="GPU-hours allocated of which a Prometheus told how busy the GPUs were. null: "
+        "none, or `by` has user or kind.",
+    )
+    idle_gpu_hours = serializers.FloatField(
+        allow_null=True,
+        help_text="Of `measured_gpu_hours`, those in which nothing ran on the GPUs; null as there.",
+    )
 
 
 class RowSerializer(AmountSerializer):

@@ -42,21 +42,26 @@ class Amount:
     """`held`, `lost`, `borrowed`: milli-GPU x milliseconds. `pods`: how many began to hold GPUs.
 
     `borrowed` is of a tenant with all below it, so those of two tenants are never added; None: it
-    is not of one tenant, or not known.
+    is not of one tenant, or not known. `measured`: of how much of what was held it is known how
+    busy the GPUs were, `idle`: how much of that they were not.
     """
 
     held: int = 0
     lost: int = 0
     pods: int = 0
     borrowed: int | None = 0
+    measured: int = 0
+    idle: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.held or self.lost or self.pods or self.borrowed)
+        return bool(self.held or self.lost or self.pods or self.borrowed or self.measured)
 
     def add(self, other: "Amount") -> None:
         self.held += other.held
         self.lost += other.lost
         self.pods += other.pods
+        self.measured += other.measured
+        self.idle += other.idle
         if self.borrowed is not None:
             self.borrowed = None if other.borrowed is None else self.borrowed + other.borrowed
 

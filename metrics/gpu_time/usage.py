@@ -21,12 +21,13 @@ from metrics.gpu_time.borrowing import BorrowedKey
 from metrics.gpu_time.closed_days import closed_days
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.gpu_time.totals import LAG
-from metrics.models import BorrowedDay, UsageDay, UsageLedger
+from metrics.models import BorrowedDay, GpuUseDay, UsageDay, UsageLedger
+from scheduling.queries.gpu_use import MILLI_MS_PER_GPU_HOUR
 
-MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 MOST_DAYS = 3660  # of a period
 MEASURES = ("gpu_hours", "lost_gpu_hours", "pods_started")
 BORROWED = "borrowed_gpu_hours"
+USE = ("measured_gpu_hours", "idle_gpu_hours")
 _DAYS = re.compile(r"([1-9][0-9]{0,3})d")
 
 # What an answer may be grouped by, and the field of `UsageDay` and `Key` that tells it.
@@ -41,6 +42,8 @@ DIMENSIONS = {
 }
 # Quota counts over all clusters, users and kinds of jobs: so what is borrowed is not theirs.
 OF_QUOTA = frozenset({"tenant", "gpu_type", "day", "month"})
+# How busy GPUs were is kept by these.
+OF_USE = frozenset({"tenant", "gpu_type", "cluster", "day", "month"})
 
 
 class WrongPeriod(ValueError):
@@ -185,6 +188,9 @@ def _summed(
     if told:
         for part, amount in _written_borrowed(scope, by, until):
             sums[part].add(amount)
+    if OF_USE.issuperset(by):
+        for part, amount in _written_use(scope, by):
+            sums[part].add(amount)
     return sums
 
 
@@ -217,6 +223,15 @@ def _written_borrowed(
     rows = _in_scope(BorrowedDay.objects.all(), scope, until)
     for key, (borrowed,) in _sums(rows, by, "borrowed"):
         yield key, Amount(borrowed=borrowed)
+
+
+def _written_use(scope: UsageScope, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    """Also of today: it is written as it is measured."""
+    rows = _in_scope(GpuUseDay.objects.all(), scope, date.max)
+    if scope.cluster is not None:
+        rows = rows.filter(cluster_id=scope.cluster)
+    for key, (known, idle) in _sums(rows, by, "measured", "idle"):
+        yield key, Amount(measured=known, idle=idle)
 
 
 def _sums(
@@ -279,7 +294,8 @@ def _names(name: str, ids: Collection[int | None], now: Mapping[int, str]) -> di
     names: dict[int | None, str | None] = {i: now.get(i) for i in ids if i is not None}
     names[None] = None
     if gone := [i for i, known in names.items() if known is None and i is not None]:
-        for days in (BorrowedDay, UsageDay) if name == "tenant" else (UsageDay,):
+        kept = {"tenant": (GpuUseDay, BorrowedDay, UsageDay), "cluster": (GpuUseDay, UsageDay)}
+        for days in kept.get(name, (UsageDay,)):
             rows = days.objects.filter(**{f"{name}_id__in": gone}).order_by("day")
             for i, known in rows.values_list(f"{name}_id", f"{name}_name"):
                 names[i] = known or None
@@ -291,10 +307,11 @@ def gpu_hours(amount: int) -> float:
     return round(amount / MILLI_MS_PER_GPU_HOUR, 6)
 
 
-def measures(amount: Amount) -> dict[str, float | int]:
-    """An amount as people read it, by the names in MEASURES."""
+def measures(amount: Amount) -> dict[str, float | int | None]:
+    """An amount as people read it, by the names in MEASURES and USE."""
     values = (gpu_hours(amount.held), gpu_hours(amount.lost), amount.pods)
-    return dict(zip(MEASURES, values, strict=True))
+    use = (gpu_hours(part) if amount.measured else None for part in (amount.measured, amount.idle))
+    return dict(zip((*MEASURES, *USE), (*values, *use), strict=True))
 
 
 def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, Any]]:
@@ -313,5 +330,5 @@ def as_table(
     by: Sequence[str], found: Iterable[Mapping[str, Any]]
 ) -> tuple[list[str], Iterator[list[Any]]]:
     """`items` as columns and rows."""
-    columns = [*by, *MEASURES, BORROWED]
+    columns = [*by, *MEASURES, BORROWED, *USE]
     return columns, ([row[name] for name in columns] for row in found)

@@ -11,6 +11,7 @@ from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.models import Job
 from scheduling.queries.evidence import numbers_of
 from scheduling.queries.explain import GATES
+from scheduling.queries.gpu_use import gpu_use_of
 from scheduling.queries.secret_viewers import shown_pod_set
 from scheduling.queries.starts import told_start
 from scheduling.simulator.forecast.run_times import Basis
@@ -49,6 +50,17 @@ class StartEstimateOutput(Output[Any]):
     overdue = serializers.BooleanField()
 
 
+class JobGpuUseOutput(Output[Any]):
+    """As a Prometheus told it: of `measured_gpu_hours` of what the job held it is known how busy
+    the GPUs were, and in `idle_gpu_hours` of these nothing ran on them; `busy`: the share of the
+    others, from 0 to 1. `until`: up to when."""
+
+    measured_gpu_hours = serializers.FloatField()
+    idle_gpu_hours = serializers.FloatField()
+    busy = serializers.FloatField()
+    until = serializers.DateTimeField()
+
+
 class ClusterOutlookOutput(Output[Any]):
     """What was known of a cluster when one was chosen: whether the job starts there at once, else
     when it is expected to, null = not known, and why not at once or not at all."""
@@ -74,7 +86,8 @@ class JobOutput(Output[Job]):
     decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
     taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods.
-    `start_estimate`: when it is expected to start, null where it does not wait. `any_cluster`: Kant
+    `start_estimate`: when it is expected to start, null where it does not wait. `gpu_use`: how busy
+    its GPUs were, null where that was not measured. `any_cluster`: Kant
     chose its cluster, and may choose another one while it waits; `cluster_choice` says why, null
     where the job names its cluster. What
     looks like a secret in `env`, annotations and commands is shown to its submitter and to who may
@@ -102,6 +115,7 @@ class JobOutput(Output[Job]):
     running_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
     start_estimate = serializers.SerializerMethodField()
+    gpu_use = serializers.SerializerMethodField()
     pod = serializers.SerializerMethodField()
     pod_sets = output(PodSetDocument)(many=True)
 
@@ -117,6 +131,11 @@ class JobOutput(Output[Job]):
     def get_start_estimate(self, job: Job) -> dict[str, Any] | None:
         told = told_start(job)
         return None if told is None else shown(StartEstimateOutput, told)
+
+    @extend_schema_field(JobGpuUseOutput(allow_null=True))
+    def get_gpu_use(self, job: Job) -> dict[str, Any] | None:
+        found = gpu_use_of(job)
+        return None if found is None else shown(JobGpuUseOutput, found)
 
     @extend_schema_field(ClusterChoiceOutput(allow_null=True))
     def get_cluster_choice(self, job: Job) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from scheduling.models.clusters import (
     SchedulerLease,
     StandingOrder,
 )
+from scheduling.models.gpu_use import JobGpuUse
 from scheduling.models.job_tables import JobTable
 from scheduling.models.jobs import (
     Job,
@@ -32,6 +33,7 @@ __all__ = [
     "Job",
     "JobConstraints",
     "JobEvent",
+    "JobGpuUse",
     "JobPod",
     "JobTable",
     "NodeOrder",

@@ -34,9 +34,9 @@ def visible_jobs(user: Any) -> QuerySet[Job]:
 
 def jobs_seen_with(access: Access) -> QuerySet[Job]:
     """Likewise, of who has these rights."""
-    rows = Job.objects.select_related("tenant", "cluster", "user", "estimate").prefetch_related(
-        "pod_sets"
-    )
+    rows = Job.objects.select_related(
+        "tenant", "cluster", "user", "estimate", "gpu_use"
+    ).prefetch_related("pod_sets")
     tenants = access.visible_tenants()
     return rows if tenants is None else rows.filter(tenant__in=tenants)
 

@@ -29,6 +29,7 @@ def main(directory: Path) -> None:
     scene.play()
     story.tell()
     story.lead()
+    story.measure()
     import uvicorn
 
     door = socket.socket()

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from metrics.models import Replay, ReplayState
+from metrics.models import GpuUseDay, Replay, ReplayState
 from metrics.replays import process, services
 from scheduling.engine.shards.division import WIDE
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
+from scheduling.models import Cluster, Job, JobEvent, JobGpuUse, NodeRecord, Placement, PodSet
 from scheduling.session.pace import Backlog, Pace
 from tenants.models import Queue, Tenant, User
 from tests.e2e import scene
@@ -166,6 +166,20 @@ def lead(now: datetime | None = None) -> None:
     NodeRecord.objects.update(scope="south")
     NodeRecord.objects.filter(gpu_model="H200").update(scope="north")
     NodeRecord.objects.filter(name="node-000").update(scope=WIDE)
+
+
+def measure(now: datetime | None = None) -> None:
+    """How busy GPUs were today, of the jobs of three tenants."""
+    now = now or timezone.now()
+    hour, cluster = 1000 * 3_600_000, Cluster.objects.get()
+    for number, name in enumerate(("vision", "speech", "nlp")):
+        tenant = Tenant.objects.get(name=name)
+        GpuUseDay.objects.create(
+            day=now.date(), cluster_id=cluster.pk, cluster_name=cluster.name, tenant_id=tenant.pk,
+            tenant_name=name, gpu_model="H200", measured=400 * hour, idle=(30 + 90 * number) * hour,
+        )  # fmt: skip
+    for job in Job.objects.filter(state="RUNNING"):
+        JobGpuUse.objects.create(job=job, until=now, measured=64 * hour, idle=20 * hour)
 
 
 def _webhook(now: datetime) -> None:

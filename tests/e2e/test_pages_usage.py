@@ -219,6 +219,6 @@ def test_since_when_it_is_known_is_told_where_it_matters(now, as_user):
 
 def test_what_holds_gpus_today_is_read_once_for_all_tables(as_user, django_assert_max_num_queries):
     client = as_user("operator")
-    with django_assert_max_num_queries(28):
+    with django_assert_max_num_queries(29):
         assert client.get("/usage/").context["used"]
     query(lambda: client.get("/usage/"), 'FROM "scheduling_placement"', '"held_milli" > 0')

@@ -303,6 +303,7 @@ BOUNDS = {
     "deleted with the jobs that are over": [
         "scheduling.Job", "scheduling.PodSet", "scheduling.JobPod", "scheduling.JobEvent",
         "scheduling.Placement", "scheduling.StartEstimate", "scheduling.JobConstraints",
+        "scheduling.JobGpuUse",
     ],
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
@@ -311,7 +312,7 @@ BOUNDS = {
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
-        "metrics.ThinnedSamples",
+        "metrics.ThinnedSamples", "metrics.GpuUseLedger",
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
         "scheduling.NodeRecord", "scheduling.NodeOrder", "scheduling.Forecasting",
         "tenants.Identity", "scheduling.JobTable", "webhooks.HookOutbox",
@@ -323,6 +324,7 @@ BOUNDS = {
     ],
     "kept for ever, as the operator guide says": [
         "tenants.AuditRecord", "tenants.ChangePreview", "metrics.UsageDay", "metrics.BorrowedDay",
+        "metrics.GpuUseDay",
         "admin.LogEntry",
     ],
 }  # fmt: skip

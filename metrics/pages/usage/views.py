@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from metrics.gpu_time.accounting import Amount
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.gpu_time.guarantees import guaranteed
 from metrics.gpu_time.usage import Labels, Period, UsageScope, gpu_hours
+from metrics.gpu_use.standing import told
 from metrics.pages import charts
 from metrics.pages.operations.views import figure_answer
 from scheduling.pages.tenants.tenants import in_tree_order
@@ -25,7 +26,7 @@ from tenants.names import tenant_names
 from tenants.permissions import access_of, lineage
 from tenants.selectors import parents_by_id, subtree_ids, visible_tenants
 from tenants.web.csv_files import csv_answer
-from tenants.web.pages import UnknownFilter, page_login_required, unknown_names
+from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
 
 FILTERS = ("since", "until", "tenant")
 USERS_SHOWN = 50
@@ -78,6 +79,14 @@ class UsageRow:
     @property
     def lost(self) -> str:
         return hours_text(self.amount.lost)
+
+    @property
+    def idle(self) -> str:
+        return hours_text(self.amount.idle)
+
+    @property
+    def idle_share(self) -> float | None:
+        return definitions.ratio(self.amount.idle, self.amount.measured)
 
 
 def hours_text(amount: int) -> str:
@@ -135,6 +144,7 @@ def page(request: HttpRequest) -> HttpResponse:
     of_tenants, of_users = ({}, {}) if found.unknown else usage.usages(found.scope, groupings, now)
     by_tenant, by_user = _tenant_rows(found.tenants, of_tenants), _user_rows(of_users)
     total = usage.total_of(of_users.values())
+    busy = usage.total_of(of_tenants.values())
     ledger = usage.days_known()
     since, borrowed_from = ledger.complete_from, ledger.borrowed_from
     period = found.scope.period
@@ -161,6 +171,10 @@ def page(request: HttpRequest) -> HttpResponse:
         "lost": hours_text(total.lost),
         "pods": total.pods,
         "lost_share": definitions.ratio(total.lost, total.held),
+        "idle": hours_text(busy.idle),
+        "idle_share": definitions.ratio(busy.idle, busy.measured),
+        "measured_share": definitions.ratio(busy.measured, busy.held),
+        "busy": told(actor_of(request)),
         "complete_from": since if since and since > period.since else None,
         "borrowed_from": None if borrowed_known else borrowed_from,
         "last_written": ledger.until - ONE_DAY if ledger.pk else None,
@@ -176,7 +190,7 @@ def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dic
     for (tenant, model), amount in amounts.items():
         assert tenant is not None
         assert model is not None
-        own = Amount(amount.held, amount.lost, amount.pods)
+        own = replace(amount, borrowed=0)
         if own:
             for name in above.get(tenant, [tenant]):
                 rows.setdefault(name, UsageRow(name)).add(model, own)

@@ -26,6 +26,7 @@ from scheduling.queries.explain import (
     standstill_of,
     start_of,
 )
+from scheduling.queries.gpu_use import gpu_use_of
 from scheduling.queries.job_story import story_of
 from scheduling.queries.marks import marks
 from scheduling.queries.queues.waiting_order import place_of
@@ -85,7 +86,7 @@ def _marks_of(found: Job) -> object:
     ).order_by("state")
     newest = selectors.events_of(found).order_by("-id").values_list("id", flat=True).first()
     others = (marks(), told_start(found)) if found.state in WAITING else ()
-    return columns, list(told), newest, others
+    return columns, list(told), newest, gpu_use_of(found), others
 
 
 @require_GET
@@ -177,6 +178,7 @@ def job_page(
         "record": record_words(hit_rate_of(found, told)) if told and told.p50 else "",
         "start": start,
         "growth": growth_of(found),
+        "gpu_use": gpu_use_of(found),
         "standstill": standstill_of(found),
         "chosen_at": datetime.fromisoformat(found.chosen["at"]) if found.chosen else None,
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
