@@ -7,6 +7,7 @@ from typing import Any
 from kant.client import output
 from kant.client.api import Api
 from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.previews import kept
 
 Row = dict[str, Any]
 
@@ -14,16 +15,21 @@ Row = dict[str, Any]
 def list_changes(
     api: Api, args: argparse.Namespace, what: str, difference: Callable[[Row], str]
 ) -> None:
-    """The changes of quotas or of queues, as `what` says: "quota", "queue"."""
+    """The changes of quotas or of queues, as `what` says: "quota", "queue"; of those that somebody
+    had previewed what was told, and what happened in the hour after."""
+
+    query = {"action": what, "tenant": args.tenant, "limit": args.limit}
+    found = api.get("audit", query)["items"]
+    previewed = any(change["preview"] for change in found)
 
     def row(c: Row) -> tuple[object, ...]:
         why = f"{c['reason']} (a revert)" if c["reverts"] else c["reason"]
         who = (output.when(c["at"]), c["actor"])
-        return output.short(c["id"]), *who, c["subject"], difference(c), why
+        preview = (kept.told(c), kept.happened(c)) if previewed else ()
+        return output.short(c["id"]), *who, c["subject"], difference(c), why, *preview
 
-    query = {"action": what, "tenant": args.tenant, "limit": args.limit}
-    heads = ("ID", "WHEN", "WHO", what.upper(), "CHANGE", "WHY")
-    found = api.get("audit", query)["items"]
+    heads: tuple[str, ...] = ("ID", "WHEN", "WHO", what.upper(), "CHANGE", "WHY")
+    heads += ("TOLD BEFORE", "IN THE HOUR AFTER") if previewed else ()
     empty = f"No {what} of a tenant that you administer has been changed."
     output.listed(args.output, found, heads, row, empty)
 

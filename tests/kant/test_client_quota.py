@@ -9,8 +9,10 @@ from django.utils import timezone
 
 from kant.client import places
 from kant.client.api import Api
+from kant.client.previews import kept
 from scheduling.models import Cluster, Job, PodSet
-from tenants.models import AuditRecord, Quota, Tenant
+from tenants.models import AuditRecord, ChangePreview, Quota, Tenant
+from tenants.services.previews.happened import tell_what_happened
 from tests.tenants.test_api_quotas import running
 
 
@@ -204,3 +206,44 @@ def test_a_preview_says_what_it_would_do_to_jobs_and_changes_nothing(vision_wait
     assert (code, found["counts"]["starts"], found["starts"][0]["name"]) == (0, 1, "waits")
     _, _, told = vision_waits(*words[:5], "0", "--preview")
     assert "No waiting or running job changes." in told
+
+
+def test_changes_say_what_was_told_and_what_happened(vision_waits):
+    words = ("quota", "set", "vision", "H100", "--guaranteed", "8")
+    heads = vision_waits("quota", "changes")[1].splitlines()[0]
+    assert "TOLD BEFORE" not in heads
+    assert vision_waits(*words, "--preview")[0] == 0
+    assert vision_waits(*words, "--reason", "Season")[0] == 0
+
+    def newest():
+        heads, line, *_ = vision_waits("quota", "changes", "-t", "vision")[1].splitlines()
+        names = ("WHY", "TOLD BEFORE", "IN THE HOUR AFTER")
+        begins = [heads.index(name) for name in names]
+        return [line[a:b].strip() for a, b in zip(begins, [*begins[1:], None], strict=True)]
+
+    assert newest() == ["Season", "1 starts at once", "an hour after the change"]
+    ChangePreview.objects.update(changed_at=timezone.now() - timedelta(minutes=61))
+    tell_what_happened()
+    assert newest() == ["Season", "1 starts at once", "0 started (0 of 1 told)"]
+    found = json.loads(vision_waits("quota", "changes", "-o", "json")[1])
+    assert found[0]["preview"]["told"]["counts"]["starts"] == 1
+
+
+def test_all_that_was_told_and_happened_is_said():
+    counts = {"starts": 2.0, "stops": 1.0, "lost_gpu_s": 9000.0, "sooner": 4.0, "later": 0.0,
+              "impossible": 1.0}  # fmt: skip
+    after = {
+        "reverted": {"by": "vera"}, "started": 3, "told_to_start": 2, "told_and_started": 1,
+        "stopped": 1, "reclaimed": 1, "lost_gpu_s": 1440.0,
+        "borrowed": [{"tenant": "law", "gpu_type": "H100", "before": 0.0, "after": 4.5}],
+    }  # fmt: skip
+    change = {"preview": {"told": {"counts": counts}, "happened": after}}
+    assert kept.told(change) == (
+        "2 start at once, 1 stops (2.5 GPU-h lost), 4 sooner, 1 can never start"
+    )
+    assert kept.happened(change) == (
+        "reverted by vera, 3 started (1 of 2 told), 1 preempted (1 reclaimed, 0.4 GPU-h lost), "
+        "law borrows 4.5 H100 (0 before)"
+    )
+    nothing = {"preview": {"told": {"counts": dict.fromkeys(counts, 0.0)}, "happened": None}}
+    assert kept.told(nothing) == "no job is touched"
