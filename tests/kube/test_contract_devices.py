@@ -119,6 +119,42 @@ def test_a_claim_gets_parts_of_devices(place, door):
     assert result["consumedCapacity"] == {"cores": "2500m", "memory": str(10 * 2**30)}
 
 
+def test_what_drivers_say_of_devices_is_seen_and_goes_with_them(place, door):
+    devices = {"requests": [{"name": "a", "exactly": {"deviceClassName": "any"}}]}
+    path = f"{GROUP}/namespaces/{place.namespace}/resourceclaims"
+    body = {"metadata": {"name": "slow"}, "spec": {"devices": devices}}
+    uid = place.api.ok("POST", path, body)["metadata"]["uid"]
+    named = DeviceId(DRIVER, "n1", "gpu-0")
+    given = (GivenDevice("a", named, ready_by=("Ready",), fails_by=("Broken",)),)
+    one = pod(place, "pod-1")
+    allocate = AllocateClaim(*("one", place.namespace, "slow", uid, "pod-1", one, given, "n1"))
+    assert [end.result for end in door.carry_out(allocate)] == [Result.DONE]
+    seen = news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=given)
+    assert (seen.not_ready, seen.failed) == (("gpu-0 of pool n1 is not Ready yet",), "")
+
+    def say(kind):
+        claim = place.api.ok("GET", f"{path}/slow")
+        condition = {
+            "type": kind,
+            "status": "True",
+            "reason": "R",
+            "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        claim["status"]["devices"] = [{**named._asdict(), "conditions": [condition]}]
+        place.api.ok("PUT", f"{path}/slow/status", claim)
+
+    say("Ready")
+    news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=given, not_ready=())
+    say("Broken")
+    failed = "gpu-0 of pool n1 is Broken (R: m)"
+    news(door, DevicesSeen, DeviceClaimFacts, uid=uid, failed=failed)
+    release = ReleaseClaim("release", place.namespace, "slow", uid, one)
+    assert [end.result for end in door.carry_out(release)] == [Result.DONE]
+    news(door, DevicesSeen, DeviceClaimFacts, uid=uid, given=None)
+    assert "devices" not in place.api.ok("GET", f"{path}/slow").get("status", {})
+
+
 def test_a_claim_is_made_that_a_pod_names(place, door):
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "any"}}]}}
     told = {"metadata": {"labels": {"team": "vision"}}, "spec": spec}

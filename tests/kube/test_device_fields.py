@@ -75,6 +75,17 @@ def allocated(**allocation):
     return claim({"allocation": {"devices": {"results": []}, **allocation}})
 
 
+def told(**fields):
+    """A claim whose device has binding conditions, and what its driver says of it."""
+    device = {"request": "r", "driver": "d", "pool": "p", "device": "a"}
+    conditional = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}
+    result = {**device, **conditional, "shareID": "s"}
+    said = {"driver": "d", "pool": "p", "device": "a", "shareID": "s"}
+    ready = {"type": "Ready", "status": "True"}
+    devices = [{**said, "conditions": [ready], **fields}]
+    return claim({"allocation": {"devices": {"results": [result]}}, "devices": devices})
+
+
 def of_class(**spec):
     return {"kind": "class", "spec": spec}
 
@@ -132,9 +143,8 @@ TABLES = {
         "allNodes": [Use(device(allNodes=True), device())],
         "allowMultipleAllocations": [Use(device(allowMultipleAllocations=True), device())],
         "attributes": [Use(attribute(int=1), device())],
-        "bindingConditions": [
-            Use(device(bindingConditions=["Ready"]), device(), "it has binding conditions")
-        ],
+        "bindingConditions": [Use(device(bindingConditions=["Ready"]), device())],
+        "bindingFailureConditions": [Use(device(bindingFailureConditions=["Failed"]), device())],
         "bindsToNode": [Use(device(bindsToNode=True), device())],
         "capacity": [Use(device(capacity={"memory": {"value": "1Gi"}}), device())],
         "consumesCounters": [
@@ -255,7 +265,18 @@ TABLES = {
             for name, uses in ASK.items()
         },
     },
+    "AllocatedDeviceStatus": {
+        "conditions": [
+            Use(told(), told(conditions=[])),
+            Use(told(conditions=[{"type": "Failed", "status": "True"}]), told(conditions=[])),
+        ],
+        **{
+            name: [Use(told(), told(**{name: "other"}))]
+            for name in ("device", "driver", "pool", "shareID")
+        },
+    },
     "ResourceClaimStatus": {
+        "devices": [Use(told(), told(conditions=[]))],
         "allocation": [Use(allocated(), claim())],
         "reservedFor": [Use(claim({"reservedFor": [{"uid": "p"}]}), claim())],
     },
@@ -265,9 +286,8 @@ TABLES = {
     },
     "DeviceRequestAllocationResult": {
         "adminAccess": [Use(given(adminAccess=True), given())],
-        "bindingConditions": [
-            Use(given(bindingConditions=["Ready"]), given(), "have the binding conditions Ready")
-        ],
+        "bindingConditions": [Use(given(bindingConditions=["Ready"]), given())],
+        "bindingFailureConditions": [Use(given(bindingFailureConditions=["Failed"]), given())],
         "consumedCapacity": [
             Use(given(shareID="s", consumedCapacity={"memory": "1Gi"}), given(shareID="s"))
         ],
@@ -294,13 +314,11 @@ RULE_TABLES = {
 }
 # Why these are of no matter to who gets which device.
 ELSEWHERE = {
-    "Device": {"of devices with binding conditions, which are refused": "bindingFailureConditions"},
     "DeviceTaint": {"of those who evict pods": "timeAdded"},
     "DeviceToleration": {"of those who evict pods": "tolerationSeconds"},
-    "ResourceClaimStatus": {"what drivers tell of devices in use": "devices"},
+    "AllocatedDeviceStatus": {"what drivers tell of devices in use": "data networkData"},
     "AllocationResult": {"for people to see": "allocationTimestamp"},
     "DeviceRequestAllocationResult": {
-        "with binding conditions, which are refused": "bindingFailureConditions",
         "of those who evict pods": "tolerations",
     },
 }
@@ -314,7 +332,7 @@ OTHERS = {
     "copied whole": "DeviceAllocationConfiguration DeviceAllocationResult DeviceClaimConfiguration "
     "DeviceClassConfiguration OpaqueDeviceConfiguration",
     "of what is refused": "NodeAllocatableResourceMapping",
-    "what drivers tell of devices in use": "AllocatedDeviceStatus NetworkDeviceData",
+    "what drivers tell of devices in use": "NetworkDeviceData",
 }
 CASES = [
     pytest.param(*use, id=f"{kind}.{field}-{number}")

@@ -42,6 +42,32 @@ def shared_gpus(count, default=None, **attributes):
     return [{**each, **more} for each in gpus(count, **attributes)]
 
 
+def conditional(devices):
+    """Devices that are not ready before their driver says so."""
+    conditions = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    return [{**each, **conditions} for each in devices]
+
+
+def say(world, name, namespace=NAMESPACE, **conditions):
+    """As a driver: these conditions of the devices of the claim of that name, or pod, hold."""
+    claim = claim_of(world, name, namespace)
+    results = claim["status"]["allocation"]["devices"]["results"]
+    held = [
+        {
+            "type": kind,
+            "status": str(holds),
+            "reason": "Driver",
+            "message": "it says so",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        for kind, holds in conditions.items()
+    ]
+    devices = [{k: r[k] for k in ("driver", "pool", "device")} for r in results]
+    claim["status"]["devices"] = [{**each, "conditions": held} for each in devices]
+    path = claims(claim["metadata"]["name"], namespace=namespace)
+    world.call("PUT", f"{path}/status", claim)
+
+
 def plain_devices(count, **attributes):
     """Devices that are no GPUs."""
     more = {name: {kind_of(value): value} for name, value in attributes.items()}
@@ -91,9 +117,9 @@ def pod(world, name="plain", of="", template="", **more):
     return make(world, name, resourceClaims=[{"name": "devices", **source}], **more)
 
 
-def claim_of(world, name):
+def claim_of(world, name, namespace=NAMESPACE):
     """The claim of that name, or of the pod of that name."""
-    found = world.call("GET", claims())["items"]
+    found = world.call("GET", claims(namespace=namespace))["items"]
     for each in found:
         owners = [o["name"] for o in each["metadata"].get("ownerReferences", ())]
         if each["metadata"]["name"] == name or name in owners:

@@ -317,10 +317,10 @@ def test_a_rule_that_taints_devices_is_honoured(world):
 def test_why_devices_are_not_given_is_told(world):
     first = nodes_of(world)[0]
     of_class(world)
-    conditions = {"bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}
-    publish(world, first, devices=[{**each, **conditions} for each in gpus(1)])
+    takes = {"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cores"}}}
+    publish(world, first, devices=[{**each, **takes} for each in gpus(1)])
     template(world, "one", request(1))
     pod(world, template="one")
     world.drive(lambda: (condition(world) or ("",) * 3)[1] == "NotHonoured")
-    text = f"as gpu-0 of pool {first}: it has binding conditions, for which Kant does not wait."
+    text = f"as gpu-0 of pool {first}: it takes of the CPU, memory or such of its node"
     assert f"asks for devices that Kant does not give, {text}" in condition(world)[2]

@@ -5,7 +5,17 @@ import pytest
 from scheduling.models import Cluster, ClusterPolicy, Job
 from tenants.models import GpuType, Quota, Tenant
 from tests.live.conftest import drive
-from tests.live.devices import GPU, GROUP, of_class, publish, request, shared_gpus
+from tests.live.devices import (
+    GPU,
+    GROUP,
+    conditional,
+    gpus,
+    of_class,
+    publish,
+    request,
+    say,
+    shared_gpus,
+)
 from tests.live.test_real_apiserver import (  # noqa: F401  fixtures
     ANY,
     apiserver,
@@ -93,3 +103,34 @@ def test_pods_share_a_gpu(real, scheduler):  # noqa: F811
     )
     assert len({each["shareID"] for each in results}) == 3
     assert sorted(Job.objects.values_list("gpu_milli", flat=True)) == [125, 437, 437, 437]
+
+
+def test_a_pod_is_bound_when_its_device_is_ready(real, scheduler):  # noqa: F811
+    of_class(real)
+    publish(real, "driver-1", devices=conditional(gpus(2)))
+    real.pod("ready", request(1))
+    real.pod("broken", request(1))
+
+    def nominated(name):
+        return real.call("GET", f"{HERE}/{name}")["status"].get("nominatedNodeName")
+
+    drive(scheduler, real.cluster, lambda: all(map(nominated, ("ready", "broken"))))
+    assert not any(map(real.node_of, ("ready", "broken")))
+    [result] = real.claim("ready")["status"]["allocation"]["devices"]["results"]
+    assert (result["bindingConditions"], result["bindingFailureConditions"]) == (
+        ["Ready"],
+        ["Broken"],
+    )
+    say(real, "ready", Ready=True)
+    say(real, "broken", Broken=True)
+    drive(scheduler, real.cluster, lambda: real.node_of("ready"))
+
+    def given_back():
+        status = real.claim("broken").get("status") or {}
+        return not status.get("allocation") and not status.get("devices")
+
+    drive(scheduler, real.cluster, given_back)
+    assert real.node_of("broken") is None
+    events = real.call("GET", "/api/v1/namespaces/default/events")["items"]
+    notes = [e["message"] for e in events if e["involvedObject"]["name"] == "broken"]
+    assert any("is Broken (Driver: it says so)" in note for note in notes)

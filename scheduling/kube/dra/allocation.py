@@ -229,7 +229,8 @@ class _DeviceSearch:
         if not self._is_left(ask, offer):
             return False
         share = self._taken_by(ask, offer) if offer.facts.several else None
-        given = GivenDevice(ask.name, offer.id, ask.admin, share)
+        facts = offer.facts
+        given = GivenDevice(ask.name, offer.id, ask.admin, share, facts.ready_by, facts.fails_by)
         constraints = self._claims[claim].constraints
         if not all(self._holds(c, given, offer) for c in constraints):
             return False

@@ -63,7 +63,8 @@ class DeviceFacts(Struct, frozen=True, gc=False):
     without its domain. `several`: claims may have it together, as far as its capacity goes.
     `consumes`: of counters of its pool. `node`, `nodes`, `everywhere`:
     where it is, if its slice leaves that to each device; `binds_to_node`: once allocated, only the
-    node for which it was can use it. `unusable`: why Kant never allocates it,
+    node for which it was can use it. `ready_by`: conditions without which no pod that has it is
+    bound, and `fails_by`: those by which it never will be. `unusable`: why Kant never allocates it,
     "" = it does."""
 
     name: str
@@ -76,6 +77,8 @@ class DeviceFacts(Struct, frozen=True, gc=False):
     everywhere: bool = False
     binds_to_node: bool = False
     several: bool = False
+    ready_by: tuple[str, ...] = ()
+    fails_by: tuple[str, ...] = ()
     unusable: str = ""
 
 
@@ -160,12 +163,15 @@ class DeviceId(NamedTuple):
 
 class GivenDevice(NamedTuple):
     """A device that a claim has, by which request. `admin`: others may have it, too. `consumed`: so
-    much of its capacity, if others may have the rest; None = they may not."""
+    much of its capacity, if others may have the rest; None = they may not. `ready_by`, `fails_by`:
+    as of DeviceFacts."""
 
     request: str
     device: DeviceId
     admin: bool = False
     consumed: Amounts | None = None
+    ready_by: tuple[str, ...] = ()
+    fails_by: tuple[str, ...] = ()
 
 
 class ClaimAsks(NamedTuple):
@@ -202,7 +208,8 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
     """A ResourceClaim. `given`: its devices, and `nodes`: where they can be used, () = everywhere;
     None = it is not allocated. `reserved_for`: uids of the pods that use it. `made_for`: name and
     uid of the pod of which it holds the extended resources; its scheduler has made it. `owner`:
-    those of the pod that it goes with."""
+    those of the pod that it goes with. `not_ready`: which conditions of its devices do not hold
+    yet; `failed`: why they never will."""
 
     namespace: str
     name: str
@@ -215,6 +222,8 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
     problem: str = ""
     made_for: tuple[str, str] | None = None
     owner: tuple[str, str] | None = None
+    not_ready: tuple[str, ...] = ()
+    failed: str = ""
 
 
 class TemplateFacts(Struct, frozen=True, gc=False):

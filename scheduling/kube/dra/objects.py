@@ -71,6 +71,7 @@ class RawDevice(Struct, gc=False, rename="camel"):
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
     binds_to_node: bool = False
     allow_multiple_allocations: bool = False
     node_allocatable_resource_mappings: dict[str, Any] = {}
@@ -205,6 +206,7 @@ class RawResult(Struct, gc=False, rename="camel"):
     device: str = ""
     admin_access: bool = False
     binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
     share_id: str = msgspec.field(default="", name="shareID")
     consumed_capacity: dict[str, str | int | float] = {}
 
@@ -225,8 +227,26 @@ class ClaimConsumer(Struct, gc=False, rename="camel"):
     api_group: str = ""
 
 
+class DeviceCondition(Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class RawDeviceStatus(Struct, gc=False):
+    """What a driver says of a device that a claim has."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str = msgspec.field(default="", name="shareID")
+    conditions: list[DeviceCondition] = []
+
+
 class DeviceClaimStatus(Struct, gc=False, rename="camel"):
     allocation: Allocation | None = None
+    devices: list[RawDeviceStatus] = []
     reserved_for: list[ClaimConsumer] = []
 
 

@@ -36,6 +36,7 @@ from scheduling.kube.dra.facts import (
 )
 from scheduling.kube.dra.objects import (
     DeviceClaimSpec,
+    DeviceClaimStatus,
     KubeClaimTemplate,
     KubeDeviceClass,
     KubeResourceClaim,
@@ -80,9 +81,7 @@ def slice_facts(raw: KubeResourceSlice) -> SliceFacts:
 
 def _device(driver: str, raw: RawDevice) -> DeviceFacts:
     unusable = ""
-    if raw.binding_conditions:
-        unusable = "it has binding conditions, for which Kant does not wait"
-    elif raw.node_allocatable_resource_mappings:
+    if raw.node_allocatable_resource_mappings:
         unusable = "it takes of the CPU, memory or such of its node, which Kant does not count"
     elif lists := sorted(name for name, each in raw.attributes.items() if each.is_list):
         unusable = f"its attributes {', '.join(lists)} are lists, which Kant does not compare"
@@ -101,6 +100,8 @@ def _device(driver: str, raw: RawDevice) -> DeviceFacts:
         everywhere=raw.all_nodes,
         binds_to_node=raw.binds_to_node,
         several=raw.allow_multiple_allocations,
+        ready_by=tuple(raw.binding_conditions),
+        fails_by=tuple(raw.binding_failure_conditions),
         unusable=unusable,
     )
     if not unusable and f"{driver}/{MODEL}" in facts.attributes and not model_of(driver, facts):
@@ -179,7 +180,7 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
     meta, devices, status = raw.metadata, raw.spec.devices, raw.status
     given: tuple[GivenDevice, ...] | None = None
     nodes: tuple[NodeTerm, ...] = ()
-    awaits: list[str] = []
+    not_ready, failed = tuple[str, ...](), ""
     if status.allocation is not None:
         given = tuple(
             GivenDevice(
@@ -187,18 +188,15 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
                 DeviceId(r.driver, r.pool, r.device),
                 r.admin_access,
                 _amounts(r.consumed_capacity) if r.share_id else None,
+                tuple(r.binding_conditions),
+                tuple(r.binding_failure_conditions),
             )
             for r in status.allocation.devices.results
         )
         nodes = node_terms(status.allocation.node_selector)
-        results = status.allocation.devices.results
-        # Whoever has allocated it: kube-scheduler binds no pod before they hold.
-        awaits = sorted({name for each in results for name in each.binding_conditions})
+        not_ready, failed = _readiness(status)
     owner = _owner(meta)
     asks, problem = _asks(devices)
-    if awaits and not problem:
-        problem = f"its devices have the binding conditions {', '.join(awaits)}, for which Kant "
-        problem += "does not wait"
     return DeviceClaimFacts(
         namespace=meta.namespace,
         name=meta.name,
@@ -211,7 +209,26 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
         problem=problem,
         made_for=owner if meta.annotations.get(ANNOTATION) == "true" else None,
         owner=owner,
+        not_ready=not_ready,
+        failed=failed,
     )
+
+
+def _readiness(status: DeviceClaimStatus) -> tuple[tuple[str, ...], str]:
+    """Which conditions of the devices do not hold yet, and why they never will, "" = they may."""
+    told = {(d.driver, d.pool, d.device, d.share_id): d.conditions for d in status.devices}
+    not_ready = []
+    for each in status.allocation.devices.results if status.allocation is not None else ():
+        of = each.driver, each.pool, each.device, each.share_id
+        hold = {c.type: c for c in told.get(of, ()) if c.status == "True"}
+        where = f"{each.device} of pool {each.pool}"
+        # As kube-scheduler: devices without binding conditions are ready.
+        for name in each.binding_failure_conditions if each.binding_conditions else ():
+            if (failure := hold.get(name)) is not None:
+                why = ": ".join(filter(None, (failure.reason, failure.message)))
+                return (), f"{where} is {name}{f' ({why})' if why else ''}"
+        not_ready += [f"{where} is not {n} yet" for n in each.binding_conditions if n not in hold]
+    return tuple(not_ready), ""
 
 
 def template_facts(raw: KubeClaimTemplate) -> TemplateFacts:

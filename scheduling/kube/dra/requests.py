@@ -311,6 +311,10 @@ def _allocation(claim: Object, effect: AllocateClaim) -> Object:
             consumed = {name: written(amount) for name, amount in given.consumed}
             if consumed:
                 result["consumedCapacity"] = consumed
+        if given.ready_by:
+            result["bindingConditions"] = list(given.ready_by)
+        if given.fails_by:
+            result["bindingFailureConditions"] = list(given.fails_by)
         if tolerations := asks.get(given.request, {}).get("tolerations"):
             result["tolerations"] = tolerations
         results.append(result)

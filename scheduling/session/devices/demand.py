@@ -320,6 +320,9 @@ def _claim(
         raise DeviceRefusal(NOT_READY, text)
     if claim.problem:
         raise DeviceRefusal(NOT_HONOURED, f"Resource claim {claim.name}: {claim.problem}.")
+    if claim.failed:
+        text = f"Resource claim {claim.name}: {claim.failed}. It gets others when no pod uses it."
+        raise DeviceRefusal(NOT_READY, text)
     if claim.given is None and claim.deleting:
         text = f"Resource claim {claim.name} is being deleted. Create it again when it is gone."
         raise DeviceRefusal(NOT_READY, text)

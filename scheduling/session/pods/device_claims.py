@@ -2,7 +2,8 @@
 pods are bound (docs/decisions/0077-claims-for-devices.md).
 
 A claim gets its devices and is reserved for its pod when the pod has its place; of a gang no pod is
-bound before all claims of all its pods are written. What a pod has that gave its place back, is
+bound before all claims of all its pods are written, and their drivers say that the devices are
+ready, where they do that. What a pod has that gave its place back, is
 released. Where devices stand for extended resources that a pod asks for, a claim is made for it,
 and for pods that Kant makes the claims that their job asks for; such a pod is made before.
 """
@@ -19,13 +20,19 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import MILLI, FreeableDevices, Node, NodeTerm, PodRules, PodSetSpec
 from scheduling.engine.verdict import Reason
 from scheduling.kube.dra.extended import NOTHING, claim_name, extended_asks, is_by_name
-from scheduling.kube.dra.facts import DeviceClaimFacts, ExtendedAsks, ExtendedRequest, PodClaim
+from scheduling.kube.dra.facts import (
+    DeviceClaimFacts,
+    ExtendedAsks,
+    ExtendedRequest,
+    PodClaim,
+)
 from scheduling.kube.seam import (
     AllocateClaim,
     CallOutcome,
     CreateAndBind,
     CreateToBind,
     DeviceNeed,
+    PatchCondition,
     PodFacts,
     ReleaseClaim,
     Result,
@@ -34,6 +41,7 @@ from scheduling.kube.translate.objects import PodSpec, encode
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.devices.books import (
     ChosenDevices,
+    ClaimName,
     DeviceBooks,
     PodNames,
     but_by_name,
@@ -49,6 +57,7 @@ from scheduling.session.devices.demand import (
 )
 from scheduling.session.devices.freeing import Freeing
 from scheduling.session.devices.own import own_claims
+from scheduling.session.devices.readiness import failure, is_conditional, not_ready
 from scheduling.session.memory.live import OVER, EffectKey, LiveJob, LivePod, PodKey
 from scheduling.session.memory.storage import ClaimHold
 from scheduling.session.pods.plain import PlainPods
@@ -56,7 +65,7 @@ from scheduling.session.pods.pod import create_and_bind, identity
 from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
 
-NOT_ALLOCATED = "ClaimNotAllocated"
+NOT_ALLOCATED, NOT_READY = "ClaimNotAllocated", "DevicesNotReady"
 # In place of the uid of a claim: the pod is still to be made, or devices are of pods that are gone.
 THE_POD, OF_THE_GONE = "", "of the gone"
 EffectPod = tuple[str, int, int]  # job, pod set, ordinal
@@ -65,8 +74,8 @@ Writing = tuple[str, str]  # uids of a pod and a claim
 
 @dataclass(slots=True)
 class _Coming:
-    """A pod that is bound when these claims are written, and those of its gang. `whole`: as Kant
-    makes it; None = somebody else does."""
+    """A pod that is bound when these claims are written, and those of its gang, and all devices of
+    `conditional` ones are ready. `whole`: as Kant makes it; None = somebody else does."""
 
     pod: LivePod
     node: Node
@@ -74,6 +83,8 @@ class _Coming:
     claims: set[str] = field(default_factory=set)
     demand: DeviceDemand = field(default_factory=DeviceDemand)
     chosen: list[ChosenDevices] = field(default_factory=list)
+    conditional: set[ClaimName] = field(default_factory=set)
+    told: str = ""
 
 
 class DevicePart:
@@ -393,6 +404,8 @@ class DeviceClaims:
             if claim.given is not None and pod.uid not in claim.reserved_for:
                 self._write(job, pod, claim, None)
                 coming.claims.add(claim.uid)
+            if is_conditional(claim.given or ()):
+                coming.conditional.add((claim.namespace, claim.name))
 
     def _being_released(self) -> Set[str]:
         """The claims, by uid, of pods that are gone: somebody is about to take their devices."""
@@ -505,6 +518,8 @@ class DeviceClaims:
             return
         if outcome.result is Result.DONE:
             coming.claims.discard(claim)
+            if is_conditional(effect.given or ()):
+                coming.conditional.add(name)
             self._bind_ready(job)
             return
         self._give_up(job, coming.pod)
@@ -516,7 +531,9 @@ class DeviceClaims:
     def _bind_ready(self, job: LiveJob) -> None:
         """Bind the pods of which all claims are written; of a gang all, or none."""
         coming = self._coming.get(job.id, {})
-        ready = [c for c in coming.values() if not c.claims]
+        ready = [
+            c for c in coming.values() if not c.claims and not not_ready(self.books, c.conditional)
+        ]
         unplaceable = {id(pod) for job_id, pod, _ in self._unplaceable if job_id == job.id}
         ready = [c for c in ready if id(c.pod) not in unplaceable]
         if job.request.gang and len(ready) < len(coming):
@@ -534,6 +551,7 @@ class DeviceClaims:
             late = [c for c in of_job.values() if OF_THE_GONE in c.claims]
             if late and (job := self.scope.jobs.get(job_id)) is not None:
                 self._look_again(job, late)
+        self._follow_conditions(now)
         failed, self._unplaceable = self._unplaceable, []
         for job_id, pod, text in failed:
             job = self.scope.jobs.get(job_id)
@@ -543,6 +561,39 @@ class DeviceClaims:
             self._give_up(job, pod)
             if job.leaving is None and _is_to_come(pod):
                 self.requeueing.displaced(job, [pod], NOT_ALLOCATED, text, (pod.place.node,), now)
+
+    def _follow_conditions(self, now: float) -> None:
+        """Bind pods whose devices are ready; give back the places of those whose devices fail, or
+        are not ready in time."""
+        due = now - self.scope.policy.gang_timeout_s
+        for job_id, of_job in list(self._coming.items()):
+            awaited = [c for c in of_job.values() if c.conditional and not c.claims]
+            job = self.scope.jobs.get(job_id)
+            if not awaited or job is None or job.leaving is not None:
+                continue
+            for coming in awaited:
+                text = failure(self.books, coming.conditional)
+                waits = not_ready(self.books, coming.conditional)
+                if not text and waits and 0 < coming.pod.placed_at < due:
+                    waited = now - coming.pod.placed_at
+                    text = f"{waits}, {waited:.0f} s after the placement"
+                if text:
+                    self._give_up(job, coming.pod)
+                    node = coming.pod.place.node
+                    self.requeueing.displaced(job, [coming.pod], NOT_READY, text, (node,), now)
+                    break
+                self._tell_waiting(job, coming, waits)
+            else:
+                self._bind_ready(job)
+
+    def _tell_waiting(self, job: LiveJob, coming: _Coming, text: str) -> None:
+        """Put on the pod for what it waits, and which node is kept for it, where that is news."""
+        if text and coming.told != text:
+            coming.told = text
+            pod, reason = coming.pod, Reason.WAITING_FOR_DEVICES.value
+            of = job.namespace, pod.name, pod.uid
+            told = PatchCondition((), *of, reason, f"{reason}: {text}", nominated=pod.place.node)
+            self.out.effects.append(told)
 
     def _look_again(self, job: LiveJob, late: Iterable[_Coming]) -> None:
         """For devices that pods that are gone had."""

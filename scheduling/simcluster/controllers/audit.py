@@ -220,9 +220,9 @@ def _line(kind: str, record: msgspec.Struct) -> bytes:
 def _devices_of(claim: Obj) -> tuple[str, ...]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
     results = (allocation.get("devices") or {}).get("results") or ()
-    return tuple(
-        f"{r['driver']}/{r['pool']}/{r['device']}" for r in results if not r.get("adminAccess")
-    )
+    # Of one with a share others may have the rest.
+    alone = (r for r in results if not r.get("adminAccess") and "shareID" not in r)
+    return tuple(f"{r['driver']}/{r['pool']}/{r['device']}" for r in alone)
 
 
 def _holding(uid: str, key: str, node: str, pod: Obj, now: float) -> Holding | None:

@@ -12,6 +12,26 @@ def claim_changes(new: Obj, old: Obj) -> Causes:
     return [invalid_value("spec", new.get("spec"), "field is immutable")]
 
 
+def drop_given_back(new: Obj, old: Obj) -> None:
+    """What drivers have said of devices goes with them."""
+    now = new.get("status") or {}
+    gone = _named(old.get("status") or {}) - _named(now)
+    if gone and now.get("devices"):
+        now["devices"] = [each for each in now["devices"] if _name_of(each) not in gone]
+        if not now["devices"]:
+            del now["devices"]
+
+
+def _named(status: Obj) -> set[tuple[str, ...]]:
+    """The devices that a claim has."""
+    found = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+    return set(map(_name_of, found))
+
+
+def _name_of(device: Obj) -> tuple[str, ...]:
+    return tuple(device.get(field, "") for field in ("driver", "pool", "device", "shareID"))
+
+
 def status_changes(new: Obj, old: Obj) -> Causes:
     """A claim is allocated once, and is reserved for pods only then."""
     now, before = new.get("status") or {}, old.get("status") or {}

@@ -59,6 +59,8 @@ def prepare_status_update(kind: ResourceKind, new: Obj, old: Obj) -> None:
     null_times(new.get("status") or {}, _CONDITION_TIMES[kind.kind])
     if kind.kind == "Node":
         _validate(kind, new)
+    if kind.kind == "ResourceClaim":
+        device_rules.drop_given_back(new, old)
     if kind.kind == "ResourceClaim" and (causes := device_rules.status_changes(new, old)):
         raise invalid(kind, old["metadata"]["name"], causes)
 
