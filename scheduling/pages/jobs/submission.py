@@ -159,7 +159,7 @@ def job_new(request: HttpRequest) -> HttpResponse:
         return render(request, "scheduling/jobs/job_new_none.html", {"nav": "jobs"})
     if request.method != "POST":
         return opened(request, request.GET.get("like", ""))
-    if not {"add", "remove", "add_volume"}.isdisjoint(request.POST):
+    if not {"add", "remove", "add_volume", "show"}.isdisjoint(request.POST):
         return reshaped(request)
     job_form, sets = submit_forms(request, request.POST)
     document = document_from(job_form, sets)
@@ -193,14 +193,15 @@ def opened(request: HttpRequest, job_id: str) -> HttpResponse:
 
 
 def reshaped(request: HttpRequest) -> HttpResponse:
-    """The form as typed, with a pod set or a row for a volume more, or a pod set less."""
+    """The form as typed, as it is ("show"), with a pod set or a row for a volume more, or a pod set
+    less."""
     typed = typed_sets(request.POST)
     at = len(typed)
     if "add_volume" in request.POST:
         at = number(request.POST["add_volume"])
     elif "add" in request.POST:
         typed.append({"name": f"set-{at}", "count": "1", "gpus": "1"})
-    elif at > 1:
+    elif "remove" in request.POST and at > 1:
         at = number(request.POST["remove"])
         typed = [one for i, one in enumerate(typed) if i != at]
     checked = {name: name in request.POST for name in ("gang", "preemptible")}

@@ -1,0 +1,171 @@
+"""What was typed into a form is there again where the sign-in had ended before it was sent."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e import scene, story
+
+pytestmark = [pytest.mark.browser]
+# page, who, the form
+FORMS = [
+    ("/jobs/new/", "erin", "#job-form"),
+    ("/quotas/vision/H200/", "vera", "main form[data-once]"),
+    ("/policies/demo/", "operator", "#policy-form"),
+    ("/queues/new/", "vera", "main form[data-once]"),
+    ("/queues/vision/nightly/settings/", "vera", "main form[data-once]"),
+    ("/tenants/vision/limits/", "operator", "main form[data-once]"),
+    ("/clusters/demo/rules/", "operator", "main form[data-once]"),
+    ("/webhooks/new/", "vera", "main form[data-once]"),
+    (f"/webhooks/{story.HOOK}/settings/", "vera", "main form[data-once]"),
+    ("/ops/nodes/demo/node-005/drain/", "operator", "main form[data-once]"),
+    ("/settings/tokens/", "erin", "main form[data-once]"),
+    ("/replays/new/", "operator", "main form[data-once]"),
+]
+BACK, UNDONE = "What you typed is in the form again.", "Do it again if you still want it."
+FIELDS = (
+    "input:is([type=text], [type=number], [type=url], :not([type])):visible:enabled"
+    ":not([readonly]),"
+    "textarea:visible:enabled"
+)
+
+
+def fresh(new_tab, who):
+    """A tab with a session of its own: others go on with theirs."""
+    tab = new_tab()
+    tab.allowed = {401, 403, 422}
+    tab.page.on("dialog", lambda dialog: dialog.accept())
+    tab.page.goto(f"{tab.site}/login/")
+    sign_in(tab, who)
+    return tab
+
+
+def sign_in(tab, who):
+    tab.page.fill("#id_username", who)
+    tab.page.fill("#id_password", scene.PASSWORD)
+    tab.page.press("#id_password", "Enter")
+    tab.page.wait_for_url(lambda url: "/login/" not in url)
+
+
+def end_session(tab):
+    tab.page.context.clear_cookies(name="sessionid")
+
+
+def typed_into(form):
+    fields = form.locator(FIELDS)
+    return {f.get_attribute("name"): f.input_value() for f in fields.all()}
+
+
+def fill(form):
+    for index, field in enumerate(form.locator(FIELDS).all()):
+        field.fill(f"{index + 3}")
+    for box in form.locator("input[type=checkbox]:visible:enabled").all()[:2]:
+        box.click()
+    return typed_into(form), checked_in(form)
+
+
+def checked_in(form):
+    boxes = form.locator("input:is([type=checkbox], [type=radio]):visible")
+    return [(b.get_attribute("name"), b.is_checked()) for b in boxes.all()]
+
+
+@pytest.mark.parametrize(("page", "who", "form"), FORMS, ids=[f[0] for f in FORMS])
+def test_a_form_that_was_sent_too_late_comes_back_as_it_was(new_tab, page, who, form):
+    tab = fresh(new_tab, who)
+    tab.open(page)
+    at = tab.page.locator(form).first
+    before = fill(at)
+    assert before[0]
+    end_session(tab)
+    at.locator("button[type=submit].btn-main").first.click()
+    tab.page.locator("#id_username").wait_for()
+    sign_in(tab, who)
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    assert (typed_into(at), checked_in(at)) == before
+    assert tab.axe() == []
+    # Once.
+    assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
+    tab.page.goto(f"{tab.site}/jobs/")
+    tab.open(page)
+    expect(tab.page.get_by_text(BACK)).to_have_count(0)
+
+
+def test_the_page_that_confirms_a_policy_comes_back_as_its_form(new_tab):
+    tab = fresh(new_tab, "operator")
+    tab.open("/policies/demo/")
+    tab.page.get_by_label("Max attempts").fill("7")
+    tab.page.get_by_role("button", name="Look at the change").click()
+    tab.page.get_by_label("Reason").fill("Typed at night")
+    end_session(tab)
+    tab.page.get_by_role("button", name="Save the change").click()
+    tab.page.locator("#id_username").wait_for()
+    sign_in(tab, "operator")
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    expect(tab.page.get_by_label("Max attempts")).to_have_value("7")
+    tab.page.get_by_role("button", name="Look at the change").click()
+    expect(tab.page.get_by_label("Reason")).to_have_value("Typed at night")
+
+
+def test_pod_sets_and_volumes_of_a_job_come_back(new_tab):
+    tab = fresh(new_tab, "erin")
+    tab.open("/jobs/new/")
+    tab.page.get_by_role("button", name="Add pod set").click()
+    tab.page.locator("[name=sets-1-image]").fill("host/second:1")
+    tab.page.locator("details.more").last.locator("summary").click()
+    tab.page.locator("[name=sets-1-volumes-0-mount_path]").fill("/data")
+    end_session(tab)
+    tab.page.get_by_role("button", name="Submit job").click()
+    tab.page.locator("#id_username").wait_for()
+    sign_in(tab, "erin")
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    expect(tab.page.locator("[name=sets-1-image]")).to_have_value("host/second:1")
+    expect(tab.page.locator("[name=sets-1-volumes-0-mount_path]")).to_have_value("/data")
+
+
+def test_what_was_typed_and_not_sent_comes_back_after_a_reload(new_tab):
+    tab = fresh(new_tab, "vera")
+    tab.open("/webhooks/new/")
+    field = tab.page.locator("main form[data-once]").locator(FIELDS).first
+    field.fill("typed")
+    end_session(tab)
+    tab.page.reload()
+    tab.page.locator("#id_username").wait_for()
+    sign_in(tab, "vera")
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    expect(field).to_have_value("typed")
+
+
+def test_a_button_that_came_too_late_is_told(new_tab):
+    tab = fresh(new_tab, "vera")
+    tab.open(f"/webhooks/{story.HOOK}/")
+    end_session(tab)
+    tab.page.get_by_role("button", name="Send a test").click()
+    tab.page.locator("#id_username").wait_for()
+    sign_in(tab, "vera")
+    expect(tab.page.get_by_text(UNDONE)).to_be_visible()
+
+
+def test_passwords_and_tokens_are_not_kept_and_nobody_else_gets_the_rest(new_tab):
+    tab = fresh(new_tab, "erin")
+    tab.open("/jobs/new/")
+    tab.page.evaluate(
+        """() => {
+          const form = document.getElementById("job-form");
+          for (const [name, type] of [["word", "password"], ["api_token", "text"], ["x", "text"]]) {
+            const field = document.createElement("input");
+            form.append(Object.assign(field, {name, type, value: "S3cr3tX"}));
+          }
+        }"""
+    )
+    end_session(tab)
+    tab.page.get_by_role("button", name="Submit job").click()
+    tab.page.locator("#id_username").wait_for()
+    kept = json.loads(tab.page.evaluate("sessionStorage.getItem('kant-typed')"))
+    assert [name for name, value in kept["fields"] if value == "S3cr3tX"] == ["x"]
+    assert "csrfmiddlewaretoken" not in dict(kept["fields"])
+    sign_in(tab, "vera")
+    expect(tab.page.get_by_role("button", name="Submit job")).to_be_visible()
+    expect(tab.page.get_by_text(re.compile("Your sign-in ended"))).to_have_count(0)
+    assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
