@@ -35,8 +35,9 @@ def change(action, subject, minutes, tenant=None):
 
 
 @pytest.fixture
-def past(org):
+def past(org, time_machine):
     """A job of law and one of vision, each on a node, and changes of both and of the cluster."""
+    time_machine.move_to(NOW)  # of the collection; the tests may run long after it
     JobEvent.objects.all().delete()
     AuditRecord.objects.all().delete()
     law = runs(org, ["h000"], user=org.users["lex"])

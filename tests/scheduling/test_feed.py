@@ -93,7 +93,8 @@ def test_streams_end_with(looks, monkeypatch, cause):
     async def listen():
         feed = Feed()
         stream = feed.stream("")
-        await kind(stream)
+        if cause != "time":  # which may be over before the first event on a busy machine
+            await kind(stream)
         if cause == "the process":
             feed.end()
         elif cause == "the database":
