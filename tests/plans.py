@@ -1,7 +1,11 @@
 """How the database would answer a query: by which index, without a clock."""
 
+from unittest import mock
+
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+
+from tenants.database import planned
 
 
 def plan(sql):
@@ -17,8 +21,9 @@ def plan(sql):
 
 
 def queries(act, *words):
-    """The queries of `act` that have all of these words in them."""
-    with CaptureQueriesContext(connection) as captured:
+    """The queries of `act` that have all of these words in them, with their values."""
+    as_text = mock.patch.object(planned, "cursor", connection.cursor)
+    with as_text, CaptureQueriesContext(connection) as captured:
         act()
     return [q["sql"] for q in captured if all(word in q["sql"] for word in words)]
 

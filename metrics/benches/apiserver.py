@@ -22,7 +22,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -295,6 +295,17 @@ class ApiServer:
 
     def request(self, method: str, path: str, body: Any = None, user: str = "admin") -> Any:
         """One call; the decoded JSON reply. Raises urllib.error.HTTPError."""
+        with self._asked(method, path, body, user, timeout_s=10.0) as reply:
+            text = reply.read()
+        return json.loads(text) if text.startswith(b"{") else text
+
+    def stream(self, path: str, user: str = "admin") -> Iterator[bytes]:
+        """The lines of a watch, as they come, to its end or the server's. Raises as `request`."""
+        return iter(self._asked("GET", path, None, user, timeout_s=None))
+
+    # --- pieces -------------------------------------------------------------------------------
+
+    def _asked(self, method: str, path: str, body: Any, user: str, timeout_s: float | None) -> Any:
         request = urllib.request.Request(
             self.url + path,
             data=None if body is None else json.dumps(body).encode(),
@@ -303,11 +314,8 @@ class ApiServer:
         )
         if self._tls is None:
             self._tls = ssl.create_default_context(cafile=str(self.ca_file))
-        with urllib.request.urlopen(request, context=self._tls, timeout=10) as reply:
-            text = reply.read()
-        return json.loads(text) if text.startswith(b"{") else text
+        return urllib.request.urlopen(request, context=self._tls, timeout=timeout_s)
 
-    # --- pieces -------------------------------------------------------------------------------
     def _write_tokens(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         rows = []

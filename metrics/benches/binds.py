@@ -17,6 +17,7 @@ from metrics.benches import stage
 from metrics.benches.apiserver import SCHEDULER, ApiServer, programs
 from metrics.benches.bare_client import BarePod, create_and_bind
 from metrics.benches.native.database import Postgres
+from metrics.benches.native.idle import idle
 from metrics.benches.native.pods import Native, by_kant, by_kube_scheduler, migrated
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
@@ -72,7 +73,8 @@ def run(
 
 
 def _compared(nodes: int, pods: int) -> dict[str, Any]:
-    """Medians of rounds in which both take turns, so that a busy machine slows both."""
+    """Medians of rounds in which both take turns, so that a busy machine slows both; and how soon a
+    pod that comes alone is bound."""
     programs()
     kant, other = list[Native](), list[Native]()
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name, Postgres() as postgres:
@@ -81,6 +83,7 @@ def _compared(nodes: int, pods: int) -> dict[str, Any]:
         for number in range(ROUNDS):
             kant.append(by_kant(folder / f"kant-{number}", nodes, pods, postgres))
             other.append(by_kube_scheduler(folder / f"kube-{number}", nodes, pods))
+        alone = idle(folder / "idle", nodes, postgres)
     rate, cpu = _median(kant, "pods_per_s"), _median(kant, "cpu_ms")
     other_rate, other_cpu = _median(other, "pods_per_s"), _median(other, "cpu_ms")
     return {
@@ -91,6 +94,9 @@ def _compared(nodes: int, pods: int) -> dict[str, Any]:
         "kube_scheduler_cpu_ms": round(other_cpu, 2),
         "ratio": round(rate / other_rate, 3),
         "cpu_ratio": round(cpu / other_cpu, 3),
+        "idle_p50_ms": round(alone.kant_s * 1e3, 2),
+        "kube_scheduler_idle_p50_ms": round(alone.other_s * 1e3, 2),
+        "idle_ratio": round(alone.kant_s / alone.other_s, 2),
         "nodes": nodes,
         "pods": pods,
         "rounds": ROUNDS,

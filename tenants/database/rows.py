@@ -12,13 +12,15 @@ from typing import Any, TypeVar
 from django.db import connection
 from django.db.models import CharField, DateTimeField, IntegerField, JSONField, Model, TextField
 
+from tenants.database import planned
+
 M = TypeVar("M", bound=Model)
 _Reader = Callable[[Any], Any]
 
 
 def ask(sql: str, params: Sequence[str | int | None]) -> tuple[Any, ...] | None:
     """The first row of what a statement finds, each column of it read as JSON."""
-    with connection.cursor() as cursor:
+    with planned.cursor() as cursor:
         cursor.execute(sql, params)
         row = cursor.fetchone()
     if row is None:

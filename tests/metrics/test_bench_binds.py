@@ -1,13 +1,18 @@
 """`manage.py bench binds --against kube-scheduler`: who takes turns, and what it tells of them."""
 
 import json
+import queue
+import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
 from metrics.benches import binds
+from metrics.benches.native import idle as native_idle
+from metrics.benches.native.idle import Idle
 from metrics.benches.native.pods import Native
 from metrics.benches.scheduler_process import Statements
 
@@ -30,6 +35,7 @@ def test_both_take_turns_and_medians_are_told(monkeypatch, capsys):
     monkeypatch.setattr(binds, "migrated", lambda *_: None)
     monkeypatch.setattr(binds, "by_kant", bound_by("kant", 0.05))
     monkeypatch.setattr(binds, "by_kube_scheduler", bound_by("kube", None))
+    monkeypatch.setattr(binds, "idle", lambda *_: Idle(0.0123, 0.004))
     call_command(*AGAINST, "--nodes", "5", "--pods", "40", "--json")
     assert [turn[0] for turn in turns] == ["kant", "kube"] * 3
     assert len({turn[1] for turn in turns}) == 6
@@ -39,6 +45,60 @@ def test_both_take_turns_and_medians_are_told(monkeypatch, capsys):
     assert (figures["native_cpu_ms"], figures["kube_scheduler_cpu_ms"]) == (3.0, 4.0)
     assert (figures["ratio"], figures["cpu_ratio"]) == (1.667, 0.75)
     assert (figures["native_statements"], figures["rounds"]) == (0.05, 3)
+    assert (figures["idle_p50_ms"], figures["kube_scheduler_idle_p50_ms"]) == (12.3, 4.0)
+    assert figures["idle_ratio"] == 3.08
+
+
+class TwoSchedulers:
+    """In place of an API server with both: one binds long after it was told, the other one soon."""
+
+    def __init__(self, folder):
+        self.made, self.came = [], queue.Queue()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.came.put(None)
+
+    def request(self, method, path, body=None):
+        if method == "POST":
+            self.made.append((body["metadata"]["name"], body["spec"]["schedulerName"]))
+            self.came.put((0.0, self.told(body["metadata"]["name"])))
+            after = 0.05 if body["spec"]["schedulerName"] == "kant" else 0.01
+            self.came.put((after, self.told(body["metadata"]["name"], node="n")))
+        return {"metadata": {"resourceVersion": "5"}, "items": []}
+
+    def told(self, name, node=""):
+        spec = {"nodeName": node} if node else {}
+        return json.dumps({"object": {"metadata": {"name": name}, "spec": spec}}).encode()
+
+    def stream(self, path):
+        assert path.endswith("?watch=1&resourceVersion=5")
+        for after, line in iter(self.came.get, None):
+            time.sleep(after)
+            yield line
+
+    def access(self, user):
+        return {}
+
+    def start_scheduler(self):
+        return 1
+
+
+def test_lone_pods_come_in_turn_and_medians_are_of_their_nodes(monkeypatch, tmp_path):
+    server = TwoSchedulers(tmp_path)
+    monkeypatch.setattr(native_idle, "ApiServer", lambda folder: server)
+    monkeypatch.setattr(native_idle, "PODS", 4)
+    monkeypatch.setattr(native_idle, "EVERY_S", 0.0)
+    monkeypatch.setattr(native_idle, "bound_one", lambda _: True)
+    for name in ("create_nodes", "run_python"):
+        monkeypatch.setattr(native_idle.stage, name, lambda *_: None)
+    monkeypatch.setattr(native_idle.stage, "scheduler", nullcontext)
+    postgres = SimpleNamespace(rows=lambda *_: [], url=lambda *_: "")
+    found = native_idle.idle(tmp_path / "idle", 5, postgres)
+    assert [scheduler for _, scheduler in server.made] == ["kant", "default-scheduler"] * 4
+    assert found.kant_s > found.other_s > 0.0
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def by_kant(folder: Path, nodes: int, pods: int, postgres: Postgres) -> Native:
             before = postgres.cpu_s(), postgres.statements(name)
             seconds = _bound(apiserver, SCHEDULER_NAME, pods)
             # What has not been written yet is part of what a pod costs.
-            _wait(lambda: not postgres.rows(UNBOUND, name), f"not all of {pods} pods are in rows")
+            wait_until(
+                lambda: not postgres.rows(UNBOUND, name), f"not all of {pods} pods are in rows"
+            )
             statements = postgres.statements(name) - before[1]
         cpu_s = figures["cpu_s"] + postgres.cpu_s() - before[0]
     return Native(pods / seconds, cpu_s * 1e3 / pods, statements / pods)
@@ -67,7 +69,7 @@ def by_kube_scheduler(folder: Path, nodes: int, pods: int) -> Native:
     with ApiServer(folder) as apiserver, stage.environment(folder):
         stage.create_nodes(apiserver.request, nodes)
         process = apiserver.start_scheduler()
-        _wait(lambda: _bound_one(apiserver), "kube-scheduler bound no pod")
+        wait_until(lambda: bound_one(apiserver), "kube-scheduler bound no pod")
         before = _cpu_s(process)
         seconds = _bound(apiserver, "default-scheduler", pods)
         return Native(pods / seconds, (_cpu_s(process) - before) * 1e3 / pods)
@@ -76,16 +78,16 @@ def by_kube_scheduler(folder: Path, nodes: int, pods: int) -> Native:
 def _bound(apiserver: ApiServer, scheduler: str, pods: int) -> float:
     """Seconds until all these pods, made while they are being bound, have their nodes."""
     began = time.perf_counter()
-    create(apiserver.access("admin"), [_pod(f"p-{n}", scheduler) for n in range(pods)])
-    _wait(lambda: not _without_node(apiserver), f"not all of {pods} pods were bound")
+    create(apiserver.access("admin"), [one_gpu_pod(f"p-{n}", scheduler) for n in range(pods)])
+    wait_until(lambda: not _without_node(apiserver), f"not all of {pods} pods were bound")
     return time.perf_counter() - began
 
 
-def _bound_one(apiserver: ApiServer) -> bool:
+def bound_one(apiserver: ApiServer) -> bool:
     """Whether a first pod, which is made where there is none, has its node: it is at work then."""
     found = apiserver.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
     if not found:
-        pod = _pod("first", "default-scheduler")
+        pod = one_gpu_pod("first", "default-scheduler")
         pod["spec"]["containers"][0]["resources"] = {}
         apiserver.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
         return False
@@ -97,7 +99,7 @@ def _without_node(apiserver: ApiServer) -> bool:
     return bool(apiserver.request("GET", path)["items"])
 
 
-def _wait(until: Callable[[], bool], otherwise: str) -> None:
+def wait_until(until: Callable[[], bool], otherwise: str) -> None:
     """Raises RuntimeError."""
     deadline = time.perf_counter() + GIVE_UP_S
     while not until():
@@ -106,7 +108,7 @@ def _wait(until: Callable[[], bool], otherwise: str) -> None:
         time.sleep(POLL_S)
 
 
-def _pod(name: str, scheduler: str) -> dict[str, Any]:
+def one_gpu_pod(name: str, scheduler: str) -> dict[str, Any]:
     amounts = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}
     main = {
         "name": "main",

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, DataError, connection, connections, models
+from django.db.backends.utils import CursorWrapper
 from django.db.models import AutoField, JSONField, Model
 from psycopg.types.json import Jsonb
+
+from tenants.database import planned
 
 Statement = tuple[str, list[Any]]  # SQL and its parameters
 FEW = 32  # rows that PostgreSQL is told as JSON: each parameter costs more than what it says
@@ -52,10 +55,17 @@ def write_together(*writes: Write) -> None:
         for one in filled:
             one.write()
         return
+    asked = cursor_for(filled)
     *others, (last, more) = [one.statement() for one in filled]
     parts, params = parts_of(others)
-    with connection.cursor() as cursor:
+    with asked as cursor:
         cursor.execute(f"WITH {parts} {last}", [*params, *more])
+
+
+def cursor_for(writes: Sequence[Write]) -> CursorWrapper:
+    """To write these by their statements: of few rows the texts are the same time and again."""
+    few = all(len(one) <= FEW for one in writes)
+    return planned.cursor() if few else connection.cursor()
 
 
 def parts_of(statements: Sequence[Statement]) -> Statement:

@@ -16,7 +16,7 @@ from django.db.models import F, Q
 
 from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.models import SchedulerLease
-from scheduling.services.common.bulk import Statement, Write, parts_of, write_together
+from scheduling.services.common.bulk import Statement, Write, cursor_for, parts_of, write_together
 
 
 class LeaseLost(Exception):
@@ -103,9 +103,10 @@ def write_fenced(lease: Lease, *writes: Write, **columns: Any) -> None:
             write_together(*writes)
         return
     where = "EXISTS (SELECT FROM t0)"
+    asked = cursor_for(writes)
     told = [fence_sql(lease, **columns), *(one.statement(where) for one in writes if len(one))]
     parts, params = parts_of(told)
-    with connection.cursor() as cursor:
+    with asked as cursor:
         cursor.execute(f"WITH {parts} SELECT COUNT(*) FROM t0", params)
         [count] = cursor.fetchone()
     if not count:

@@ -27,6 +27,7 @@ from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
 from scheduling.services.plain_pods.new_jobs import Jobless, NewRows, lets_go, make_jobs
 from scheduling.session.memory.live import Cause, Offer
+from tenants.database import planned
 from tenants.database.chunks import chunks
 
 # Of a pod: its uid, its job, and the labels by which that knows it.
@@ -120,7 +121,7 @@ def _known_pods(lease: Lease, uids: Sequence[str]) -> tuple[Ids, list[_Known]]:
     (places, of_places), (events, of_events) = (
         Ids.sql(model, f"{each} * ({new})") for model, each in ((Placement, 1), (JobEvent, 2))
     )
-    with connection.cursor() as cursor:
+    with planned.cursor() as cursor:
         sql = f"""
             WITH fenced AS ({fenced}),
                 p AS (SELECT * FROM {table} WHERE uid = ANY(%s::uuid[]))

@@ -8,6 +8,7 @@ from django.db import connection
 
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeOrder
+from tenants.database import planned
 from tenants.models import GpuType, Queue, Quota, Tenant
 
 # What happens to a job that waits without its scheduler.
@@ -74,7 +75,7 @@ def look(
         LEFT JOIN {_table(Job)} j ON j.id = e.job_id
         ORDER BY e.id"""
     kinds = [kind.value for kind in NEWS]
-    with connection.cursor() as cursor:
+    with planned.cursor() as cursor:
         cursor.execute(sql, [*asked, cluster_id, *asked, *kinds, most])
         rows = cursor.fetchall()
     if not rows:
