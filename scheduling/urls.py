@@ -3,7 +3,16 @@ from django.urls import path
 from scheduling.pages import feed
 from scheduling.pages.clusters import rules, schedulers
 from scheduling.pages.events import events
-from scheduling.pages.jobs import chosen, columns, export, logs, saved_views, submission, table
+from scheduling.pages.jobs import (
+    chosen,
+    columns,
+    export,
+    logs,
+    saved_views,
+    submission,
+    submit_text,
+    table,
+)
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.queues import global_queue
 from scheduling.pages.queues import overview as queue_lists
@@ -24,6 +33,8 @@ urlpatterns = [
     path("jobs/views/remove/", saved_views.forget_view, name="jobs-view-remove"),
     path("jobs/new/", submission.job_new, name="job-new"),
     path("jobs/new/preview/", submission.job_preview, name="job-preview"),
+    path("jobs/new/text/", submit_text.job_text, name="job-text"),
+    path("jobs/new/text/preview/", submit_text.job_text_preview, name="job-text-preview"),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),
     path("jobs/<uuid:job_id>/outlook/", job_views.job_outlook, name="job-outlook"),
     path("jobs/<uuid:job_id>/logs/", logs.job_logs, name="job-logs"),

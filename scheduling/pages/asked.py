@@ -54,21 +54,19 @@ def read(field: Field, typed: Any) -> Any:
     return typed if field.unit is None or typed is None else field.unit.read(typed)
 
 
-def typed_of(struct: type[Struct], document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What stands in the fields for these values, which are taken out of the document where the
-    fields can say them; and which of their lines no field can hold."""
+def typed_of(struct: type[Struct], document: dict[str, Any]) -> dict[str, Any]:
+    """What stands in the fields for these values, which are taken out of the document as far as
+    the fields can say them: of a mapping the entries stay that no line can hold."""
     found: dict[str, Any] = {}
-    lost: list[str] = []
     for name, field in asked_of(struct).items():
         if field.name in document:
-            value = document[field.name]
-            typed, names = write(field, value)
+            value = document.pop(field.name)
+            typed, lost = write(field, value)
             if typed is not None:
                 found[name] = typed
-                del document[field.name]
-            if names:
-                lost.append(f"{field.name} ({', '.join(names)})")
-    return found, lost
+            if typed is None or lost:
+                document[field.name] = {n: value[n] for n in lost} if lost else value
+    return found
 
 
 def write(field: Field, value: Any) -> tuple[Any, list[str]]:

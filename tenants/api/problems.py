@@ -260,8 +260,7 @@ def described(exc: Exception, request: Any) -> dict[str, Any]:
         case Problem():
             return document(request, exc.code, str(exc.detail), exc.errors)
         case exceptions.ValidationError():
-            leaves = islice(_leaves(exc.detail), MOST_ERRORS)
-            faults = [FieldError(path, detail) for path, detail in leaves]
+            faults = faults_of(exc)
             errors = [{"pointer": pointer(f.path), "detail": f.detail} for f in faults]
             where = faults[0].field or "The body"
             return document(request, "invalid", f"{where}: {faults[0].detail}", errors)
@@ -284,6 +283,12 @@ def described(exc: Exception, request: Any) -> dict[str, Any]:
         case _:
             log.exception("request %s failed", request_id_of(request), exc_info=exc)
             return document(request, "server-error", KINDS["server-error"].remedy)
+
+
+def faults_of(exc: exceptions.ValidationError) -> list[FieldError]:
+    """Each wrong field of a body, at most MOST_ERRORS of them; never none."""
+    leaves = islice(_leaves(exc.detail), MOST_ERRORS)
+    return [FieldError(path, detail) for path, detail in leaves]
 
 
 def _told(trouble: Trouble) -> str:

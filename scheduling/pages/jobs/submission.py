@@ -4,29 +4,32 @@ import json
 import re
 import shlex
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from scheduling.job_fields.definition import MAX_POD_SETS
 from scheduling.job_fields.values import MAX_VOLUMES
 from scheduling.models import Cluster, Job
+from scheduling.pages.forms import DAMAGED
 from scheduling.pages.jobs.job import job_or_404
-from scheduling.pages.jobs.submit_again import Filled, filled_from
+from scheduling.pages.jobs.job_text import LANGUAGES, checked, json_of
+from scheduling.pages.jobs.submit_again import Filled, filled_from, left_out, with_rest
 from scheduling.pages.jobs.submit_form import JobForm, PodSets, all_forms, show_errors
 from scheduling.queries.evidence import names_in
 from scheduling.queries.evidence import shown as shown_evidence
 from scheduling.queries.rehearsal import rehearse_job
 from scheduling.services.jobs.document import document_of
-from scheduling.services.jobs.submit import submit_job
-from tenants.errors import Conflict, DomainError
+from scheduling.services.jobs.submit import submit_array, submit_job
+from tenants.errors import Conflict, DomainError, Invalid
 from tenants.forms import Fields
 from tenants.models import GpuType
 from tenants.permissions import access_of
@@ -82,11 +85,15 @@ def forms_like(request: HttpRequest, like: Like) -> tuple[JobForm, Any]:
     if not (like.job.cluster.is_active or like.job.any_cluster):
         text = f"It was submitted to cluster {cluster}, which is not active any more."
         job_form.warn("cluster" if "cluster" in job_form.fields else None, text)
+    warn_of_gpu_types(sets)
+    return job_form, sets
+
+
+def warn_of_gpu_types(sets: Any) -> None:
     for form in sets:
         gpu_type = form.initial.get("gpu_type", "")
         if not is_offered(form, "gpu_type", gpu_type):
             form.warn("gpu_type", f"There is no GPU type {gpu_type} any more. Choose another.")
-    return job_form, sets
 
 
 def is_offered(form: Fields, name: str, value: str) -> bool:
@@ -119,24 +126,57 @@ def number(text: str) -> int:
     return int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
 
 
-def document_from(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
-    """The job document, or None when a field is wrong by itself."""
+def document_from(job_form: JobForm, sets: Any, rest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The job document, or None when a field is wrong by itself. `rest`: what the form was filled
+    in from and cannot say."""
     if not (job_form.is_valid() & sets.is_valid()):
         return None
-    return {**job_form.document(), "pod_sets": [form.document() for form in sets.forms]}
+    document = {**job_form.document(), "pod_sets": [form.document() for form in sets.forms]}
+    if not rest:
+        return document
+    try:
+        return checked(json.loads(json_of(with_rest(document, rest))))
+    except Invalid as error:
+        show_errors(error, document, job_form, sets)
+        return None
+
+
+def rest_in(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the form carries of a document that it cannot show. Raises Http404 for what no page of
+    ours has written."""
+    try:
+        rest = json.loads(data.get("rest") or "{}")
+        checked({**rest, "name": "x", "tenant": "x"})
+    except (ValueError, TypeError, RecursionError, Invalid):
+        raise Http404(DAMAGED) from None
+    return dict(rest)
 
 
 def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
-    body = json.dumps(document, indent=2, ensure_ascii=False, default=datetime.isoformat)
     return (
         f"curl -X POST {request.build_absolute_uri('/api/v1/jobs')} \\\n"
         '  -H "Authorization: Bearer $KANT_TOKEN" \\\n'
         "  -H 'Content-Type: application/json' \\\n"
-        f"  -d {shlex.quote(body)}"
+        f"  -d {shlex.quote(json_of(document, 2))}"
     )
 
 
-def with_marks(job_form: JobForm, sets: Any, like: Like | None) -> dict[str, Any]:
+def sent(request: HttpRequest, document: Mapping[str, Any]) -> HttpResponse:
+    """Submit the job, or the array of jobs, and go to its page. Raises DomainError."""
+    actor = actor_of(request)
+    if document.get("array") is None:
+        job = submit_job(actor, document)
+        messages.success(request, f"{job.name} is submitted.", extra_tags="good")
+        return redirect("job", job.pk)
+    array = submit_array(actor, document)
+    text = f"{array.name} is submitted: {array.count} jobs."
+    messages.success(request, text, extra_tags="good")
+    return redirect(f"{reverse('jobs')}?array={array.id}")
+
+
+def with_marks(
+    job_form: JobForm, sets: Any, like: Like | None, rest: Mapping[str, Any]
+) -> dict[str, Any]:
     wrong = []
     for _, form in all_forms(job_form, sets):
         form.mark_errors()
@@ -149,6 +189,9 @@ def with_marks(job_form: JobForm, sets: Any, like: Like | None) -> dict[str, Any
         "form": job_form,
         "sets": sets,
         "like": like,
+        "rest": json_of(rest) if rest else "",
+        "left_out": left_out(rest),
+        "languages": LANGUAGES,
         "takes": ("like", "gpu_type"),
     }
 
@@ -161,20 +204,17 @@ def job_new(request: HttpRequest) -> HttpResponse:
         return opened(request, request.GET.get("like", ""))
     if not {"add", "remove", "add_volume", "show"}.isdisjoint(request.POST):
         return reshaped(request)
+    rest = rest_in(request.POST)
     job_form, sets = submit_forms(request, request.POST)
-    document = document_from(job_form, sets)
+    document = document_from(job_form, sets, rest)
     if document is not None:
         try:
-            created = submit_job(actor_of(request), document)
+            return sent(request, document)
         except DomainError as error:
             show_errors(error, document, job_form, sets)
-        else:
-            messages.success(request, f"{created.name} is submitted.", extra_tags="good")
-            return redirect("job", created.pk)
     like = still_like(request, request.POST.get("like", ""))
-    return render(
-        request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like), status=422
-    )
+    shown = with_marks(job_form, sets, like, rest)
+    return render(request, "scheduling/jobs/job_new.html", shown, status=422)
 
 
 def opened(request: HttpRequest, job_id: str) -> HttpResponse:
@@ -189,13 +229,14 @@ def opened(request: HttpRequest, job_id: str) -> HttpResponse:
             if Decimal(one["gpus"]):
                 one["gpu_type"] = gpu_type
     job_form, sets = forms_like(request, like) if like else submit_forms(request)
-    return render(request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like))
+    shown = with_marks(job_form, sets, like, like.filled.rest if like else {})
+    return render(request, "scheduling/jobs/job_new.html", shown)
 
 
 def reshaped(request: HttpRequest) -> HttpResponse:
     """The form as typed, as it is ("show"), with a pod set or a row for a volume more, or a pod set
     less."""
-    typed = typed_sets(request.POST)
+    typed, rest = typed_sets(request.POST), rest_in(request.POST)
     at = len(typed)
     if "add_volume" in request.POST:
         at = number(request.POST["add_volume"])
@@ -204,6 +245,8 @@ def reshaped(request: HttpRequest) -> HttpResponse:
     elif "remove" in request.POST and at > 1:
         at = number(request.POST["remove"])
         typed = [one for i, one in enumerate(typed) if i != at]
+        if "pod_sets" in rest:
+            rest["pod_sets"] = [one for i, one in enumerate(rest["pod_sets"]) if i != at]
     checked = {name: name in request.POST for name in ("gang", "preemptible")}
     job_form, sets = submit_forms(request, job={**request.POST.dict(), **checked}, sets=typed)
     form = sets.forms[min(at, len(sets.forms) - 1)]
@@ -212,7 +255,8 @@ def reshaped(request: HttpRequest) -> HttpResponse:
     else:
         form.focus("count")
     like = still_like(request, request.POST.get("like", ""))
-    return render(request, "scheduling/jobs/job_new.html", with_marks(job_form, sets, like))
+    shown = with_marks(job_form, sets, like, rest)
+    return render(request, "scheduling/jobs/job_new.html", shown)
 
 
 def any_tenant_to_submit_to(request: HttpRequest) -> bool:
@@ -226,31 +270,41 @@ def job_preview(request: HttpRequest) -> HttpResponse:
     """What the form says so far: would it be accepted, would it start, and the same as a REST
     call."""
     job_form, sets = submit_forms(request, request.POST)
-    document = document_from(job_form, sets)
-    context: dict[str, Any] = {"complete": document is not None}
+    document = document_from(job_form, sets, rest_in(request.POST))
+    context: dict[str, Any] = {}
     if document is not None:
-        context["curl"] = curl_of(request, document)
         try:
-            job = submit_job(actor_of(request), document, dry_run=True)
+            context = rehearsed(request, document)
         except DomainError as error:
+            context = {"complete": True, "curl": curl_of(request, document)}
             show_errors(error, document, job_form, sets)
-        else:
-            said = rehearse_job(actor_of(request), job)
-            names = names_in(request.user, [said.summary, *map(str, said.evidence.values())])
-            context |= {
-                "job": job,
-                "least_milli": sum(
-                    (s.count if s.min_count is None else s.min_count) * s.gpus * s.gpu_milli
-                    for s in job.pod_sets.all()
-                ),
-                "said": said,
-                "names": names,
-                "evidence": shown_evidence(said.evidence, names),
-            }
-    context["problems"] = [
+    problems = [
         f"{where}{form.fields[name].label}: {text}" if name in form.fields else text
         for where, form in all_forms(job_form, sets)
         for name, texts in form.errors.items()
         for text in texts
     ]
+    context["problems"] = problems
     return render(request, "scheduling/jobs/_job_preview.html", context)
+
+
+def rehearsed(request: HttpRequest, document: dict[str, Any]) -> dict[str, Any]:
+    """What would become of it, of an array of its first job; raises DomainError."""
+    if document.get("array") is not None:
+        submit_array(actor_of(request), document, dry_run=True)
+    one = {name: value for name, value in document.items() if name != "array"}
+    job = submit_job(actor_of(request), one, dry_run=True)
+    said = rehearse_job(actor_of(request), job)
+    names = names_in(request.user, [said.summary, *map(str, said.evidence.values())])
+    return {
+        "complete": True,
+        "curl": curl_of(request, document),
+        "job": job,
+        "least_milli": sum(
+            (s.count if s.min_count is None else s.min_count) * s.gpus * s.gpu_milli
+            for s in job.pod_sets.all()
+        ),
+        "said": said,
+        "names": names,
+        "evidence": shown_evidence(said.evidence, names),
+    }

@@ -7,26 +7,36 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from msgspec import inspect
+
 from scheduling.engine.types import MILLI
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
+from scheduling.job_fields.parts import plain
 from scheduling.kube.translate.manifests import VOLUME_SOURCES
-from scheduling.pages.asked import typed_of
+from scheduling.pages.asked import asked_of, typed_of
 from scheduling.pages.jobs.submit_form import SHELL
 from scheduling.services.jobs.validation import SHORT_FORM, default_name
+
+# Of which a form says some entries, and the rest keeps the others.
+IN_PART = frozenset(
+    field.name
+    for field in asked_of(PodSetDocument).values()
+    if isinstance(plain(field.type), inspect.DictType)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What the fields of the job and of each pod set begin with; `left_out`: what of the document
-    no field of the form can say."""
+    """What the fields of the job and of each pod set begin with. `rest`: a document of what no
+    field of the form can say; its `pod_sets` are as many as those of the form, or none."""
 
     job: dict[str, Any]
     sets: list[dict[str, Any]]
-    left_out: list[str]
+    rest: dict[str, Any]
 
 
 def filled_from(document: Mapping[str, Any], now: datetime) -> Filled:
-    """The form that says what a document of `services.job_document` says, as far as it can."""
+    """The form that says what a valid job document says, as far as it can."""
     rest = dict(document)
     sets = rest.pop("pod_sets", None)
     if sets is None:
@@ -35,45 +45,83 @@ def filled_from(document: Mapping[str, Any], now: datetime) -> Filled:
         sets = [one]
     if rest.get("not_before") is not None and rest["not_before"] <= now:
         del rest["not_before"]  # it does not keep a new job waiting
-    job, _ = typed_of(JobDocument, rest)
+    job = typed_of(JobDocument, rest)
     job |= {name: rest.pop(name) for name in ("tenant", "cluster") if name in rest}
-    left_out = list(rest)
-    filled = []
-    for index, one in enumerate(sets):
-        fields, more = _pod_set(one, index)
-        filled.append(fields)
-        left_out += more
-    return Filled(job, filled, list(dict.fromkeys(left_out)))
+    filled = [_pod_set(one, index) for index, one in enumerate(sets)]
+    if any(more for _, more in filled):
+        rest["pod_sets"] = [more for _, more in filled]
+    return Filled(job, [fields for fields, _ in filled], rest)
 
 
-def _pod_set(document: Mapping[str, Any], index: int) -> tuple[dict[str, Any], list[str]]:
+def _pod_set(document: Mapping[str, Any], index: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of one pod set, and what they cannot say."""
     rest = dict(document)
     fields: dict[str, Any] = {
         "name": rest.pop("name", default_name(index)),
         "gpus": _plain(rest.pop("gpus", 0) * Decimal(rest.pop("gpu_milli", MILLI)) / MILLI),
     }
-    left_out = []
-    if types := rest.pop("gpu_types", None):
-        fields["gpu_type"] = types[0]
-        left_out.append("gpu_types but the first")
+    if rest.get("gpu_types") == []:
+        del rest["gpu_types"]
+    if "gpu_types" in rest:
+        fields["gpu_type"] = rest["gpu_types"][0]
     elif "gpu_type" in rest:
         fields["gpu_type"] = rest.pop("gpu_type")
     for how, name in (("r", "required_level"), ("p", "preferred_level")):
         if name in rest and "required_level" not in fields:
             fields["required_level"] = f"{how}:{rest.pop(name)}"
     if "command" in rest:
-        fields["command"] = _typed(rest.pop("command"))
-    typed, lost = typed_of(PodSetDocument, rest)
-    fields |= typed
-    left_out += lost
+        fields["command"] = _typed(rest["command"])
+        if _read(fields["command"]) == rest["command"]:
+            del rest["command"]
+    fields |= typed_of(PodSetDocument, rest)
     fields["volumes"] = [_volume(one) for one in rest.pop("volumes", [])]
-    return fields, [*left_out, *rest]
+    return fields, rest
+
+
+def left_out(rest: Mapping[str, Any]) -> list[str]:
+    """The names of what a form does not show of the document that it was filled in from."""
+    names = [name for name in rest if name != "pod_sets"]
+    for one in rest.get("pod_sets", ()):
+        for name, value in one.items():
+            if name == "gpu_types":
+                names.append("gpu_types but the first")
+            elif name in IN_PART:
+                names.append(f"{name} ({', '.join(value)})")
+            elif name != "command":  # quoted for a shell it is there
+                names.append(name)
+    return list(dict.fromkeys(names))
+
+
+def with_rest(said: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
+    """A document of the forms, with what they could not say of the one that they were filled in
+    from. Where both say something the forms are right: somebody has changed it there."""
+    more = rest.get("pod_sets", [])
+    sets = [
+        _set_with_rest(one, more[index] if index < len(more) else {})
+        for index, one in enumerate(said["pod_sets"])
+    ]
+    return {**rest, **said, "pod_sets": sets}
+
+
+def _set_with_rest(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**more, **said}
+    for name in IN_PART & said.keys() & more.keys():
+        found[name] = {**more[name], **said[name]}
+    if types := more.get("gpu_types"):
+        # The form has the first of them.
+        found.pop("gpu_type" if said.get("gpu_type") == types[0] else "gpu_types")
+    if "command" in more:
+        if said.get("command", []) == _read(_typed(more["command"])):
+            found["command"] = more["command"]
+        elif "command" not in said:
+            del found["command"]
+    return found
 
 
 def _volume(volume: Mapping[str, Any]) -> dict[str, Any]:
     source = next(kind for kind in VOLUME_SOURCES if kind in volume)
     return {
+        "called": volume["name"],
         "source": source,
         "resource": volume[source],
         "mount_path": volume["mount_path"],
@@ -86,6 +134,12 @@ def _typed(command: list[str]) -> str:
     if len(command) == len(SHELL) + 1 and tuple(command[: len(SHELL)]) == SHELL:
         return command[-1]
     return shlex.join(command)
+
+
+def _read(typed: str) -> list[str]:
+    """What the form makes of such a text."""
+    text = typed.strip().replace("\r\n", "\n")
+    return [*SHELL, text] if text else []
 
 
 def _plain(number: Decimal) -> str:

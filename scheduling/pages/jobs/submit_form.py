@@ -17,7 +17,7 @@ from scheduling.job_fields.faults import LEVELS
 from scheduling.pages.asked import asks, document_of, folded
 from scheduling.pages.form_fields import NodeTerms, node_line_at
 from scheduling.pages.forms import DAMAGED, SHOWN_AS
-from scheduling.pages.jobs.volume_form import VolumeForm, Volumes
+from scheduling.pages.jobs.volume_form import VolumeForm, Volumes, volume_documents
 from scheduling.services.jobs.validation import DEFAULT_POD_SET
 from tenants.errors import DomainError
 from tenants.forms import Fields
@@ -171,7 +171,7 @@ class PodSetForm(Fields):
         if data["command"]:
             document["command"] = [*SHELL, data["command"]]
         if volumes := self.used_volumes:
-            document["volumes"] = [volume.document() for volume in volumes]
+            document["volumes"] = volume_documents(volumes)
         return document
 
 
@@ -223,7 +223,7 @@ def show_errors(error: DomainError, document: Mapping[str, Any], job: JobForm, s
                 path = ["gpus"]  # the sum of all pod sets is that of the only one
             elif len(path) > 1:
                 field, entry, *rest = path
-                if field == "volumes":
+                if field == "volumes" and isinstance(entry, int) and entry < len(volumes[index]):
                     form, path = volumes[index][entry], rest
                 elif isinstance(PodSetForm.base_fields.get(str(field)), NodeTerms):
                     terms = document["pod_sets"][index][field]

@@ -1,5 +1,7 @@
 """The rows of the submit form for the volumes of a pod set."""
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from django import forms
@@ -13,8 +15,9 @@ SOURCES = [(kind, kind.replace("_", " ").capitalize()) for kind in VOLUME_SOURCE
 
 
 class VolumeForm(Fields):
-    name = ""  # in the document, by its row
+    number = 1  # of its row
 
+    called = forms.CharField(widget=forms.HiddenInput, required=False, max_length=NAME_LENGTH)
     source = forms.ChoiceField(label="Volume", choices=SOURCES)
     resource = forms.CharField(label="Its name", max_length=NAME_LENGTH)
     mount_path = forms.CharField(label="Mounted at", max_length=PATH_LENGTH)
@@ -24,10 +27,11 @@ class VolumeForm(Fields):
         """Whether the row says anything; one that does not is left out, wherever it stands."""
         return any(self[name].value() for name in ("resource", "mount_path"))
 
-    def document(self) -> dict[str, Any]:
+    def document(self, name: str) -> dict[str, Any]:
+        """What it says, by this name."""
         data = self.cleaned_data
         document = {
-            "name": self.name,
+            "name": name,
             data["source"]: data["resource"],
             "mount_path": data["mount_path"],
         }
@@ -49,8 +53,20 @@ class BaseVolumes(forms.BaseFormSet):
     def add_fields(self, form: VolumeForm, index: int | None) -> None:
         super().add_fields(form, index)
         if index is not None:
-            form.name = f"volume-{index + 1}"
+            form.number = index + 1
             form.fields["source"].label = f"Volume {index + 1}"
+
+
+def volume_documents(rows: Sequence[VolumeForm]) -> list[dict[str, Any]]:
+    """What the rows say, each by the name that it had in a document, else by that of its row."""
+    taken = {row.cleaned_data["called"] for row in rows}
+    documents = []
+    for row in rows:
+        free = (name for n in count(row.number) if (name := f"volume-{n}") not in taken)
+        name = row.cleaned_data["called"] or next(free)
+        taken.add(name)
+        documents.append(row.document(name))
+    return documents
 
 
 Volumes = forms.formset_factory(

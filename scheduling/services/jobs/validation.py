@@ -58,7 +58,7 @@ class JobSpec:
 def job_spec(document: Mapping[str, Any]) -> JobSpec:
     """Read a job document whose values have the right types; raises Invalid naming each fault."""
     faults = Faults()
-    given = _without_nulls(document)
+    given = without_nulls(document)
     sets = _pod_set_documents(given, faults)
     in_sets = "pod_sets" in given
     # In the short form the levels stand for the only pod set, which is all of the job.
@@ -189,8 +189,8 @@ def _with_gpu_types(item: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, "gpu_types": [item[GPU_TYPE]]} if GPU_TYPE in item else dict(item)
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """A null stands for “not given”, as in every API."""
     if isinstance(value, Mapping):
-        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {name: without_nulls(one) for name, one in value.items() if one is not None}
+    return [without_nulls(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,193 @@
+"""A job as a text that people edit: the document that REST takes, as YAML or JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from io import BytesIO
+from typing import Any
+
+import yaml
+from rest_framework.exceptions import ValidationError
+
+from scheduling.api.job_serializers import JobInput
+from scheduling.text_files import InputError, yaml_of
+from tenants.api.base import shared
+from tenants.api.parsers import REMEDY, StrictJSONParser
+from tenants.api.problems import Problem, faults_of
+from tenants.errors import FieldError, Invalid, Path
+
+LANGUAGES = {"yaml": "YAML", "json": "JSON"}
+# Read at leisure by people, and in a second by a program.
+MOST_OF_A_TEXT = 1 << 17
+NEEDED = ("name", "tenant")  # of which nothing is assumed
+ONE_MAPPING = "Write one mapping of fields, such as name, tenant, gpus."
+
+
+@dataclass(frozen=True, slots=True)
+class TextFault:
+    """What is wrong, in which line (1 = the first; None = in all of it), of which field ("" = of
+    none, or of all)."""
+
+    line: int | None
+    field: str
+    detail: str
+
+
+class WrongText(ValueError):
+    """A text that is no job document; `faults` name the lines."""
+
+    def __init__(self, faults: Sequence[TextFault]) -> None:
+        super().__init__(faults[0].detail)
+        self.faults = list(faults)
+
+
+def text_of(document: Mapping[str, Any], language: str) -> str:
+    """The text that `document_in` reads as this document."""
+    plain = json.loads(json_of(document))
+    if language == "json":
+        return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def json_of(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """A document with its times and ids as REST takes them."""
+    return json.dumps(document, indent=indent, ensure_ascii=False, default=_as_text)
+
+
+def document_in(text: str, language: str, *, unfinished: bool = False) -> dict[str, Any]:
+    """The document that a text says, its values of the types that REST takes. `unfinished`: its
+    name and its tenant may be missing, and are "" then. Raises WrongText."""
+    if len(text) > MOST_OF_A_TEXT:
+        raise WrongText([TextFault(None, "", f"Give at most {MOST_OF_A_TEXT:,} characters.")])
+    value = _json(text if language == "json" else _json_of_yaml(text))
+    if not isinstance(value, dict):
+        raise WrongText([TextFault(1, "", ONE_MAPPING)])
+    missing = [name for name in NEEDED if unfinished and not value.get(name)]
+    try:
+        return {**checked({**value, **dict.fromkeys(missing, "x")}), **dict.fromkeys(missing, "")}
+    except Invalid as error:
+        raise WrongText(located(text, error.errors)) from None
+
+
+def checked(value: Any) -> dict[str, Any]:
+    """A document as REST reads it; raises Invalid naming each field of a wrong type or size."""
+    try:
+        return dict(shared(JobInput).run_validation(value))
+    except ValidationError as error:
+        raise Invalid.fields(faults_of(error)) from None
+
+
+def located(text: str, errors: Sequence[FieldError]) -> list[TextFault]:
+    """Faults of the document that a text says, with their lines, from the first line on."""
+    try:
+        root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        root = None  # of JSON that is no YAML
+    found = [TextFault(_line(root, e.path), e.field, e.detail) for e in errors]
+    return sorted(found, key=lambda fault: fault.line or 0)
+
+
+def _line(node: yaml.Node | None, path: Path) -> int | None:
+    """Where a field stands, or what it would stand in."""
+    line = None
+    for part in path:
+        match node:
+            case yaml.MappingNode():
+                inside = next((pair for pair in node.value if pair[0].value == str(part)), None)
+            case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
+                inside = (node.value[part], node.value[part])
+            case _:
+                inside = None
+        if inside is None:
+            break
+        line = inside[0].start_mark.line + 1
+        node = inside[1]
+    return line
+
+
+def _json(text: str) -> Any:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise WrongText([TextFault(error.lineno, "", f"This is no JSON: {error.msg}.")]) from None
+    except (RecursionError, ValueError):
+        pass  # told below, in the words of REST
+    try:
+        return StrictJSONParser().parse(BytesIO(text.encode(errors="surrogatepass")))
+    except Problem as error:
+        told = str(error.detail).removesuffix(REMEDY).replace("The body", "The text").strip()
+        raise WrongText([TextFault(None, "", told)]) from None
+
+
+def _json_of_yaml(text: str) -> str:
+    try:
+        value = yaml_of(text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        for line, name in _named_twice(root):
+            raise WrongText([TextFault(line, name, "It stands twice. Keep one.")])
+        return json.dumps(_plain(value))
+    except WrongText:
+        raise
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = error.problem or error.context or "it cannot be read"
+        where = mark.line + 1 if mark else None
+        raise WrongText([TextFault(where, "", f"This is no YAML: {said}.")]) from None
+    except (yaml.YAMLError, InputError, TypeError, ValueError) as error:
+        raise WrongText([TextFault(None, "", f"This is no YAML: {error}.")]) from None
+    except RecursionError:
+        raise WrongText([TextFault(None, "", "It is nested too deeply.")]) from None
+
+
+def _named_twice(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
+    """(line, name) of each name that its mapping has already."""
+    match node:
+        case yaml.MappingNode():
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for at, (key, value) in enumerate(node.value):
+                if key.value in names[:at]:
+                    yield key.start_mark.line + 1, key.value
+                yield from _named_twice(value)
+        case yaml.SequenceNode():
+            for each in node.value:
+                yield from _named_twice(each)
+
+
+def _plain(value: Any) -> Any:
+    """A value of YAML as JSON has it; raises TypeError for one that JSON has not."""
+    match value:
+        case dict():
+            return {_name(key): _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case date():
+            return value.isoformat()
+        case None | bool() | int() | float() | str():
+            return value
+    raise TypeError(f"a {type(value).__name__} stands there, which no job has")
+
+
+def _name(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"the name {key!s} is no text; put it into quotes")
+    return key
+
+
+def _as_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as blocks, lists below their names."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
