@@ -9,7 +9,7 @@
    2.5 else a reason, and what the queueing policy closes to the jobs behind;
    2.6 quota again, against what runs now;
    2.7 elastic gangs that run grow.
-3. Move replicas together; what that leaves is decided about at once.
+3. Move pods together; what that leaves is decided about at once.
 4. Tell who has passed static admission, and what the cycle did.
 """
 
@@ -26,9 +26,9 @@ from scheduling.engine.backfill.walk import Walk, begin_walk
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta
 from scheduling.engine.lifecycle import apply_deltas
-from scheduling.engine.lifecycle.consolidate import consolidate
 from scheduling.engine.lifecycle.grow import grow
 from scheduling.engine.lifecycle.learned import correct
+from scheduling.engine.lifecycle.reorganise import reorganise
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.preemption.preempt import try_to_preempt
 from scheduling.engine.queue.waiting import EquivalenceClass
@@ -57,8 +57,8 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     report_run_limits(state, out)
     # 2. Decide.
     _decide(state, out)
-    # 3. Move replicas together.
-    if consolidate(state, out):
+    # 3. Move pods together.
+    if reorganise(state, out):
         _decide(state, out)
     # 4. Tell.
     report_quota(state, out)

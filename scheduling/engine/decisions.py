@@ -63,13 +63,19 @@ class Preempted:
 
 class Moved(NamedTuple):
     """A pod that leaves its node so that fewer nodes are partly used. The shell deletes it and
-    reports `PodEnded` when it is gone; its new place is booked and comes as `Started` then."""
+    reports `PodEnded` when it is gone; its new place is booked and comes as `Started` then.
+
+    `whole`: it is all of a job, which stops and goes on there as one that was preempted; the shell
+    reports `JobRequeued` when the pod is gone. `cost_gpu_s`: GPU-seconds of work lost by it.
+    """
 
     job_id: str
     pod_set: int
     ordinal: int
     source: str
     target: str
+    whole: bool = False
+    cost_gpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -570,6 +570,10 @@ class Policy:
     than `max_preemptions` times. `consolidation`: replicas of preemptible inference jobs that have
     been in their place for as long are moved where that makes one partly used node fewer.
 
+    `defrag_loss`: the share of the GPU time that jobs use which may be lost by moving jobs of one
+    pod likewise, 0 = none is moved; where more than `defrag_above` (0 to 1) of the nodes of a GPU
+    model are partly used, and at most `defrag_moves` at once.
+
     `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
     goes first, at each level of the tree, asked anew after each start; its past use counts beside
     what it holds with half-life `usage_half_life_s` (0 = not).
@@ -598,6 +602,9 @@ class Policy:
     min_runtime_s: float = 60.0
     max_preemptions: int = 5
     consolidation: bool = False
+    defrag_loss: float = 0.0
+    defrag_above: float = 0.0
+    defrag_moves: int = 8
     fair_share: bool = False
     fair_users: bool = False
     usage_half_life_s: float = 0.0
@@ -615,6 +622,11 @@ class Policy:
     def foresees_starts(self) -> bool:
         """Whether what a blocked job will need when it starts is kept for it."""
         return self.queueing is QueueingPolicy.BACKFILL
+
+    @property
+    def defragments(self) -> bool:
+        """Whether jobs are moved for a price so that fewer nodes are partly used."""
+        return self.defrag_loss > 0.0 and self.defrag_moves > 0
 
     @property
     def plans_by_learned(self) -> bool:

@@ -19,6 +19,7 @@ from tenants.errors import FieldError, Path
 MAX_SECONDS = 366 * 86400
 MAX_COUNT = 1_000_000
 MAX_ENTRIES = 1000
+SHARES = ("defrag_loss", "defrag_above")  # fields that are shares of something, 0 to 1
 _SHARD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DEFAULT = Policy(
     strategies={
@@ -61,6 +62,8 @@ def faults(
     for name, value in document.items():
         if name not in _TYPES:
             found.append(FieldError((name,), f"Unknown field. Known here: {', '.join(_NAMES)}."))
+        elif name in SHARES and not _is_share(value):
+            found.append(FieldError((name,), "Must be a number from 0 to 1, e.g. 0.005 for 0.5 %."))
         else:
             found += _faults_of(_TYPES[name], value, (name,))
     if found:
@@ -126,6 +129,10 @@ def _faults_of_object(kind: Any, value: Any, at: Path) -> Iterator[FieldError]:
     if kind is Shard and isinstance(name, str) and not _SHARD_NAME.fullmatch(name):
         detail = "Must be 1 to 63 lower-case letters, digits and inner hyphens."
         yield FieldError((*at, "name"), detail)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _fault_of(kind: type, value: Any) -> str:

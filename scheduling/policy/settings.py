@@ -80,6 +80,9 @@ def without_effect(settings: Mapping[str, Any]) -> dict[str, str]:
         found["learned_run_times"] = ONLY_BACKFILL
         if not settings["shards"]:
             found["backfill_after_s"] = "Only under backfill, or with several schedulers."
+    defrags = settings["defrag_loss"] > 0 and settings["defrag_moves"] > 0
+    if not settings["defrag_loss"] > 0:
+        found["defrag_above"] = found["defrag_moves"] = "Only where some work may be lost to moves."
     kinds = {kind for kind in PreemptionKind if settings[f"preemption.{kind}"]}
     if not backfills:
         kinds.discard(PreemptionKind.BACKFILL)
@@ -87,8 +90,10 @@ def without_effect(settings: Mapping[str, Any]) -> dict[str, str]:
         found["preempt_after_s"] = "Only with preemption by priority or reclaim."
     if not kinds:
         found["max_preemptions"] = "Only where some kind of preemption is allowed."
-        if not settings["consolidation"]:
-            found["min_runtime_s"] = "Only with some kind of preemption, or consolidation."
+        if not (settings["consolidation"] or defrags):
+            found["min_runtime_s"] = (
+                "Only with some kind of preemption, consolidation or defragmentation."
+            )
     if not settings["fair_share"]:
         found["fair_users"] = found["usage_half_life_s"] = "Only with fair share of tenants."
     return found

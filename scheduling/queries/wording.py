@@ -8,6 +8,7 @@ from typing import Any
 from scheduling.engine.states import JobState
 from scheduling.engine.verdict import Reason
 from scheduling.models import Job
+from scheduling.policy.document import SHARES
 from scheduling.policy.settings import differing, settings_of
 from tenants.templatetags.ui import DAY, HOUR, MINUTE, duration, words
 
@@ -100,6 +101,8 @@ def setting_words(key: str, value: Any) -> str:
         return "–"
     if key == "shards":
         return "; ".join(map(_shard_words, value)) or "none"
+    if key in SHARES:
+        return f"{100 * value:.12g} %"
     return exact_duration(value) if key.endswith("_s") else value_words(value)
 
 

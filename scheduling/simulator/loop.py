@@ -219,7 +219,7 @@ class Simulation:
         for victim in result.preempted:
             self._preempt(victim, now)
         for move in result.moved:
-            self._move(move)
+            self._move(move, now)
         for part in result.started:
             self._start(part, now)
         for limit in result.run_limits:
@@ -275,10 +275,16 @@ class Simulation:
         for delay, pod in leaving:
             self._leave_place(run, pod, delay)
 
-    def _move(self, move: Moved) -> None:
-        """A replica is told to go; it ends when it would have, wherever it runs by then."""
+    def _move(self, move: Moved, now: float) -> None:
+        """A replica is told to go; it ends when it would have, wherever it runs by then. A whole
+        job stops, and goes on from its last checkpoint."""
         run, pod = self.jobs[move.job_id], (move.pod_set, move.ordinal)
         self.observer.was_moved(run.row, self.now)
+        if move.whole:
+            run.stopped_at = now
+            run.epoch += 1
+            self._leave_place(run, None, run.evict(pod, self.settings.evict_s))
+            return
         run.moving[pod] = run.ends[pod]
         self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
 

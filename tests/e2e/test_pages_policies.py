@@ -123,11 +123,11 @@ def test_settings_without_effect_are_marked_and_kept(ops):
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
     assert idle == {"preemption.backfill", "learned_run_times", "backfill_after_s",
                     "preempt_after_s", "max_preemptions", "min_runtime_s", "fair_users",
-                    "usage_half_life_s"}  # fmt: skip
+                    "usage_half_life_s", "defrag_above", "defrag_moves"}  # fmt: skip
     changes = {"queueing": "backfill", "preemption.priority": "on", "backfill_after_s": "5"}
     draft = ops.post(DRAFT, sent(ops.get(URL), **changes), headers={"HX-Request": "true"})
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
-    assert idle == {"fair_users", "usage_half_life_s"}
+    assert idle == {"fair_users", "usage_half_life_s", "defrag_above", "defrag_moves"}
     text = plain(draft)
     assert "3 changes" in text
     assert "Was 10 min." in text
@@ -228,6 +228,7 @@ def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
         ops,
         queueing="backfill",
         consolidation="on",
+        defrag_loss="0.5",
         min_runtime_s="2",
         shards="h; H100\nrest",
         **{"preemption.reclaim": "on", "spare_nodes.H100": "3", "strategies.training": "spread"},
@@ -243,8 +244,12 @@ def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
     assert "speech 1 h 30 min" in told[4]
     assert told[5].startswith("Waiting training jobs, to be placed by spread: 5 jobs (632 GPUs)")
     assert told[6].startswith("Inference jobs whose replicas may be moved: 1 job")
-    assert told[7] == f"Nodes with H100: 32, of which {idle} are idle now; 3 would be kept free."
-    assert told[8].startswith("Nodes at home in each shard: h 32, rest 88.")
+    running = Job.objects.filter(state="RUNNING", gang=True, preemptible=True)
+    alone = [job for job in running if sum(s.count for s in job.pod_sets.all()) == 1]
+    some = f"{len(alone)} job{'s'[: len(alone) > 1]}" if alone else "no job"
+    assert told[7].startswith(f"Jobs of one pod that may be moved: {some}")
+    assert told[8] == f"Nodes with H100: 32, of which {idle} are idle now; 3 would be kept free."
+    assert told[9].startswith("Nodes at home in each shard: h 32, rest 88.")
     other = checked(ops, blame_s="1").context["effects"]
     assert len(other) == 1
 
@@ -333,3 +338,20 @@ def test_the_change_is_previewed_from_now_on_and_not_saved(ops):
     assert "What it would do from now on" in plain(answer)
     assert "looked ahead until" in plain(answer)
     assert now() == before
+
+
+def test_a_share_is_typed_in_percent(ops):
+    form = ops.get(URL)
+    assert "GPU time that moves may lose, %" in plain(form)
+    check = checked(ops, defrag_loss="0.25", defrag_above="1")
+    assert "0.25 %" in plain(check)
+    saved(ops, check)
+    assert (now()["defrag_loss"], now()["defrag_above"]) == (0.0025, 0.01)
+    shown = {
+        i.field.name: i.field.value()
+        for g in PolicyForm(effective(now()), ()).groups()
+        for i in g.items
+    }
+    assert (str(shown["defrag_loss"]), str(shown["defrag_above"])) == ("0.25", "1")
+    again = ops.post(CHECK, sent(ops.get(URL), defrag_loss="101"))
+    assert "defrag_loss" in again.context["form"].errors

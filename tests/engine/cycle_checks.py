@@ -134,7 +134,8 @@ class Checks:
             just_started = [started] if whole else [places[pod] for pod in victim.pods]
             assert max(just_started) + self._min_runtime(victim.job_id) <= self.now
         for move in result.moved:
-            had = since[move.job_id][1][move.pod_set, move.ordinal]
+            started, places = since[move.job_id]
+            had = started if move.whole else places[move.pod_set, move.ordinal]
             assert had + self._min_runtime(move.job_id) <= self.now
 
     def _who_takes_it_has_waited_for_long_enough(self, result) -> None:
@@ -170,10 +171,14 @@ class Checks:
             assert (before.node, after.node) == (move.source, move.target)
             assert before.milli * len(before.devices) == after.milli * len(after.devices)
             assert record.job.preemptible
-            assert not record.job.gang
+            assert move.whole == record.job.gang
+            assert move.cost_gpu_s >= 0.0
+            if move.whole:
+                assert record.job.pods == 1
+                assert self.state.policy.defragments
             assert move.job_id not in started
             self.leaving.append(
-                Preempted(move.job_id, (pod,), False, "", PreemptionKind.BACKFILL, 0.0)
+                Preempted(move.job_id, (pod,), move.whole, "", PreemptionKind.BACKFILL, 0.0)
             )
 
     def _isolated(self) -> list:

@@ -265,6 +265,8 @@ class Cycles(Checks, RuleBasedStateMachine):
             fair_users=users and pick % 4 == 3,
             spare_nodes={"H100": 1} if pick % 5 == 4 else {},
             consolidation=together,
+            defrag_loss=1.0 if pick % 3 == 0 else 0.0,
+            defrag_moves=1 + pick,
             strategies=dict.fromkeys(JobKind, "binpack" if together else "native"),
         )
         self.pending.append(d.PolicyChanged(policy))

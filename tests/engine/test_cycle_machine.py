@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.cycle import SchedulerState
-from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.lifecycle import reorganise
 from scheduling.engine.preemption import preempt
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.types import PreemptionKind, QuotaSpec, Sharing
@@ -31,7 +31,7 @@ def _without_bounds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preempt, "may_succeed_at", asked)
         patch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
-        patch.setattr(consolidate, "LOOK_S", 5.0)
+        patch.setattr(reorganise, "LOOK_S", 5.0)
         yield
 
 

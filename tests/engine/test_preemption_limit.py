@@ -71,6 +71,7 @@ class World:
             max_preemptions=self.most,
             backfill_after_s=30,
             consolidation=rng.random() < 0.5,
+            defrag_loss=rng.choice((0.0, 1.0)),
             fair_share=rng.random() < 0.4,
             fair_users=rng.random() < 0.3,
         )
@@ -90,7 +91,7 @@ class World:
                 assert self.lost[victim.job_id] <= self.most, victim
                 left += self.gone(victim.job_id, victim.pods, victim.whole)
             for move in out.moved:
-                left += [d.PodEnded(move.job_id, move.pod_set, move.ordinal)]
+                left += self.gone(move.job_id, ((move.pod_set, move.ordinal),), move.whole)
             if not left:
                 return
             deltas = tuple(left)

@@ -4,7 +4,7 @@ import random
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.lifecycle import reorganise
 from scheduling.engine.preemption import preempt
 from scheduling.engine.rehearse import Places, Rehearsal, copied, rise, submitted
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
@@ -47,7 +47,7 @@ def told(record) -> tuple[object, ...]:
 
 def test_the_next_cycle_does_what_the_rehearsal_says(monkeypatch) -> None:
     monkeypatch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
-    monkeypatch.setattr(consolidate, "LOOK_S", 5.0)
+    monkeypatch.setattr(reorganise, "LOOK_S", 5.0)
     seen = dict.fromkeys(("starts", "makes room", "waits", "reserved", "instead"), 0)
     for seed in seeds(4, usual=24):
         busy_cluster(random.Random(seed), seed, seen)

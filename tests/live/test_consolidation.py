@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.lifecycle import reorganise
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import JobEvent
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch):
-    monkeypatch.setattr(consolidate, "LOOK_S", 0.5)
+    monkeypatch.setattr(reorganise, "LOOK_S", 0.5)
 
 
 def a_hole(world):

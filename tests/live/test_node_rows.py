@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from django.db import OperationalError
 
-from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.lifecycle import reorganise
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, NodeRecord, SchedulerLease
@@ -86,7 +86,7 @@ def test_who_others_make_room_for_does_not_want_it_any_more(world, end):
 
 
 def test_a_pod_moves(world, monkeypatch):
-    monkeypatch.setattr(consolidate, "LOOK_S", 0.5)
+    monkeypatch.setattr(reorganise, "LOOK_S", 0.5)
     world.set_policy(consolidation=True, min_runtime_s=0)
     jobs = [world.submit("hold", gpus=7), world.submit("end", gpus=1)]
     for job in jobs:

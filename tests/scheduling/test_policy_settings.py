@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.policy.document import effective
+from scheduling.policy.document import effective, faults
 from scheduling.policy.settings import differing, policy_from, revised, settings_of, without_effect
 from scheduling.queries.wording import policy_differences
 
@@ -44,6 +44,9 @@ def test_a_revised_document_names_only_what_it_has_to():
 @pytest.mark.parametrize(
     ("document", "idle"),
     [
+        ({"defrag_loss": 0.005, "preemption": []},
+         {"preemption.backfill", "learned_run_times", "backfill_after_s", "preempt_after_s",
+          "max_preemptions", "fair_users", "usage_half_life_s"}),
         ({}, {"preemption.backfill", "learned_run_times", "backfill_after_s", "fair_users",
               "usage_half_life_s"}),
         ({"preemption": []},
@@ -61,7 +64,8 @@ def test_a_revised_document_names_only_what_it_has_to():
     ],
 )  # fmt: skip
 def test_settings_that_do_nothing_beside_the_others(document, idle):
-    assert without_effect(settings_of(effective(document))).keys() == idle
+    off = set() if "defrag_loss" in document else {"defrag_above", "defrag_moves"}
+    assert without_effect(settings_of(effective(document))).keys() == idle | off
 
 
 def test_differences_are_told_apart_in_words():
@@ -84,3 +88,16 @@ def test_differences_are_told_apart_in_words():
         "Shards": ("a: H100; b: all others", "a: H100, s0; b: all others"),
         "Spare nodes of H100": ("2", "none"),
     }
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.01, "0.5", True, None])
+def test_a_share_is_from_0_to_1(wrong):
+    for name in ("defrag_loss", "defrag_above"):
+        (fault,) = faults({name: wrong})
+        assert (fault.path, "from 0 to 1" in fault.detail) == ((name,), True)
+        assert faults({name: 1}) == faults({name: 0.005}) == []
+
+
+def test_a_share_is_told_in_percent():
+    (told,) = policy_differences({**ALL, "defrag_loss": 0.0}, {**ALL, "defrag_loss": 0.0025})
+    assert (told.before, told.after) == ("0 %", "0.25 %")

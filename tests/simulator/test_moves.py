@@ -36,6 +36,33 @@ def test_a_replica_whose_time_is_over_while_it_moves_ends_in_its_new_place():
     assert list(outcome.observer.jobs.moves) == [0, 0, 1]
 
 
+def _price(**settings):
+    """A job alone on n002 fills what `end` leaves on n001 at 100 s; it is 99 s old."""
+    jobs = [
+        arrival("full", 0, 1000, gpus=8),
+        arrival("hold", 0, 1000, gpus=7),
+        arrival("end", 0, 100, gpus=1),
+        arrival("other", 1, 300, gpus=1),
+    ]
+    policy = Policy(defrag_loss=1.0, min_runtime_s=0)
+    return simulation(jobs, policy=policy, settings=Settings(**settings), nodes=3).run()
+
+
+def test_a_job_that_moves_starts_anew_and_loses_what_it_had_not_saved():
+    outcome = _price(evict_s=5, restart_s=30)
+    jobs = outcome.observer.jobs
+    assert (list(jobs.moves), sum(jobs.preemptions)) == ([0, 0, 0, 1], 0)
+    # It looks once a minute: at 120 s it is 119 s old, and starts again 5 s later.
+    assert sum(jobs.lost_milli_s) == 1000 * (119 + 5 + 30)
+    assert rows(outcome)["other"] == (125, 125 + 30 + 300, "SUCCEEDED")
+
+
+def test_a_job_that_moves_goes_on_from_its_last_checkpoint():
+    outcome = _price(checkpoint_s=100)
+    assert sum(outcome.observer.jobs.lost_milli_s) == 1000 * 19
+    assert rows(outcome)["other"] == (120, 120 + 200, "SUCCEEDED")
+
+
 def test_a_service_that_is_cancelled_while_a_replica_moves_is_gone():
     jobs = [
         arrival("hold", 0, 1000, gpus=7),

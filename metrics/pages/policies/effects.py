@@ -44,6 +44,10 @@ def effects(
     if after.consolidation and not before.consolidation:
         movable = held.filter(kind=JobKind.INFERENCE, gang=False, preemptible=True)
         yield f"Inference jobs whose replicas may be moved: {_counted(movable)}."
+    if after.defragments and not before.defragments:
+        alone = held.filter(gang=True, preemptible=True, pod_sets__count=1)
+        alone = alone.annotate(sets=Count("pod_sets")).filter(sets=1)
+        yield f"Jobs of one pod that may be moved: {_counted(_anew(alone))}."
     for model in sorted(after.spare_nodes):
         if f"spare_nodes.{model}" in changed:
             yield _spares(cluster, model, after.spare_nodes[model])
@@ -57,6 +61,11 @@ def _counted(jobs: QuerySet[Job]) -> str:
     if not found["jobs"]:
         return "no job"
     return f"{found['jobs']:,} job{'s'[: found['jobs'] > 1]} ({gpu_count(found['milli'])})"
+
+
+def _anew(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """The same jobs, to be summed up: what was joined for the choice counts rows twice."""
+    return Job.objects.filter(pk__in=jobs.order_by().values("pk"))
 
 
 def _overdue(waiting: QuerySet[Job], after: Policy) -> Iterator[str]:

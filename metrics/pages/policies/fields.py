@@ -37,6 +37,22 @@ class Span(forms.DecimalField):
         return Decimal(f"{max(shortest, rounded).normalize():f}")
 
 
+class Percent(forms.DecimalField):
+    """A share, typed in percent; its value, and what it is shown with, is from 0 to 1."""
+
+    def __init__(self, label: str, **kwargs: Any) -> None:
+        super().__init__(
+            label=f"{label}, %", min_value=0, max_value=100, decimal_places=4, **kwargs
+        )
+
+    def clean(self, value: Any) -> float:
+        return float(super().clean(value) / 100)
+
+    def typed(self, share: float) -> Decimal:
+        """A share as it is typed in percent."""
+        return Decimal(f"{(Decimal(str(share)) * 100).normalize():f}")
+
+
 class ShardLines(forms.CharField):
     """The shards of a cluster, one a line, as `shards` of a policy."""
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from django import forms
 
-from metrics.pages.policies.fields import ShardLines, Span
+from metrics.pages.policies.fields import Percent, ShardLines, Span
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.types import CpuJobs, QueueingPolicy
-from scheduling.policy.document import MAX_COUNT, effective
+from scheduling.policy.document import MAX_COUNT, SHARES, effective
 from scheduling.policy.settings import Settings, field_of, is_same, settings_of, without_effect
 from scheduling.queries.wording import setting_name, setting_words
 from tenants.errors import DomainError, FieldError
@@ -44,6 +44,9 @@ LABELS = {
     "fair_users": "Fair users: inside a tenant, the user with the smallest share goes first",
     "cpu_jobs_on_gpu_nodes": "Jobs without GPUs on GPU nodes",
     "consolidation": "Consolidation: move replicas of inference jobs to free whole nodes",
+    "defrag_loss": "GPU time that moves may lose",
+    "defrag_above": "Act above a GFR of",
+    "defrag_moves": "Moves at once",
 }
 HELP = {
     "backfill_after_s": "Other jobs may pass a blocked head for this long; then none may delay it",
@@ -63,6 +66,12 @@ HELP = {
     "usage_half_life_s": "Past use counts too, and halves after each such time. 0: only current "
     "use counts",
     "consolidation": "Moves one preemptible pod of a job at a time. The pod is down while it moves",
+    "defrag_loss": "Of the GPU time that jobs use, this share may be lost by moving jobs of one "
+    "pod, so that fewer nodes are partly used. A moved job starts again from its last checkpoint. "
+    "0: no job is moved",
+    "defrag_above": "Nothing moves while at most this share of the nodes of a GPU model is partly "
+    "used",
+    "defrag_moves": "At most this many jobs move in one look, once a minute",
     "max_attempts": "A job fails after this many failed placements in a row",
     "backoff_base_s": "Wait after the first failed placement; it doubles each time",
     "backoff_cap_s": "Longest wait after a failed placement",
@@ -107,6 +116,11 @@ GROUPS = (
         "Placement",
         "Applies to pods placed from now on. Running pods stay where they are.",
         ("strategies", "cpu_jobs_on_gpu_nodes", "spare_nodes", "consolidation"),
+    ),
+    (
+        "Defragmentation",
+        "Jobs may move, for a price, so that whole nodes become free.",
+        ("defrag_loss", "defrag_above", "defrag_moves"),
     ),
     (
         "Health and requeueing",
@@ -211,7 +225,7 @@ def typed(form: PolicyForm, settings: Settings) -> dict[str, Any]:
 
 
 def _typed(field: forms.Field, value: Any) -> Any:
-    return field.typed(value) if isinstance(field, Span | ShardLines) else value
+    return field.typed(value) if isinstance(field, Span | Percent | ShardLines) else value
 
 
 def _field(key: str) -> forms.Field:
@@ -231,6 +245,8 @@ def _field(key: str) -> forms.Field:
         return forms.ChoiceField(label=label, choices=texts, help_text=help_text)
     if key == "shards":
         return ShardLines(label=label, help_text=HELP[key])
+    if key in SHARES:
+        return Percent(label, help_text=help_text)
     if unit := SPANS.get(key):
         return Span(label, unit, help_text=help_text)
     if field_of(key) == "strategies":

@@ -1,1 +1,1 @@
-"""Taking in what changed, growing gangs that run, moving replicas."""
+"""Taking in what changed, growing gangs that run, moving pods together."""

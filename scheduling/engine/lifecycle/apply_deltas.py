@@ -204,7 +204,7 @@ def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:
     for pod in delta.pods or tuple(record.pods):
         record.runs(pod, delta.at)
     policy, least = state.policy, state.min_runtime_of(record.job)
-    matters = bool(policy.preemption) or policy.consolidation
+    matters = bool(policy.preemption) or policy.consolidation or policy.defragments
     if not (matters and least) or record.started_at is None:
         return
     if record.job.gang and not record.job.elastic and len(record.runs_since) < len(record.pods):
@@ -250,6 +250,10 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> 
     if record is None:
         return
     state.queue.remove(record)
+    if record.left and record.nomination is not None:  # it moves, and its new places are kept
+        state.gone(record)
+        record.requeued(delta.not_before, front=delta.front)
+        return
     state.give_back_all(record)
     state.gone(record)
     record.requeued(delta.not_before, front=delta.front)

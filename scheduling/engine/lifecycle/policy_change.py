@@ -8,6 +8,7 @@ from scheduling.engine.lifecycle.learned import follow_policy
 from scheduling.engine.queue.fair_share import Held
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import delay_of
+from scheduling.engine.running.last_look import MoveBudget
 from scheduling.engine.state import SchedulerState, judging
 from scheduling.engine.types import BEYOND, Policy, PreemptionKind
 
@@ -17,6 +18,8 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
     by_users = policy.fair_users != state.policy.fair_users
     by_waits = delay_of(policy) != delay_of(state.policy)
     elsewhere = policy.cpu_jobs_on_gpu_nodes != state.policy.cpu_jobs_on_gpu_nodes
+    if policy.defrag_loss != state.policy.defrag_loss:
+        state.look.budget = MoveBudget()  # what was not to be lost then is not lost now
     state.policy = policy
     state.judges = judging(policy)
     state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)

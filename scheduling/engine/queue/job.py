@@ -128,6 +128,7 @@ class JobRecord:
     checkpoint_at: float  # when it last saved its work
     leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet, and their places
     left: bool  # all of it was evicted
+    lost_gpu_s: float  # by moves, as far as this scheduler knows
 
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
         self.job = job
@@ -161,6 +162,7 @@ class JobRecord:
         self.checkpoint_at = -math.inf
         self.leaving = {}
         self.left = False
+        self.lost_gpu_s = 0.0
         self.nomination = None
         self.limit_at = None
 
@@ -331,6 +333,10 @@ class JobRecord:
         if counts:
             self.preemptions += 1
             self.preempted_at = at
+
+    def moved(self, cost_gpu_s: float) -> None:
+        """It has to do so much of its work again because it moves."""
+        self.lost_gpu_s += cost_gpu_s
 
     # --- what it holds ------------------------------------------------------------------------
     def starts(self) -> None:

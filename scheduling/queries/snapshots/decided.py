@@ -71,6 +71,7 @@ def _of_scope(decided: ScopeDecided, names: Mapping[str, str]) -> dict[str, Any]
             {
                 **job(one.job_id), "pod_set": one.pod_set, "ordinal": one.ordinal,
                 "from": one.source, "to": one.target,
+                **({"whole": True, "lost_gpu_s": one.cost_gpu_s} if one.whole else {}),
             }
             for one in result.moved
         ],

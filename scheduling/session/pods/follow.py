@@ -286,7 +286,7 @@ class Lifecycle:
             self.out.writes.notes.append(Note(job.id, job.state, ROOM_MADE, text, record))
 
     def moved(self, decision: Moved, now: float) -> None:
-        """A pod goes to another node, so that fewer nodes are partly used."""
+        """A pod, or a job of one, goes to another node, so that fewer nodes are partly used."""
         job, key = self.jobs.get(decision.job_id), (decision.pod_set, decision.ordinal)
         pod = job.pods.get(key) if job else None
         if job is None or job.leaving is not None or pod is None or pod.state in OVER:
@@ -295,6 +295,9 @@ class Lifecycle:
             f"Pod {pod.name} moves from node {decision.source} to {decision.target}, "
             "so that one node fewer is partly used"
         )
+        if decision.whole:
+            self._moved_whole(job, pod, decision, text, now)
+            return
         record: Evidence = (
             ("pod_set", decision.pod_set),
             ("ordinal", decision.ordinal),
@@ -306,6 +309,26 @@ class Lifecycle:
         self.leave.tell(job, [pod], now)
         leaves = [(pod, PodEnded(job.id, *key))]
         self.leave.pods(job, leaves, Cause(MOVED, f"Moved to node {decision.target}"), now)
+
+    def _moved_whole(
+        self, job: LiveJob, pod: LivePod, decision: Moved, text: str, now: float
+    ) -> None:
+        """The job stops, and goes on from its last checkpoint in the place that is kept for it. A
+        plain pod is evicted; whoever made it makes another."""
+        if job.state not in HOLDING:
+            return
+        cause = Cause(MOVED, text)
+        record: Evidence = (
+            ("from", decision.source),
+            ("to", decision.target),
+            ("cost_gpu_s", round(decision.cost_gpu_s, 1)),
+        )
+        if job.plain:
+            self.plain.makes_room(job, cause, record, now)
+            return
+        job.front = False
+        self.leave.tell(job, [pod], now)
+        self.requeueing.wait_again(job, cause, record + which([pod]), now, (), now)
 
     def drained(self, decision: Drained, allowed: int | None, now: float) -> None:
         """Pods leave nodes that are drained, and are placed again elsewhere; where the job cannot

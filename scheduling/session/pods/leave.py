@@ -38,7 +38,7 @@ EVICT_AGAIN_S = 2.0
 # Reasons for which the engine itself made pods leave that could have stayed.
 OWN_CHOICE = frozenset({PREEMPTED, MOVED})
 # Reasons for which jobs leave that nothing is wrong with: disruption budgets have a say.
-SPARED = frozenset({PREEMPTED, DRAINED})
+SPARED = frozenset({PREEMPTED, DRAINED, MOVED})
 
 
 class Leaving:

@@ -1,0 +1,196 @@
+"""Defragmentation by policy: jobs move so that fewer nodes are partly used, for a price.
+
+What a move costs is the work that is lost since the last checkpoint that is known of, or since the
+start. Moves make a partly used node fewer in two ways: a node is emptied into what is free on
+others, or what is free on a node is filled by pods of others. The cheapest for each node fewer goes
+first; what moves have cost a job before counts once more, so that none moves again and again. The
+budget grows with the GPU time that jobs use. A share of what is left of it, no more, is paid for
+one node, so that the price finds by itself what the budget can bear.
+
+Only jobs of one pod move, and replicas, and each only to a place that is there at once: no gang is
+broken, and nobody waits for it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from scheduling.engine.lifecycle.movable import (
+    MoveSearch,
+    MovingPod,
+    PartlyUsed,
+    is_replica,
+    partly_used,
+)
+from scheduling.engine.preemption.cost import cost_of
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.state import SchedulerState
+
+# Of what is left of the budget, so much is paid for one partly used node fewer.
+PAID = 1 / 16
+# What is free on a node is filled by so many pods at most.
+FILLERS = 3
+
+
+class _Priced(NamedTuple):
+    """A pod that may move from `source`. `cost`: the GPU-seconds of work that it loses then;
+    `price`: with what moves have cost its job before."""
+
+    price: float
+    order: tuple[str, int, int]  # who is the same but for this is told apart by it
+    milli: int
+    source: PartlyUsed
+    pod: MovingPod
+    cost: float
+
+
+class _Choice(NamedTuple):
+    """Pods that move together, the price for each partly used node fewer, and to where."""
+
+    price: float
+    moves: tuple[tuple[_Priced, str], ...]
+
+    @property
+    def cost(self) -> float:
+        return sum([one.cost for one, _ in self.moves])
+
+
+def may_move(record: JobRecord) -> bool:
+    """Whether all of what moves is one pod."""
+    return is_replica(record) or (record.job.gang and record.job.pods == 1)
+
+
+def defragment(state: SchedulerState, search: MoveSearch, now: float) -> tuple[int, bool]:
+    """Move jobs as far as the budget allows; how many were moved, and whether time alone may allow
+    more."""
+    policy, budget, cluster = state.policy, state.look.budget, state.cluster
+    models = state.pools.models()
+    used = sum([cluster.allocated_milli(model) for model in models])
+    budget.pass_time(now, used, policy.defrag_loss)
+    left, dear = policy.defrag_moves, False
+    in_vain: set[tuple[str, str]] = set()
+    while left > 0 and not search.is_over:
+        most = budget.left_gpu_s * PAID
+        choice = _cheapest(state, search, now, in_vain)
+        if choice is None:
+            break
+        if choice.price > most or choice.cost > budget.left_gpu_s:
+            dear = True
+            break
+        if len(choice.moves) > left:
+            dear = True
+            break
+        for priced in _made(search, choice, in_vain):
+            left -= 1
+            budget.spend(priced.cost)
+    return policy.defrag_moves - left, dear or left == 0
+
+
+def _made(search: MoveSearch, choice: _Choice, in_vain: set[tuple[str, str]]) -> list[_Priced]:
+    """Make the moves of a choice if each has a place of its own; those that were made."""
+    made: list[_Priced] = []
+    for priced, target in choice.moves:
+        if search.place(priced.pod, target) is None:
+            in_vain.add((priced.order[0], target))
+            return made
+    for priced, target in choice.moves:
+        place = search.place(priced.pod, target)
+        if place is None:  # those before took what it needs
+            in_vain.add((priced.order[0], target))
+            break
+        search.move(priced.pod, place, priced.cost)
+        made.append(priced)
+    return made
+
+
+def _cheapest(
+    state: SchedulerState, search: MoveSearch, now: float, in_vain: set[tuple[str, str]]
+) -> _Choice | None:
+    """The moves that cost least for each partly used node fewer, of all GPU models in which more
+    of the nodes are partly used than the policy lets be."""
+    best: _Choice | None = None
+    for _, (count, nodes) in sorted(partly_used(state).items()):
+        if len(nodes) <= state.policy.defrag_above * count:
+            continue
+        for choice in _choices(_priced(search, nodes, now), nodes, in_vain):
+            if best is None or choice.price < best.price:
+                best = choice
+    return best
+
+
+def _priced(search: MoveSearch, nodes: Iterable[PartlyUsed], now: float) -> list[_Priced]:
+    """The pods of these nodes that may move, the cheapest first."""
+    found = []
+    for node in nodes:
+        for pod in search.on(node.name, may_move):
+            record = pod.record
+            since = record.placed_since(pod.where)
+            lost = cost_of(pod.milli, since, record.checkpoint_at, now)
+            cost = 0.0 if is_replica(record) else lost
+            order = (record.job.id, *pod.where)
+            found.append(_Priced(cost + record.lost_gpu_s, order, pod.milli, node, pod, cost))
+    return sorted(found, key=lambda one: (one.price, one.order))
+
+
+def _choices(
+    pods: Sequence[_Priced], nodes: Sequence[PartlyUsed], in_vain: set[tuple[str, str]]
+) -> Iterator[_Choice]:
+    for node in sorted(nodes, key=lambda node: (node.free, node.name)):
+        if (choice := _filled(node, pods, in_vain)) is not None:
+            yield choice
+    for node in sorted(nodes):
+        if (choice := _emptied(node, pods, nodes, in_vain)) is not None:
+            yield choice
+
+
+def _filled(
+    node: PartlyUsed, pods: Sequence[_Priced], in_vain: set[tuple[str, str]]
+) -> _Choice | None:
+    """What is free on the node, taken by the cheapest pods of others that fill it together."""
+    best: dict[int, tuple[float, tuple[_Priced, ...]]] = {0: (0.0, ())}
+    for one in pods:
+        if one.source is node or one.milli > node.free or (one.order[0], node.name) in in_vain:
+            continue
+        for have, (price, chosen) in sorted(best.items(), reverse=True):
+            then = have + one.milli
+            if then > node.free or len(chosen) == FILLERS:
+                continue
+            known = best.get(then)
+            if known is None or price + one.price < known[0]:
+                best[then] = (price + one.price, (*chosen, one))
+    full = best.get(node.free)
+    if full is None:
+        return None
+    price, chosen = full
+    gone: dict[str, int] = {}
+    for one in chosen:
+        gone[one.source.name] = gone.get(one.source.name, 0) + one.milli
+    emptied = {one.source.name for one in chosen if gone[one.source.name] == one.source.used}
+    return _Choice(price / (1 + len(emptied)), tuple([(one, node.name) for one in chosen]))
+
+
+def _emptied(
+    node: PartlyUsed,
+    pods: Sequence[_Priced],
+    nodes: Sequence[PartlyUsed],
+    in_vain: set[tuple[str, str]],
+) -> _Choice | None:
+    """All pods of the node, each to the fullest other that has room for it."""
+    mine = sorted([one for one in pods if one.source is node], key=lambda o: (-o.milli, o.order))
+    if sum([one.milli for one in mine]) != node.used:
+        return None
+    free = {other.name: other.free for other in nodes if other is not node}
+    moves, price = [], 0.0
+    for one in mine:
+        fits = [
+            (room - one.milli, name)
+            for name, room in free.items()
+            if room >= one.milli and (one.order[0], name) not in in_vain
+        ]
+        if not fits:
+            return None
+        room, name = min(fits)
+        free[name] = room
+        price += one.price
+        moves.append((one, name))
+    fewer = 1 + sum([room == 0 for room in free.values()])
+    return _Choice(price / fewer, tuple(moves))
