@@ -1,6 +1,7 @@
 """All studies by name."""
 
 from metrics.experiments import (
+    defrag,
     eta,
     fairness,
     faults,
@@ -28,5 +29,6 @@ STUDIES: dict[str, Study] = {
         fairness.STUDY,
         fidelity.STUDY,
         eta.STUDY,
+        defrag.STUDY,
     )
 }

@@ -148,7 +148,7 @@ def figures(outcome: RunOutcome, nodes: Sequence[Node], *, warm_up_until: float)
     """The figures of a study from a finished run; None where there is nothing to divide by.
 
     GAR, SOR and GFR are of the pool with most GPUs. `sor_net` is SOR less the GPU time that was
-    lost to preemption and faults.
+    lost to preemption, moves and faults, `lost_share` the share of that in what was held.
     """
     found = simulation.summary(outcome, nodes, warm_up_until=warm_up_until)
     model = max(outcome.pools, key=lambda m: outcome.pools[m].offered_s)
@@ -172,6 +172,7 @@ def figures(outcome: RunOutcome, nodes: Sequence[Node], *, warm_up_until: float)
         "preempted_share": definitions.ratio(found["preempted_jobs"], found["jobs_present"]),
         "requeues": found["requeues"],
         "lost_gpu_hours": found["lost_gpu_hours"],
+        "lost_share": definitions.ratio(book.lost_milli_s, book.milli_s),
         "events": found["events"],
     }
 

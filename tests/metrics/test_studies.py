@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from scipy import stats
 
 from metrics.benches import incremental
-from metrics.experiments import fairness, faults, learned, runs, walltime
+from metrics.experiments import defrag, fairness, faults, learned, runs, walltime
 from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
 from metrics.experiments.intervals import half_width, paired, t_quantile
 from metrics.experiments.paper import inference as paper_inference
@@ -250,7 +250,7 @@ def test_runs_too_short_for_a_figure_leave_its_bars_unknown(study, value, tmp_pa
         "gar_mean", "gar_median", "sor_mean", "sor_median", "sor_net", "gfr_mean",
         "idle_nodes_mean", "preempted_share", "restart_wait_s", "returned_after_s",
         "cpu_us_per_event", "mean_wait_s", "large_wait_s", "broken_reservations", "told", "near",
-        "held", "width_ratio",
+        "held", "width_ratio", "lost_share", "whole_wait_s",
     )  # fmt: skip
     empty = {**dict.fromkeys(names, value), **{name: {} for name in runs.BY_SIZE}}
 
@@ -294,6 +294,21 @@ def test_a_lender_gets_its_half_back_only_with_reclamation():
     assert with_it["returned_after_s"] <= fairness.T_S
     assert without["returned_after_s"] > 10 * fairness.T_S
     assert with_it["lender_gpu_hours"] > without["lender_gpu_hours"]
+
+
+def test_moves_for_a_price_leave_fewer_nodes_partly_used_and_lose_no_more_than_they_may():
+    found = {
+        task.name: runs.carry_out(replace(task, fleet="200x8", seed=1))
+        for task in defrag.tasks({"hours": 48.0, "warm_up_h": 12.0})
+    }
+    base, most = found[defrag.BASE], found[defrag.MOST]
+    assert (base["moves_a_day"], base["lost_share"]) == (0.0, 0.0)
+    assert found["consolidation"]["gfr_mean"] == base["gfr_mean"]  # there are no replicas
+    assert most["moves_a_day"] > 0.0
+    assert most["gfr_mean"] < 0.8 * base["gfr_mean"]
+    for name, terms in defrag.POLICIES.items():
+        # What it takes to leave and to start again is not priced.
+        assert found[name]["lost_share"] <= 1.3 * terms.get("defrag_loss", 0.0)
 
 
 def after_a_fault(case):
