@@ -58,6 +58,11 @@ urlpatterns = [
         history.policy_revert,
         name="policy-revert",
     ),
+    path(
+        "policies/<slug:name>/changes/<uuid:record_id>/revert/preview/",
+        history.policy_revert_preview,
+        name="policy-revert-preview",
+    ),
     path("replays/", replay_views.replays, name="replays"),
     path("replays/new/", replay_views.replay_new, name="replay-new"),
     path("replays/<uuid:replay_id>/", replay_views.replay, name="replay"),

@@ -128,7 +128,9 @@ class PolicyRevertView(View):
     """Takes back a change of a policy, by the id of its record in the audit trail, as a change of
     its own: `GET /api/v1/audit?action=policy` lists them. The version is that of the policy."""
 
-    shapes = {"POST": Shape(PolicyOutput, ReasonInput, versioned=True)}
+    shapes = {
+        "POST": Shape(PolicyOutput, ReasonInput, versioned=True, rehearsal=DryRunWithEffects)
+    }
 
     @idempotent()
     def post(self, request: Request, name: str, record_id: uuid.UUID) -> Response:
@@ -149,7 +151,8 @@ class PolicyRevertView(View):
         )
         body = _document(policy)
         if self.dry_run:
-            return rehearsed("update", body)
+            found = previewed(self.actor, policy.cluster, effective(policy.document))
+            return rehearsed("update", body, effects=effects_body(found))
         return Response(body, headers=etag(policy.version))
 
 

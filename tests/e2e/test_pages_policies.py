@@ -43,6 +43,7 @@ def test_only_operators_open_them(as_user):
         assert as_user("operator").get(page, follow=True).status_code == 200
     for page in (URL, CHECK, SAVE, DRAFT, f"{URL}replay/", pages[-1]):
         assert as_user("vera").post(page, {}).status_code == 403
+    assert as_user("vera").post(f"{pages[-1]}preview/", {}).status_code == 403
     assert policy_of(Cluster.objects.get()).version == 1
     assert as_user("operator").get("/policies/nowhere/").status_code == 404
 

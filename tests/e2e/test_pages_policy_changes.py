@@ -133,6 +133,12 @@ def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
     page = ops.get(url)
     assert "Blame 5 min to 1 min 1 min 5 min" in plain(page)
     assert "Max attempts" not in plain(page)
+    assert "What it affects now Waiting: " in plain(page)
+    before = now()
+    told = ops.post(f"{url}preview/")
+    assert "What taking it back would do from now on" in plain(told)
+    assert "looked ahead until" in plain(told)
+    assert now() == before
     done = ops.post(url, {**hidden(page), "reason": "Back"}, follow=True)
     assert "The change of the policy is reverted." in plain(done)
     assert effective(now()) == effective({"max_attempts": 2})
@@ -166,6 +172,8 @@ def test_a_revert_that_others_were_faster_than_is_refused(ops):
     assert answer.status_code == 422
     assert "Blame was set to 1 min by this change and is 30 s now." in plain(answer)
     assert now() == {"blame_s": 30}
+    assert "Blame was set to 1 min by this change" in plain(ops.post(f"{url}preview/"))
+    assert ops.post(f"{CHANGES}{uuid.uuid4()}/revert/preview/").status_code == 404
     assert ops.get(f"{CHANGES}{uuid.uuid4()}/revert/").status_code == 404
 
 

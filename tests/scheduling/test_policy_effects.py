@@ -48,3 +48,29 @@ def test_what_changes_nothing_for_jobs_says_so_and_new_shards_cannot_be_told(wou
     found = would(preemption=["priority"], min_runtime_s=0)
     assert found["counts"]["stops"] == 1
     assert time.monotonic() - began < 10.0
+
+
+def test_a_revert_tells_what_an_edit_back_would_and_keeps_it_for_when_it_is_done(would, fleet):  # noqa: F811
+    ops, policy = fleet.client("ops"), "/api/v1/clusters/demo/policy"
+    ClusterPolicy.objects.all().delete()
+    terms = {"preemption": ["priority"], "min_runtime_s": 0.0}
+    for version, document in enumerate((terms, {**terms, "preemption": []})):
+        body, tag = {"policy": document, "reason": "r"}, {"If-Match": f'"{version}"'}
+        assert ops.put(policy, body, format="json", headers=tag).status_code == 200
+    off = ops.get("/api/v1/audit?action=policy").json()["items"][0]
+
+    def revert(query=""):
+        path = f"{policy}/changes/{off['id']}/revert{query}"
+        answer = ops.post(path, {"reason": "Back"}, format="json", headers={"If-Match": '"2"'})
+        assert answer.status_code == 200, answer.json()
+        return answer.json()
+
+    found = revert("?dry_run=true")["effects"]
+    assert [job["name"] for job in found["starts"]] == ["high"]
+    (stop,) = found["stops"]
+    assert (stop["job"]["name"], stop["by"]["name"]) == ("runs-h000", "high")
+    assert ClusterPolicy.objects.get().version == 2
+    revert()
+    done = ops.get("/api/v1/audit?action=policy").json()["items"][0]
+    assert done["reverts"] == off["id"]
+    assert done["preview"]["told"]["counts"]["stops"] == 1

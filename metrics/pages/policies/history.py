@@ -8,18 +8,20 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from metrics.pages.policies.drafts import draft_of_now
+from metrics.pages.policies.effects import effects
 from metrics.pages.policies.forms import ReasonForm
 from metrics.pages.policies.views import of_cluster
 from scheduling.models import Cluster
 from scheduling.pages.polled import polled
-from scheduling.pages.quotas.quota import shown_version
+from scheduling.pages.quotas.quota import refusal, shown_version
 from scheduling.pages.quotas.revert import Line
+from scheduling.policy.document import effective, to_policy
 from scheduling.policy.settings import settings_of
 from scheduling.queries.wording import Difference, policy_differences, setting_name, setting_words
-from scheduling.services.policies.changes import changes_of
+from scheduling.services.policies.changes import changes_of, policy_of, previewed
 from scheduling.services.policies.revert import (
     PolicyReversal,
     policy_reversal_of,
@@ -102,9 +104,7 @@ def lines(record: AuditRecord, found: PolicyReversal) -> list[Line]:
 @of_cluster
 @require_http_methods(["GET", "HEAD", "POST"])
 def policy_revert(request: HttpRequest, cluster: Cluster, record_id: uuid.UUID) -> HttpResponse:
-    record = changes_of(cluster).filter(pk=record_id).first()
-    if record is None:
-        raise Http404(f"There is no such change of the policy of “{cluster.name}”.")
+    record = _record_or_404(cluster, record_id)
     draft_of_now(cluster)  # a policy that cannot be read cannot be reverted
     form = ReasonForm(request.POST or None)
     errors: dict[str, list[str]] = {}
@@ -122,16 +122,47 @@ def policy_revert(request: HttpRequest, cluster: Cluster, record_id: uuid.UUID) 
     return render(request, "metrics/policies/policy_revert.html", context, status=status)
 
 
+@of_cluster
+@require_POST
+def policy_revert_preview(
+    request: HttpRequest, cluster: Cluster, record_id: uuid.UUID
+) -> HttpResponse:
+    """What taking the change back would do to jobs from now on; nothing is changed."""
+    try:
+        _, then = _tried(request, _record_or_404(cluster, record_id))
+    except DomainError as error:
+        return refusal(request, error.errors[0].detail if error.errors else error.detail)
+    found = previewed(actor_of(request), cluster, then)
+    context = {"title": "What taking it back would do from now on", "effects": found}
+    return render(request, "parts/effects.html", context)
+
+
+def _record_or_404(cluster: Cluster, record_id: uuid.UUID) -> AuditRecord:
+    record = changes_of(cluster).filter(pk=record_id).first()
+    if record is None:
+        raise Http404(f"There is no such change of the policy of “{cluster.name}”.")
+    return record
+
+
+def _tried(request: HttpRequest, record: AuditRecord) -> tuple[PolicyReversal, dict[str, Any]]:
+    """What taking the change back would do now, and the whole policy then; nothing is changed.
+    Raises as `revert_policy_change`."""
+    found = policy_reversal_of(record)
+    row = revert_policy_change(
+        actor_of(request), record, expected_version=found.version, source=PAGE, dry_run=True
+    )
+    return found, effective(row.document)
+
+
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     """What taking the change back would do now, or why it cannot be."""
     try:
-        found = policy_reversal_of(record)
-        revert_policy_change(
-            actor_of(request), record, expected_version=found.version, source=PAGE, dry_run=True
-        )
+        found, then = _tried(request, record)
     except DomainError as error:
         return {"refused": [fault.detail for fault in error.errors] or [error.detail]}
-    return {"found": found, "lines": lines(record, found)}
+    now = effective(policy_of(found.cluster).document)
+    affects = effects(found.cluster, to_policy(now), to_policy(then), found.undone.keys())
+    return {"found": found, "lines": lines(record, found), "affects": list(affects)}
 
 
 def reverted(

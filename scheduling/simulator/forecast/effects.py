@@ -112,9 +112,6 @@ class Course(RunAhead):
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for victim in result.preempted:
             self._stops(victim.job_id, len(victim.pods), victim.whole, victim.by, victim.cost_gpu_s)
-        for move in result.moved:
-            if move.whole:
-                self._stops(move.job_id, 1, True, "", move.cost_gpu_s)
         for job_id in dict.fromkeys(lost[0] for lost in result.lost):
             pods = [(s, n) for of, s, n in result.lost if of == job_id]
             self._is_lost(job_id, pods, now)
