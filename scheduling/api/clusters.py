@@ -128,9 +128,7 @@ class PolicyRevertView(View):
     """Takes back a change of a policy, by the id of its record in the audit trail, as a change of
     its own: `GET /api/v1/audit?action=policy` lists them. The version is that of the policy."""
 
-    shapes = {
-        "POST": Shape(PolicyOutput, ReasonInput, versioned=True, rehearsal=DryRunWithEffects)
-    }
+    shapes = {"POST": Shape(PolicyOutput, ReasonInput, versioned=True, rehearsal=DryRunWithEffects)}
 
     @idempotent()
     def post(self, request: Request, name: str, record_id: uuid.UUID) -> Response:
