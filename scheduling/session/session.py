@@ -25,8 +25,8 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.memo import Memo
 from scheduling.engine.shards.division import WHOLE, WIDE, home_of
+from scheduling.engine.states import WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.states import JobState
 from scheduling.engine.types import Node, Shard
 from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.seam import (
@@ -86,6 +86,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 500  # jobs in one transaction
 # What was due longer ago than this is decided as of now: nobody is to have waited less than he has.
 LATE_S = 1.0
+AGAIN_S = 0.25  # until a job is decided about again that has to see the places of others first
 
 
 class Session:
@@ -408,18 +409,30 @@ class Session:
         self.life.out.writes.transitions.append(failed)
         self.life.out.deltas.append(JobEnded(job_id, succeeded=False))  # for those that wait for it
 
-    def finish(self, decided: Pass, stale: set[str], events: Sequence[int] = ()) -> None:
-        """After the commit: send the effects; a stale job (somebody was faster) is read again.
-        `events`: ids of those that were written about what is known here."""
+    def finish(
+        self,
+        decided: Pass,
+        stale: set[str],
+        events: Sequence[int] = (),
+        put_back: Set[str] = frozenset(),
+    ) -> None:
+        """After the commit: send the effects; a stale job (somebody was faster) is read again, and
+        decided about again after a while if it was `put_back`. `events`: ids of those that were
+        written about what is known here."""
         self.changes.wrote(events)
         effects = [e for e in decided.effects if not is_about(e, stale)]
         self.pace.sent += len(effects)
         self.gateway.submit(effects)
         for job_id in stale:
             self.services.forget(job_id)
-            self._undo(job_id, decided.at)
+            self._undo(job_id, decided.at + (AGAIN_S if job_id in put_back else 0.0))
         if stale:
             self.changes.refresh(stale, decided.at)
+        for job_id in put_back:
+            job = self.life.jobs.get(job_id)
+            if job is not None and job.state in WAITING:
+                again = JobRequeued(job_id, decided.at + AGAIN_S, front=job.front)
+                self.life.out.deltas.append(again)
 
     def _take_out(self, now: float) -> Pass:
         self.life.plain.tell_why()

@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 
 from scheduling.session import changes
-from tests.live.plain_pods import REQUIRED, make, node_of, path, pod_of
-from tests.live.shards import divide, nodes_by_scope, of_two_spines
+from tests.live.plain_pods import REQUIRED, condition, make, node_of, path, pod_of
+from tests.live.shards import NORTH, SOUTH, divide, nodes_by_scope, of_two_spines
 
 pytestmark = pytest.mark.live
 SPINE = "network.topology.nvidia.com/spine"
-HOST = "kubernetes.io/hostname"
+CORE, HOST = "network.topology.nvidia.com/core", "kubernetes.io/hostname"
 WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": SPINE}
 MINE = {"kant.io/tenant": "team", "app": "web"}
 
@@ -66,4 +66,40 @@ def test_a_pod_follows_another_one_into_its_shard_also_when_that_comes_later(div
         assert placed(divided, f"joins-{number}", **beside) == scope
         for name in (f"leads-{number}", f"follows-{number}", f"joins-{number}"):
             divided.call("DELETE", path(name))
+            divided.drive(lambda name=name: pod_of(divided, name) is None)
+
+
+@pytest.mark.parametrize("first", [NORTH, SOUTH])
+def test_two_shards_that_decide_at_once_keep_the_rules_between_them(divided, monkeypatch, first):
+    """Each pod may be on one node only, of another shard, and no other may be in its core."""
+    scopes = nodes_by_scope()
+    lead = divided.scheduler._scopes_to_lead
+    order = {first: 0}  # whose pass comes first
+    monkeypatch.setattr(
+        divided.scheduler,
+        "_scopes_to_lead",
+        lambda cluster: sorted(lead(cluster), key=lambda scope: order.get(scope, 1)),
+    )
+    apart = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": CORE}
+    for number in range(4):
+        names = [f"{scope}-{number}" for scope in (NORTH, SOUTH)]
+        for name, scope in zip(names, (NORTH, SOUTH), strict=True):
+            make(
+                divided,
+                name,
+                gpus=1,
+                labels=MINE,
+                nodeSelector={HOST: min(scopes[scope])},
+                affinity={"podAntiAffinity": {REQUIRED: [apart]}},
+            )
+        divided.drive(lambda names=names: any(node_of(divided, name) for name in names))
+        waits = next(name for name in names if not node_of(divided, name))
+        divided.drive(lambda waits=waits: (condition(divided, waits) or ("",) * 3)[2])
+        assert not all(node_of(divided, name) for name in names)
+        # The other one comes when its place is free for it.
+        gone = next(name for name in names if name != waits)
+        divided.call("DELETE", path(gone))
+        divided.drive(lambda waits=waits: node_of(divided, waits))
+        divided.call("DELETE", path(waits))
+        for name in names:
             divided.drive(lambda name=name: pod_of(divided, name) is None)

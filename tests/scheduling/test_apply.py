@@ -110,7 +110,7 @@ def test_what_is_written_later_is_as_of_then(monkeypatch):
     """Of a pass that decides about very many jobs each part carries its own time."""
     written = []
     monkeypatch.setattr(
-        cycle, "apply_decisions", lambda _, __, at, ___: written.append(at) or Committed(set())
+        cycle, "apply_decisions", lambda _, __, at, *___: written.append(at) or Committed(set())
     )
     some = Writes(failures={"j": 1})
     parts = Pass(some, [], 100.0, Pass(some, [], 100.0, Pass(some, [], 100.0)))

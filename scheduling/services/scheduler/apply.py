@@ -7,7 +7,7 @@ where somebody was faster are returned as stale: nothing of their step is writte
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -26,11 +26,13 @@ from scheduling.services.common.bulk import Changed, Ids, Rows, insert, write_to
 from scheduling.services.common.lease import Lease, fence, write_fenced
 from scheduling.services.plain_pods.new_jobs import NewRows
 from scheduling.services.plain_pods.take_up import TakenUp
+from scheduling.services.scheduler.ruled import Neighbours, Seen, jobs_to_put_back
 from scheduling.services.scheduler.territory import (
     ask_for_nodes,
     check_own,
     claim,
     hand_over_nodes,
+    hold_scopes,
     route_jobs,
 )
 from scheduling.session.memory.constraints import Document
@@ -60,18 +62,32 @@ STAMPS = {
 
 
 class Committed(NamedTuple):
-    """What became of the writes of a pass. `stale`: ids of jobs that somebody else changed before.
-    `events`: ids of the events about what memory knows already."""
+    """What became of the writes of a pass. `stale`: ids of jobs that somebody else changed before,
+    and of those that are `put_back` (`ruled`). `events`: ids of the events about what memory knows
+    already."""
 
     stale: set[str]
     events: Sequence[int] = ()
+    put_back: Set[str] = frozenset()
+
+
+class Elsewhere(NamedTuple):
+    """What a session knows of the other scopes, and which pods of the cluster it has seen."""
+
+    neighbours: Neighbours
+    seen: Seen
 
 
 def apply_decisions(
-    lease: Lease, writes: Writes, now: datetime, taken: TakenUp | None = None
+    lease: Lease,
+    writes: Writes,
+    now: datetime,
+    taken: TakenUp | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Committed:
     """Write everything or nothing. `taken`: what was taken up before it was decided, in a
-    transaction that goes on, and that is fenced. Raises LeaseLost."""
+    transaction that goes on, and that is fenced; `elsewhere`: None in a cluster that is not
+    divided. Raises LeaseLost."""
     if taken is None and writes.is_of_pods:
         write_fenced(lease, _pods(writes, now), _jobs(writes, set(), now))
         return Committed(set())
@@ -80,7 +96,11 @@ def apply_decisions(
             fence(lease)
             taken = TakenUp(NewRows(), [], Ids())
         fresh = taken.made
-        stale: set[str] = set()
+        put_back = set[str]()
+        if elsewhere is not None and writes.intents:
+            hold_scopes(lease, writes.routes)  # before others are kept out: they hold such rows
+            put_back = jobs_to_put_back(lease, writes.intents, *elsewhere, now)
+        stale = {*put_back}
         done: list[Transition] = []
         for batch in _rounds(writes.transitions):
             done += _advance([t for t in batch if t.job_id not in stale], fresh, stale, now)
@@ -118,7 +138,7 @@ def apply_decisions(
     for (_, pod), row_id in zip(intents, places, strict=True):
         pod.row, pod.placed_at = row_id, now.timestamp()
     # What no event has is no gap in which one may come late.
-    return Committed(stale, [*ids[:known], *taken.ids.left(JobEvent)])
+    return Committed(stale, [*ids[:known], *taken.ids.left(JobEvent)], put_back)
 
 
 # --- jobs -----------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from scheduling.services.common.lease import (
 from scheduling.services.plain_pods.take_up import TakenUp
 from scheduling.services.scheduler import projection
 from scheduling.services.scheduler.alarm import Alarm, Key
-from scheduling.services.scheduler.apply import Committed, apply_decisions
+from scheduling.services.scheduler.apply import Committed, Elsewhere, apply_decisions
 from scheduling.services.scheduler.debts import DebtsWritten
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
@@ -366,7 +366,7 @@ class Scheduler:
                 part: Pass | None = decides(taking)
                 written = self._write(led, part, part.at, taking.taken) if part else NOTHING
             while part is not None:
-                session.finish(part, written.stale, written.events)
+                session.finish(part, written.stale, written.events, written.put_back)
                 changed |= bool(part.writes or part.effects)
                 part = part.later
                 if part is not None:
@@ -381,7 +381,10 @@ class Scheduler:
         if not part.writes:
             return NOTHING
         began, as_of = time.perf_counter(), datetime.fromtimestamp(at, UTC)
-        written = apply_decisions(led.lease, part.writes, as_of, taken)
+        elsewhere = None
+        if led.lease.scope != WHOLE:
+            elsewhere = Elsewhere(led.neighbours, led.session.life.foreign.placed)
+        written = apply_decisions(led.lease, part.writes, as_of, taken, elsewhere)
         led.session.pace.spent("write", time.perf_counter() - began)
         return written
 

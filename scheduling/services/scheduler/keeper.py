@@ -18,6 +18,7 @@ from scheduling.services.common.lease import Lease, LeaseLost, renew
 from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.scheduler import alive
 from scheduling.services.scheduler.alarm import Key
+from scheduling.services.scheduler.ruled import Neighbours
 from scheduling.session.session import Session
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Led:
     opened_at: float = field(default_factory=time.monotonic)
     lost: bool = False
     shelf: Shelf = field(default_factory=Shelf)
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
     def renew(self) -> None:
         """Renew the lease; raises LeaseLost. Any thread may call it."""

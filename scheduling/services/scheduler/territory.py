@@ -72,16 +72,20 @@ def ask_for_nodes(lease: Lease, wanted: WantedNodes) -> None:
 
 
 # --- jobs, in the transaction of a pass -----------------------------------------------------------
+def hold_scopes(lease: Lease, routes: Iterable[RouteStep]) -> None:
+    """Keep the schedulers from which jobs are taken from writing: each writes many of their rows at
+    once, and two transactions are not to wait for each other."""
+    for scope in sorted({step.from_scope for step in routes} - {WHOLE, lease.scope}):
+        rows = SchedulerLease.objects.filter(cluster_id=lease.cluster_id, scope=scope)
+        rows.update(holder=F("holder"))
+
+
 def route_jobs(lease: Lease, routes: Iterable[RouteStep], now: datetime) -> list[JobEvent]:
     """Send waiting jobs to other scopes; returns the events of those that went. A job that
     somebody else changed meanwhile stays, and is looked at again; so does one that waits again and
     of whose pods some are not gone yet, as only the scheduler that placed them knows them."""
     steps = sorted(routes, key=lambda step: (step.from_scope, step.job_id))
-    # The scheduler they are taken from writes many of their rows at once. Its row is taken first,
-    # so that two transactions cannot wait for each other.
-    for scope in sorted({step.from_scope for step in steps} - {WHOLE, lease.scope}):
-        rows = SchedulerLease.objects.filter(cluster_id=lease.cluster_id, scope=scope)
-        rows.update(holder=F("holder"))
+    hold_scopes(lease, steps)
     events = []
     for step in steps:
         left = Placement.objects.filter(job_id=step.job_id, state__in=LIVE_PLACEMENTS)

@@ -166,6 +166,12 @@ class ForeignPods:
         self._counted[pod.uid] = None
         out.deltas.append(OtherPodChanged(pod.uid, pod.place.node, len(pod.place.devices)))
 
+    def placed(self) -> set[tuple[str, str, str]]:
+        """Namespace, name and node of all pods that are known on nodes, here or elsewhere."""
+        counted = (facts for facts in self._counted.values() if facts is not None)
+        pods = (*counted, *self._elsewhere.values())
+        return {(facts.namespace, facts.name, facts.node) for facts in pods}
+
     # --- a divided cluster ------------------------------------------------------------------------
     def node_arrived(self, node: str, out: Outbox) -> None:
         """Count what lies on a node that is the scope's from now on."""

@@ -1,0 +1,152 @@
+"""Two scopes that decide at once about pods of which rules speak: the second waits until it has
+seen what the first has placed, whichever comes first."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.states import JobState as S
+from scheduling.engine.types import Apart, JobRequest, PodPlacement, PodRules, PodSetSpec
+from scheduling.models import Cluster, Job, Placement
+from scheduling.models.jobs import PlacementState as P
+from scheduling.services.common.lease import take_or_renew
+from scheduling.services.scheduler.apply import Elsewhere, apply_decisions
+from scheduling.services.scheduler.ruled import FRESH_S, Neighbours, jobs_to_put_back
+from scheduling.services.scheduler.territory import take_nodes
+from scheduling.session.memory.live import LiveJob, LivePod, Transition, Writes
+from tenants.models import Tenant
+from tests.scheduling.test_territory import NORTH, SOUTH, facts
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RULES = {
+    "says": PodRules(apart=(Apart("web", "zone"),)),
+    "is meant": PodRules(groups=("web",)),
+    "has alone": PodRules(sole=("claim c",)),
+}
+
+
+class Scope:
+    """A scheduler of one scope, which has seen `seen` of the cluster."""
+
+    def __init__(self, cluster, name, node):
+        self.lease = take_or_renew(cluster.pk, f"of {name}", now=NOW, seconds=900, scope=name)
+        take_nodes(self.lease, [facts(node)], NOW)
+        self.node, self.seen, self.neighbours = node, set(), Neighbours()
+
+    def intent(self, rules):
+        """A waiting job, and the place that it is to get."""
+        tenant, _ = Tenant.objects.get_or_create(name="team")
+        row = Job.objects.create(
+            name="job",
+            tenant=tenant,
+            cluster_id=self.lease.cluster_id,
+            scope=self.lease.scope,
+            submitted_at=NOW,
+        )
+        sets = (PodSetSpec("worker", 1, 1, rules=rules),)
+        job = LiveJob(JobRequest(str(row.pk), "team", 0.0, sets), "job", (), S.PENDING, 1, 1)
+        return job, LivePod(PodPlacement(0, 0, self.node, (0,), 1000), 1, f"p-{row.pk}", "H100")
+
+    def place(self, rules, now=NOW):
+        """Whether the place is written."""
+        job, pod = self.intent(rules)
+        version = Job.objects.get(pk=job.id).version
+        step = Transition(job.id, Kind.ADMITTED, S.PENDING, S.ADMITTED, version, "", "")
+        writes = Writes(transitions=[step], intents=[(job, pod)])
+        elsewhere = Elsewhere(self.neighbours, lambda: self.seen)
+        written = apply_decisions(self.lease, writes, now, None, elsewhere)
+        done = not written.put_back
+        assert written.stale == written.put_back
+        assert Placement.objects.filter(job_id=job.id).exists() == done
+        assert (Job.objects.get(pk=job.id).state == S.ADMITTED) == done
+        return done
+
+
+@pytest.fixture
+def scopes(db):
+    cluster = Cluster.objects.create(name="c")
+    return Scope(cluster, NORTH, "n0"), Scope(cluster, SOUTH, "n1")
+
+
+@pytest.fixture(params=[(0, 1), (1, 0)], ids=["north first", "south first"])
+def one_after_the_other(scopes, request):
+    return [scopes[n] for n in request.param]
+
+
+def placed():
+    return set(Placement.objects.values_list("namespace", "pod_name", "node"))
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_who_comes_second_waits_until_it_has_seen_the_pods_of_the_first(one_after_the_other, rules):
+    first, second = one_after_the_other
+    assert first.place(rules)
+    assert not second.place(rules)
+    second.seen = placed()
+    assert second.place(rules)
+    # What was bound meanwhile counts, too: the watch may be behind.
+    Placement.objects.update(state=P.RUNNING)
+    assert not first.place(rules)
+
+
+def test_what_is_over_keeps_nobody_waiting(one_after_the_other):
+    first, second = one_after_the_other
+    rules = RULES["says"]
+    assert first.place(rules)
+    Placement.objects.update(state=P.RELEASED)
+    assert second.place(rules)
+
+
+def test_pods_without_rules_wait_for_nobody_and_are_waited_for(one_after_the_other):
+    first, second = one_after_the_other
+    assert first.place(None)
+    assert second.place(None)
+    assert second.place(PodRules(ports=()))
+    # Whether a rule of the second speaks of it, the first may not have known.
+    assert not second.place(RULES["says"])
+
+
+def test_what_was_seen_once_is_not_asked_for_again(one_after_the_other, django_assert_num_queries):
+    first, second = one_after_the_other
+    assert first.place(RULES["says"])
+    later = NOW + timedelta(seconds=FRESH_S / 2)
+    second.seen = placed()
+    assert second.place(RULES["says"], later)
+    second.seen = set()
+    assert second.place(RULES["says"], later)
+
+
+@pytest.mark.parametrize("rules", [None, PodRules()])
+def test_pods_without_rules_pay_nothing(scopes, rules, django_assert_num_queries):
+    north, _ = scopes
+    intents = [north.intent(rules)]
+    with django_assert_num_queries(0):
+        assert not jobs_to_put_back(north.lease, intents, north.neighbours, set, NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="writers to SQLite take turns")
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["north first", "south first"])
+def test_two_transactions_at_once_do_not_both_write(order):
+    cluster = Cluster.objects.create(name="c")
+    both = Scope(cluster, NORTH, "n0"), Scope(cluster, SOUTH, "n1")
+    first, second = (both[n] for n in order)
+    rules, results = RULES["says"], []
+
+    def place():
+        try:
+            results.append(second.place(rules))
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=place)
+    with transaction.atomic():
+        assert first.place(rules)
+        other.start()
+        other.join(0.5)
+        assert not results  # it waits for the end of this transaction
+    other.join()
+    assert results == [False]
