@@ -66,6 +66,6 @@ def cursor() -> CursorWrapper:
 def _is_direct(held: Any) -> bool:
     """Not so behind a pooler such as PgBouncer: that tells a process id of its own, and may send
     the next transaction to a server process that has never heard of the plan."""
-    with connection.cursor() as asked:
-        asked.execute("SELECT pg_backend_pid()")
-        return bool(asked.fetchone()[0] == held.info.backend_pid)
+    with connection.wrap_database_errors:
+        [pid] = held.execute("SELECT pg_backend_pid()").fetchone()
+    return bool(pid == held.info.backend_pid)

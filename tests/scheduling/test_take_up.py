@@ -52,7 +52,8 @@ def offered(org, *units, shelf=None):
     with transaction.atomic(), CaptureQueriesContext(connection) as told:
         taken = take_up(lease, offers, now, shelf)
         taken.made.write()
-        insert([*taken.made.events, *taken.followed])
+        made = [JobEvent(**event) for event in taken.made.events]
+        insert([*made, *taken.followed])
     return offers, [query["sql"] for query in told.captured_queries]
 
 

@@ -14,7 +14,7 @@ from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG
 from scheduling.kube.workloads.members import gang_of, is_elastic, members
-from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
+from scheduling.models import Cluster, Job, JobPod, PodSet
 from scheduling.services.common.bulk import Rows, write_together
 from scheduling.services.jobs.orders import Order, rows_of
 from scheduling.services.plain_pods.books import TOO_MANY_WAITING, Accepted, Books, Shelf
@@ -226,12 +226,12 @@ class _Prepared(NamedTuple):
 
 class NewRows:
     """The rows of new jobs, not written yet; those of one order are copies of each other.
-    `events`: of the jobs, to be written after them."""
+    `events`: columns of those of the jobs, to be written after them."""
 
     def __init__(self) -> None:
         self._jobs, self._sets, self._pods = Rows(Job), Rows(PodSet), Rows(JobPod)
         self.tables = self._jobs, self._sets, self._pods
-        self.events: list[JobEvent] = []
+        self.events: list[dict[str, Any]] = []
         self._of_job: dict[str, list[Any]] = {}
         self._of_order: dict[int, _Prepared] = {}
         self._pod = self._pods.prepare(JobPod())
@@ -288,15 +288,15 @@ class NewRows:
         return self._of_order[id(order)]
 
 
-def _taken_up(unit: _Unit, first: PodFacts, job_id: uuid.UUID, at: datetime) -> JobEvent:
+def _taken_up(unit: _Unit, first: PodFacts, job_id: uuid.UUID, at: datetime) -> dict[str, Any]:
     message = f"Taken up from pod {first.namespace}/{first.name}."
     if unit.gang:
         count = counted(len(unit.pods), "pod", "pods")
         message = f"Taken up from {count} of gang {first.namespace}/{unit.gang}."
-    return JobEvent(
-        job_id=job_id,
-        at=at,
-        kind=JobEventKind.SUBMITTED.value,
-        to_state=JobState.PENDING.value,
-        message=message,
-    )
+    return {
+        "job_id": job_id,
+        "at": at,
+        "kind": JobEventKind.SUBMITTED.value,
+        "to_state": JobState.PENDING.value,
+        "message": message,
+    }
