@@ -10,7 +10,7 @@ FLEET ?= demo
 # Each of the many processes of a run would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help python environment-dev setup setup-dev wheel servers run test pass-core pass-pages test-fast test-nightly check manifests bench format
+.PHONY: help python environment-dev setup setup-dev wheel servers run test pass-core pass-pages test-fast test-nightly check manifests screenshots bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -98,6 +98,9 @@ check: setup-dev ## Format, lint, types, import contracts, migrations, names tha
 
 manifests: servers ## Make the manifests of deploy/ of its chart, and what watches Kant of its definition
 	$(BIN)/python -m tests.deploy.chart
+
+screenshots: setup-dev ## Make the pictures of README and docs, and of the main pages (needs Chromium)
+	$(BIN)/python -m tests.e2e.pictures
 
 bench: setup-dev ## Run every benchmark; each prints one JSON document
 	@for name in $$($(BIN)/python manage.py bench --list); do $(BIN)/python manage.py bench $$name --json || exit 1; done

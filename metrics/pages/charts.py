@@ -236,7 +236,8 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
             ]
             for k, of_size in found.items()
         ],
-        xaxis=axis("wait", type="log", range=[-0.05, 1.02 * log10(end)], **_wait_ticks(end)),
+        # Plotly hides the label of the end where the axis ends there.
+        xaxis=axis("wait", type="log", range=[-0.05, log10(end) + 0.25], **_wait_ticks(end)),
         yaxis=axis(
             "",
             type="category",

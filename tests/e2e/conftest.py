@@ -1,9 +1,6 @@
 """A browser, a site to look at, and a tab that fails its test for what a user would not see."""
 
-import shutil
 import sqlite3
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,9 +12,9 @@ from django.core.cache import cache
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e import kept_rows, scene
+from tests.e2e.site import chromium, served
 from tests.requirements import missing
 
-ROOT = Path(__file__).resolve().parents[2]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 WCAG = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 CONTRAST = "color-contrast"
@@ -28,12 +25,12 @@ expect.set_options(timeout=30_000)
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
+    path = chromium()
+    if path is None:
         missing("chromium", "install the Debian package chromium")
     return {
         **browser_type_launch_args,
-        "executable_path": chromium,
+        "executable_path": path,
         "args": ["--no-sandbox", "--disable-dev-shm-usage"],
     }
 
@@ -41,19 +38,8 @@ def browser_type_launch_args(browser_type_launch_args):
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Iterator[str]:
     """The address of a site with a played scene, shared by the tests of a run."""
-    command = [sys.executable, "-m", "tests.e2e.site", str(tmp_path_factory.mktemp("site"))]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line.startswith("READY "):
-        process.kill()
-        pytest.fail(f"the site did not start: {line!r}")
-    yield line.split()[1]
-    process.stdin.close()
-    process.wait(timeout=60)
+    with served(tmp_path_factory.mktemp("site")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
+from tests.e2e.site import PASSWORD
 
-PASSWORD = "a long pass phrase"
 POOLS = (("H200", 64, 8), ("H100", 32, 8), ("L40S", 24, 4))  # model, nodes, GPUs a node
 LEAF = 8
 TREE = {

@@ -1,17 +1,50 @@
-"""A Kant web process of its own over a played scene: `python -m tests.e2e.site DIRECTORY`.
+"""A Kant web process of its own over a played scene: `python -m tests.e2e.site DIRECTORY`, with
+the odd cases of the story in it, or with `scene` behind it without them, as pictures have it.
 
 Prints `READY http://127.0.0.1:PORT` when it serves, and ends when its standard input closes.
 """
 
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+ALONE = "scene"
+PASSWORD = "a long pass phrase"  # of everybody in it
 
-def main(directory: Path) -> None:
+
+@contextmanager
+def served(directory: Path, *more: str) -> Iterator[str]:
+    """The address of such a process, which ends with the block. Raises RuntimeError where it does
+    not start."""
+    command = [sys.executable, "-m", "tests.e2e.site", str(directory), *more]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith("READY "):
+        process.kill()
+        raise RuntimeError(f"the site did not start: {line!r}")
+    yield line.split()[1]
+    process.stdin.close()
+    process.wait(timeout=60)
+
+
+def chromium() -> str | None:
+    """The path of the system's Chromium."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def main(directory: Path, *, alone: bool) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     os.environ["KANT_VAR_DIR"] = str(directory)
     os.environ["DATABASE_URL"] = f"sqlite:///{directory / 'site.sqlite3'}"
@@ -27,9 +60,10 @@ def main(directory: Path) -> None:
     from tests.e2e import scene, story
 
     scene.play()
-    story.tell()
-    story.lead()
-    story.measure()
+    if not alone:
+        story.tell()
+        story.lead()
+        story.measure()
     import uvicorn
 
     door = socket.socket()
@@ -47,4 +81,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), alone=ALONE in sys.argv[2:])
