@@ -249,6 +249,7 @@ def test_a_conflict_says_who_was_faster_and_why(as_user):
         assert "Take theirs</button>" in answer.content.decode()
     alone = html.unescape(client.post("/quotas/vision/H200/", form).content.decode())
     assert "operator changed this quota meanwhile (“Fewer <cameras>”)" in alone
+    assert "Guaranteed: theirs 100, yours 120, 128 when you began." in alone
     assert (guaranteed("vision"), guaranteed("nlp")) == (100, 80)
 
 

@@ -76,6 +76,18 @@ def test_who_was_faster_is_told_and_overwritten_only_on_purpose(root):
     assert guaranteed() == 12
 
 
+def test_who_was_faster_is_told_of_each_field(root):
+    draft(root, "set", "vision", "H100", "12", "--borrow-limit", "4")
+    root.sign_in("ops")
+    words = ("quota", "set", "vision", "H100", "--borrow-limit", "2", "--lend-limit", "1")
+    assert root(*words, "--reason", "Theirs")[0] == 0
+    root.sign_in("root")
+    assert draft(root, "show")[1].splitlines()[1].endswith(
+        "by ops (Theirs), was 8; borrow limit theirs 2, yours 4, was no limit; lend limit theirs "
+        "1, you left it, was no limit"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

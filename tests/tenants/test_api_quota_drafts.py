@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 from tenants import tasks
 from tenants.models import AuditRecord, DraftCell, GpuType, Quota, QuotaDraft, Tenant
 from tenants.services.drafts.edits import KEPT, MOST_CELLS, DraftEdit, PageWrite, edit_draft
+from tenants.services.quota_terms import TITLES
 from tenants.services.tokens import create_token
 
 LIST = "/api/v1/quota-drafts"
@@ -114,7 +115,8 @@ def test_who_was_faster_is_told_with_theirs_mine_and_before(root, org):
     change(org, "vision", 10_000)
     one = root.get(url("root")).json()["cells"][0]
     assert (one["guaranteed"], one["now"], one["version"], one["now_version"]) == (12, 10, 1, 2)
-    assert one["overtaken"] == {"by": "ops", "reason": "Theirs", "before": 8}
+    fields = [{"field": "guaranteed", "mine": "12", "theirs": "10", "base": "8"}]
+    assert one["overtaken"] == {"by": "ops", "reason": "Theirs", "before": 8, "conflicts": fields}
     refused = apply(root, "root", 2)
     assert refused.status_code == 409
     (error,) = refused.json()["errors"]
@@ -128,6 +130,47 @@ def test_who_was_faster_is_told_with_theirs_mine_and_before(root, org):
     write(root, "root", cell("vision", 13, version=2))
     assert apply(root, "root", 4).status_code == 200
     assert (guaranteed("vision"), guaranteed("vision-lab")) == (13, 3)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "told"),
+    [
+        (
+            {"borrow_limit": 4},
+            {"borrow_limit": 2, "lend_limit": 3},
+            "ops changed this quota meanwhile (“Theirs”). Guaranteed: theirs 8, yours 12, 8 when "
+            "you began. May borrow: theirs 2, yours 4, no limit when you began. Lends: theirs 3, "
+            "you left it, no limit when you began.",
+        ),
+        (
+            {"mode": "isolated"},
+            {"guaranteed": 10, "borrow_limit": 2},
+            "ops set it to 10 meanwhile (“Theirs”); you wrote 12. It was 8 when you began. Mode: "
+            "theirs Shared, yours Isolated, Shared when you began. May borrow: theirs 2, yours no "
+            "limit, no limit when you began.",
+        ),
+        (
+            {},
+            {"guaranteed": 10, "mode": "isolated"},
+            "ops set it to 10 meanwhile (“Theirs”); you wrote 12. It was 8 when you began. Mode: "
+            "theirs Isolated, you left it, Shared when you began.",
+        ),
+    ],
+)
+def test_a_conflict_names_every_field(root, org, mine, theirs, told):
+    write(root, "root", cell("vision", 12, **mine))
+    quota = Quota.objects.get(tenant__name="vision", gpu_type__name="H100")
+    answer = org.client("ops").put(
+        "/api/v1/quotas/vision/H100", {"guaranteed": 8, **theirs, "reason": "Theirs"},
+        format="json", headers={"If-Match": f'"{quota.version}"'},
+    )  # fmt: skip
+    assert answer.status_code == 200, answer.json()
+    (error,) = apply(root, "root", 2).json()["errors"]
+    assert error["detail"] == f"vision / H100: {told}"
+    fields = root.get(url("root")).json()["cells"][0]["overtaken"]["conflicts"]
+    assert [one["field"] for one in fields] == [
+        name for name, title in TITLES.items() if f"{title}:" in told or name == "guaranteed"
+    ]
 
 
 def test_only_what_was_read_is_applied(root):

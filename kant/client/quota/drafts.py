@@ -186,4 +186,11 @@ def _faster(one: dict[str, Any]) -> str:
         return "-"
     before = "" if by["before"] is None else f", was {output.number(by['before'])}"
     why = f" ({by['reason']})" if by["reason"] else ""
-    return f"by {by['by'] or 'somebody'}{why}{before}"
+    others = (
+        f"; {f['field'].replace('_', ' ')} theirs {f['theirs'] or 'removed'}, "
+        + ("you left it" if f["mine"] is None else f"yours {f['mine']}")
+        + (f", was {f['base']}" if f["base"] is not None else "")
+        for f in by["conflicts"]
+        if f["field"] != "guaranteed"
+    )
+    return f"by {by['by'] or 'somebody'}{why}{before}{''.join(others)}"

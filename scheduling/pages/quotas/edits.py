@@ -12,7 +12,7 @@ from scheduling.pages.quotas.matrix import MatrixCell, ShownPart, key_of, matrix
 from scheduling.pages.quotas.orders import utc
 from scheduling.pages.quotas.quota import NOTHING_EDITED, REHEARSAL, refusal
 from tenants.errors import DomainError, Invalid, Stale
-from tenants.models import OrderState, QuotaOrder
+from tenants.models import DraftCell, OrderState, QuotaOrder
 from tenants.services.audit import PAGE
 from tenants.services.drafts.apply import DraftTried, try_draft
 from tenants.services.drafts.edits import (
@@ -23,6 +23,7 @@ from tenants.services.drafts.edits import (
     edit_draft,
 )
 from tenants.services.drafts.seen import overtaken, own_cells
+from tenants.services.drafts.wanted import typed_in
 from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
 from tenants.web.pages import actor_of, page_login_required
@@ -233,15 +234,16 @@ def mark(shown: ShownPart, found: DraftTried, *, saved: bool) -> None:
         if cell is None or cell.errors or not cell.editable:
             continue
         if at in found.errors:
-            mark_error(cell, found.errors[at], saved=saved)
+            mark_error(cell, edit, found.errors[at], saved=saved)
         elif at in found.results:
             cell.warnings.extend(found.results[at].warnings)
 
 
-def mark_error(cell: MatrixCell, error: DomainError, *, saved: bool) -> None:
+def mark_error(cell: MatrixCell, edit: DraftCell, error: DomainError, *, saved: bool) -> None:
     if isinstance(error, Stale):
         cell.stale = True
-        told = overtaken(cell.tenant, cell.gpu_type, cell.version, cell.quota).told(cell.typed)
+        mine = typed_in(edit) | {"guaranteed": cell.typed}
+        told = overtaken(cell.tenant, cell.gpu_type, cell.version, cell.quota, mine).told
         if saved:
             cell.version = error.current_version
             advice = "Save again to overwrite, or take theirs."

@@ -97,7 +97,8 @@ def _against(seen: SeenOrderCell) -> str:
     found = seen.overtaken()
     was = f"; it was {_told(found.before)} when this was placed" if found.known else ""
     done = f"set it to {_told(seen.now)}" if seen.quota else "removed it"
-    return f"{found.who} {done} meanwhile{found.why}{was}."
+    others = (one.told for one in found.fields if one.field != "guaranteed" and seen.quota)
+    return " ".join((f"{found.who} {done} meanwhile{found.why}{was}.", *others))
 
 
 @dataclass(frozen=True, slots=True)

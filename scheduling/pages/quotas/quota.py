@@ -185,11 +185,13 @@ def save_quota(
         )
     except Stale as error:
         now = Quota.objects.filter(tenant=tenant, gpu_type=gpu_type).first()
-        found = overtaken(tenant, gpu_type, version, now)
+        mine = {name: typed[name] for name in TYPED}
+        found = overtaken(tenant, gpu_type, version, now, mine)
         done = "changed" if error.current_version else "removed"
         errors[""] = [
             f"{found.who} {done} this quota meanwhile{found.why}. Your values stand below; save "
-            "again to overwrite, or go back to see theirs."
+            "again to overwrite, or go back to see theirs.",
+            *(one.told for one in found.fields),
         ]
         typed["version"] = str(error.current_version)
         return False

@@ -177,7 +177,7 @@ def refused(found: DraftTried, seen: Sequence[SeenCell]) -> DomainError:
         at, one = places[found.cells[index].pk]
         if isinstance(error, Stale) and one.overtaken is not None:
             name = f"{one.cell.tenant.name} / {one.cell.gpu_type.name}"
-            told = f"{name}: {one.overtaken.told(one.cell.typed)}"
+            told = f"{name}: {one.overtaken.told}"
             overtaken.append(FieldError(("cells", at, "version"), told))
             continue
         of_cell = error.errors or [FieldError((), error.detail)]

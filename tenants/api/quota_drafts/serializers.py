@@ -58,13 +58,26 @@ class DraftApplyInput(Serializer):
     )
 
 
+class FieldConflictOutput(serializers.Serializer[Any]):
+    """A field of a quota in words, e.g. “8” or “no limit”: `mine` as the edit would have it, null =
+    it leaves it; `theirs` as somebody else has set it, null = there is no quota any more; `base` as
+    it was when the edit began, null = not known, or there was none."""
+
+    field = serializers.CharField()
+    mine = serializers.CharField(allow_null=True)
+    theirs = serializers.CharField(allow_null=True)
+    base = serializers.CharField(allow_null=True)
+
+
 class OvertakenOutput(serializers.Serializer[Any]):
     """Who changed the quota since the edit began, and what it said then; null = not known, or
-    there was none."""
+    there was none. `conflicts`: the fields that theirs makes others than
+    they were, or the edit others than theirs."""
 
     by = serializers.CharField(allow_null=True)
     reason = serializers.CharField()
     before = serializers.FloatField(allow_null=True)
+    conflicts = FieldConflictOutput(many=True, source="fields")
 
 
 class DraftCellOutput(serializers.Serializer[Any]):

@@ -1,5 +1,6 @@
 """What people see of drafts: of their own all, of others' what they may change themselves."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -9,6 +10,9 @@ from tenants.errors import NotFound
 from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import first_quota_record_since, last_quota_record
+from tenants.services.drafts.conflicts import FieldConflict, field_conflicts
+from tenants.services.drafts.wanted import typed_in
+from tenants.services.quota_terms import QuotaTerms, gpus
 from tenants.services.typed_gpus import as_typed, legible
 
 REASON_SHOWN = 200  # characters of a colleague's reason
@@ -17,14 +21,26 @@ REASON_SHOWN = 200  # characters of a colleague's reason
 @dataclass(frozen=True, slots=True)
 class Overtaken:
     """Somebody changed a quota since an edit of it began. `by`, `reason`: "" where the audit trail
-    does not say. `before`: what it said when the edit began, in GPUs; None = there was none, or
-    nobody knows, as `known` says."""
+    does not say. `base`: what it said when the edit began; None = there was none, or nobody knows,
+    as `known` says. `mine`: the fields that the edit sets, as typed."""
 
     by: str
     reason: str
-    before: float | None
+    base: QuotaTerms | None
     known: bool
     now: Quota | None
+    mine: Mapping[str, str]
+
+    @property
+    def before(self) -> float | None:
+        """What was guaranteed when the edit began, in GPUs."""
+        return None if self.base is None else gpus(self.base.guaranteed)
+
+    @property
+    def fields(self) -> list[FieldConflict]:
+        """Theirs, mine and before of each field in which these are not all the same."""
+        theirs = QuotaTerms.of(self.now) if self.now else None
+        return field_conflicts(self.mine, theirs, self.base)
 
     @property
     def who(self) -> str:
@@ -36,15 +52,25 @@ class Overtaken:
         reason = Truncator(self.reason).chars(REASON_SHOWN)
         return f" (“{reason}”)" if reason else ""
 
-    def told(self, typed: str) -> str:
-        """Theirs, mine and before, in a sentence or two."""
-        now = f"set it to {as_typed(self.now.guaranteed_milli)}" if self.now else "removed it"
-        began = ""
-        if self.known and self.before is None:
-            began = " There was no quota when you began."
-        elif self.known:
-            began = f" It was {self.before:.12g} when you began."
-        return f"{self.who} {now} meanwhile{self.why}; you wrote {typed}.{began}"
+    @property
+    def told(self) -> str:
+        """Theirs, mine and before of all fields, in sentences."""
+        fields = {one.field: one for one in self.fields}
+        of_guarantee = fields.get("guaranteed")
+        if self.now is not None and (
+            of_guarantee is None or of_guarantee.theirs == of_guarantee.base
+        ):
+            said = f"{self.who} changed this quota meanwhile{self.why}."
+        else:
+            fields.pop("guaranteed", None)
+            now = f"set it to {as_typed(self.now.guaranteed_milli)}" if self.now else "removed it"
+            said = f"{self.who} {now} meanwhile{self.why}"
+            said += f"; you wrote {self.mine['guaranteed']}." if "guaranteed" in self.mine else "."
+            if self.known and self.base is None:
+                said += " There was no quota when you began."
+            elif self.base is not None:
+                said += f" It was {self.before:.12g} when you began."
+        return " ".join((said, *(one.told for one in fields.values() if self.now)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +87,20 @@ class SeenCell:
         return legible(self.cell.typed)
 
 
-def overtaken(tenant: Tenant, gpu_type: GpuType, version: int, quota: Quota | None) -> Overtaken:
+def overtaken(
+    tenant: Tenant,
+    gpu_type: GpuType,
+    version: int,
+    quota: Quota | None,
+    mine: Mapping[str, str],
+) -> Overtaken:
     """Who changed a quota, which is another now, since it was read at a version, 0 = there was
-    none."""
+    none. `mine`: the fields that an edit sets, as typed."""
     last = last_quota_record(tenant, gpu_type)
     first = first_quota_record_since(tenant, gpu_type, version)
-    before = first.before["guaranteed"] if first and first.before else None
+    base = QuotaTerms.in_gpus(first.before) if first and first.before else None
     by, reason = (last.actor_name, last.reason) if last else ("", "")
-    return Overtaken(by, reason, before, first is not None, quota)
+    return Overtaken(by, reason, base, first is not None, quota, mine)
 
 
 def visible_drafts(viewer: User) -> QuerySet[QuotaDraft]:
@@ -108,7 +140,7 @@ def cells_seen(viewer: User, draft: QuotaDraft) -> list[SeenCell]:
 def _overtaken(cell: DraftCell, quota: Quota | None) -> Overtaken | None:
     if cell.version == (quota.version if quota else 0):
         return None
-    return overtaken(cell.tenant, cell.gpu_type, cell.version, quota)
+    return overtaken(cell.tenant, cell.gpu_type, cell.version, quota, typed_in(cell))
 
 
 def own_cells(user: User) -> list[DraftCell]:

@@ -10,11 +10,16 @@ from tenants.services.typed_gpus import as_typed, typed_milli
 TERMS = ("mode", *LIMITS)  # that may be edited beside the guarantee
 
 
+def typed_in(cell: DraftCell) -> dict[str, str]:
+    """The fields of the quota that the edit sets, as typed."""
+    return {"guaranteed": cell.typed, **cell.terms}
+
+
 def wanted(cell: DraftCell) -> dict[str, Any]:
     """The fields of the quota that the edit sets, in milli-GPU. Raises Invalid (by field) where
     one cannot be read."""
     found = dict[str, Any]()
-    for name, text in {"guaranteed": cell.typed, **cell.terms}.items():
+    for name, text in typed_in(cell).items():
         if name == "mode" or (name in LIMITS and not text.strip()):
             found[name] = text or None
             continue

@@ -11,6 +11,7 @@ from django.utils import timezone
 from tenants.errors import NotFound
 from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, User
 from tenants.permissions import access_of
+from tenants.services.drafts.conflicts import order_typed
 from tenants.services.drafts.seen import Overtaken, overtaken
 from tenants.services.orders.carrying_out import KEPT, OVER
 from tenants.services.quota_terms import gpus
@@ -47,7 +48,9 @@ class SeenOrderCell:
 
     def overtaken(self) -> Overtaken:
         """Who was faster, by two statements."""
-        return overtaken(self.cell.tenant, self.cell.gpu_type, self.cell.version, self.quota)
+        cell = self.cell
+        mine = order_typed(cell.guaranteed_milli, cell.terms)
+        return overtaken(cell.tenant, cell.gpu_type, cell.version, self.quota, mine)
 
 
 def visible_orders(viewer: User) -> QuerySet[QuotaOrder]:

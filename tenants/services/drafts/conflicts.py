@@ -1,0 +1,71 @@
+"""What of a quota somebody else has made another while it was being edited, field by field."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tenants.models import QuotaMode
+from tenants.services.quota_terms import COLUMNS, LIMITS, NAMES, TITLES, QuotaTerms
+from tenants.services.typed_gpus import as_typed
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field of a quota in words: as the edit would have it, None = the edit leaves it; as
+    somebody else has set it, None = there is no quota any more; and as it was when the edit began,
+    None = there was none, or nobody knows."""
+
+    field: str
+    mine: str | None
+    theirs: str | None
+    base: str | None
+
+    @property
+    def told(self) -> str:
+        """E.g. “May borrow: theirs 4, yours no limit, 8 when you began.”"""
+        mine = "you left it" if self.mine is None else f"yours {self.mine}"
+        began = "" if self.base is None else f", {self.base} when you began"
+        return f"{TITLES[self.field]}: theirs {self.theirs or 'removed'}, {mine}{began}."
+
+
+def field_conflicts(
+    mine: Mapping[str, str], theirs: QuotaTerms | None, base: QuotaTerms | None
+) -> list[FieldConflict]:
+    """The fields that theirs makes others than they were, or mine others than theirs. `mine`: the
+    fields that the edit sets, as typed."""
+    found = []
+    for name in NAMES:
+        said = FieldConflict(name, _mine(name, mine), _said(name, theirs), _said(name, base))
+        changed = said.base is not None and said.base != said.theirs
+        if changed or said.mine not in (None, said.theirs):
+            found.append(said)
+    return found
+
+
+def _mine(name: str, mine: Mapping[str, str]) -> str | None:
+    if name in LIMITS and mine.get("mode") == QuotaMode.ISOLATED:
+        return _typed(name, "")  # it has none
+    return _typed(name, mine[name]) if name in mine else None
+
+
+def _said(name: str, terms: QuotaTerms | None) -> str | None:
+    if terms is None:
+        return None
+    value = getattr(terms, name)
+    return _typed(name, value if name == "mode" else as_typed(value))
+
+
+def _typed(name: str, text: str) -> str:
+    if name == "mode":
+        return str(QuotaMode(text).label) if text in QuotaMode.values else text
+    text = text.strip()
+    return "no limit" if name in LIMITS and not text else text
+
+
+def order_typed(guaranteed_milli: int, terms: Mapping[str, str | int | None]) -> dict[str, str]:
+    """The fields that an order sets, as somebody would have typed them."""
+    amounts = {
+        name: str(value) if name == "mode" else as_typed(value if isinstance(value, int) else None)
+        for name, value in terms.items()
+        if name in COLUMNS
+    }
+    return {"guaranteed": as_typed(guaranteed_milli), **amounts}
