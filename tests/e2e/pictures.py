@@ -20,7 +20,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.e2e.site import ALONE, PASSWORD, ROOT, chromium, served
 
 IMAGES = ROOT / "docs" / "images"
-LOOKED_AT = ROOT / "test-results" / "screenshots"
+# Not below test-results, which browser tests empty.
+LOOKED_AT = ROOT / "build" / "screenshots"
 THEMES, WIDTHS, HEIGHT = ("light", "dark"), (1440, 390), 900
 
 

@@ -14,6 +14,7 @@ from scheduling.models.jobs import PlacementState
 from scheduling.pages.jobs.filters import STATE_CHOICES
 from scheduling.queries.explain import gates_of
 from scheduling.templatetags.jobs import gates
+from tenants.models import GpuType
 
 OPEN = ["PENDING", "QUOTA_RESERVED", "ADMITTED", "RUNNING"]
 
@@ -473,3 +474,12 @@ def test_a_reason_that_holds_for_ever_is_not_as_of_a_time(as_user):
     assert "The scheduler was at work" in waits
     Job.objects.first().cluster.__class__.objects.update(connected=False)
     assert "The scheduler was at work" not in client.get(job_url("wait-000")).content.decode()
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs/", "/jobs/new/", "/quotas/", "/quotas/loans/", "/clusters/demo/queue/"]
+)
+def test_gpu_types_are_chosen_without_their_vendor(as_user, path):
+    GpuType.objects.create(name="NVIDIA-X100")
+    text = as_user("erin").get(path).content.decode()
+    assert re.search(r'<option value="NVIDIA-X100"[^>]*>X100</option>', text)

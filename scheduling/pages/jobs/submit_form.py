@@ -22,6 +22,7 @@ from scheduling.services.jobs.validation import DEFAULT_POD_SET
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import slug_validator
+from tenants.templatetags.ui import short_model
 
 PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in LEVELS)] + [
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
@@ -100,7 +101,7 @@ class PodSetForm(Fields):
 
     def __init__(self, *args: Any, gpu_types: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["gpu_type"].choices = [("", "Any"), *((n, n) for n in gpu_types)]  # type: ignore[attr-defined]
+        self.fields["gpu_type"].choices = [("", "Any"), *((n, short_model(n)) for n in gpu_types)]  # type: ignore[attr-defined]
         self.volumes = Volumes(
             self.data if self.is_bound else None,
             prefix=f"{self.prefix}-volumes",
