@@ -345,7 +345,7 @@ def test_previews_and_plans_of_a_kept_state_are_those_of_the_rows(fleet, seed, m
         ground = ground_of(scene_at(facts, now))
         base = base_of(ground, RunTimes())
         for change in previews(world):
-            asked = Preview(change, 600.0)
+            asked = Preview(change, 600.0, now)
             by_rows = asked.on(ground, facts, base, math.inf)
             assert answered(kept, asked) == [by_rows], (done, change)
         waiting = [job.id for job in ground.scene.waiting]
@@ -360,3 +360,23 @@ def test_previews_and_plans_of_a_kept_state_are_those_of_the_rows(fleet, seed, m
         rises = partial(rise, standing(facts, now), now=now)
         assert told == climb.climbed(lambda jobs, rises=rises: (rises(jobs), ""), now), done
     assert rested
+
+
+def test_the_time_of_a_preview_counts_from_when_it_was_asked(monkeypatch):
+    monkeypatch.setattr(questions.time, "time", lambda: 1000.0)
+    monkeypatch.setattr(questions.time, "monotonic", lambda: 50.0)
+    for waited, left in ((0.0, 2.5), (1.5, 1.0), (60.0, questions.LEAST_S), (-5.0, 2.5)):
+        assert Preview(QuotasChange({}), 2.5, 1000.0 - waited).until == 50.0 + left
+
+
+def test_a_third_of_the_time_of_a_preview_is_for_what_it_is_held_against(monkeypatch):
+    clock, seen = [30.0], []
+    monkeypatch.setattr(questions.time, "monotonic", lambda: clock[0])
+
+    def base_of(*given):
+        for clock[0] in (30.9, 31.1):
+            seen.append(given[2]())
+
+    monkeypatch.setattr(questions, "base_of", base_of)
+    questions.base_within(None, None, until=33.0)
+    assert seen == [False, True]

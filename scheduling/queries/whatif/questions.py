@@ -64,16 +64,27 @@ class StartableNow:
         ]
 
 
+LEAST_S = 0.5  # that is looked ahead for, however long it took until the state was there
+
+
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a change would do, found out within so many seconds of a clock."""
+    """What a change would do, found out within so many seconds from `asked_at` on, in seconds since
+    the epoch: who asks waits while the question waits, too."""
 
     change: ChangeTold
     within_s: float
+    asked_at: float
+
+    @property
+    def until(self) -> float:
+        """Of the monotonic clock."""
+        waited_s = max(0.0, time.time() - self.asked_at)
+        return time.monotonic() + max(LEAST_S, self.within_s - waited_s)
 
     def answer(self, kept: KeptState) -> list[RunEffects]:
         """Of the one scope that there is."""
-        until, ground = time.monotonic() + self.within_s, _ground(kept)
+        until, ground = self.until, _ground(kept)
         if kept.base is None:
             kept.base = base_within(ground, kept.run_times, until)
         return [self.on(ground, kept.rows.facts(), kept.base, until)]
@@ -85,10 +96,12 @@ class Preview:
 
 
 def base_within(ground: Ground, run_times: RunTimes, until: float) -> BaseRun:
-    """What a change is held against: half of the time that there is, `until` an instant of the
-    monotonic clock, is for this."""
-    half = (time.monotonic() + until) / 2
-    return base_of(ground, run_times, lambda: time.monotonic() > half)
+    """What a change is held against: a third of the time that there is, `until` an instant of the
+    monotonic clock, is for this. The run with the change goes as far, and at its first instant it
+    has to find out who gets what from whom."""
+    now = time.monotonic()
+    third = now + (until - now) / 3
+    return base_of(ground, run_times, lambda: time.monotonic() > third)
 
 
 @dataclass(frozen=True, slots=True)
