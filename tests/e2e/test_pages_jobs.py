@@ -481,5 +481,5 @@ def test_a_reason_that_holds_for_ever_is_not_as_of_a_time(as_user):
 )
 def test_gpu_types_are_chosen_without_their_vendor(as_user, path):
     GpuType.objects.create(name="NVIDIA-X100")
-    text = as_user("erin").get(path).content.decode()
+    text = as_user("vera").get(path).content.decode()
     assert re.search(r'<option value="NVIDIA-X100"[^>]*>X100</option>', text)
