@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tenants.models import AuditRecord
+from tenants.models import AuditRecord, User
 from tests.cases import NIGHTLY, examples
 
 CHECKS = [
@@ -73,12 +73,13 @@ def real(org):
     drafts = org.client("ops", **{"If-Match": '"2"'})
     cell = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 9}
     draft = drafts.patch("/api/v1/quota-drafts/ops", {"cells": [cell]}, format="json")
+    # Of another operator: nobody approves an order of their own.
+    org.users["second"] = User.objects.create_user("second", is_operator=True)
+    second = org.client("second", **{"If-Match": '"2"'})
+    copy = second.patch("/api/v1/quota-drafts/second", {"cells": [cell]}, format="json")
+    assert copy.status_code == 200, copy.json()
     later = {"reason": "test", "starts_at": (timezone.now() + timedelta(hours=1)).isoformat()}
-    order = drafts.post("/api/v1/quota-drafts/ops/apply", later, format="json")
-    assert (
-        drafts.patch("/api/v1/quota-drafts/ops", {"cells": [cell]}, format="json").status_code
-        == 200
-    )
+    order = second.post("/api/v1/quota-drafts/second/apply", later, format="json")
     made = [one.status_code for one in (job, array, quota, held, draft, order)]
     assert made == [201, 201, 201, 200, 200, 200]
     return {
