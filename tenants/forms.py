@@ -17,6 +17,8 @@ ILLEGIBLE: dict[type[forms.Field], str] = {
     forms.DateTimeField: texts.TIME,
 }
 
+# Of GPUs, say; so many digits are written nowhere.
+PLAIN_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18}")
 PLAIN_NUMBER = re.compile(r"([+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?")
 
 

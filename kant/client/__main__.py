@@ -30,6 +30,7 @@ from kant.client.account import ClientAccount
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
+from kant.client.numbers import Parser
 from kant.client.previews import defrag, nodes
 from kant.client.quota import drafts, orders
 from kant.client.state import happened, past, snapshot, standing, top
@@ -105,7 +106,7 @@ def whoami(api: Api, args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     # kubectl runs what is called so for `kubectl kant`.
     as_plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "kubectl kant" if as_plugin else "kant",
         description="Submit jobs to Kant and see why they wait.",
         epilog=EXIT_CODES,

@@ -184,7 +184,7 @@ def _document(text: bytes, request: Request) -> dict[str, Any]:
 
 def _retry_after(error: HTTPError, default: float) -> float:
     told = error.headers.get("Retry-After", "")
-    return min(float(told), MOST_RETRY_S) if told.isdecimal() else default
+    return min(float(told), MOST_RETRY_S) if told.isascii() and told.isdecimal() else default
 
 
 def _place(wrong: Mapping[str, str]) -> str:

@@ -443,7 +443,7 @@ def count_of(text: str) -> tuple[str | None, int]:
     """ "12" or "server=12": the pod set, None = the only one, and its count. Raises
     ArgumentTypeError."""
     name, _, count = text.rpartition("=")
-    if not count.isdecimal() or (not name and "=" in text):
+    if not re.fullmatch("[0-9]{1,18}", count) or (not name and "=" in text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a count, e.g. 12 or server=12")
     return name or None, int(count)
 

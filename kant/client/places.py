@@ -200,7 +200,7 @@ def quota_path(tenant: str, gpu_type: str) -> str:
 
 def amount(text: str) -> float:
     """A number of GPUs. Raises ArgumentTypeError."""
-    if not re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+    if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs, e.g. 16 or 0.5")
     return float(text)
 

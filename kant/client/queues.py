@@ -1,6 +1,7 @@
 """The commands about queues, and the one that moves jobs between them."""
 
 import argparse
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from kant.client.api import Api, at_version, while_typing
 from kant.client.audit import change_of, list_changes, now_or_none, say_change, warn
 from kant.client.errors import usage
 from kant.client.jobs import each, only_tenant
+from kant.client.numbers import whole
 from kant.client.places import amount, only_cluster
 from kant.client.submission import duration_s
 
@@ -191,7 +193,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         ("default", "of jobs that set none"),
         ("max", "that a job may set, at most"),
     ):
-        flag(f"--{which}-priority", type=_or_any(int), metavar=f"N|{ANY}", help=f"priority {text}")
+        flag(
+            f"--{which}-priority", type=_or_any(whole), metavar=f"N|{ANY}", help=f"priority {text}"
+        )
         flag(f"--{which}-time-limit", dest=f"{which}_run_limit_s", type=_or_any(duration_s),
              metavar=f"TIME|{ANY}", help=f"run-time limit {text}")  # fmt: skip
     flag("--default-preemptible", choices=("yes", "no", ANY),
@@ -210,7 +214,7 @@ def _or_any(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _whole(text: str) -> int:
-    if not text.isdecimal():
+    if not re.fullmatch("[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of jobs, e.g. 8, or {ANY}")
     return int(text)
 

@@ -179,7 +179,7 @@ def moment(text: str) -> datetime:
 
 def moment_or_length(text: str) -> datetime | int:
     """A time, or so many seconds before the end. Raises ArgumentTypeError."""
-    if re.fullmatch(r"(\d+[smhdw])+", text):
+    if re.fullmatch(r"([0-9]{1,18}[smhdw])+", text):
         return duration_s(text)
     try:
         return moment(text)

@@ -10,6 +10,7 @@ from typing import Any
 
 from kant.client.errors import usage
 from kant.client.job_flags import FLAGS, CliFlag
+from kant.client.numbers import number, whole
 
 CHANGEABLE = tuple(flag.field for flag in FLAGS if flag.changes)
 # What pods are like: it stands in the pod sets where the document has them.
@@ -223,11 +224,11 @@ def _nodes(node: Any, known: dict[int, int]) -> int:
 
 def duration_s(text: str) -> int:
     """Seconds of "90", "90s", "30m", "2h", "1d12h". Raises ArgumentTypeError."""
-    if text.isdecimal():
+    if re.fullmatch("[0-9]{1,18}", text):
         return int(text)
-    if not re.fullmatch(r"(\d+[smhdw])+", text):
+    if not re.fullmatch(r"([0-9]{1,18}[smhdw])+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time, e.g. 90s, 30m, 2h or 1d12h")
-    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([smhdw])", text))
 
 
 def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -237,8 +238,8 @@ def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _cores(text: str) -> int:
     try:
-        return round(float(text) * 1000)
-    except (ValueError, OverflowError):
+        return round(number(text) * 1000)
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number of cores, e.g. 8 or 0.5"
         ) from None
@@ -279,7 +280,7 @@ def _device_claim(text: str) -> tuple[str, dict[str, Any]]:
 
 # How the text of a flag is read, by the name of it in `job_flags`; any other as it is.
 _READ: dict[str, Callable[[str], Any]] = {
-    "number": int,
+    "number": whole,
     "time": duration_s,
     "cores": _cores,
     "pair": _pair,

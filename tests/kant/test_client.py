@@ -326,7 +326,7 @@ def test_what_was_said_before_is_taken_away_by_none(kant, tmp_path):
     assert kant("submit", "-f", str(file), "--time", "none")[0] == 0
     assert Job.objects.filter(name="filed", declared_s=None, run_limit_s=90).exists()
     code, _, told = kant("change", "job", "--priority", "none")
-    assert (code, "invalid int value: 'none'" in told) == (2, True)
+    assert (code, "'none' is not a whole number" in told) == (2, True)
 
 
 def test_waiting_ends_with_the_job_or_with_its_time(kant, monkeypatch):

@@ -99,7 +99,7 @@ def _row(node: dict[str, Any]) -> tuple[object, ...]:
 
 def deadline(text: str) -> str:
     """An instant: "0s" and "2h" from now, or a time as in RFC 3339. Raises ArgumentTypeError."""
-    if text[:1].isdecimal() and text[-1:] in "smhdw0123456789" and "T" not in text:
+    if text[:1] in "0123456789" and text[-1:] in "smhdw0123456789" and "T" not in text:
         return (datetime.now(timezone.utc) + timedelta(seconds=duration_s(text))).isoformat()
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))

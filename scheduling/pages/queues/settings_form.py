@@ -10,7 +10,7 @@ from scheduling.job_fields.parts import MINUTES
 from scheduling.pages.form_fields import NamesField, Pairs
 from scheduling.pages.forms import in_minutes, limit
 from tenants.errors import DomainError
-from tenants.forms import Fields
+from tenants.forms import PLAIN_AMOUNT, Fields
 from tenants.models import QueueOrder, Role
 from tenants.services.queue_terms import (
     MAX_PRIORITY,
@@ -44,10 +44,7 @@ class GpuLimits(Pairs):
         return str(initial or "").split() != str(data or "").split()
 
     def read(self, text: str) -> float | None:
-        try:
-            return float(forms.DecimalField(min_value=0).clean(text.strip()))
-        except forms.ValidationError:
-            return None
+        return float(text) if (text := text.strip()) and PLAIN_AMOUNT.fullmatch(text) else None
 
     @staticmethod
     def write(value: Any) -> str:

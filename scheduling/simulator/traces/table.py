@@ -76,8 +76,9 @@ class Row:
             value = float(text)
         except ValueError:
             raise self.wrong(column, expected) from None
-        # Python reads 1_0 as 10, which nobody who writes traces means.
-        if not math.isfinite(value) or not least <= value <= most or "_" in text:
+        # Python reads 1_0 as 10, and digits of all scripts, which nobody who writes traces means.
+        plain = "_" not in text and text.isascii()
+        if not (plain and math.isfinite(value) and least <= value <= most):
             raise self.wrong(column, expected)
         return value
 
