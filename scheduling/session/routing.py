@@ -1,6 +1,7 @@
 """The scheduler of the wide scope says which scope decides about each waiting job."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,15 +12,17 @@ from scheduling.engine.shards.division import (
     WHOLE,
     WIDE,
     Demand,
+    able_to_hold,
     demand_of,
     home_of,
     is_overfull,
     room,
     route,
     with_company,
+    without_nodes,
 )
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import CpuJobs, Node, Shard
+from scheduling.engine.types import MILLI, CpuJobs, Node, Shard
 from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.session.changes import Changes
 from scheduling.session.memory import divided, load
@@ -29,6 +32,9 @@ log = logging.getLogger(__name__)
 
 ROUTE_S = 0.5  # how often is looked for jobs that are in no scope yet
 AT_ONCE = 500  # jobs routed in one pass
+AGAIN_S = 5.0  # how often jobs that wait for full nodes are offered to others
+ANY_COMPANY = -2  # for jobs without rules
+BUSY_S = 2.0  # how often is looked up which nodes are in use
 OLDEST = 100  # waiting jobs of an overfull shard that are offered to others at once
 
 
@@ -47,6 +53,10 @@ class Router:
         self._homes: dict[str, str] = {}
         self._looked_at = 0.0
         self._storage = 0  # the version by which jobs with volumes were routed
+        self._busy = -math.inf, dict[str, int]()  # GPU-milli in use, by node, and as of when
+        # Shards without the nodes that have less free than so much, as of the same.
+        self._with_room: dict[tuple[int, int], Mapping[str, ClusterState]] = {}
+        self._again_at = 0.0
 
     def node_seen(self, node: Node) -> None:
         home = home_of(node, self._shards)
@@ -86,6 +96,9 @@ class Router:
                 self._route(job, demand)
         if changes.counted:
             self._even_out(demand)
+            if clock >= self._again_at:
+                self._again_at = clock + AGAIN_S
+                self._offer_limited(demand)
 
     def _route(self, job: LiveJob, demand: dict[str, list[Demand]]) -> None:
         before = (*job.request.after, *job.request.after_ok)
@@ -124,6 +137,50 @@ class Router:
                 if there == WIDE or (there != here and self._has_room(job, there, demand)):
                     self._move(job, there, demand)
 
+    def _offer_limited(self, demand: dict[str, list[Demand]]) -> None:
+        """Offer jobs that wait for few nodes, all of them full, to shards where such are free."""
+        if not self._full():
+            return
+        for here in self._empty:
+            oldest = divided.waiting_in(self._changes.cluster_id, here, OLDEST)
+            for job in load.jobs(oldest)[0]:
+                self._changes.life.volumes.constrain(job)
+                free = self._free_for(job)
+                if free and here not in free:
+                    self._move(job, self._best(job, free, demand), demand)
+
+    def _full(self) -> dict[str, int]:
+        """GPU-milli in use on nodes where any are, looked up from time to time."""
+        clock = time.monotonic()
+        if clock - self._busy[0] > BUSY_S:
+            self._busy = clock, divided.busy_nodes(self._changes.cluster_id)
+            self._with_room = {}
+        return self._busy[1]
+
+    def _free_for(self, job: LiveJob) -> dict[str, ClusterState]:
+        """Of a job that may be on some nodes only, the shards that could hold all of it on nodes
+        where a pod of it has room now; {} = none could, or any node will do."""
+        needs = [s.milli_per_pod for s in job.request.pod_sets if s.gpus]
+        if not needs or not _is_limited(job) or not self._full():
+            return {}
+        shards = self._shards_for(job)
+        key = min(needs), self._ruled[0] if _has_rules(job) else ANY_COMPANY
+        if key not in self._with_room:
+            self._with_room[key] = without_nodes(shards, self._too_full(shards, min(needs)))
+        strategy = self._strategy(job)
+        able = able_to_hold(job.request, self._with_room[key], strategy, self._cpu_jobs)
+        return {name: shards[name] for name in able}
+
+    def _too_full(self, shards: Mapping[str, ClusterState], need: int) -> list[str]:
+        """The nodes that have less than so many GPU-milli left."""
+        found = []
+        for name, used in self._full().items():
+            state = shards.get(self._homes.get(name, ""))
+            node = state.node(name) if state is not None else None
+            if node is not None and len(node.devices) * MILLI - used < need:
+                found.append(name)
+        return found
+
     def _has_room(self, job: LiveJob, there: str, demand: dict[str, list[Demand]]) -> bool:
         needs, state = sum(amount for _, amount in demand_of(job.request)), self._empty[there]
         return room(job.request, state, demand.get(there, ()), self._cpu_jobs) >= needs
@@ -153,7 +210,7 @@ class Router:
 
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
         self._changes.life.volumes.constrain(job)
-        return self._best(job, self._shards_for(job), demand)
+        return self._best(job, self._free_for(job) or self._shards_for(job), demand)
 
     def _best(
         self,
@@ -161,13 +218,15 @@ class Router:
         shards: Mapping[str, ClusterState],
         demand: Mapping[str, Sequence[Demand]],
     ) -> str:
-        strategy = self._changes.life.scope.policy.strategies.get(job.request.kind, "binpack")
         try:
-            return route(job.request, shards, demand, strategy, self._cpu_jobs)
+            return route(job.request, shards, demand, self._strategy(job), self._cpu_jobs)
         except Exception:
             # The scheduler of a shard sets a job aside that it stumbles over, and says so.
             log.exception("job %s cannot be routed", job.id)
             return next(iter(shards))
+
+    def _strategy(self, job: LiveJob) -> str:
+        return self._changes.life.scope.policy.strategies.get(job.request.kind, "binpack")
 
     def _move(self, job: LiveJob, target: str, demand: dict[str, list[Demand]]) -> None:
         if target == job.scope:
@@ -184,6 +243,12 @@ class Router:
         for scope, sign in ((job.scope, -1), (target, 1)):
             for models, amount in demand_of(job.request):
                 demand.setdefault(scope, []).append((models, sign * amount))
+
+
+def _is_limited(job: LiveJob) -> bool:
+    """Whether its pods may be on some nodes only."""
+    nodes = [s.nodes for s in job.request.pod_sets]
+    return _has_rules(job) or any(n.node_selector or n.node_affinity for n in nodes)
 
 
 def _has_rules(job: LiveJob) -> bool:

@@ -12,6 +12,7 @@ from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.shards.division import (
     WHOLE,
     WIDE,
+    able_to_hold,
     declaration_problems,
     demand_of,
     home_of,
@@ -20,6 +21,7 @@ from scheduling.engine.shards.division import (
     room,
     route,
     scopes_of,
+    without_nodes,
 )
 from scheduling.engine.shards.lending import WideOutlook
 from scheduling.engine.types import CpuJobs, PodPlacement, PodSetSpec, QuotaSpec, Shard, TenantSpec
@@ -98,6 +100,25 @@ def test_only_a_shard_that_could_hold_all_of_it_gets_a_job():
     assert routed(job_of("j", pods(1, 8, gpu_models=("L40",))), shards) == WIDE
     # Nothing can hold what no shard understands: it stays where it is told so.
     assert routed(job_of("j", pods(1, 8, required_level="continent")), shards) == "big"
+
+
+def test_a_shard_without_its_full_nodes_holds_less():
+    shards = {
+        "big": cluster_of(*nodes(4).values()),
+        "small": cluster_of(gpu_node("m0"), gpu_node("m1")),
+    }
+
+    def able(job, *full):
+        return able_to_hold(job, without_nodes(shards, full), "e-binpack")
+
+    two = job_of("j", pods(2, 8))
+    assert able(two) == ["big", "small"]
+    assert able(two, "m0", "n0", "n1") == ["big"]
+    assert able(two, "n0", "n1", "n2") == ["small"]
+    assert able(two, "m0", "n0", "n1", "n2") == []
+    # What no shard understands, none holds; and the shards are as they were.
+    assert able(job_of("j", pods(1, 8, required_level="continent"))) == []
+    assert able(two) == ["big", "small"]
 
 
 @pytest.mark.parametrize("gang", [True, False])

@@ -281,6 +281,37 @@ def test_jobs_move_from_a_full_shard_to_one_with_room(world, monkeypatch):
     assert scope_of(third) == other
 
 
+def test_a_job_goes_where_nodes_that_it_may_use_have_room(world, monkeypatch):
+    """Of the nodes that it may use those of one shard are full, and this shard has most room."""
+    divide(world)
+    monkeypatch.setattr("scheduling.session.changes.COUNT_S", 0.3)
+    monkeypatch.setattr("scheduling.session.routing.AGAIN_S", 0.3)
+    monkeypatch.setattr("scheduling.session.routing.BUSY_S", 0.1)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    world.drive(lambda: len(nodes_by_scope()) == 2)
+    scopes = nodes_by_scope()
+    one, other = (min(scopes[name]) for name in (NORTH, SOUTH))
+
+    def on(*nodes):
+        values = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
+        return {"node_affinity": [{"match_expressions": [values]}]}
+
+    here = world.submit("here", gpus=8, run_s=600, **on(one))
+    beside = world.submit("beside", gpus=8, pods=2, run_s=600, **on(*scopes[SOUTH] - {other}))
+    world.drive(lambda: world.state(here) == world.state(beside) == S.RUNNING)
+    # Where it is free, less of the shard is.
+    new = world.submit("new", gpus=8, run_s=600, **on(one, other))
+    world.drive_to(new, S.RUNNING)
+    assert scope_of(new) == SOUTH
+    # Both are full: it waits, and goes to that which gets free first, wherever it waits.
+    waits = world.submit("waits", gpus=8, run_s=600, **on(one, other))
+    world.drive(lambda: scope_of(waits) != "")
+    there = {NORTH: SOUTH, SOUTH: NORTH}[scope_of(waits)]
+    world.cancel({NORTH: here, SOUTH: new}[there])
+    world.drive_to(waits, S.RUNNING)
+    assert scope_of(waits) == there
+
+
 def test_an_elastic_gang_grows_inside_its_shard_and_a_wide_one_asks_for_no_nodes(world):
     divide(world)
     world.drive(lambda: len(world.scheduler.led) == 3)

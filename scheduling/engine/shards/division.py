@@ -6,7 +6,7 @@ schedulers can give the same device. Pure functions; the session moves nodes bet
 a guarded write under the lease of the scope that gives them up.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 
 from scheduling.engine.cluster.cluster import ClusterState
@@ -85,6 +85,30 @@ def route(
         return WIDE
     left = {name: room(job, shards[name], asked.get(name, ()), cpu_jobs) for name in able}
     return max(able, key=lambda n: (left[n], -able.index(n)))
+
+
+def able_to_hold(
+    job: JobRequest,
+    shards: Mapping[str, ClusterState],
+    strategy: str,
+    cpu_jobs: CpuJobs = CpuJobs.NEVER,
+) -> list[str]:
+    """The shards that could hold all of the job, as `route` takes them."""
+    kept = kept_off_gpus(job, cpu_jobs)
+    return [name for name, state in shards.items() if _holds_all(state, kept, strategy)]
+
+
+def without_nodes(
+    shards: Mapping[str, ClusterState], names: Collection[str]
+) -> dict[str, ClusterState]:
+    """The same shards without these nodes."""
+    found = {}
+    for name, state in shards.items():
+        gone = [node for node in names if state.node(node) is not None]
+        found[name] = state.copy() if gone else state
+        for node in gone:
+            found[name].remove_node(node)
+    return found
 
 
 def with_company(shards: Mapping[str, ClusterState], company: Company) -> dict[str, ClusterState]:
