@@ -15,6 +15,9 @@ def test_how_it_stands(kant, lent):  # noqa: F811
     assert code == 0
     assert out.splitlines()[1].split()[:5] == ["law", "vision", "H100", "8", "0"]
     assert "take" in told
+    sums = out.partition("\n\n")[2].splitlines()
+    assert sums[1].split() == ["law", "8", "0", "0", "0"]
+    assert sums[2].split() == ["vision", "0", "0", "8", "0"]
     assert json.loads(kant("loans", "-t", "vision", "-o", "json")[1])[0]["borrower"] == "law"
     assert kant("loans", "-G", "A100")[2].strip() == "Nobody borrows."
     assert kant("pending")[2].strip() == "No job waits that you may see."

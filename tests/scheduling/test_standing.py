@@ -49,6 +49,22 @@ def test_who_wants_it_back_is_told_up_to_what_is_lent(lent):
         assert loans(lent)[0]["wanted"] == (4 if count == 1 else 8)
 
 
+def test_what_each_borrows_and_lends_is_summed_up(lent):
+    def sums(who="ops", **query):
+        found = lent.client(who).get(LOANS, query).json()["sums"]
+        return [tuple(one.values()) for one in found]
+
+    assert sums() == [("law", 8, 0, 0, 0), ("vision", 0, 0, 8, 0)]
+    Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=64_000)
+    own = {"name": "own", "tenant": "vision", "gpu_type": "H100", "gpus": 4}
+    assert lent.client("eve").post("/api/v1/jobs", own, format="json").status_code == 201
+    assert sums() == [("law", 8, 4, 0, 0), ("vision", 0, 0, 8, 4)]
+    assert sums("eve") == [(None, 8, 4, 0, 0), ("vision", 0, 0, 8, 4)]
+    assert sums(gpu_type="A100") == []
+    Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=0)
+    assert sums() == [("law", 8, 0, 0, 0)]
+
+
 def test_a_cut_quota_is_borrowed_of_nobody(lent):
     Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=0)
     (loan,) = loans(lent)
@@ -103,6 +119,7 @@ def test_pages_tell_the_same(lent, client):
     client.force_login(User.objects.get(username="ops"))
     page = client.get("/quotas/loans/").content.decode()
     assert "No owner asks for what is borrowed" in page
+    assert "By tenant" in page
     assert "runs-h002" in page
     assert "No loan matches" in client.get("/quotas/loans/?gpu=A100").content.decode()
     assert "so nothing matches" in client.get("/quotas/loans/?tenant=x").content.decode()

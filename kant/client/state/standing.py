@@ -49,6 +49,12 @@ def loans(api: Api, args: argparse.Namespace) -> None:
     heads = ("BORROWER", "BORROWS OF", "TYPE", "GPUS", "WANTED BACK", "SINCE", "JOBS")
     output.listed(args.output, found["items"], heads, row, "Nobody borrows.")
     if found["items"] and args.output == "table":
+        print()
+        of_sums = ("TENANT", "BORROWS", "WANTED BACK", "LENDS", "ASKS FOR")
+        names = ("borrowed", "wanted", "lent", "asks_for")
+        sums = ((_tenant(one["tenant"]), *(output.number(one[n]) for n in names))
+                for one in found["sums"])  # fmt: skip
+        output.table(of_sums, sums, "")
         where = ", ".join(found["reclaiming"])
         output.note(f"Owners take them back by preemption on {where}." if where
                     else "They come back as jobs end; no policy takes them back.")  # fmt: skip

@@ -47,11 +47,24 @@ class StandingLoanOutput(serializers.Serializer[Any]):
     jobs = LoanJobOutput(many=True)
 
 
+class LoanSumOutput(serializers.Serializer[Any]):
+    """What a tenant `borrowed` in all and how much of it the owners have `wanted` back, and what it
+    `lent` and `asks_for` of that. They do not add up over tenants. Null: tenants that you may not
+    see, together."""
+
+    tenant = serializers.CharField(allow_null=True)
+    borrowed = Gpus(source="borrowed_milli")
+    wanted = Gpus(source="wanted_milli")
+    lent = Gpus(source="lent_milli")
+    asks_for = Gpus(source="asked_milli")
+
+
 class LoanLedgerOutput(serializers.Serializer[Any]):
-    """`reclaiming`: the clusters whose policy has what was lent taken back by preemption; on others
-    it comes back as jobs end."""
+    """`sums`: by tenant, first who borrows most. `reclaiming`: the clusters whose policy has what
+    was lent taken back by preemption; on others it comes back as jobs end."""
 
     items = StandingLoanOutput(many=True, source="loans")
+    sums = LoanSumOutput(many=True)
     reclaiming = serializers.ListField(child=serializers.CharField())
 
 

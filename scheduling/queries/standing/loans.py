@@ -48,6 +48,20 @@ class StandingLoan:
         return min((one.since for one in self.jobs if one.since), default=None)
 
 
+@dataclass(slots=True)
+class LoanSum:
+    """What a tenant borrows and lends in all, of all GPU types looked at; None = those not for the
+    reader to see, together. `wanted_milli`: what owners ask for of what it borrows; `asked_milli`:
+    what it asks for itself of what it lends. They do not add up over tenants: one that borrows from
+    its parent has the parent borrow for it."""
+
+    tenant: str | None
+    borrowed_milli: int = 0
+    wanted_milli: int = 0
+    lent_milli: int = 0
+    asked_milli: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LoanLedger:
     """All loans, those first that most is wanted back of. `reclaiming`: the clusters whose policy
@@ -55,6 +69,22 @@ class LoanLedger:
 
     loans: list[StandingLoan]
     reclaiming: list[str]
+
+    @property
+    def sums(self) -> list[LoanSum]:
+        """By tenant, first who borrows most; without the lender NOBODY."""
+        found: dict[str | None, LoanSum] = {}
+        for loan in self.loans:
+            borrower = found.setdefault(loan.borrower, LoanSum(loan.borrower))
+            borrower.borrowed_milli += loan.milli
+            borrower.wanted_milli += loan.wanted_milli
+            if loan.lender != NOBODY:
+                lender = found.setdefault(loan.lender, LoanSum(loan.lender))
+                lender.lent_milli += loan.milli
+                lender.asked_milli += loan.wanted_milli
+        return sorted(
+            found.values(), key=lambda one: (-one.borrowed_milli, -one.lent_milli, one.tenant or "")
+        )
 
     @property
     def orphaned(self) -> bool:
