@@ -215,7 +215,13 @@ USEBAR = (
     '<rect class="lent" x="{own}" y="0" width="{lent}" height="8"></rect>'
     '<rect class="borrowed" x="{promised}" y="0" width="{borrowed}" height="8"></rect>{mark}</svg>'
 )
-USEBAR_MARK = '<rect class="mark" x="{}" y="-2" width="{}" height="12"></rect>'
+USEBAR_MARK = '<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="10"></line>'
+
+
+def bar_milli(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> int:
+    """How long such a bar is, in milli-GPU: what is guaranteed, or own use and what is lent where
+    that is more, and what is borrowed."""
+    return max(guaranteed, max(used - borrowed, 0) + lent) + borrowed
 
 
 @register.simple_tag
@@ -227,13 +233,10 @@ def usebar(
     for, where several bars have one scale; else each fills it. The numbers stand beside it as
     text, so it is hidden from screen readers."""
     own = max(used - borrowed, 0)
-    promised = max(guaranteed, own + lent)
-    end = full or promised + borrowed
-    scale = 100 / end if end else 0
-    thick = 0.3 if full else 0.8  # of bars with one scale, which are long
-    at = round(min(guaranteed * scale, 100 - thick), 2)
-    mark = format_html(USEBAR_MARK, at, thick) if guaranteed else ""
-    widths = {"own": own, "lent": lent, "promised": promised, "borrowed": borrowed}
+    length = bar_milli(used, guaranteed, borrowed, lent)
+    scale = 100 / (full or length) if length else 0
+    mark = format_html(USEBAR_MARK, round(guaranteed * scale, 2)) if guaranteed else ""
+    widths = {"own": own, "lent": lent, "promised": length - borrowed, "borrowed": borrowed}
     shown = {name: round(milli * scale, 2) for name, milli in widths.items()}
     shown["track"] = shown["promised"] if full else 100
     return format_html(USEBAR, mark=mark, **shown)

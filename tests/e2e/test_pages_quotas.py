@@ -181,6 +181,29 @@ def test_the_matrix_is_shown_by_subtree_gpu_type_and_page(as_user, monkeypatch):
         assert cells_of(answer) == set()
 
 
+def test_bars_of_a_gpu_type_have_one_scale_wherever_they_stand(as_user):
+    def tracks(page: str) -> dict[str, float]:
+        """Of each cell with a bar, how much of the width it takes up."""
+        found = {}
+        for cell in page.split('id="cell-')[1:]:
+            width = re.search(r'class="track"[^>]* width="([\d.]+)"', cell)
+            borrowed = re.search(r'class="borrowed"[^>]* width="([\d.]+)"', cell)
+            if width and borrowed:
+                found[cell.partition('"')[0]] = float(width[1]) + float(borrowed[1])
+        return found
+
+    client = as_user("vera")
+    whole = tracks(client.get("/quotas/").content.decode())
+    for model in ("H200", "H100"):
+        of_type = GpuType.objects.get(name=model).pk
+        of = {name: width for name, width in whole.items() if name.endswith(f"-{of_type}")}
+        assert max(of.values()) == pytest.approx(100, abs=0.1)
+        assert min(of.values()) < 60
+    part = tracks(client.get("/quotas/?tenant=vision").content.decode())
+    assert part
+    assert part == {name: whole[name] for name in part}
+
+
 def test_what_was_typed_is_saved_whatever_the_page_shows_by_now(as_user):
     client = as_user("operator")
     answer = client.post("/quotas/?tenant=search&gpu=H100", sheet(vision="120"))

@@ -8,6 +8,7 @@ from scheduling.pages.tenants.tenants import in_tree_order
 from scheduling.queries.quota_use import quota_uses
 from tenants.facts import QuotaUse
 from tenants.models import Tenant
+from tenants.templatetags.ui import bar_milli
 
 PARTS = ("guaranteed", "used", "borrowed", "lent")
 
@@ -38,8 +39,8 @@ def quota_tree(gpu_model: str) -> list[QuotaRow]:
     above = {tenant.name: names.get(tenant.parent_id) for tenant in tenants}
     shown = _with_those_above((name for name, total in totals.items() if +total), above)
     for name in shown:
-        totals.setdefault(name, Counter())
-    full = max((_width(totals[name]) for name in shown), default=0)
+        totals.setdefault(name, Counter()).update(dict.fromkeys(PARTS, 0))
+    full = max((bar_milli(**totals[name]) for name in shown), default=0)
     order = in_tree_order(
         [tenant for tenant in tenants if tenant.name in shown],
         lambda t: (-totals[t.name]["borrowed"], -totals[t.name]["used"], t.name),
@@ -52,12 +53,6 @@ def quota_tree(gpu_model: str) -> list[QuotaRow]:
 
 def _parts(use: QuotaUse) -> dict[str, int]:
     return {part: getattr(use, part) for part in PARTS}
-
-
-def _width(total: Counter[str]) -> int:
-    """How long a bar is: what is guaranteed or held of it and lent, and what is borrowed."""
-    own = total["used"] - total["borrowed"]
-    return max(total["guaranteed"], own + total["lent"]) + total["borrowed"]
 
 
 def _with_those_above(names: Iterable[str], above: dict[str, str | None]) -> set[str]:

@@ -1,7 +1,7 @@
 """The quota matrix: tenants by GPU types, with what the reader is about to change of it."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,7 @@ from tenants.services.drafts.wanted import terms_in_words
 from tenants.services.orders.seen import told_orders
 from tenants.services.quota_sums import promised_below
 from tenants.services.typed_gpus import as_typed, typed_milli
+from tenants.templatetags.ui import bar_milli
 from tenants.web.conditional import by_its_text
 from tenants.web.csv_files import csv_answer
 from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
@@ -54,6 +55,7 @@ class MatrixCell:
     stale: bool = False
     planned: list[tuple[UUID, str]] = field(default_factory=list)  # by which order it will be what
     terms: list[str] = field(default_factory=list)  # what the draft makes of mode and limits
+    full: int = 0  # milli-GPU that the whole width of a bar stands for, in all cells of its type
 
     @property
     def key(self) -> str:
@@ -187,6 +189,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
     orders = shown_orders(actor_of(request), list(told_orders(actor_of(request))))
     plans = planned(orders)
     uses = {(u.tenant, u.gpu_model): u for u in quota_uses()}
+    full = longest_bars(u for u in uses.values() if u.tenant in names)
     rows = []
     for tenant, depth in lines:
         editable = access.may_administer_from_above(tenant.pk)
@@ -204,6 +207,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
                 "",
             )
             cell.planned = plans.get(cell.key, [])
+            cell.full = full.get(gpu_type.name, 0)
             edit = drafted.get(cell.key) if editable else None
             # What was made so by somebody meanwhile is no edit any more; another value begins anew.
             if edit is not None and edit.typed != cell.now:
@@ -220,6 +224,15 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
             cells.append(cell)
         rows.append(MatrixRow(tenant, depth, cells))
     return ShownPart(filters, unknown, tenants, all_types, columns, page, rows, drafted, orders)
+
+
+def longest_bars(uses: Iterable[QuotaUse]) -> dict[str, int]:
+    """Milli-GPU of the longest bar of each GPU model: two bars that look alike are alike."""
+    found: dict[str, int] = {}
+    for use in uses:
+        length = bar_milli(use.used, use.guaranteed, use.borrowed, use.lent)
+        found[use.gpu_model] = max(length, found.get(use.gpu_model, 0))
+    return found
 
 
 def totals(types: list[GpuType]) -> list[Total]:
