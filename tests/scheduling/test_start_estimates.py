@@ -21,6 +21,7 @@ from scheduling.queries.starts import ToldStart, hit_rates, told_start, words_of
 from scheduling.queries.whatif.state import KeptState
 from scheduling.services.forecasts import forecaster, process
 from scheduling.services.forecasts import told as estimates
+from scheduling.services.forecasts.answers import OutOfTime
 from scheduling.services.forecasts.forecaster import Forecaster
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.calibration import Calibration
@@ -103,6 +104,25 @@ def test_where_nothing_is_declared_like_runs_tell_and_are_named(fleet):
     assert row.basis == "runs"
     assert row.text == "like 30 earlier runs of train-* by this user"
     assert (row.p50 - begun[0].admitted_at).total_seconds() == pytest.approx(2 * HOUR, abs=0.1)
+
+
+def test_a_pass_that_is_ended_for_its_time_says_so(fleet):
+    full(fleet, declared_s=3600)
+    job_id = waits(fleet)
+
+    class Ended:
+        clusters = ()
+
+        def keep(self, _):
+            return None
+
+        def beside(self, work, most_s):
+            assert most_s > forecaster.MOST_S
+            raise OutOfTime
+
+    assert Forecaster(answers=Ended()).turn() == 1
+    assert told(fleet, job_id)["reason"] == bands.NO_TIME
+    assert Forecasting.objects.get().cpu_s >= forecaster.HARD_S
 
 
 def test_what_cannot_be_told_says_why(fleet):

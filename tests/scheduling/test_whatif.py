@@ -18,7 +18,7 @@ from scheduling.queries.nodes import defragment
 from scheduling.queries.whatif import by_rows, line
 from scheduling.services.forecasts import answers as serving
 from scheduling.services.forecasts import process
-from scheduling.services.forecasts.answers import Answers
+from scheduling.services.forecasts.answers import Answers, OutOfTime
 from scheduling.services.forecasts.forecaster import Forecaster
 from tenants.outage import Crowded
 from tenants.web.listeners import listened_to
@@ -249,13 +249,23 @@ def test_work_beside_the_answers_is_done_while_questions_are_answered(fleet, ans
 
     thread = threading.Thread(target=asks)
     thread.start()
-    found, cpu_s = answers.beside(lambda: time.sleep(0.5) or list(range(100_000)))
+    found, cpu_s = answers.beside(lambda: time.sleep(0.5) or list(range(100_000)), 60)
     assert (len(found), cpu_s < 60) == (100_000, True)
     while thread.is_alive():
         answers.turn(0.02)
     assert said
     with pytest.raises(RuntimeError, match="status"):
-        answers.beside(lambda: 1 / 0)
+        answers.beside(lambda: 1 / 0, 60)
+
+
+def test_work_beside_the_answers_is_ended_when_it_took_its_time(answers):
+    def never():
+        while True:
+            pass
+
+    with pytest.raises(OutOfTime):
+        answers.beside(never, 1)
+    assert answers.beside(lambda: 7, 60)[0] == 7
 
 
 def test_a_state_that_somebody_asks_for_is_kept_and_forecasts_use_it(

@@ -1,5 +1,6 @@
 """Start bands: likely run times, runs ahead from what a scheduler is told, bands that hold."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -238,6 +239,26 @@ def test_it_stops_when_there_was_enough_and_says_so_where_that_was_too_little():
     assert bands(at, enough=lambda: True).runs == told.LEAST_RUNS
     few = bands(at, most=2)
     assert few.none["waits"] == told.NO_TIME
+
+
+def test_where_time_is_short_near_starts_are_told_and_of_the_others_why_not():
+    """Ten jobs one after the other on the only node; each look at the clock costs one."""
+    declared = {"declared_s": 3600}
+    running = JobRestored(job("runs", **declared), (on(0),), NOW - 60.0)
+    line = [JobSubmitted(job(f"w{n}", float(n), **declared)) for n in range(10)]
+    told_of = []
+    for time in (*range(0, 101, 10), 10**6):
+        clock = itertools.count()
+        found = bands(scene(running, *line), left=lambda: max(0, time - next(clock)))  # noqa: B023
+        assert found.runs == told.LEAST_RUNS
+        near = [n for n in range(10) if f"w{n}" in found.bands]
+        assert near == list(range(len(near)))
+        assert set(found.none.values()) <= {told.NO_TIME}
+        assert len(found.none) + len(near) == 10
+        told_of.append(len(near))
+    assert told_of == sorted(told_of)
+    assert (told_of[0], told_of[-1]) == (0, 10)
+    assert set(told_of) - {0, 10}, "of some of them"
 
 
 def test_jobs_of_higher_priority_that_keep_coming_put_a_job_off():

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from scheduling.services.common.child import watch
 from scheduling.services.forecasts import process
 
 
@@ -16,4 +17,5 @@ class Command(BaseCommand):
         parser.add_argument("--parent", type=int, help="end together with this process")
 
     def handle(self, *_: Any, parent: int | None, **__: Any) -> None:
+        watch(parent)
         process.keep(parent)

@@ -9,6 +9,7 @@ import gc
 import logging
 import os
 import pickle
+import resource
 import signal
 import time
 from collections import deque
@@ -26,7 +27,7 @@ from scheduling.queries.explain import policy_in_use
 from scheduling.queries.whatif import line
 from scheduling.queries.whatif.line import Desk, Inquiry
 from scheduling.queries.whatif.state import KeptState
-from scheduling.services.common.child import NICE
+from scheduling.services.common.child import NICE, ends_with
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,6 +57,10 @@ class _Child(NamedTuple):
     kept: KeptState
     changes: int
     found: Connection
+
+
+class OutOfTime(Exception):
+    """Work took more CPU time than it may."""
 
 
 class Answers:
@@ -150,8 +155,10 @@ class Answers:
             _tell(asked, line.NOBODY)
             raise
         here, there = Pipe(duplex=False)
+        parent = os.getpid()
         pid = os.fork()
         if not pid:
+            ends_with(parent)
             _answer(asked, state, there)
         there.close()
         until = time.monotonic() + LONGEST_S
@@ -172,14 +179,17 @@ class Answers:
                 os.kill(pid, signal.SIGKILL)
 
     # --- other work ---------------------------------------------------------------------------
-    def beside(self, work: Callable[[], T]) -> tuple[T, float]:
-        """What this work finds, in a child, and the CPU seconds that it took; questions are
-        answered meanwhile. It must not use the database. Raises RuntimeError where it failed."""
+    def beside(self, work: Callable[[], T], most_s: int) -> tuple[T, float]:
+        """What this work finds, in a child, and the CPU seconds that it took, at most `most_s`;
+        questions are answered meanwhile. It must not use the database. Raises OutOfTime, and
+        RuntimeError where it failed."""
         read, write = os.pipe()
+        parent = os.getpid()
         pid = os.fork()
         if not pid:
+            ends_with(parent)
             os.close(read)
-            _find(work, write)
+            _find(work, write, most_s)
         os.close(write)
         os.set_blocking(read, False)
         parts: list[bytes] = []
@@ -194,6 +204,8 @@ class Answers:
             parts.append(part)
         os.close(read)
         _, status = os.waitpid(pid, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+            raise OutOfTime(f"more than {most_s} s of CPU time")
         if status:
             raise RuntimeError(f"what was to be found out ended with status {status}")
         return pickle.loads(b"".join(parts))
@@ -238,10 +250,11 @@ def _answer(asked: Inquiry, state: KeptState, found: Connection) -> None:
     os._exit(0)
 
 
-def _find(work: Callable[[], T], write: int) -> None:
+def _find(work: Callable[[], T], write: int, most_s: int) -> None:
     """In the child, which ends with it."""
     try:
         os.nice(NICE)
+        resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s + 5))
         cpu = time.process_time()
         found = work()
         with os.fdopen(write, "wb") as told:

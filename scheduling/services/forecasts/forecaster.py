@@ -18,7 +18,7 @@ from scheduling.models import Cluster, Forecasting, Job
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.state import KeptState
-from scheduling.services.forecasts.answers import Answers
+from scheduling.services.forecasts.answers import Answers, OutOfTime
 from scheduling.services.forecasts.lessons import Lessons
 from scheduling.services.forecasts.told import Estimates, note_starts, write_estimates
 from scheduling.session.memory.look import look
@@ -34,6 +34,8 @@ SHARE = 0.05  # of a core, at most
 EVERY_S = 3.0  # at most so often
 AT_LEAST_S = 60.0  # and so often though nothing has changed: time has
 ENOUGH_S = 2.0  # of CPU time, after which runs ahead are as many as have to be
+MOST_S = 20.0  # of CPU time of one pass over a scope, after which runs ahead stop where they are
+HARD_S = 30.0  # after which the process of a pass is ended; one step of the engine may be as long
 SILENT = timedelta(seconds=120)  # one pass over a long queue takes as long as that
 NEW = timedelta(seconds=3)  # most jobs start sooner, and need no process that foretells it
 NO_SHARD = f"{FITS_NO_SHARD} When they do is not foretold."
@@ -105,7 +107,11 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
         if answers is None:
             found = bands_from(begin, run_times, learned.coming)
         else:
-            found, spent = answers.beside(partial(bands_from, begin, run_times, learned.coming))
+            work = partial(bands_from, begin, run_times, learned.coming)
+            try:
+                found, spent = answers.beside(work, round(HARD_S))
+            except OutOfTime:
+                found, spent = _nothing_known(cluster, scope, now), HARD_S
             beside += spent
         told = Estimates(found.now, found.bands, found.none)
         runs.append(found.runs)
@@ -125,9 +131,17 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
     return beside
 
 
+def _nothing_known(cluster: Cluster, scope: str, now: float) -> Bands:
+    """Of a scope whose pass was ended."""
+    jobs = Job.objects.filter(cluster=cluster, scope=scope, state__in=list(WAITING)).order_by()
+    ids = (str(job_id) for job_id in jobs.values_list("id", flat=True))
+    return Bands(now, 0, {}, dict.fromkeys(ids, bands.NO_TIME))
+
+
 def bands_from(begin: Callable[[], Ground], run_times: RunTimes, coming: Coming) -> Bands:
     """Of the waiting jobs of a scope, by what its scheduler would be told at its start."""
-    until, ground = time.process_time() + ENOUGH_S, begin()
+    began = time.process_time()
+    until, most, ground = began + ENOUGH_S, began + MOST_S, begin()
     return bands_of(
         ground,
         run_times,
@@ -135,6 +149,7 @@ def bands_from(begin: Callable[[], Ground], run_times: RunTimes, coming: Coming)
         seed=int(ground.scene.now),
         most=bands.RUNS,
         enough=lambda: time.process_time() > until,
+        left=lambda: max(0.0, most - time.process_time()),
     )
 
 

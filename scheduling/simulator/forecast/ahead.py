@@ -1,7 +1,7 @@
 """One run of the simulator on from a state, until those who wait in it have started."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from scheduling.engine.decisions import CycleResult, Waiting
 from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
@@ -33,11 +33,13 @@ class RunAhead(Simulation):
         most_cycles: int,
         learned: LearnedTimes | None = None,
         change: Sequence[Delta | TimedChange] = (),
+        late: Callable[[], bool] = lambda: False,
     ) -> None:
         """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
         what arrives from the scene's instant on, in order of time. `until`: the last instant.
         `change`: what changes at the scene's instant, or at a
-        time of its own. `learned`: what the engine is told of run times."""
+        time of its own. `learned`: what the engine is told of run times. `late`: whether it has to
+        stop where it is; it is `cut` then."""
         scene = ground.scene
         super().__init__(
             scene.nodes,
@@ -54,7 +56,7 @@ class RunAhead(Simulation):
         self._learned = learned or LearnedTimes(RunTimes(), learns=False)
         self.starts: dict[str, float] = {}
         self._awaited = {job.id for job in scene.waiting}
-        self._most_cycles = most_cycles
+        self._most_cycles, self._late, self.cut = most_cycles, late, False
         self.state = ground.twin()
         self._deltas.clear()  # it has been told all
         self._wake(scene.now)
@@ -133,7 +135,10 @@ class RunAhead(Simulation):
         return tuple(told.values())
 
     def _is_over(self) -> bool:
-        return not self._awaited or self.cycles >= self._most_cycles
+        if not self._awaited or self.cycles >= self._most_cycles:
+            return True
+        self.cut = self._late()
+        return self.cut
 
     def _never_runs(self, job_id: str, why: str) -> None:
         self._awaited.discard(job_id)

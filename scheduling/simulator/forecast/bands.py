@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -66,19 +67,30 @@ def bands_of(
     seed: int,
     most: int = RUNS,
     enough: Callable[[], bool] = lambda: False,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> Bands:
-    """Run ahead at most so many times, and until there was `enough` after the least number."""
+    """Run ahead at most so many times, and until there was `enough` after the least number. `left`:
+    how much time there is still, whatever its clock is. The runs share it: each goes as far as its
+    part lasts, so that starts that are near are told where there is no time for the others."""
     outlook = Draws(ground, run_times)
     starts: list[dict[str, float]] = []
     never: dict[str, str] = {}
+    cut = False
     while len(starts) < most and not (len(starts) >= LEAST_RUNS and enough()):
         if not ground.scene.waiting:
             break
         dice = Generator(PCG64([seed, len(starts)]))
-        ahead = outlook.ahead(dice, coming)
+        time = left()
+        until = time - time / max(1, LEAST_RUNS - len(starts)) if time < math.inf else -math.inf
+        ahead = outlook.ahead(dice, coming, partial(_is_less, left, until))
         starts.append(ahead.starts_all())
         never.update(ahead.never)
-    return outlook.told(starts, never)
+        cut = cut or ahead.cut
+    return outlook.told(starts, never, cut=cut)
+
+
+def _is_less(left: Callable[[], float], until: float) -> bool:
+    return left() <= until
 
 
 class _OpenJob(NamedTuple):
@@ -169,8 +181,10 @@ class Draws:
         self._arriving = ARRIVALS + ARRIVALS_PER_JOB * len(self._open)
         self._cycles = CYCLES + CYCLES_PER_JOB * len(self._open)
 
-    def ahead(self, dice: Generator, coming: Coming) -> RunAhead:
-        """One run with run times and arrivals of its own."""
+    def ahead(
+        self, dice: Generator, coming: Coming, late: Callable[[], bool] = lambda: False
+    ) -> RunAhead:
+        """One run with run times and arrivals of its own, which stops when it is `late`."""
         far = dict(zip(self._words, dice.random(len(self._open)).tolist(), strict=True))
         errors = _Errors(dice)
         lasting = {
@@ -187,6 +201,7 @@ class Draws:
             learned=LearnedTimes(
                 self._run_times, self.scene.name_by_id, learns=False, settled=True
             ),
+            late=late,
         )
 
     def _age(self, since: float) -> float:
@@ -214,8 +229,8 @@ class Draws:
             chance = errors.shifted(chance, self._run_times.doubt(traits))
             yield Arrival(job, self._run_times.of(traits).draw(0.0, chance, far))
 
-    def told(self, starts: list[dict[str, float]], never: dict[str, str]) -> Bands:
-        """The bands of so many runs."""
+    def told(self, starts: list[dict[str, float]], never: dict[str, str], *, cut: bool) -> Bands:
+        """The bands of so many runs; `cut`: not all of them went on to their end."""
         found = Bands(self.scene.now, len(starts), {}, {job.id: HELD for job in self.scene.held})
         for job in self.scene.waiting:
             if job.id in never:
@@ -227,7 +242,7 @@ class Draws:
             drawn = sorted(run.get(job.id, math.inf) for run in starts)
             low, middle, high = (quantile(drawn, share) for share in (LOW, MIDDLE, HIGH))
             if high == math.inf:
-                found.none[job.id] = TOO_LATE
+                found.none[job.id] = NO_TIME if cut else TOO_LATE
                 continue
             band = Band(low, middle, high, self._basis, self._words[job.id].words)
             if useful(band, self.scene.now):
