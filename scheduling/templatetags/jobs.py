@@ -1,6 +1,6 @@
 """How states, reasons and gates of a job look on pages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,3 +275,15 @@ def ran(job: Job) -> float | None:
     if job.running_at is None or job.state in WAITING:
         return None
     return ((job.ended_at or timezone.now()) - job.running_at).total_seconds()
+
+
+@register.filter
+def spans(numbers: Iterable[int]) -> str:
+    """Indices of devices, those that follow each other as a span: "0–3, 6"."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in found)

@@ -13,7 +13,7 @@ from scheduling.models import Job, NodeRecord, Placement, StartEstimate
 from scheduling.models.jobs import PlacementState
 from scheduling.pages.jobs.filters import STATE_CHOICES
 from scheduling.queries.explain import gates_of
-from scheduling.templatetags.jobs import gates
+from scheduling.templatetags.jobs import gates, spans
 from tenants.models import GpuType
 
 OPEN = ["PENDING", "QUOTA_RESERVED", "ADMITTED", "RUNNING"]
@@ -253,7 +253,7 @@ def test_job_page_shows_pods_with_node_gpus_and_nics(as_user):
     text = as_user("operator").get(reverse("job", args=[job.pk])).content.decode()
     for place in job.placements.all():
         assert f"/ops/nodes/demo/{place.node}/" in text
-    assert "0, 1, 2, 3, 4, 5, 6, 7" in text
+    assert ">0–7<" in text
 
 
 def test_job_page_shows_what_pods_use_of_their_namespace(as_user):
@@ -483,3 +483,17 @@ def test_gpu_types_are_chosen_without_their_vendor(as_user, path):
     GpuType.objects.create(name="NVIDIA-X100")
     text = as_user("vera").get(path).content.decode()
     assert re.search(r'<option value="NVIDIA-X100"[^>]*>X100</option>', text)
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [
+        ([], ""),
+        ([3], "3"),
+        (range(8), "0–7"),
+        ([0, 1, 4, 6, 7, 5, 9], "0–1, 4–7, 9"),
+        ([2, 2], "2"),
+    ],
+)
+def test_devices_that_follow_each_other_are_a_span(devices, told):
+    assert spans(devices) == told
