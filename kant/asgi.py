@@ -19,10 +19,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 def _bounded() -> Callable[..., Awaitable[None]]:
     django.setup(set_prefix=False)
     # They need Django, which is set up above.
+    from django.urls import get_resolver
+
     from kant.answers import TakenAnswers
     from kant.bodies import BoundedBodies
     from kant.handler import Handler
 
+    # All views, before a server listens: the first requests would wait for them, some for too long.
+    assert get_resolver().url_patterns
     return TakenAnswers(BoundedBodies(Handler()))
 
 
