@@ -29,6 +29,7 @@ setup: python ## Create the environment and compile the core (a second when noth
 wheel: setup ## Make dist/kant-*.whl with the compiled core: pip installs it without a compiler
 	@rm -rf dist
 	@$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@rm -rf build kant.egg-info
 	@ls dist/*.whl
 
 setup-dev: environment-dev
