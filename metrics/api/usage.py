@@ -155,13 +155,14 @@ class UsageView(View):
     def get(self, request: Request) -> Response:
         by = by_of(request.query_params.get("by", DEFAULT_BY))
         scope = scope_of(self.actor, request.query_params)
-        rows = usage.usage(scope, by, timezone.now())
-        if len(rows) > MOST_ROWS:
+        try:
+            rows = usage.usage(scope, by, timezone.now(), MOST_ROWS)
+        except usage.TooManyUsageRows:
             raise bad_query(
                 "by",
-                f"There are {len(rows):,} rows, and {MOST_ROWS:,} are answered at most. Ask for a "
-                "shorter period, for one tenant, or by less.",
-            )
+                f"There are more than {MOST_ROWS:,} rows, and so many are answered at most. Ask "
+                "for a shorter period, for one tenant, or by less.",
+            ) from None
         known = usage.days_known()
         return Response(
             {

@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet, Sum
+from django.db.models.functions import TruncMonth
 
 from metrics.gpu_time.accounting import (
     Amount,
@@ -52,6 +53,10 @@ class WrongPeriod(ValueError):
     def __init__(self, parameter: str, text: str) -> None:
         super().__init__(text)
         self.parameter = parameter
+
+
+class TooManyUsageRows(ValueError):
+    """More rows than who asks can take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +129,24 @@ class UsageScope:
 Labels = tuple[str | None, ...]
 
 
-def usage(scope: UsageScope, by: Sequence[str], now: datetime) -> dict[Labels, Amount]:
+def usage(
+    scope: UsageScope, by: Sequence[str], now: datetime, most: int | None = None
+) -> dict[Labels, Amount]:
     """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
     tenant, not for those above it. What a tenant borrowed is told of it with all below it, in rows
-    of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known."""
-    (found,) = usages(scope, [by], now)
+    of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known.
+    Raises TooManyUsageRows for more than `most`, before it has read more."""
+    (found,) = usages(scope, [by], now, most)
+    if most is not None and len(found) > most:
+        raise TooManyUsageRows
     return found
 
 
 def usages(
-    scope: UsageScope, groupings: Sequence[Sequence[str]], now: datetime
+    scope: UsageScope,
+    groupings: Sequence[Sequence[str]],
+    now: datetime,
+    most: int | None = None,
 ) -> list[dict[Labels, Amount]]:
     """`usage` by each of several groups of DIMENSIONS, of one moment; what is not written yet is
     measured once for all of them."""
@@ -144,7 +157,7 @@ def usages(
         until = known.until
         found = list(_open(scope, until, now, any(told), names.tenants))
         sums = [
-            _summed(scope, by, until, found, tells)
+            _summed(scope, by, until, found, tells, most)
             for by, tells in zip(groupings, told, strict=True)
         ]
         # Of a day that was written meanwhile, jobs may be deleted already.
@@ -176,20 +189,21 @@ def _summed(
     until: date,
     found: Iterable[tuple[Key | BorrowedKey, Amount]],
     told: bool,
+    most: int | None,
 ) -> dict[tuple[Any, ...], Amount]:
     """What is written and what was `found` of open days, by values of the dimensions; `told`: with
     what was borrowed."""
     sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
-    for part, amount in _written(scope, by, until):
+    for part, amount in _written(scope, by, until, most):
         sums[part].add(amount)
     for key, amount in found:
         if told or isinstance(key, Key):
             sums[tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by)].add(amount)
     if told:
-        for part, amount in _written_borrowed(scope, by, until):
+        for part, amount in _written_borrowed(scope, by, until, most):
             sums[part].add(amount)
     if OF_USE.issuperset(by):
-        for part, amount in _written_use(scope, by):
+        for part, amount in _written_use(scope, by, most):
             sums[part].add(amount)
     return sums
 
@@ -208,39 +222,47 @@ def days_known() -> UsageLedger:
 
 
 def _written(
-    scope: UsageScope, by: Sequence[str], until: date
+    scope: UsageScope, by: Sequence[str], until: date, most: int | None
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
     rows = _in_scope(UsageDay.objects.all(), scope, until)
     if scope.cluster is not None:
         rows = rows.filter(cluster_id=scope.cluster)
-    for key, sums in _sums(rows, by, "held", "lost", "pods"):
+    for key, sums in _sums(rows, by, most, "held", "lost", "pods"):
         yield key, Amount(*sums)
 
 
 def _written_borrowed(
-    scope: UsageScope, by: Sequence[str], until: date
+    scope: UsageScope, by: Sequence[str], until: date, most: int | None
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
     rows = _in_scope(BorrowedDay.objects.all(), scope, until)
-    for key, (borrowed,) in _sums(rows, by, "borrowed"):
+    for key, (borrowed,) in _sums(rows, by, most, "borrowed"):
         yield key, Amount(borrowed=borrowed)
 
 
-def _written_use(scope: UsageScope, by: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+def _written_use(
+    scope: UsageScope, by: Sequence[str], most: int | None
+) -> Iterator[tuple[tuple[Any, ...], Amount]]:
     """Also of today: it is written as it is measured."""
     rows = _in_scope(GpuUseDay.objects.all(), scope, date.max)
     if scope.cluster is not None:
         rows = rows.filter(cluster_id=scope.cluster)
-    for key, (known, idle) in _sums(rows, by, "measured", "idle"):
+    for key, (known, idle) in _sums(rows, by, most, "measured", "idle"):
         yield key, Amount(measured=known, idle=idle)
 
 
 def _sums(
-    rows: QuerySet[Any], by: Sequence[str], *measures: str
+    rows: QuerySet[Any], by: Sequence[str], most: int | None, *measures: str
 ) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
-    columns = dict.fromkeys(DIMENSIONS[name] for name in by)
-    sums = rows.order_by().values(*columns).annotate(*map(Sum, measures))
-    for row in sums.iterator(chunk_size=2000):
-        key = tuple(_part(name, row[DIMENSIONS[name]]) for name in by)
+    if "month" in by:
+        rows = rows.annotate(month=TruncMonth("day"))
+    columns = {name: "month" if name == "month" else DIMENSIONS[name] for name in by}
+    sums = rows.order_by().values(*dict.fromkeys(columns.values())).annotate(*map(Sum, measures))
+    if most is not None:
+        sums = sums[: most + 1]
+    for number, row in enumerate(sums.iterator(chunk_size=2000)):
+        if number == most:
+            raise TooManyUsageRows
+        key = tuple(row[columns[name]] for name in by)
         yield key, [int(row[f"{measure}__sum"]) for measure in measures]
 
 

@@ -9,6 +9,7 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from metrics.api import usage as api_usage
+from metrics.gpu_time import usage
 from metrics.gpu_time.accounting import account
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
 from scheduling.models import Job, Placement
@@ -253,6 +254,30 @@ def test_more_rows_than_fit_are_refused_with_a_remedy(ops, monkeypatch):
     answer = ops.get(f"{URL}?since=60d&by=tenant")
     assert answer.json()["errors"][0]["parameter"] == "by"
     assert "shorter period" in answer.json()["detail"]
+
+
+def test_no_more_rows_are_read_than_are_answered(org, monkeypatch):
+    """Ten years by everything are millions of rows, to be refused."""
+    first = timezone.now().date() - timedelta(days=300)
+    UsageLedger.objects.create(until=first + timedelta(days=300))
+    UsageDay.objects.bulk_create(
+        UsageDay(
+            day=first + timedelta(days=day), cluster_id=1, cluster_name="c", gpu_model="H100",
+            tenant_id=org.tenants["law"].pk, tenant_name="law", user_name="", kind="training",
+            held=3_600_000_000, lost=0, pods=1,
+        )
+        for day in range(300)
+    )  # fmt: skip
+    monkeypatch.setattr(api_usage, "MOST_ROWS", 20)
+    read = []
+    from_row = usage.Amount
+    monkeypatch.setattr(usage, "Amount", lambda *a, **k: read.append(1) or from_row(*a, **k))
+    ops = org.client("ops")
+    assert ops.get(f"{URL}?since=310d&by=day").status_code == 400
+    assert len(read) <= 2 * 21  # one is read, and added to another
+    by_month = ops.get(f"{URL}?since=310d&by=month").json()
+    assert len(by_month["items"]) in (10, 11)
+    assert by_month["total"]["gpu_hours"] >= 300
 
 
 def test_the_description_says_csv_too(client, db):
