@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from scheduling.engine.admission.quota_admission import doomed
 from scheduling.engine.cluster.cluster import ClusterState
@@ -22,7 +23,7 @@ from scheduling.engine.shards.division import (
     without_nodes,
 )
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import MILLI, CpuJobs, Node, Shard
+from scheduling.engine.types import ANY_NODE, MILLI, CpuJobs, Node, Shard
 from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.session.changes import Changes
 from scheduling.session.memory import divided, load
@@ -247,8 +248,8 @@ class Router:
 
 def _is_limited(job: LiveJob) -> bool:
     """Whether its pods may be on some nodes only."""
-    nodes = [s.nodes for s in job.request.pod_sets]
-    return _has_rules(job) or any(n.node_selector or n.node_affinity for n in nodes)
+    nodes = (replace(s.nodes, tolerations=()) for s in job.request.pod_sets)
+    return _has_rules(job) or any(rules != ANY_NODE for rules in nodes)
 
 
 def _has_rules(job: LiveJob) -> bool:
