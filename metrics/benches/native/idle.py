@@ -50,7 +50,7 @@ def idle(folder: Path, nodes: int, postgres: Postgres) -> Idle:
         module = "metrics.benches.native.organisation"
         stage.run_python("-m", module, access, NAMESPACE, TENANT_NAME, str(nodes * stage.GPUS))
         with stage.scheduler(settings.KANT_CYCLE_SECONDS):
-            watch = _Watch(apiserver)
+            watch = _PodWatch(apiserver)
             took: dict[str, list[float]] = {SCHEDULER_NAME: [], "default-scheduler": []}
             for number in range(PODS):
                 for scheduler, seconds in took.items():
@@ -65,7 +65,7 @@ def idle(folder: Path, nodes: int, postgres: Postgres) -> Idle:
     return Idle(kant, other)
 
 
-class _Watch:
+class _PodWatch:
     """Notes when each pod was there first, and when it had a node."""
 
     def __init__(self, apiserver: ApiServer) -> None:

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from kant.client import output
 from kant.client.api import Api, while_typing
-from kant.client.comparison import changes_of, comparison
 from kant.client.errors import FAILED, NOT_FOUND, ClientError, usage
 from kant.client.places import QUOTA, amount, limit, only_cluster
+from kant.client.replays.comparison import changes_of, comparison
 from kant.client.submission import duration_s
 
 STATES = ("QUEUED", "RUNNING", "DONE", "FAILED", "CANCELLED")
