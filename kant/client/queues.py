@@ -10,8 +10,8 @@ from kant.client import output
 from kant.client.api import Api, at_version, while_typing
 from kant.client.audit import change_of, list_changes, now_or_none, say_change, warn
 from kant.client.errors import usage
+from kant.client.flags.numbers import whole
 from kant.client.jobs import each, only_tenant
-from kant.client.numbers import whole
 from kant.client.places import amount, only_cluster
 from kant.client.submission import duration_s
 

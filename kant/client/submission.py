@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kant.client.errors import usage
+from kant.client.flags.numbers import number, whole
 from kant.client.job_flags import FLAGS, CliFlag
-from kant.client.numbers import number, whole
 
 CHANGEABLE = tuple(flag.field for flag in FLAGS if flag.changes)
 # What pods are like: it stands in the pod sets where the document has them.

@@ -1,0 +1,1 @@
+"""How the texts of flags are read."""
