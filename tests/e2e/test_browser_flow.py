@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import ROOT
+from tests.e2e.site import ROOT
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 PASSWORD = "kant-demo"
@@ -68,7 +68,7 @@ def test_a_job_runs_and_a_quota_changes_before_the_eyes_of_its_people(kant, new_
     page.locator("#id_sets-0-gpus").fill("8")
     page.get_by_text("It would start now: 2 pods on 2 nodes").wait_for()
     page.get_by_role("button", name="Submit job", exact=True).click()
-    state = page.locator("#job-live .kpi").first
+    state = page.locator("#job-live .headline .state")
     # Nobody reloads: the page follows its job by itself.
     expect(state).to_contain_text("Running", timeout=60_000)
     pods = page.get_by_role("region", name="Pods", exact=True)
