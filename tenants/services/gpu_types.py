@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from tenants import facts
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import GpuType, Quota, User
-from tenants.services import audit
+from tenants.services import audit, locks
 from tenants.services.transactions import checked, unit_of_work
 
 NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -71,6 +71,7 @@ def delete_gpu_type(actor: User, gpu_type: GpuType, *, source: str, dry_run: boo
     """Raises Conflict while a quota, a node or an open job refers to it."""
     _operators_only(actor)
     with unit_of_work(dry_run):
+        locks.alone(GpuType, gpu_type.pk)
         tenants = Quota.objects.filter(gpu_type=gpu_type).values_list("tenant__name", flat=True)
         if names := list(tenants[:5]):
             raise Conflict(

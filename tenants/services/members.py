@@ -6,7 +6,7 @@ from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import Membership, Role, Tenant, User
 from tenants.permissions import access_of, lineage
 from tenants.selectors import parents_by_id
-from tenants.services import audit
+from tenants.services import audit, locks
 from tenants.services.transactions import unit_of_work
 
 
@@ -80,7 +80,7 @@ def _may_administer(actor: User, tenant: Tenant) -> None:
 
 def _one_after_the_other(tenant: Tenant) -> None:
     """Two admins must not take the role from each other at once."""
-    Tenant.objects.select_for_update().filter(pk=tenant.pk).first()
+    locks.in_turn(Tenant, [tenant.pk])
 
 
 def _refuse_to_lock_out(actor: User, member: Membership, username: str) -> None:

@@ -13,7 +13,7 @@ from tenants import facts
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound, Stale
 from tenants.models import AuditRecord, Queue, QueueState, Tenant, User
 from tenants.permissions import access_of
-from tenants.services import audit
+from tenants.services import audit, locks
 from tenants.services.queue_terms import QueueTerms, as_document, may_be_deleted, subject_of
 from tenants.services.quota_terms import in_words
 from tenants.services.transactions import checked, unit_of_work
@@ -65,7 +65,7 @@ def create_queue(
     _refuse_faults([*terms.faults(), *why.faults(required=False)])
     queue = checked(Queue(tenant=tenant, name=name, state=state, **terms.columns()))
     with unit_of_work(dry_run):
-        if not Tenant.objects.select_for_update().filter(pk=tenant.pk).exists():
+        if not locks.in_turn(Tenant, [tenant.pk]):
             raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
         if Queue.objects.filter(tenant=tenant).count() >= MOST_QUEUES:
             raise Conflict(f"“{tenant.name}” has {MOST_QUEUES} queues, as many as may be.")
@@ -249,6 +249,7 @@ def _refuse_faults(faults: list[FieldError]) -> None:
 
 def _locked(queue: Queue) -> Queue:
     """The row as it is, which nobody else changes until the end of the transaction."""
+    locks.keep(Tenant, [queue.tenant_id])
     rows = Queue.objects.select_for_update(of=("self",)).select_related("tenant")
     found = rows.filter(pk=queue.pk).first()
     if found is None:

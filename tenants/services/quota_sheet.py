@@ -8,6 +8,7 @@ from tenants.errors import DomainError
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services import locks
 from tenants.services.previews.kept import attach, digest_of_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms, with_fields
 from tenants.services.quotas import QuotaChangeResult, change_quota, delete_quota
@@ -106,6 +107,8 @@ def _carried_out(
     results: dict[int, QuotaChangeResult] = {}
     errors: dict[int, DomainError] = {}
     with unit_of_work(dry_run):
+        locks.keep(Tenant, [one.change.tenant.pk for one in changes])
+        locks.in_turn(GpuType, [one.change.gpu_type.pk for one in changes])
         for index in _order(changes, quotas):
             change, terms = changes[index].change, changes[index].terms
             try:

@@ -11,7 +11,7 @@ from tenants.errors import FieldError, Invalid, NotAllowed, NotFound, Stale
 from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
-from tenants.services import audit
+from tenants.services import audit, locks
 from tenants.services.approval import check_alone
 from tenants.services.previews.kept import attach, digest_of_quotas
 from tenants.services.quota_sums import Overpromise, excess_of
@@ -150,6 +150,7 @@ def _locked(change: QuotaChange) -> Quota | None:
     first makes changes of one GPU type follow each other on every database.
     """
     tenant, gpu_type = change.tenant, change.gpu_type
+    locks.keep(Tenant, [tenant.pk])
     if not GpuType.objects.filter(id=gpu_type.pk).update(name=F("name")):
         raise NotFound(f"GPU type “{gpu_type.name}” was deleted meanwhile.")
     quotas = Quota.objects.select_related("tenant", "gpu_type")

@@ -12,7 +12,7 @@ from django.utils import timezone
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import Identity, Membership, Tenant, User
 from tenants.permissions import strongest
-from tenants.services import audit
+from tenants.services import audit, locks
 from tenants.services.members import tell
 from tenants.services.transactions import unit_of_work
 
@@ -142,8 +142,10 @@ def _renew_operator(user: User, identity: Identity, group: str) -> None:
 
 
 def _renew_memberships(user: User, issuer: str, roles: Mapping[str, tuple[str, str]]) -> None:
-    held = {m.tenant.name: m for m in Membership.objects.filter(user=user).select_related("tenant")}
     tenants = {t.name: t for t in Tenant.objects.filter(name__in=roles)}
+    mine = Membership.objects.filter(user=user).select_related("tenant")
+    locks.keep(Tenant, {*mine.values_list("tenant", flat=True), *(t.pk for t in tenants.values())})
+    held = {member.tenant.name: member for member in mine}
     for name in sorted(roles.keys() - tenants.keys()):
         log.warning("groups give a role in “%s”, but there is no such tenant", name)
     for name, member in held.items():

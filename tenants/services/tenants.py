@@ -11,7 +11,7 @@ from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import parents_by_id, tenant_by_name
-from tenants.services import audit, quotas
+from tenants.services import audit, locks, quotas
 from tenants.services.namespaces import refuse_unfit_namespace
 from tenants.services.quota_sums import Parents, excess_of
 from tenants.services.quota_terms import as_document as as_document_of_quota
@@ -122,6 +122,8 @@ def delete_tenant(
     access = access_of(actor)
     _may_change(access, tenant, {"parent": None})
     with unit_of_work(dry_run):
+        if not locks.alone(Tenant, tenant.pk):
+            raise _not_found(tenant)
         _refuse_deletion(tenant)
         for quota in Quota.objects.filter(tenant=tenant).select_related("gpu_type"):
             audit.record(

@@ -13,7 +13,7 @@ from django.utils import timezone
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound, Stale
 from tenants.models import Tenant, User
 from tenants.permissions import access_of
-from tenants.services import audit
+from tenants.services import audit, locks
 from tenants.services.queues import Why
 from tenants.services.transactions import checked, unit_of_work
 from webhooks.models import DeliveryState, HookEvent, HookFormat, Webhook
@@ -128,6 +128,7 @@ def rotate_secret(actor: User, hook: Webhook, *, why: Why, dry_run: bool = False
 def turn_off(hooks: QuerySet[Webhook], reason: str) -> None:
     """Turn off those of them that are on, as Kant itself; says so in the audit trail."""
     with transaction.atomic():
+        locks.keep(Tenant, hooks.filter(is_on=True).values_list("tenant", flat=True))
         found = list(hooks.select_for_update(of=("self",)).filter(is_on=True))
         for hook in found:
             before = document_of(hook)
@@ -203,6 +204,7 @@ def _may_change(actor: User, tenant: Tenant | None) -> None:
 
 def _locked(actor: User, hook: Webhook, expected_version: int | None) -> Webhook:
     """The row as it is, which nobody else changes until the end of the transaction."""
+    locks.keep(Tenant, [hook.tenant_id])
     rows = Webhook.objects.select_for_update(of=("self",)).select_related("tenant")
     found = rows.filter(pk=hook.pk).first()
     if found is None:

@@ -12,6 +12,7 @@ from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX, Order
 from scheduling.services.jobs.waiting_limits import refuse_more, waiting_in
 from scheduling.services.queues import entry
 from tenants.models import Queue, Tenant
+from tenants.services import locks
 from tenants.tree import Tree
 
 
@@ -27,6 +28,8 @@ class WaitingRoom:
         # What counts against a limit is all that is below.
         self._tree = Tree() if self._tenants else tree
         named = {o.queue.pk for o in orders if _may_go_or_is_limited(o.queue)}
+        if named:
+            locks.keep(Tenant, of)
         rows = Queue.objects.select_for_update(of=("self",)).select_related("tenant")
         self._queues = {q.pk: q for q in rows.filter(pk__in=named).order_by("id")} if named else {}
         self._waiting = self._counted()
@@ -55,7 +58,7 @@ class WaitingRoom:
 
 
 def _locked_tenants(ids: Collection[int]) -> list[Tenant]:
-    rows = Tenant.objects.select_for_update().filter(id__in=ids)
+    rows = Tenant.objects.select_for_update(no_key=True).filter(id__in=ids)
     return list(rows.exclude(max_waiting=None).order_by("id"))
 
 

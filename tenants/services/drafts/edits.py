@@ -10,6 +10,7 @@ from django.utils import timezone
 from tenants.errors import FieldError, Invalid
 from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
 from tenants.permissions import access_of
+from tenants.services import locks
 from tenants.services.quotas import may_change
 from tenants.services.transactions import unit_of_work
 
@@ -74,6 +75,8 @@ def edit_draft(
         draft, _ = QuotaDraft.objects.get_or_create(author=actor)
         if not _taken(draft, write):
             return draft
+        locks.keep(Tenant, [edit.tenant.pk for edit in edits])
+        locks.keep(GpuType, [edit.gpu_type.pk for edit in edits])
         changed = _write(draft, edits)
         if reason is not None and reason != draft.reason:
             draft.reason = reason

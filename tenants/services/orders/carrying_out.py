@@ -8,8 +8,8 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from tenants.errors import Conflict, DomainError
-from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, User
-from tenants.services import audit
+from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, Tenant, User
+from tenants.services import audit, locks
 from tenants.services.audit import SCHEDULE
 from tenants.services.quota_revert import reversal_of
 from tenants.services.quota_sheet import (
@@ -137,6 +137,7 @@ def end(
         if not taken(order, OrderState.TEMPORARY):
             return False
         cells = order.cells.select_related("tenant", "gpu_type", "record__tenant")
+        locks.keep(Tenant, [cell.tenant_id for cell in cells])
         stayed = _set_back(by, list(cells), reason, source)
         for cell in stayed:
             cell.save(update_fields=["outcome"])
