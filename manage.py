@@ -7,9 +7,9 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
-    from django.core.management import execute_from_command_line
+    from kant.commands import Commands
 
-    execute_from_command_line(sys.argv)
+    Commands(sys.argv).execute()
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import django_filters
 import pytest
 from django import forms
 from django.apps import apps
+from django.core.management import get_commands
 from django.utils.module_loading import import_string
 
 from kant.client.__main__ import _parser
+from kant.commands import Commands
 from scheduling.api.filters import JobFilter
 from scheduling.models import Job
 from scheduling.pages.queues.settings_form import GpuLimits
@@ -47,13 +49,28 @@ def is_a_number(read):
 
 
 FLAGS = [one for one in actions(_parser()) if is_a_number(one.values[0])]
+OF_COMMANDS = [
+    one
+    for name, app in get_commands().items()
+    if app in ("kant", *OWN)
+    for one in actions(Commands(["manage.py"]).fetch_command(name).create_parser("", name), (name,))
+    if is_a_number(one.values[0])
+]
 
 
 def test_flags_that_take_numbers_are_found():
     assert len({one.id for one in FLAGS}) > 40
+    assert len({one.id for one in OF_COMMANDS}) > 40
 
 
-@pytest.mark.parametrize("read", FLAGS)
+@pytest.mark.parametrize("text", ["1_000", "1e3", "٤٨"])
+def test_manage_says_what_a_number_is(text, capsys):
+    with pytest.raises(SystemExit):
+        Commands(["manage.py", "simulate", "--seed", text]).execute()
+    assert f"{text!r} is not a whole number in the digits 0 to 9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("read", [*FLAGS, *OF_COMMANDS])
 def test_no_flag_reads_other_numbers(read):
     for text in BAD:
         with pytest.raises((argparse.ArgumentTypeError, ValueError)):

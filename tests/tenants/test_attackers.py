@@ -348,7 +348,7 @@ def test_cells_are_no_formulas(value, cell):
 
 def test_an_export_has_no_formulas():
     out = io.StringIO()
-    row = dict.fromkeys((*usage.MEASURES, usage.BORROWED), -1.5)
+    row = dict.fromkeys((*usage.MEASURES, usage.BORROWED, *usage.USE), -1.5)
     write_csv(out, *usage.as_table(["user"], [{"user": "=HYPERLINK(1)", **row}]))
     [found] = csv.DictReader(io.StringIO(out.getvalue()))
     assert found["user"] == "'=HYPERLINK(1)"

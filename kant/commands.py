@@ -1,0 +1,37 @@
+"""The commands of `manage.py`, with numbers as people write them, in Django's commands too."""
+
+import argparse
+from functools import wraps
+from typing import Any
+
+from django.core.management import ManagementUtility
+from django.core.management.base import BaseCommand, CommandParser
+
+from kant.client.flags.numbers import number, whole
+
+
+class Commands(ManagementUtility):
+    """What `manage.py` runs: its arguments as in `sys.argv`."""
+
+    def fetch_command(self, subcommand: str) -> BaseCommand:
+        command = super().fetch_command(subcommand)
+        made = command.create_parser
+
+        @wraps(made)
+        def create_parser(*args: Any, **kwargs: Any) -> CommandParser:
+            parser = made(*args, **kwargs)
+            _read_as_written(parser)
+            return parser
+
+        command.create_parser = create_parser  # type: ignore[method-assign]
+        return command
+
+
+def _read_as_written(parser: argparse.ArgumentParser) -> None:
+    """Flags of `type=int` or `type=float` read such numbers alone; in commands below it, too."""
+    parser.register("type", int, whole)
+    parser.register("type", float, number)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _read_as_written(below)
