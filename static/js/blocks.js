@@ -1,13 +1,17 @@
 // Blocks of cells from a spreadsheet into the quota matrix: pasted from the cell on under the
 // cursor, or, with names of GPU types in the first row and tenants in the first column, by these,
-// as from a CSV file. What is no number is typed all the same, and marked by the check.
+// as from a CSV file. What is no quota is typed all the same, and marked by the check.
 (() => {
   const matrix = document.querySelector("#matrix");
   if (!matrix) return;
   const MOST_BYTES = 1 << 20;
   const MOST_TOLD = 12;
   const fieldOf = (cell) => cell?.querySelector("input:not([type=hidden])") ?? null;
-  const shownIn = (cell) => cell?.querySelector(".strong")?.textContent.trim().replaceAll(",", "");
+  // What a cell says that only others may change: the number, and the whole quota.
+  const saidIn = (cell) => {
+    const shown = cell?.querySelector("[data-said]");
+    return shown ? [shown.textContent.trim().replaceAll(",", ""), shown.dataset.said] : [];
+  };
 
   // The rows of a text; what stands in quotes is one cell, whatever is in it.
   const rowsOf = (text, separator) => {
@@ -72,7 +76,7 @@
         field.dispatchEvent(new Event("input", { bubbles: true }));
         last = field;
         count += 1;
-      } else if (shownIn(cell) !== text) without.push(name);
+      } else if (!saidIn(cell).includes(text)) without.push(name);
     }
     const more = without.length - MOST_TOLD;
     const listed = without.slice(0, MOST_TOLD).join(", ") + (more > 0 ? ` and ${more} more` : "");
@@ -99,6 +103,6 @@
     const text = (await file.text()).replace(/^\ufeff/, "");
     const rows = rowsOf(text, separatorOf(text));
     if (namesTypes(rows)) fill(byName(rows));
-    else tell(`${file.name} names no GPU type of this table in its first row. Take the CSV of this page, and change numbers in it.`);
+    else tell(`${file.name} names no GPU type of this table in its first row. Take the CSV of this page, and change cells in it.`);
   });
 })();

@@ -31,14 +31,6 @@ def typed_milli(text: str) -> int:
     return int(value * 1000)
 
 
-def legible(text: str) -> int | None:
-    """The same; None where it is no number of GPUs."""
-    try:
-        return typed_milli(text)
-    except ValueError:
-        return None
-
-
 def as_typed(milli: int | None) -> str:
     """Milli-GPU as somebody would type them; "" for None."""
     return "" if milli is None else f"{milli / 1000:.13g}"

@@ -5,6 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.e2e.test_browser_quota_edits import paste, pasted
+
 pytestmark = [pytest.mark.browser]
 CHECK = re.compile("/quotas/check/")
 
@@ -92,3 +94,60 @@ def test_edits_of_several_pages_are_applied_together(new_tab):
         tab.page.get_by_text("2 quotas changed.").wait_for()
         tab.open("/quotas/")
         expect(tab.page.locator(".savebar")).to_contain_text("No changes")
+
+
+def save(tab, reason):
+    tab.page.get_by_label("Reason").fill(reason)
+    tab.page.get_by_role("button", name="Save changes").click()
+    tab.page.get_by_text(re.compile(r"\d quotas? changed\.")).wait_for()
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
+def test_a_pasted_block_has_modes_and_limits_and_goes_around_as_it_is(new_tab, width, theme):
+    above, tab = new_tab(), new_tab(width=width, theme=theme)
+    above.sign_in("operator")
+    above.open("/quotas/")
+    of_all = cell(above, "research H200").input_value()
+    write(above, "research H200", f"{of_all} borrow 4")
+    save(above, "Limit")
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    keys = ("vision H200", "speech H200", "nlp H200")
+    was = {key: cell(tab, key).input_value() for key in keys}
+    block = f"\tH200\nvision\t{was['vision H200']} shared borrow 4 lend 2\n"
+    block += f"speech\t{was['speech H200']} isolated\nnlp\t90 isolatd\n"
+    paste(tab, "vision H200", block)
+    assert pasted(tab) == "3 cells are filled; nothing is saved yet."
+    wrong = tab.page.locator("td", has=cell(tab, "nlp H200"))
+    expect(wrong).to_contain_text("“isolatd” cannot be read here.")
+    expect(wrong).to_contain_text("e.g. 8 shared borrow 4 lend any")
+    expect(cell(tab, "nlp H200")).to_have_attribute("aria-invalid", "true")
+    right = tab.page.locator("td", has=cell(tab, "vision H200"))
+    expect(right).to_contain_text("May borrow 4, Lends 2")
+    expect(right.locator(".error")).to_have_count(0)
+    expect(tab.page.locator(".savebar")).to_contain_text("3 changes")
+    tab.check_looks()
+    tab.open("/quotas/")
+    expect(cell(tab, "nlp H200")).to_have_value("90 isolatd")
+    write(tab, "nlp H200", was["nlp H200"])
+    save(tab, "Season")
+    assert {key: cell(tab, key).input_value() for key in keys} == was
+    expect(tab.page.locator("td", has=cell(tab, "speech H200"))).to_contain_text("isolated")
+    # The whole CSV of the page, also what only others may change, fills it with what there is.
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("link", name="CSV", exact=True).click()
+    table = download.value.path().read_text()
+    assert f"{was['vision H200']} shared borrow 4 lend 2" in table
+    assert f"{of_all} shared borrow 4" in table
+    with tab.page.expect_response(CHECK):
+        tab.page.get_by_label("Fill from CSV").set_input_files(download.value.path())
+    assert pasted(tab).endswith("cells are filled; nothing is saved yet.")
+    assert "Not filled" not in pasted(tab)
+    expect(tab.page.locator(".savebar")).to_contain_text("No changes")
+    expect(tab.page.locator(".matrix .edited")).to_have_count(0)
+    # And back, for other tests.
+    write(tab, "vision H200", f"{was['vision H200']} borrow any lend any")
+    write(tab, "speech H200", f"{was['speech H200']} shared")
+    save(tab, "Back")
+    write(above, "research H200", f"{of_all} borrow any")
+    save(above, "Back")

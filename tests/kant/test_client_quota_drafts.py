@@ -59,6 +59,22 @@ def test_mode_and_limits_are_written_and_ordered(root):
     assert Quota.objects.get(tenant__name="vision").borrow_limit_milli == 4000
 
 
+def test_a_cell_of_a_table_is_written_and_what_is_wrong_with_it_told(root):
+    code, _, told = draft(root, "set", "vision", "H100", "12 shared borrow 1,200")
+    assert code == 0
+    why = "After borrow: Write thousands without a separator, e.g. 1200. Or write any."
+    assert f"Warning: It cannot be applied yet. {why}" in told
+    assert f"'12 shared borrow 1,200' ({why})" in draft(root, "show")[1]
+    code, _, told = draft(root, "apply", "--reason", "r")
+    assert (code, why in told) == (2, True)
+    assert "Warning" not in draft(root, "set", "vision", "H100", "12 borrow 4")[2]
+    assert "12, borrow limit 4" in draft(root, "show")[1]
+    assert draft(root, "apply", "--reason", "r")[0] == 0
+    assert Quota.objects.get(tenant__name="vision").borrow_limit_milli == 4000
+    code, _, told = draft(root, "set", "vision", "H100", "9 lend 2", "--mode", "shared")
+    assert (code, "in `typed` already" in told) == (2, True)
+
+
 def test_who_was_faster_is_told_and_overwritten_only_on_purpose(root):
     draft(root, "set", "vision", "H100", "12")
     root.sign_in("ops")

@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 from tenants import tasks
 from tenants.models import AuditRecord, DraftCell, GpuType, Quota, QuotaDraft, Tenant
 from tenants.services.drafts.edits import KEPT, MOST_CELLS, DraftEdit, PageWrite, edit_draft
+from tenants.services.orders.placing import changed_milli
 from tenants.services.quota_terms import TITLES
 from tenants.services.tokens import create_token
 
@@ -394,3 +395,64 @@ def test_terms_that_cannot_be_are_told_by_cell(root, terms, field):
     assert answer.status_code == 422
     assert [e["pointer"] for e in answer.json()["errors"]] == [f"/cells/0/{field}"]
     assert write(root, "root", cell("vision", 8, mode="odd")).status_code == 422
+
+
+def text(tenant, typed, gpu_type="H100", **more):
+    return {"tenant": tenant, "gpu_type": gpu_type, "typed": typed, **more}
+
+
+def test_cells_of_a_table_are_written_as_they_are_typed(root, org):
+    made = write(root, "root", text("vision", "9 shared borrow 4"), text("vision-lab", "2 isolatd"))
+    assert made.status_code == 200, made.json()
+    seen, wrong = made.json()["cells"]
+    assert (seen["guaranteed"], seen["typed"]) == (9, "9 shared borrow 4")
+    assert (seen["terms"], seen["fault"]) == ({"mode": "shared", "borrow_limit": "4"}, "")
+    assert (wrong["guaranteed"], wrong["typed"], wrong["terms"]) == (None, "2 isolatd", {})
+    assert "8 shared borrow 4 lend any" in wrong["fault"]
+    refused = apply(root, "root", 2)
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert error["pointer"] == "/cells/1/guaranteed"
+    assert error["detail"] == wrong["fault"]
+    write(root, "root", text("vision-lab", "1 isolated"))
+    assert apply(root, "root", 3).status_code == 200
+    mode = {q.tenant.name: (q.guaranteed_milli, q.mode, q.borrow_limit_milli, q.lend_limit_milli)
+            for q in Quota.objects.select_related("tenant")}  # fmt: skip
+    assert mode["vision"] == (9000, "shared", 4000, None)
+    assert mode["vision-lab"] == (1000, "isolated", None, None)
+    # What a cell does not name stays, what a later text does not name any more leaves the draft.
+    write(root, "root", text("vision", "9 lend 1"), text("vision-lab", "1 borrow 2"))
+    impossible = apply(root, "root", root.get(url("root")).json()["version"])
+    assert [e["pointer"] for e in impossible.json()["errors"]] == ["/cells/1/borrow_limit"]
+    body = write(root, "root", text("vision", "10"), text("vision-lab", "1")).json()
+    assert [c["terms"] for c in body["cells"]] == [{}, {}]
+    applied = apply(root, "root", body["version"]).json()["quotas"]
+    (only,) = applied  # the other says what the quota is
+    assert (only["guaranteed"], only["borrow_limit"], only["lend_limit"]) == (10, 4, None)
+
+
+def test_a_text_replaces_the_terms_that_it_names_and_no_others(root):
+    write(root, "root", cell("vision", 8, mode="shared", borrow_limit=4, lend_limit=2))
+    (seen,) = write(root, "root", text("vision", "8 borrow any")).json()["cells"]
+    assert seen["terms"] == {"mode": "shared", "borrow_limit": "", "lend_limit": "2"}
+    (seen,) = write(root, "root", text("vision", "8 isolated")).json()["cells"]
+    assert seen["terms"] == {"mode": "isolated"}
+
+
+def test_a_text_of_a_cell_counts_for_approval(root, org):
+    """What is typed with mode and limits is as large a change as the number alone."""
+    for typed in ("108", "108 isolated", "108 lend 2"):
+        write(root, "root", text("vision", typed))
+        assert changed_milli(QuotaDraft.objects.get()) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [({"guaranteed": 8}, "guaranteed"), ({"guaranteed": None}, "guaranteed"),
+     ({"mode": "shared"}, "mode"), ({"lend_limit": None}, "lend_limit"), ({"typed": ""}, "typed"),
+     ({"typed": "8" * 65}, "typed"), ({"typed": 8}, "typed")],
+)  # fmt: skip
+def test_a_text_stands_for_all_of_a_cell(root, more, field):
+    refused = write(root, "root", {**text("vision", "8"), **more})
+    assert refused.status_code == 422
+    assert [e["pointer"] for e in refused.json()["errors"]] == [f"/cells/0/{field}"]

@@ -48,8 +48,9 @@ def listed(api: Api, args: argparse.Namespace) -> None:
 
 
 def set_cell(api: Api, args: argparse.Namespace) -> None:
-    """Write one guarantee; `--over` takes what somebody else has set meanwhile as read."""
-    cell = {"tenant": args.tenant, "gpu_type": args.gpu_type, "guaranteed": args.gpus}
+    """Write one quota; `--over` takes what somebody else has set meanwhile as read."""
+    name = "typed" if isinstance(args.gpus, str) else "guaranteed"
+    cell = {"tenant": args.tenant, "gpu_type": args.gpu_type, name: args.gpus}
     terms = {"mode": args.mode, "borrow_limit": args.borrow_limit, "lend_limit": args.lend_limit}
     given = {name: value for name, value in terms.items() if value is not None}
     cell |= {name: None if value == NO_LIMIT else value for name, value in given.items()}
@@ -119,7 +120,9 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
     for parser in (made, gone):
         parser.add_argument("tenant", metavar="TENANT")
         parser.add_argument("gpu_type", metavar="GPU_MODEL")
-    made.add_argument("gpus", type=amount, metavar="GPUS", help="GPUs that the tenant always gets")
+    made.add_argument("gpus", type=_amount_or_cell, metavar="GPUS",
+                      help="GPUs that the tenant always gets; or a cell of the CSV of the page of "
+                      "quotas in quotes, e.g. '8 shared borrow 4 lend any'")  # fmt: skip
     made.add_argument("--mode", choices=("shared", "isolated"),
                       help="isolated: neither borrows nor lends")  # fmt: skip
     for name, what in (("--borrow-limit", "borrow"), ("--lend-limit", "lend")):
@@ -139,6 +142,11 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
         "--dry-run", action="store_true", help="check and show the result; change nothing"
     )
     command("discard", discard, "discard your draft", (), kinds)
+
+
+def _amount_or_cell(text: str) -> float | str:
+    """A number of GPUs, or several words, which the server reads. Raises ArgumentTypeError."""
+    return text if len(text.split()) > 1 else amount(text)
 
 
 def _me(api: Api) -> str:
@@ -166,6 +174,10 @@ def _apply(
 
 def _write(api: Api, args: argparse.Namespace, cell: dict[str, Any]) -> None:
     draft = api.patch(_path(_me(api)), {"cells": [cell]})
+    key = cell["tenant"], cell["gpu_type"]
+    faults = {(one["tenant"], one["gpu_type"]): one["fault"] for one in draft["cells"]}
+    if fault := faults.get(key):
+        warn([f"It cannot be applied yet. {fault}"])
     if args.output == "json":
         output.document(draft)
     else:
@@ -175,7 +187,7 @@ def _write(api: Api, args: argparse.Namespace, cell: dict[str, Any]) -> None:
 
 def _wanted(one: dict[str, Any]) -> str:
     is_number = one["guaranteed"] is not None
-    typed = output.number(one["guaranteed"]) if is_number else f"{one['typed']!r} (no number)"
+    typed = output.number(one["guaranteed"]) if is_number else f"{one['typed']!r} ({one['fault']})"
     terms = [f"{name.replace('_', ' ')} {text or NO_LIMIT}" for name, text in one["terms"].items()]
     return ", ".join([typed, *terms])
 

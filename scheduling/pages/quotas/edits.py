@@ -23,7 +23,7 @@ from tenants.services.drafts.edits import (
     edit_draft,
 )
 from tenants.services.drafts.seen import overtaken, own_cells
-from tenants.services.drafts.wanted import typed_in
+from tenants.services.drafts.wanted import fields_of, terms_in_words
 from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
 from tenants.web.pages import actor_of, page_login_required
@@ -91,6 +91,9 @@ def check(request: HttpRequest) -> HttpResponse:
     matrix only the cells are sent that are edited or were marked before."""
     shown = matrix(request)
     not_kept = keep(request, shown)
+    for cell in shown.cells:
+        if cell.editable and (edit := shown.drafted.get(cell.key)):
+            cell.terms = terms_in_words(edit.terms, cell.quota)
     found = tried(request)
     mark(shown, found, saved=False)
     tell_of_other_tabs(shown)
@@ -242,7 +245,7 @@ def mark(shown: ShownPart, found: DraftTried, *, saved: bool) -> None:
 def mark_error(cell: MatrixCell, edit: DraftCell, error: DomainError, *, saved: bool) -> None:
     if isinstance(error, Stale):
         cell.stale = True
-        mine = typed_in(edit) | {"guaranteed": cell.typed}
+        mine = fields_of(cell.typed, edit.terms)
         told = overtaken(cell.tenant, cell.gpu_type, cell.version, cell.quota, mine).told
         if saved:
             cell.version = error.current_version

@@ -23,11 +23,12 @@ from tenants.models import DraftCell, GpuType, Quota, Tenant
 from tenants.names import tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import parents_by_id, subtree_ids, visible_quotas, visible_tenants
+from tenants.services.drafts.cell_text import cell_text, named_terms
 from tenants.services.drafts.seen import cells_of_others, own_cells
-from tenants.services.drafts.wanted import terms_in_words
+from tenants.services.drafts.wanted import is_edit, makes_another, terms_in_words
 from tenants.services.orders.seen import told_orders
 from tenants.services.quota_sums import promised_below
-from tenants.services.typed_gpus import as_typed, typed_milli
+from tenants.services.typed_gpus import as_typed
 from tenants.templatetags.ui import bar_milli
 from tenants.web.conditional import by_its_text
 from tenants.web.csv_files import csv_answer
@@ -66,6 +67,16 @@ class MatrixCell:
         return as_typed(self.quota.guaranteed_milli) if self.quota else ""
 
     @property
+    def said(self) -> str:
+        """The quota as it is, with mode and limits, as somebody would type it."""
+        return cell_text(self.quota)
+
+    @property
+    def typed_terms_told(self) -> str:
+        """What the typed text makes of mode and limits."""
+        return ", ".join(terms_in_words(named_terms(self.typed), self.quota))
+
+    @property
     def edited(self) -> bool:
         return bool(self.terms) or self.is_retyped
 
@@ -79,13 +90,10 @@ class MatrixCell:
 
     @property
     def is_retyped(self) -> bool:
-        """Whether another guarantee is typed than there is."""
+        """Whether another quota is typed than there is; what cannot be read is."""
         if not self.editable or self.typed.strip() == self.now:
             return False
-        try:
-            return self.quota is None or typed_milli(self.typed) != self.quota.guaranteed_milli
-        except ValueError:
-            return True  # what is wrong with it is told beside it
+        return makes_another(self.quota, self.typed, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +217,11 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
             cell.planned = plans.get(cell.key, [])
             cell.full = full.get(gpu_type.name, 0)
             edit = drafted.get(cell.key) if editable else None
-            # What was made so by somebody meanwhile is no edit any more; another value begins anew.
-            if edit is not None and edit.typed != cell.now:
-                cell.version = edit.version
             if edit is not None:
-                cell.terms = terms_in_words(edit, quota)
-                if cell.terms:
+                cell.terms = terms_in_words(edit.terms, quota)
+                # What was made so by somebody meanwhile is no edit any more; another value begins
+                # anew.
+                if is_edit(edit, quota):
                     cell.version = edit.version
             typed = edit.typed if edit is not None else cell.now
             cell.typed = request.POST.get(f"q-{cell.key}", typed)
@@ -334,13 +341,13 @@ def savebar(request: HttpRequest, shown: ShownPart) -> dict[str, Any]:
 @page_login_required
 @require_GET
 def as_csv(request: HttpRequest) -> HttpResponse:
-    """What each tenant is guaranteed, a row a tenant and a column a GPU type, for spreadsheets; the
+    """The quota of each tenant, a row a tenant and a column a GPU type, for spreadsheets; the
     matrix takes it back."""
     types = list(GpuType.objects.all())
     quotas = visible_quotas(request.user).order_by()
-    stored = {(q.tenant_id, q.gpu_type_id): q.guaranteed_milli for q in quotas}
+    stored = {(q.tenant_id, q.gpu_type_id): q for q in quotas}
     rows = (
-        [tenant.name, *(as_typed(stored.get((tenant.pk, t.pk))) for t in types)]
+        [tenant.name, *(cell_text(stored.get((tenant.pk, t.pk))) for t in types)]
         for tenant, _ in in_tree_order(list(visible_tenants(request.user)))
     )
     return csv_answer("quotas.csv", ["tenant", *(t.name for t in types)], rows)

@@ -14,7 +14,7 @@ from tenants.selectors import visible_names, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.drafts.edits import DraftEdit, edit_draft
 from tenants.services.drafts.seen import overtaken, own_cell
-from tenants.services.drafts.wanted import TERMS, is_edit
+from tenants.services.drafts.wanted import TERMS, is_edit, typed_in
 from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
@@ -64,7 +64,7 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
     editable = access_of(request.user).may_administer_from_above(owner.pk)
     drafted = own_cell(actor_of(request), owner, kind) if editable else None
     if drafted is not None and is_edit(drafted, stored):
-        typed |= {"guaranteed": drafted.typed, "version": str(drafted.version), **drafted.terms}
+        typed |= {"version": str(drafted.version), **typed_in(drafted)}
     else:
         drafted = None
     errors: dict[str, list[str]] = {}

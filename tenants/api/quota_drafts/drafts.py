@@ -88,8 +88,8 @@ class DraftView(View):
                 gpu_type = selectors.gpu_type_by_name(one["gpu_type"])
             except NotFound as error:
                 raise Invalid.fields([FieldError(("cells", at), error.detail)]) from None
-            milli = one["guaranteed"]
-            typed = None if milli is None else as_typed(milli)
+            milli = one.get("guaranteed")
+            typed = one.get("typed") if milli is None else as_typed(milli)
             given_terms = {name: one[name] for name in TERMS if name in one}
             terms = {
                 name: as_typed(value) if name in LIMITS else value

@@ -5,12 +5,13 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from tenants import texts
 from tenants.api.fields import Choice, Gpus, Integer, List, Moment, Serializer, Text
 from tenants.models import OrderState, QuotaDraft, QuotaMode, QuotaOrder
-from tenants.services.drafts.edits import KEPT, MOST_CELLS
+from tenants.services.drafts.edits import KEPT, LONGEST, MOST_CELLS
 from tenants.services.drafts.seen import SeenCell
 from tenants.services.orders.seen import SeenOrderCell, lapses_at
-from tenants.services.quota_terms import gpus, in_gpus
+from tenants.services.quota_terms import NAMES, gpus, in_gpus
 
 MOST_VERSION = 2**63 - 1
 
@@ -18,11 +19,19 @@ MOST_VERSION = 2**63 - 1
 class DraftCellInput(Serializer):
     """A quota in the draft; a guarantee of null takes it out of the draft. `mode` and limits: what
     shall be another beside, a limit of null = no limit. Where some of them are given the others
-    stay as the quota has them; where none is, what the draft has of them stays."""
+    stay as the quota has them; where none is, what the draft has of them stays. Or `typed` in place
+    of all of these."""
 
     tenant = Text(max_length=63)
     gpu_type = Text(max_length=63)
-    guaranteed = Gpus(allow_null=True)
+    guaranteed = Gpus(allow_null=True, required=False)
+    typed = Text(
+        max_length=LONGEST,
+        required=False,
+        help_text="A cell of a table, as the CSV of the page of quotas has it: “8”, “8 isolated”, "
+        "“8 shared borrow 4 lend any”. What it does not name stays. Kept also where it cannot be "
+        "read; then `fault` says why.",
+    )
     mode = Choice(QuotaMode.values, required=False)
     borrow_limit = Gpus(required=False, allow_null=True)
     lend_limit = Gpus(required=False, allow_null=True)
@@ -33,6 +42,15 @@ class DraftCellInput(Serializer):
         help_text="Of the quota as you read it; 0 = there was none. Default: the one in the draft, "
         "or for a quota new to it the current one.",
     )
+
+    def to_internal_value(self, data: Any) -> Any:
+        found = super().to_internal_value(data)
+        if "typed" not in found and "guaranteed" not in found:
+            raise serializers.ValidationError({"guaranteed": [texts.MISSING]})
+        if "typed" in found and (twice := [n for n in NAMES if n in found]):
+            text = "It is in `typed` already; give one of them."
+            raise serializers.ValidationError({name: [text] for name in twice})
+        return found
 
 
 class DraftInput(Serializer):
@@ -81,16 +99,18 @@ class OvertakenOutput(serializers.Serializer[Any]):
 
 
 class DraftCellOutput(serializers.Serializer[Any]):
-    """One edit. `guaranteed`: null = what is `typed` is no number yet. `terms`: mode and limits, as
-    typed ("" = no limit), that shall be others beside. `now`: what is guaranteed,
-    null = there is no quota. `version`: of the quota when the edit began, `now_version`: as it is,
-    0 = there was, or is, none; where they differ `overtaken` says who was faster."""
+    """One edit. `guaranteed`: null = what is `typed` cannot be read, and `fault` says why ("" = it
+    can). `terms`: mode and limits, as typed ("" = no limit), that it sets. `now`: what is
+    guaranteed, null = there is no quota. `version`: of the quota when the edit began,
+    `now_version`: as it is, 0 = there was, or is, none; where they differ `overtaken` says who was
+    faster."""
 
     tenant = serializers.CharField(source="cell.tenant.name")
     gpu_type = serializers.CharField(source="cell.gpu_type.name")
     guaranteed = Gpus(allow_null=True)
     typed = serializers.CharField(source="cell.typed")
-    terms = serializers.DictField(child=serializers.CharField(), source="cell.terms")
+    terms = serializers.DictField(child=serializers.CharField())
+    fault = serializers.CharField()
     version = serializers.IntegerField(source="cell.version")
     edited_at = serializers.DateTimeField(source="cell.edited_at")
     now = serializers.SerializerMethodField()

@@ -11,6 +11,7 @@ from tenants.errors import FieldError, Invalid
 from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
 from tenants.permissions import access_of
 from tenants.services import locks
+from tenants.services.drafts.wanted import terms_beside
 from tenants.services.quotas import may_change
 from tenants.services.transactions import unit_of_work
 
@@ -21,9 +22,9 @@ KEPT = timedelta(days=30)  # since a draft was written to
 
 @dataclass(frozen=True, slots=True)
 class DraftEdit:
-    """What one cell shall say: a guarantee as typed; None = the cell leaves the draft. `terms`:
-    mode and limits as typed ("" = no limit), those that shall be others beside; None = what the
-    draft has of them stays.
+    """What one cell shall say, as typed: a guarantee, or the text of a cell (`cell_text`); None =
+    the cell leaves the draft. `terms`: mode and limits as typed ("" = no limit), those that shall
+    be others beside; None = what the draft has of them stays. What the text names counts.
 
     `version`: of the quota as it was read, 0 = there was none; None = what it began with stays, of
     a cell that is new to the draft as it is now.
@@ -151,7 +152,7 @@ def _write(draft: QuotaDraft, edits: Sequence[DraftEdit]) -> bool:
         began = cell.version if cell else now.get(key, 0)
         version = began if edit.version is None else edit.version
         kept = cell.terms if cell else {}
-        terms = kept if edit.terms is None else dict(edit.terms)
+        terms = terms_beside(edit.typed, kept if edit.terms is None else edit.terms)
         if cell is None:
             cells[key] = DraftCell.objects.create(
                 draft=draft,

@@ -10,10 +10,11 @@ from tenants.errors import NotFound
 from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import first_quota_record_since, last_quota_record
+from tenants.services.drafts.cell_text import guaranteed_in
 from tenants.services.drafts.conflicts import FieldConflict, field_conflicts
-from tenants.services.drafts.wanted import typed_in
+from tenants.services.drafts.wanted import TERMS, fault_of, typed_in
 from tenants.services.quota_terms import QuotaTerms, gpus
-from tenants.services.typed_gpus import as_typed, legible
+from tenants.services.typed_gpus import as_typed
 
 REASON_SHOWN = 200  # characters of a colleague's reason
 
@@ -83,8 +84,19 @@ class SeenCell:
 
     @property
     def guaranteed(self) -> int | None:
-        """In milli-GPU; None while what is typed is no number."""
-        return legible(self.cell.typed)
+        """In milli-GPU; None while what is typed cannot be read."""
+        return guaranteed_in(self.cell.typed)
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """Mode and limits that the edit sets, as typed, "" = no limit."""
+        fields = typed_in(self.cell)
+        return {name: fields[name] for name in TERMS if name in fields}
+
+    @property
+    def fault(self) -> str:
+        """Why what is typed cannot be read, with the remedy; "" where it can."""
+        return fault_of(self.cell.typed)
 
 
 def overtaken(

@@ -12,12 +12,12 @@ from tenants.models import OrderCell, OrderState, Quota, QuotaDraft, QuotaOrder,
 from tenants.permissions import access_of
 from tenants.services.approval import needs_approval
 from tenants.services.drafts.apply import DraftTried, edits_of, try_draft
+from tenants.services.drafts.cell_text import guaranteed_in
 from tenants.services.drafts.edits import empty, locked_draft
 from tenants.services.drafts.wanted import wanted
 from tenants.services.orders.carrying_out import apply, close, end, record, record_all, taken
 from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
-from tenants.services.typed_gpus import legible
 
 FURTHEST = timedelta(days=366)
 
@@ -111,7 +111,7 @@ def changed_milli(draft: QuotaDraft) -> int:
         (t, g): m for t, g, m in rows.values_list("tenant_id", "gpu_type_id", "guaranteed_milli")
     }
     return sum(
-        abs((legible(cell.typed) or 0) - now.get((cell.tenant_id, cell.gpu_type_id), 0))
+        abs((guaranteed_in(cell.typed) or 0) - now.get((cell.tenant_id, cell.gpu_type_id), 0))
         for cell in cells
     )
 
