@@ -19,7 +19,7 @@ def test_how_it_stands(kant, lent):  # noqa: F811
     assert sums[1].split() == ["law", "8", "0", "0", "0"]
     assert sums[2].split() == ["vision", "0", "0", "8", "0"]
     assert json.loads(kant("loans", "-t", "vision", "-o", "json")[1])[0]["borrower"] == "law"
-    assert kant("loans", "-G", "A100")[2].strip() == "Nobody borrows."
+    assert kant("loans", "-G", "A100")[2].strip() == "No loan matches."
     assert kant("pending")[2].strip() == "No job waits that you may see."
     waits(lent, 1)
     assert kant("pending")[1].splitlines()[1].split()[-5:-2] == ["H100", "8", "1"]

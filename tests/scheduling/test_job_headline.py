@@ -75,6 +75,14 @@ def test_what_keeps_it_from_starting_comes_before_any_estimate():
         (3 * 3600, {"run_limit_s": 6 * 3600}, "Ran 3 h of 6 h", "", 0.5),
         (3 * 3600, {}, "Ran 3 h", "", None),
         (13 * 3600, {"declared_s": 12 * 3600}, "Ran 13 h, 12 h declared", "wait", 1.0),
+        (13 * 3600, {"run_limit_s": 12 * 3600}, "Ran 13 h, 12 h allowed", "wait", 1.0),
+        (
+            3 * 3600,
+            {"declared_s": 12 * 3600, "run_limit_s": 4 * 3600},
+            "Ran 3 h of 4 h",
+            "",
+            0.75,
+        ),
     ],
 )
 def test_of_a_job_that_runs_how_much_of_its_time_has_passed(ran_s, fields, text, tone, share):

@@ -121,7 +121,9 @@ def test_pages_tell_the_same(lent, client):
     assert "No owner asks for what is borrowed" in page
     assert "By tenant" in page
     assert "runs-h002" in page
-    assert "No loan matches" in client.get("/quotas/loans/?gpu=A100").content.decode()
+    page = client.get("/quotas/loans/?gpu=A100").content.decode()
+    assert "No loan matches" in page
+    assert "guaranteed" not in page.partition("No loan matches")[2].partition("</div>")[0]
     assert "so nothing matches" in client.get("/quotas/loans/?tenant=x").content.decode()
     client.force_login(User.objects.get(username="eve"))
     page = client.get("/quotas/loans/").content.decode()

@@ -47,7 +47,8 @@ def loans(api: Api, args: argparse.Namespace) -> None:
 
     found = api.get("loans", {"tenant": args.tenant, "gpu_type": args.gpu_type})
     heads = ("BORROWER", "BORROWS OF", "TYPE", "GPUS", "WANTED BACK", "SINCE", "JOBS")
-    output.listed(args.output, found["items"], heads, row, "Nobody borrows.")
+    none = "No loan matches." if args.tenant or args.gpu_type else "Nobody borrows."
+    output.listed(args.output, found["items"], heads, row, none)
     if found["items"] and args.output == "table":
         print()
         of_sums = ("TENANT", "BORROWS", "WANTED BACK", "LENDS", "ASKS FOR")

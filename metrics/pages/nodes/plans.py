@@ -86,7 +86,9 @@ class ShownPlan:
 
     @property
     def when(self) -> str:
-        return f"{utc(self.order.starts_at)} until {self.order.ends_at:%H:%M}"
+        starts, ends = self.order.starts_at, self.order.ends_at
+        until = f"{ends:%H:%M}" if ends.date() == starts.date() else utc(ends)
+        return f"{utc(starts)} until {until}"
 
     @property
     def wish(self) -> str:

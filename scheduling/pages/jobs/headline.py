@@ -65,9 +65,10 @@ def _of_one_that_has_started(job: Job) -> Headline:
         return Headline(f"{word} after {duration(seconds)}" if seconds else word, tone)
     if seconds is None:
         return Headline(word)
-    asked = job.declared_s or job.run_limit_s
+    asked = min(filter(None, (job.declared_s, job.run_limit_s)), default=None)
     if not asked:
         return Headline(f"Ran {duration(seconds)}")
     if seconds > asked:
-        return Headline(f"Ran {duration(seconds)}, {duration(asked)} declared", "wait", 1.0)
+        word = "declared" if asked == job.declared_s else "allowed"
+        return Headline(f"Ran {duration(seconds)}, {duration(asked)} {word}", "wait", 1.0)
     return Headline(f"Ran {duration(seconds)} of {duration(asked)}", share=seconds / asked)
