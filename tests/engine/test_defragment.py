@@ -105,6 +105,48 @@ SCENARIOS = {
           + late a 1x1 H100 -> starts on n1
           budget -> moves 0 from n2 to n1
     """,
+    "one replica of a service moves at a time: its node is not emptied of two": """
+        nodes  H100: 8 8 8
+        quota  a H100 64
+        policy best-effort-fifo, defrag_loss=1, min_runtime_s=0
+        at 0
+          + rest a 1x8 H100                     -> starts on n0
+          + hold a 1x5 H100 fixed               -> starts on n1
+          + end  a 1x3 H100                     -> starts on n1
+          + svc  a 2x1 H100 pods kind=inference -> starts on n2
+        at 100
+          ends end
+        at 1000
+    """,
+    "one replica of a service moves at a time: two fill no node together": """
+        nodes  H100: 8 8 8
+        quota  a H100 64
+        policy best-effort-fifo, defrag_loss=1, min_runtime_s=0
+        at 0
+          + rest a 1x8 H100                     -> starts on n0
+          + hold a 1x6 H100 fixed               -> starts on n1
+          + end  a 1x2 H100                     -> starts on n1
+          + stay a 1x4 H100 fixed               -> starts on n2
+          + svc  a 2x1 H100 pods kind=inference -> starts on n2
+        at 100
+          ends end
+        at 1000
+    """,
+    "replicas of two services move together": """
+        nodes  H100: 8 8 8
+        quota  a H100 64
+        policy best-effort-fifo, defrag_loss=1, min_runtime_s=0
+        at 0
+          + rest a 1x8 H100                     -> starts on n0
+          + hold a 1x6 H100 fixed               -> starts on n1
+          + end  a 1x2 H100                     -> starts on n1
+          + one  a 1x1 H100 pods kind=inference -> starts on n2
+          + two  a 1x1 H100 pods kind=inference -> starts on n2
+        at 100
+          ends end
+          one -> moves 0 from n2 to n1
+          two -> moves 0 from n2 to n1
+    """,
     "two fill a node together, if so many may move at once": """
         nodes  H100: 8 8 8 8
         quota  a H100 64

@@ -7,8 +7,8 @@ first; what moves have cost a job before counts once more, so that none moves ag
 budget grows with the GPU time that jobs use. A share of what is left of it, no more, is paid for
 one node, so that the price finds by itself what the budget can bear.
 
-Only jobs of one pod move, and replicas, and each only to a place that is there at once: no gang is
-broken, and nobody waits for it.
+Only jobs of one pod move, and replicas, one of a job at a time, and each only to a place that is
+there at once: no gang is broken, no service is gone, and nobody waits for it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -154,6 +154,8 @@ def _filled(
             then = have + one.milli
             if then > node.free or len(chosen) == FILLERS:
                 continue
+            if one.order[0] in [other.order[0] for other in chosen]:
+                continue  # one pod of a job moves at a time
             known = best.get(then)
             if known is None or price + one.price < known[0]:
                 best[then] = (price + one.price, (*chosen, one))
@@ -178,6 +180,8 @@ def _emptied(
     mine = sorted([one for one in pods if one.source is node], key=lambda o: (-o.milli, o.order))
     if sum([one.milli for one in mine]) != node.used:
         return None
+    if len({one.order[0] for one in mine}) < len(mine):
+        return None  # one pod of a job moves at a time
     free = {other.name: other.free for other in nodes if other is not node}
     moves, price = [], 0.0
     for one in mine:
