@@ -14,14 +14,15 @@ _TEXTS = ("env", "annotations", "command", "init_containers", "sidecars", "probe
 
 def hide_from(viewer: User, jobs: Iterable[Job]) -> None:
     """Mark the jobs whose secrets the viewer does not see: neither their own, nor of a tenant where
-    they may submit jobs. Jobs that say nothing in which one may stand cost nothing."""
-    found = [job for job in jobs if any(_says_something(row) for row in job.pod_sets.all())]
+    they may submit jobs. Their own, and those that say nothing in which one may stand, cost
+    nothing."""
+    others = [job for job in jobs if job.user_id is None or job.user_id != viewer.pk]
+    found = [job for job in others if any(_says_something(row) for row in job.pod_sets.all())]
     if not found:
         return
     access = access_of(viewer)
     for job in found:
-        mine = job.user_id is not None and job.user_id == access.user_id
-        job.secrets_hidden = not (mine or access.may_submit(job.tenant_id))
+        job.secrets_hidden = not access.may_submit(job.tenant_id)
 
 
 def shown_pod_set(job: Job, told: Mapping[str, Any]) -> dict[str, Any]:

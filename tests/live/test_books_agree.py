@@ -60,11 +60,11 @@ class History:
                 gateway._effect_done(effect, DENIED)
             submit(gateway, [effect for effect in effects if effect not in denied])
 
-        def beside_a_person(lease, writes, now, shelf):
+        def beside_a_person(lease, writes, now, *others):
             if writes.intents and self.between:
                 self.between = False
                 self.change(writes.intents[0][0].id)
-            return apply(lease, writes, now, shelf)
+            return apply(lease, writes, now, *others)
 
         monkeypatch.setattr(Gateway, "submit", at_the_door)
         monkeypatch.setattr(cycle, "apply_decisions", beside_a_person)

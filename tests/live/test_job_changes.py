@@ -226,10 +226,10 @@ def test_a_job_that_is_put_on_hold_as_it_starts_stays_on_hold(world, monkeypatch
     world.drive(lambda: Job.objects.get(pk=job.pk).reason == "InsufficientGpus")
     apply = cycle.apply_decisions
 
-    def after_a_hold(lease, writes, now, shelf):
+    def after_a_hold(lease, writes, now, *others):
         if writes.intents and not Job.objects.get(pk=job.pk).held:
             hold_job(world.user, job)
-        return apply(lease, writes, now, shelf)
+        return apply(lease, writes, now, *others)
 
     monkeypatch.setattr(cycle, "apply_decisions", after_a_hold)
     world.cancel(full)
@@ -246,12 +246,12 @@ def test_a_job_that_is_cancelled_as_its_pod_goes_ends_once(world, monkeypatch):
     world.drive(lambda: state_of(uid) is state_of(beside) is S.RUNNING)
     apply = cycle.apply_decisions
 
-    def after_a_cancellation(lease, writes, now, shelf):
+    def after_a_cancellation(lease, writes, now, *others):
         ends = [step.kind for step in writes.transitions if step.job_id == uid]
         if ends and world.state(job_of(uid)) == S.RUNNING:
             assert ends == [K.CANCELLED]
             world.cancel(job_of(uid))
-        return apply(lease, writes, now, shelf)
+        return apply(lease, writes, now, *others)
 
     monkeypatch.setattr(cycle, "apply_decisions", after_a_cancellation)
     for name in ("plain", "beside"):

@@ -178,11 +178,11 @@ def test_a_job_that_loses_its_places_as_it_is_resized_waits_for_the_count_of_now
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     apply = cycle.apply_decisions
 
-    def beside_a_person(lease, writes, now, shelf):
+    def beside_a_person(lease, writes, now, *others):
         if any(step.reason == "PodFailed" for step in writes.transitions):
             monkeypatch.setattr(cycle, "apply_decisions", apply)
             world.resize(job, 3)
-        return apply(lease, writes, now, shelf)
+        return apply(lease, writes, now, *others)
 
     monkeypatch.setattr(cycle, "apply_decisions", beside_a_person)
     ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
