@@ -23,6 +23,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.services.common.lease import LeaseLost, take_or_renew
+from scheduling.services.plain_pods import books
 from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.cycle import Scheduler, Written
 from scheduling.services.scheduler.keeper import Led
@@ -150,6 +151,39 @@ def test_ids_that_were_asked_for_in_vain_are_no_gap(live):
     job = Job.objects.get()
     JobEvent.objects.create(job=job, at=timezone.now(), kind="REASON", to_state=job.state)
     assert len(live.statements()) == 1
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Have so many seconds pass for what pods are judged by."""
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=time.monotonic())
+    monkeypatch.setattr(books, "time", clock)
+
+    def passes(seconds):
+        clock.now += seconds
+
+    return passes
+
+
+def test_a_pod_that_comes_alone_waits_for_nothing_that_is_read_now_and_then(live, passes):
+    seen_to_bound(live, 0, 1)
+    at_once, _ = seen_to_bound(live, 1, 1)
+    live.told()  # what the next scheduler is to know is read once
+    usual, more = len(live.told()), []
+    for _ in range(30):
+        passes(2.0)  # as under load; else it is told each second
+        more.append(len(live.told()) - usual)
+    assert len(seen_to_bound(live, 2, 1)[0]) == len(at_once)
+    # Each time the cluster, tenants, what is installed, types of GPUs.
+    assert set(more) == {0, 4}
+    assert more.count(4) <= 60.0 / (books.FRESH_S - books.AHEAD_S)
+
+
+def test_what_no_pod_was_judged_by_is_not_read(live, passes):
+    live.told()
+    usual = len(live.told())
+    passes(60.0)
+    assert len(live.told()) == usual
 
 
 def test_a_job_that_is_placed_at_once_is_written_once(live):

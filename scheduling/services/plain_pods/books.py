@@ -45,6 +45,7 @@ from tenants.tree import Tree
 # What of a document differs between pods that ask for the same.
 OWN = ("name", "labels")
 FRESH_S = 10.0
+AHEAD_S = 3.0  # so much earlier it is read again between passes, which come each other second
 TOO_MANY_WAITING = "TooManyWaiting"
 
 
@@ -73,6 +74,17 @@ class Shelf:
             self.forget()
             self._settings = settings
         return self
+
+    def renew(self, cluster_id: int, settings: tuple[object, ...]) -> None:
+        """Read again what will soon be too old, where pods were judged by it: the next one is not
+        to wait for that. To be called between passes; `settings`: as those of `as_of`."""
+        if not self._settings or time.monotonic() < self._until - AHEAD_S:
+            return
+        self.forget()
+        self._settings = settings
+        self.of(cluster_id)
+        _ = self.tree, self.installed.pools, self.gpu_types
+        self.is_read = True
 
     def forget(self) -> None:
         """Read everything again, as nodes or whatever else may have changed."""

@@ -414,6 +414,8 @@ class Scheduler:
         written.told = told
         written.order.tell(led.lease, session.state, pace.passes)
         written.debts.tell(led.lease, session.state)
+        if led.lease.scope == WHOLE:  # others read it anew each time
+            led.shelf.renew(session.cluster_id, session.settings)
 
 
 @dataclass(slots=True)
