@@ -24,7 +24,6 @@ from tenants.permissions import access_of
 from tenants.selectors import subtree_ids
 from tenants.web.csv_files import write_csv
 
-MOST_ROWS = 50_000
 DEFAULT_BY = "tenant,gpu_type"
 QUERY = {
     "since": "First day in UTC, e.g. 2030-01-31, or so many days up to today: 30d. The first of "
@@ -156,13 +155,9 @@ class UsageView(View):
         by = by_of(request.query_params.get("by", DEFAULT_BY))
         scope = scope_of(self.actor, request.query_params)
         try:
-            rows = usage.usage(scope, by, timezone.now(), MOST_ROWS)
-        except usage.TooManyUsageRows:
-            raise bad_query(
-                "by",
-                f"There are more than {MOST_ROWS:,} rows, and so many are answered at most. Ask "
-                "for a shorter period, for one tenant, or by less.",
-            ) from None
+            rows = usage.usage(scope, by, timezone.now(), usage.MOST_ROWS)
+        except usage.TooManyUsageRows as error:
+            raise bad_query("by", str(error)) from None
         known = usage.days_known()
         return Response(
             {

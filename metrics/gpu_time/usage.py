@@ -45,6 +45,7 @@ DIMENSIONS = {
 OF_QUOTA = frozenset({"tenant", "gpu_type", "day", "month"})
 # How busy GPUs were is kept by these.
 OF_USE = frozenset({"tenant", "gpu_type", "cluster", "day", "month"})
+MOST_ROWS = 50_000  # of an answer of REST, and of a file
 
 
 class WrongPeriod(ValueError):
@@ -56,7 +57,13 @@ class WrongPeriod(ValueError):
 
 
 class TooManyUsageRows(ValueError):
-    """More rows than who asks can take."""
+    """More rows than who asks can take; the text says how many, and what to ask for."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"There are more than {most:,} rows, and so many are answered at most. Ask for a "
+            "shorter period, for one tenant, or by less."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,7 @@ def usage(
     Raises TooManyUsageRows for more than `most`, before it has read more."""
     (found,) = usages(scope, [by], now, most)
     if most is not None and len(found) > most:
-        raise TooManyUsageRows
+        raise TooManyUsageRows(most)
     return found
 
 
@@ -261,7 +268,7 @@ def _sums(
         sums = sums[: most + 1]
     for number, row in enumerate(sums.iterator(chunk_size=2000)):
         if number == most:
-            raise TooManyUsageRows
+            raise TooManyUsageRows(most)
         key = tuple(row[columns[name]] for name in by)
         yield key, [int(row[f"{measure}__sum"]) for measure in measures]
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,8 @@ from metrics.models import UsageDay, UsageLedger
 from scheduling.models import Placement
 from tenants.models import AuditRecord, Quota, Tenant, User
 from tests.plans import query
+
+NONE_OTHER = 10**9  # from here on no id is taken
 
 
 def table(answer, who):
@@ -191,14 +194,50 @@ def test_the_csv_file_has_each_tenant_for_itself(as_user):
     assert float(row["gpu_hours"]) == pytest.approx(32.0, abs=1e-5)
 
 
+@pytest.mark.parametrize("file", ["usage", "tenants"])
+def test_a_file_of_too_many_rows_is_refused_on_the_page_and_read_no_further(
+    now, as_user, monkeypatch, file
+):
+    client, today, days = as_user("operator"), now.date(), 200
+    Placement.objects.all().delete()
+    UsageLedger.objects.create(until=today)
+    UsageDay.objects.bulk_create(
+        UsageDay(
+            day=today - timedelta(days=1 + number), cluster_id=NONE_OTHER, cluster_name="old",
+            tenant_id=NONE_OTHER, tenant_name="robotics", user_id=NONE_OTHER + number,
+            user_name=f"u-{number}", gpu_model="H200", kind="training",
+            held=10**9, lost=0, pods=1,
+        )
+        for number in range(days)
+    )  # fmt: skip
+    most = 20
+    monkeypatch.setattr(usage, "MOST_ROWS", most)
+    read, amount = [], usage.Amount
+    monkeypatch.setattr(usage, "Amount", lambda *a, **k: read.append(a) or amount(*a, **k))
+    answer = client.get(f"/usage/{file}.csv?since={days + 1}d")
+    assert (answer.status_code, answer["Location"]) == (302, f"/usage/?since={days + 1}d")
+    assert "Content-Disposition" not in answer
+    assert len(read) <= 2 * (most + 1)  # one is read, and added to another
+    told = client.get(answer["Location"]).content.decode()
+    assert "There are more than 20 rows, and so many are answered at most. Ask for a" in told
+    assert "There are more than 20 rows" not in client.get(answer["Location"]).content.decode()
+    # What the links of the page lead to may be a page: no browser is told to save it.
+    (link,) = re.findall(rf'<a [^>]*href="/usage/{file}[.]csv[^>]*>', told)
+    assert " download" not in link
+    monkeypatch.setattr(usage, "MOST_ROWS", days + 100)
+    text = client.get(f"/usage/{file}.csv?since=9d").content.decode()
+    assert [row["tenant"] for row in csv.DictReader(io.StringIO(text))] == ["robotics"] * 8
+
+
 def test_what_is_deleted_is_told_to_operators_alone(now, as_user):
     client = as_user("operator")
     today = now.date()
     UsageLedger.objects.create(until=today)
     Placement.objects.all().delete()
     UsageDay.objects.create(
-        day=today - timedelta(days=1), cluster_id=99, cluster_name="old", tenant_id=99,
-        tenant_name="robotics", gpu_model="H200", kind="training", held=9 * 10**9, lost=0, pods=1,
+        day=today - timedelta(days=1), cluster_id=NONE_OTHER, cluster_name="old",
+        tenant_id=NONE_OTHER, tenant_name="robotics", gpu_model="H200", kind="training",
+        held=9 * 10**9, lost=0, pods=1,
     )  # fmt: skip
     answer = client.get("/usage/?since=2d")
     assert table(answer, "tenants")["robotics"][0]["H200"] == "2.5"

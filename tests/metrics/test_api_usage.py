@@ -8,7 +8,6 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from metrics.api import usage as api_usage
 from metrics.gpu_time import usage
 from metrics.gpu_time.accounting import account
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
@@ -249,7 +248,7 @@ def test_a_wrong_parameter_is_named(org, query, parameter, told):
 
 
 def test_more_rows_than_fit_are_refused_with_a_remedy(ops, monkeypatch):
-    monkeypatch.setattr(api_usage, "MOST_ROWS", 2)
+    monkeypatch.setattr(usage, "MOST_ROWS", 2)
     assert ops.get(f"{URL}?since=60d&by=gpu_type").status_code == 200
     answer = ops.get(f"{URL}?since=60d&by=tenant")
     assert answer.json()["errors"][0]["parameter"] == "by"
@@ -268,7 +267,7 @@ def test_no_more_rows_are_read_than_are_answered(org, monkeypatch):
         )
         for day in range(300)
     )  # fmt: skip
-    monkeypatch.setattr(api_usage, "MOST_ROWS", 20)
+    monkeypatch.setattr(usage, "MOST_ROWS", 20)
     read = []
     from_row = usage.Amount
     monkeypatch.setattr(usage, "Amount", lambda *a, **k: read.append(1) or from_row(*a, **k))

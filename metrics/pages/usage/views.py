@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -249,8 +251,14 @@ def chart(request: HttpRequest) -> HttpResponse:
 @page_login_required
 @require_safe
 def as_csv(request: HttpRequest, name: str, by: tuple[str, ...]) -> HttpResponse:
-    """The page's numbers, of every tenant for itself, as REST tells them."""
+    """The page's numbers, of every tenant for itself, as REST tells them, where they are not too
+    many; else the page says so."""
     scope = known(request).scope
     name = f"{name}-{scope.period.since}-{scope.period.until}.csv"
-    found = usage.items(by, usage.usage(scope, by, timezone.now()))
-    return csv_answer(name, *usage.as_table(by, found))
+    try:
+        rows = usage.usage(scope, by, timezone.now(), usage.MOST_ROWS)
+    except usage.TooManyUsageRows as error:
+        messages.error(request, str(error), extra_tags="bad")
+        address = request.GET.urlencode()
+        return redirect(f"{reverse('usage')}?{address}" if address else "usage")
+    return csv_answer(name, *usage.as_table(by, usage.items(by, rows)))
