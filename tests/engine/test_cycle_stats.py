@@ -1,15 +1,20 @@
 """What a cycle tells of its own work."""
 
+from dataclasses import replace
+
+import pytest
+
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleStats
+from scheduling.engine.memo import Memo
 from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
 from tests.engine.scenario import job, node
 
 
-def full() -> SchedulerState:
+def full(memo: Memo | None = None) -> SchedulerState:
     """One node whose 8 GPUs a job of priority 0 holds."""
-    state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,)))
+    state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,)), memo=memo)
     facts = [
         d.NodeChanged(node("n1", 8)),
         d.TenantsChanged((TenantSpec("a"),), (QuotaSpec("a", "H100", 64_000),)),
@@ -39,3 +44,26 @@ def test_plans_of_a_preemption_are_counted() -> None:
 
 def test_a_cycle_without_waiting_jobs_does_nothing() -> None:
     assert run_cycle(full(), [], 5.0).stats == CycleStats()
+
+
+@pytest.mark.parametrize("memo", [Memo, Memo.off], ids=["remembers", "asks everybody"])
+@pytest.mark.parametrize(
+    "goes",
+    [
+        lambda job: d.JobEnded(job.id),
+        lambda job: d.JobSubmitted(job, held=True),
+        lambda job: d.JobSubmitted(job, not_before=1000.0),
+        lambda job: d.JobChanged(replace(job, pod_sets=(replace(job.pod_sets[0], count=3),))),
+    ],
+    ids=["ends", "is held", "waits for its time", "becomes another shape"],
+)
+def test_a_job_that_came_and_left_its_class_again_lets_nobody_be_asked_twice(memo, goes) -> None:
+    """The class that it leaves empty is not one whose answer about quota has turned."""
+    state = full(memo())
+    waits, came = (job(name, "a", "2x8 H100", at=1.0) for name in ("waits", "came"))
+    came = replace(came, priority=-1, pod_sets=(replace(came.pod_sets[0], count=2, gpus=4),))
+    run_cycle(state, [d.JobSubmitted(waits)], 1.0)
+    more = d.NodeChanged(node("n2", 4, "L4"))
+    result = run_cycle(state, [more, d.JobSubmitted(came), goes(came)], 2.0)
+    assert not result.started
+    assert result.stats.walks == 1

@@ -188,6 +188,7 @@ class WaitQueue:
         eq_class.fresh.discard(record.job.id)
         if not eq_class.jobs:
             del self.eq_classes[eq_class]
+            self.touched.pop(eq_class, None)  # nobody is left in it to be asked or told
             self._count(eq_class, -1)
             self._keep(eq_class)
         elif not at:
