@@ -67,13 +67,14 @@ class Consumer(consumer.Consumer):
 
 
 def _is_told_otherwise(record: logging.LogRecord) -> bool:
-    """Whether Celery says that it tries again, as it does at every attempt."""
-    return isinstance(record.args, tuple) and CONNECTION_RETRY in record.args
+    """Whether Celery says that it tries again, as it does at every attempt; or that the broker left
+    before it heard that a task is done, and will send it again. The outage is told once."""
+    tries_again = isinstance(record.args, tuple) and CONNECTION_RETRY in record.args
+    return tries_again or str(record.msg).startswith(("Couldn't ack", "Couldn't reject"))
 
 
-logging.getLogger("celery.worker.consumer.consumer").addFilter(
-    lambda record: not _is_told_otherwise(record)
-)
+for _name in ("celery.worker.consumer.consumer", "celery.worker.request"):
+    logging.getLogger(_name).addFilter(lambda record: not _is_told_otherwise(record))
 
 
 class BeatScheduler(PersistentScheduler):

