@@ -2,6 +2,7 @@
 does not answer."""
 
 import asyncio
+import gc
 import math
 import socket
 import threading
@@ -16,6 +17,14 @@ from scheduling.kube.door.watch import Reflector
 from scheduling.kube.seam import KubeError
 
 MARGIN_S = 2.0  # of a machine that is busy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tasks_that_are_left():
+    """They are collected here: Python 3.11.7 cannot parse a file while it says of tasks that they
+    were destroyed (https://github.com/python/cpython/issues/106905)."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

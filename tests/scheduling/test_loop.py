@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from kant.celery import app
 from scheduling.models import Cluster
@@ -145,43 +145,3 @@ def test_a_step_that_hangs_is_found_and_a_chain_of_steps_is_not(
     keeper.next_step()
     assert looked_at(660) == 0
     hangs.set()
-
-
-@pytest.mark.stored
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no server to restart")
-def test_a_database_that_restarted_between_wakes_fails_none(loop, scheduler, settings, monkeypatch):
-    """A pass that fails costs its session: the cluster is listed anew."""
-    settings.KANT_CYCLE_SECONDS = 10**6  # wakes are those of the test
-    cluster, failed = Cluster.objects.get(name="one"), []
-
-    def run(cluster_id):
-        try:
-            Cluster.objects.filter(pk=cluster_id).exists()
-        except OperationalError as error:
-            failed.append(error)
-        scheduler.ran.append(cluster_id)
-
-    monkeypatch.setattr(scheduler, "run", run)
-    loop.start()
-    until(lambda: len(scheduler.ran) == 2)
-    for _ in range(3):
-        assert end_all_others(), "the loop had no connection"
-        scheduler.ran.clear()
-        scheduler.alarm.ring(cluster.pk)
-        until(lambda: scheduler.ran)
-        assert failed == []
-
-
-def end_all_others():
-    """As a restart does, but for the connection of this thread; returns how many there were."""
-    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pid, pg_terminate_backend(pid) {others}")
-        pids = [pid for pid, _ in cursor.fetchall()]
-
-        def gone():
-            cursor.execute("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = ANY(%s)", [pids])
-            return cursor.fetchone() == (0,)
-
-        until(gone)
-    return len(pids)
