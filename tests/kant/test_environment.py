@@ -6,8 +6,11 @@ import socket
 import subprocess
 import sys
 import time
+import venv
+import zipfile
 from pathlib import Path
 
+import pip
 import pytest
 
 from kant import environment
@@ -99,6 +102,25 @@ def test_packages_that_do_not_install_are_named(clone, monkeypatch, capsys):
     monkeypatch.setattr(environment, "check_index", lambda path: None)
     assert "pip install failed: ERROR: Invalid requirement: 'no such line'" in refused(capsys)
     assert not (clone / ".venv" / ".runtime").exists()
+
+
+def test_nothing_is_compiled_that_nobody_has_imported(clone, monkeypatch):
+    wheel = clone / "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny.py", "")
+        file.writestr(
+            "tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n"
+        )
+        file.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr("tiny-1.dist-info/RECORD", "")
+    (clone / "requirements.txt").write_text(f"{wheel}\n")
+    venv.create(clone / ".venv")
+    [packages] = (clone / ".venv").glob("lib/python*/site-packages")
+    # pip of this environment: making one with its own takes seconds.
+    (packages / "pip.pth").write_text(str(Path(pip.__file__).parents[1]))
+    environment.install(clone / "requirements.txt")
+    assert (packages / "tiny.py").exists()
+    assert not list(packages.rglob("*.pyc"))
 
 
 def test_the_second_of_two_waits_for_the_first(clone):
