@@ -11,7 +11,7 @@ from scheduling.api.job_outputs import JobArrayOutput, JobOutput
 from scheduling.api.job_serializers import JobInput
 from scheduling.models import Job
 from scheduling.queries.selectors import JobArray
-from scheduling.services.jobs.batch import MOST_DOCUMENTS, submit_batch
+from scheduling.services.jobs.submission.batch import MOST_DOCUMENTS, submit_batch
 from tenants.api.base import View, rehearsed, shared, shown
 from tenants.api.fields import List, Serializer, Told
 from tenants.api.idempotency import idempotent

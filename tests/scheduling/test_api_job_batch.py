@@ -5,7 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Job, JobEvent, PodSet
-from scheduling.services.jobs.batch import MOST_DOCUMENTS
+from scheduling.services.jobs.submission.batch import MOST_DOCUMENTS
 from tenants.models import IdempotencyKey, Queue, QueueState, Tenant
 
 URL = "/api/v1/jobs"
@@ -83,7 +83,7 @@ def test_they_stand_in_the_queue_in_their_order_also_with_arrays(
 
 
 def test_arrays_of_one_call_are_bounded_together(eve, monkeypatch):
-    monkeypatch.setattr("scheduling.services.jobs.batch.MOST_JOBS", 5)
+    monkeypatch.setattr("scheduling.services.jobs.submission.batch.MOST_JOBS", 5)
     sweeps = [HELLO | {"name": f"s{n}", "array": {"count": n}} for n in (3, 4, 2, 1)]
     answers = post(eve, *sweeps).json()["answers"]
     assert [a["status"] for a in answers] == [201, 422, 201, 422]

@@ -20,7 +20,7 @@ from scheduling.services.cluster_choice.moves import (
     nothing_is_kept,
 )
 from scheduling.services.common.lease import take_or_renew
-from scheduling.services.jobs import acceptance
+from scheduling.services.jobs.submission import acceptance
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.session.memory import load
 from scheduling.session.memory.live import Transition, Writes

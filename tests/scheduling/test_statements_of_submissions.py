@@ -11,8 +11,8 @@ from rest_framework.test import APIClient
 
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.common import bulk
-from scheduling.services.jobs.batch import submit_batch
-from scheduling.services.jobs.standing import standing
+from scheduling.services.jobs.submission.batch import submit_batch
+from scheduling.services.jobs.submission.standing import standing
 from scheduling.services.jobs.submit import submit_job
 from tenants.database import rows
 from tenants.models import ApiToken, Queue, Tenant, User
@@ -81,14 +81,17 @@ def test_rows_as_json_are_the_rows_of_the_model(org, model):
 
 
 def test_a_submission_reads_the_line_of_its_tenant_and_no_other(org):
-    found = standing(org.users["eve"], ["vision", "unknown"], ["default"])
+    eve, vic = org.users["eve"], org.users["vic"]
+    found = standing([eve.pk, vic.pk], ["vision", "unknown"], ["default"])
     vision = Tenant.objects.get(name="vision")
     line = [vision]
     while line[-1].parent is not None:
         line.append(line[-1].parent)
     assert found.tenants.keys() == {tenant.name for tenant in line}
-    mine = org.users["eve"].memberships.filter(tenant__in=line)
-    assert found.roles == dict(mine.values_list("tenant_id", "role"))
+    assert found.roles == {
+        user.pk: dict(user.memberships.filter(tenant__in=line).values_list("tenant_id", "role"))
+        for user in (eve, vic)
+    }
     queues = Queue.objects.filter(tenant__in=line, name="default")
     assert found.queues == {(queue.tenant_id, queue.name): queue for queue in queues}
     assert all(queue.tenant.name in found.tenants for queue in found.queues.values())

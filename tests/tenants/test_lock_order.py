@@ -11,9 +11,12 @@ from threading import Event
 import pytest
 from django.db import connection, connections, transaction
 
+from scheduling.models import Job
+from scheduling.services.jobs.submission.together import UsersJob, submit_together
 from scheduling.services.jobs.submit import submit_job
 from tenants.errors import DomainError
 from tenants.models import Queue, Quota, Tenant
+from tenants.services import joined
 from tenants.services.drafts.edits import DraftEdit, edit_draft
 from tenants.services.gpu_types import delete_gpu_type
 from tenants.services.members import remove_member, set_member
@@ -125,6 +128,34 @@ def test_sheets_take_gpu_types_in_one_order(org):
             each = [pool.submit(write, *kinds) for kinds in (("H100", "A100"), ("A100", "H100"))]
         assert [one.exception() for one in each] == [None, None]
         Quota.objects.exclude(tenant=org.law).delete()
+
+
+def test_who_submits_together_does_not_wait_for_a_lock_of_one(org, monkeypatch):
+    """They would all wait for the row that only one of them asks for."""
+    monkeypatch.setattr(joined, "LOCK_S", 0.01)
+    Queue.objects.filter(pk=org.queue.pk).update(max_waiting=5)
+    job = {"name": "j", "tenant": "law", "gpu_type": "H100", "gpus": 1}
+    both = [UsersJob(org.ops, job), UsersJob(org.ops, {**job, "queue": "nightly"})]
+    locked, go = Event(), Event()
+
+    def lock():
+        try:
+            with transaction.atomic():
+                Queue.objects.select_for_update().get(pk=org.queue.pk)
+                locked.set()
+                assert go.wait(30)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(lock)
+        assert locked.wait(30)
+        with pytest.raises(joined.EachAlone):
+            submit_together(both)
+        go.set()
+        held.result(30)
+    assert not Job.objects.exists()
+    assert all(isinstance(one, Job) for one in submit_together(both))
 
 
 def crossed(write, delete):

@@ -35,6 +35,12 @@ class Order:
     awaits_movable: bool = False
 
 
+def jobs_of(order: Order) -> int:
+    """How many jobs are ordered."""
+    array = order.spec.job.array
+    return 1 if array is None else array.count
+
+
 def refuse_inactive(tenant: Tenant) -> None:
     """Raises Conflict for a tenant that takes no new jobs."""
     if not tenant.is_active:

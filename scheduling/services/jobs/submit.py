@@ -13,14 +13,15 @@ from scheduling.models import Job, JobEvent
 from scheduling.queries import selectors
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
-from scheduling.services.jobs.acceptance import Acceptance
 from scheduling.services.jobs.array_changes import clusters_of, lock_array
-from scheduling.services.jobs.intake import NewJobs, WaitingRoom
-from scheduling.services.jobs.orders import Order, rows_of, submitted
+from scheduling.services.jobs.submission.acceptance import Acceptance
+from scheduling.services.jobs.submission.together import MOST_TOGETHER, UsersJob, submit_together
+from scheduling.services.jobs.submission.written import Made, write_order
 from tenants.database.chunks import chunks
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of
+from tenants.services.joined import Joined
 from tenants.services.transactions import unit_of_work
 
 
@@ -29,20 +30,27 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
 
     Raises Invalid (fields; also ExceedsCapacity and NoMatchingGpuType), NotFound for a tenant
     the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
-    waiting jobs, and for a queue that takes no jobs or has too many.
+    waiting jobs, and for a queue that takes no jobs or has too many. Those that are submitted
+    while others are being written are written together (docs/decisions/0096).
     """
+    submission = UsersJob(actor, document)
+    job = _submitted(submission, dry_run=True) if dry_run else _joined(submission)
+    assert isinstance(job, Job)
+    return job
+
+
+def _submitted(submission: UsersJob, *, dry_run: bool = False) -> Made:
+    actor, document = submission
     acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
     if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
     with unit_of_work(dry_run):
         acceptance.keep_beside([order])
-        WaitingRoom(acceptance.tree, [order]).take(order, 1)
-        jobs = NewJobs()
-        job = ordered_job(actor, order, timezone.now(), jobs)
-        jobs.write()
-        ring_after_commit(job.cluster_id)
-    return job
+        return write_order(actor, order, acceptance.tree)
+
+
+_joined = Joined(_submitted, submit_together, MOST_TOGETHER)
 
 
 def submit_array(
@@ -58,45 +66,9 @@ def submit_array(
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
     with unit_of_work(dry_run):
         acceptance.keep_beside([order])
-        WaitingRoom(acceptance.tree, [order]).take(order, order.spec.job.array.count)
-        jobs = NewJobs()
-        array, _ = ordered_array(actor, order, timezone.now(), jobs)
-        jobs.write()
-        ring_after_commit(order.cluster.pk)
+        array = write_order(actor, order, acceptance.tree)
+        assert isinstance(array, selectors.JobArray)
     return array
-
-
-def ordered_job(actor: User, order: Order, at: datetime, jobs: NewJobs) -> Job:
-    """The job that is ordered, added to those that are written."""
-    job, sets = rows_of(actor, order, at)
-    jobs.add(job, sets, submitted(actor, job))
-    # What was just written need not be read again to be shown.
-    job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
-    return job
-
-
-def ordered_array(
-    actor: User, order: Order, at: datetime, jobs: NewJobs
-) -> tuple[selectors.JobArray, datetime]:
-    """The array that is ordered, its jobs added to those that are written, and the time of its
-    last job. Of an order with `array`."""
-    assert order.spec.job.array is not None
-    count = order.spec.job.array.count
-    job, sets = rows_of(actor, order, at)
-    job.array_id = uuid.uuid4()
-    last = jobs.add_array(job, sets, submitted(actor, job), count)
-    array = selectors.JobArray(
-        id=job.array_id,
-        name=order.spec.job.name,
-        tenant=order.tenant.name,
-        cluster=order.cluster.name,
-        user=actor.get_username(),
-        count=count,
-        gpu_milli=count * order.spec.gpu_milli,
-        states={JobState.PENDING.value: count},
-        submitted_at=at,
-    )
-    return array, last
 
 
 def cancel_job(

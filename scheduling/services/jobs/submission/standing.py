@@ -9,31 +9,36 @@ from django.db import connection
 from scheduling.models import Cluster, NodeRecord
 from scheduling.queries.nodes.installed import Pool
 from tenants.database import rows
-from tenants.models import GpuType, Membership, Queue, Tenant, User
+from tenants.models import GpuType, Membership, Queue, Tenant
 
 
 class Installation(NamedTuple):
-    """`tenants`: those that are named, and all above them. `roles`: {tenant: role} of the user.
+    """`tenants`: those that are named, and all above them. `roles`: {tenant: role} there by user.
     `queues`: {(tenant, name)}. `pools`: {cluster: {GPU model: what is installed}}. Keys are primary
     keys, or names."""
 
     tenants: dict[str, Tenant]
-    roles: dict[int, str]
+    roles: dict[int, dict[int, str]]
     queues: dict[tuple[int, str], Queue]
     clusters: dict[str, Cluster]
     gpu_types: list[str]
     pools: dict[int, dict[str, Pool]]
 
 
-def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> Installation:
-    """What a user finds who submits to queues of these names, of tenants of these names."""
-    named, entered = sorted(tenants), sorted(queues)
-    found = rows.ask(_sql(len(named), len(entered)), [*named, user.pk, *entered])
+def standing(
+    users: Collection[int], tenants: Collection[str], queues: Collection[str]
+) -> Installation:
+    """What these users find who submit to queues of these names, of tenants of these names."""
+    named, who, entered = sorted(tenants), sorted(users), sorted(queues)
+    found = rows.ask(_sql(len(named), len(who), len(entered)), [*named, *who, *entered])
     assert found is not None  # it selects lists
-    of_tenants, roles, of_queues, of_clusters, gpu_types, of_pools = (one or [] for one in found)
+    of_tenants, of_roles, of_queues, of_clusters, gpu_types, of_pools = (one or [] for one in found)
     all_tenants = {t.pk: t for t in (rows.row(Tenant, told) for told in of_tenants)}
     for tenant in all_tenants.values():
         tenant.parent = None if tenant.parent_id is None else all_tenants[tenant.parent_id]
+    roles: dict[int, dict[int, str]] = {user: {} for user in who}
+    for user, tenant_id, role in of_roles:
+        roles[user][tenant_id] = role
     pools: dict[int, dict[str, Pool]] = {}
     for cluster_id, model, gpus, most in of_pools:
         pools.setdefault(cluster_id, {})[model] = Pool(gpus, most)
@@ -43,7 +48,7 @@ def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> I
         found_queues[queue.tenant_id, queue.name] = queue
     return Installation(
         {t.name: t for t in all_tenants.values()},
-        dict(roles),
+        roles,
         found_queues,
         {c.name: c for c in sorted((rows.row(Cluster, told) for told in of_clusters), key=_name)},
         gpu_types,
@@ -52,11 +57,14 @@ def standing(user: User, tenants: Collection[str], queues: Collection[str]) -> I
 
 
 @lru_cache(64)
-def _sql(tenants: int, queues: int) -> str:
-    """Of so many names; their places are in the order of those, the user, these."""
+def _sql(tenants: int, users: int, queues: int) -> str:
+    """Of so many of each; their places are in this order."""
     table = {m: _table(m) for m in (Tenant, Membership, Queue, Cluster, GpuType, NodeRecord)}
     line = f"{table[Tenant]} t JOIN line USING (id)"
-    roles = f"{table[Membership]} m JOIN line ON line.id = m.tenant_id WHERE m.user_id = %s"
+    roles = (
+        f"{table[Membership]} m JOIN line ON line.id = m.tenant_id "
+        f"WHERE m.user_id IN ({rows.marks(range(users))})"
+    )
     entered = (
         f"{table[Queue]} q JOIN line ON line.id = q.tenant_id "
         f"WHERE q.name IN ({rows.marks(range(queues))})"
@@ -74,7 +82,7 @@ def _sql(tenants: int, queues: int) -> str:
         )
         SELECT
             {rows.listed(rows.as_json(Tenant, "t"), line)},
-            {rows.listed(rows.array("m.tenant_id", "m.role"), roles)},
+            {rows.listed(rows.array("m.user_id", "m.tenant_id", "m.role"), roles)},
             {rows.listed(rows.as_json(Queue, "q"), entered)},
             {rows.listed(rows.as_json(Cluster, "c"), f"{table[Cluster]} c WHERE c.is_active")},
             {rows.listed("gpu_type.name", "gpu_type")},

@@ -22,7 +22,7 @@ from scheduling.services.common.lease import hold_all
 from scheduling.services.jobs.capacity import Installed
 from scheduling.services.jobs.dependencies import Known, awaited_by, refuse_bad_dependencies
 from scheduling.services.jobs.orders import Order, refuse_anywhere, refuse_inactive
-from scheduling.services.jobs.standing import Installation, standing
+from scheduling.services.jobs.submission.standing import Installation, standing
 from scheduling.services.jobs.validation import JobSpec, job_spec
 from scheduling.services.queues.entry import Submitter, entered, fitted
 from tenants.errors import Conflict, Invalid, NotAllowed
@@ -34,29 +34,61 @@ from tenants.tree import Tree
 ONLY_NAMED = "Cluster “{}” takes only jobs that name it."
 
 
-class Acceptance:
-    """What one user may use, as of one instant: tenants, queues, clusters and what they have.
-    `documents`: those that orders are asked of."""
+class CommonGround:
+    """What submissions find, whoever they are of, as of one instant: tenants, queues, clusters and
+    what they have. `documents`: those that orders are asked of, of these users."""
 
-    def __init__(self, actor: User, documents: Sequence[Mapping[str, Any]]) -> None:
-        self.actor = actor
-        self._documents = documents
+    def __init__(self, users: Collection[int], documents: Sequence[Mapping[str, Any]]) -> None:
+        self._users, self._documents = users, documents
         self._once = AskedOnce()
 
     @cached_property
-    def _standing(self) -> Installation:
+    def here(self) -> Installation:
         tenants = _names(document.get("tenant") for document in self._documents)
         queues = _names(document.get("queue") or DEFAULT_QUEUE for document in self._documents)
-        return standing(self.actor, tenants, queues)
+        return standing(self._users, tenants, queues)
 
     @cached_property
     def tree(self) -> Tree:
         """Of the tenants that documents name, and all above them."""
-        return Tree(self._standing.tenants.values())
+        return Tree(self.here.tenants.values())
+
+    @cached_property
+    def chooser(self) -> ClusterChooser:
+        return ClusterChooser(list(self.here.clusters.values()), timezone.now())
+
+    def installed(self, cluster: Cluster) -> Installed:
+        pools = self.here.pools.get(cluster.pk, {})
+        return self._once(cluster.pk, lambda: Installed(cluster, pools))
+
+
+class Acceptance:
+    """What one user may use of what there is. `documents`: those of the user. `ground`: what was
+    read for those of others, too."""
+
+    def __init__(
+        self,
+        actor: User,
+        documents: Sequence[Mapping[str, Any]],
+        ground: CommonGround | None = None,
+    ) -> None:
+        self.actor = actor
+        self._documents = documents
+        self._ground = ground or CommonGround([actor.pk], documents)
+        self._once = AskedOnce()
+
+    @property
+    def _standing(self) -> Installation:
+        return self._ground.here
+
+    @property
+    def tree(self) -> Tree:
+        """Of the tenants that documents name, and all above them."""
+        return self._ground.tree
 
     @cached_property
     def _who(self) -> Submitter:
-        access = access_within(self.actor, self.tree.parents, self._standing.roles)
+        access = access_within(self.actor, self.tree.parents, self._standing.roles[self.actor.pk])
         return Submitter(self.actor, access)
 
     @cached_property
@@ -132,7 +164,7 @@ class Acceptance:
     def _refuse_on(self, cluster: Cluster, spec: JobSpec) -> bool:
         """Raises Invalid where the job can never run on the cluster. Returns whether it waits for
         jobs that may go to another one."""
-        refuse_on(self._once(("installed", cluster.pk), lambda: self._installed(cluster)), spec)
+        refuse_on(self._ground.installed(cluster), spec)
         if not (spec.job.after or spec.job.after_ok):
             return False
         return refuse_bad_dependencies(self._awaited, cluster, _wanted(spec))
@@ -149,14 +181,7 @@ class Acceptance:
         if len(faults) == len(clusters):
             raise refuse_everywhere(faults)
         refused = {name: fault.detail for name, fault in faults.items()}
-        return self._chooser.choose(spec, refused)
-
-    @cached_property
-    def _chooser(self) -> ClusterChooser:
-        return ClusterChooser(list(self._standing.clusters.values()), timezone.now())
-
-    def _installed(self, cluster: Cluster) -> Installed:
-        return Installed(cluster, self._standing.pools.get(cluster.pk, {}))
+        return self._ground.chooser.choose(spec, refused)
 
 
 def _wanted(spec: JobSpec) -> dict[str, list[str]]:

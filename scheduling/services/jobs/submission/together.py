@@ -1,0 +1,45 @@
+"""Jobs of several people, submitted at once and written by one transaction."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from scheduling.services.jobs.orders import Order
+from scheduling.services.jobs.submission.acceptance import Acceptance, CommonGround
+from scheduling.services.jobs.submission.written import Made, write_orders
+from tenants.errors import DomainError
+from tenants.models import User
+from tenants.services.joined import EachAlone, nothing_done, one_transaction
+
+MOST_TOGETHER = 32  # no more rows are told by one JSON text (`bulk.FEW`)
+
+
+class UsersJob(NamedTuple):
+    """A job document, and who submits it."""
+
+    actor: User
+    document: Mapping[str, Any]
+
+
+def submit_together(jobs: Sequence[UsersJob]) -> list[Made | Exception]:
+    """Accept each for itself, in their order: the job, or why it is refused, as `submit_job` raises
+    it; EachAlone where it has to be asked alone. All are written by as many statements as one.
+    Raises as `one_transaction`, and then none is accepted."""
+    with nothing_done():
+        ground = CommonGround({job.actor.pk for job in jobs}, [job.document for job in jobs])
+        answers = [_order(job, ground) for job in jobs]
+    asked = zip(jobs, answers, strict=True)
+    orders = [(job.actor, order) for job, order in asked if isinstance(order, Order)]
+    if not orders:
+        return [answer for answer in answers if isinstance(answer, Exception)]
+    with one_transaction():
+        made = iter(write_orders(ground.tree, orders))
+        return [next(made) if isinstance(answer, Order) else answer for answer in answers]
+
+
+def _order(job: UsersJob, ground: CommonGround) -> Order | Exception:
+    try:
+        order = Acceptance(job.actor, [job.document], ground).order_of(job.document)
+    except DomainError as error:
+        return error
+    # It would hold the leases of its cluster, which several have to take in one order.
+    return EachAlone() if order.awaits_movable or order.spec.job.array is not None else order
