@@ -148,7 +148,8 @@ class JobHistory:
     """What was decided about a job before this state began: `preempted_by` names, for each time
     it was preempted, the job it made room for, `gave_way_to` those for which an elastic gang only
     gave pods up; `blocked_since` when it was first blocked at the head; `front` as `JobRequeued`
-    said it; `back_at` when it last came back to its queue, or was released."""
+    said it; `back_at` when it last came back to its queue, or was released; `lost_gpu_s`: the
+    GPU-seconds of work that moves have cost it."""
 
     job_id: str
     preempted_by: tuple[str, ...] = ()
@@ -156,6 +157,7 @@ class JobHistory:
     front: bool = False
     gave_way_to: tuple[str, ...] = ()
     back_at: float | None = None
+    lost_gpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,15 @@ class PastUse:
     every half-life of the policy)."""
 
     held: tuple[tuple[str, str, str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovesBefore:
+    """What jobs used before this state began, in GPU-seconds, and how much work moves lost then;
+    of the time in which the budget for lost work fills."""
+
+    used_gpu_s: float
+    lost_gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +298,7 @@ Delta = (
     | JobRestored
     | JobHistory
     | PastUse
+    | MovesBefore
     | QueueDebts
     | PodsRunning
     | PodEnded

@@ -44,6 +44,7 @@ from scheduling.session.memory.constraints import read_keepers, read_rules, with
 from scheduling.session.memory.live import LiveJob
 from scheduling.session.memory.namespaces import NamespaceLabels
 from scheduling.session.memory.past import half_life_of, past_use
+from scheduling.session.memory.past_moves import moves_before
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.memory.raw import RawRows
 from scheduling.simulator.forecast.scene import Scene, scene_of
@@ -183,6 +184,8 @@ def tenancy_of(cluster_id: int, scope: str, policy: Policy) -> Iterator[Delta]:
         yield divided.others(cluster_id, scope)
     if half_life_s := half_life_of(policy):
         yield past_use(cluster_id, half_life_s, timezone.now())
+    if policy.defragments:
+        yield moves_before(cluster_id, scope, timezone.now())
 
 
 def jobs_of(cluster_id: int, scope: str, ids: Sequence[str], policy: Policy) -> list[JobFacts]:

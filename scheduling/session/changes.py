@@ -29,6 +29,7 @@ from scheduling.session.memory.look import DatabaseLook
 from scheduling.session.memory.news import News
 from scheduling.session.memory.orders import Cordon, cordons
 from scheduling.session.memory.past import half_life_of, past_use
+from scheduling.session.memory.past_moves import moves_before
 from scheduling.session.memory.queues import debts, queues
 from scheduling.session.pods.follow import Lifecycle
 
@@ -75,6 +76,7 @@ class Changes:
         self.node_groups: tuple[NodeGroup, ...] = ()
         self.provisioning_class = ""
         self._looked_back = (0.0, False)  # by which half-life, and whether for users
+        self._budgeted = False  # the engine has the budget for moves of those before, or its own
         self._looked_at = self._counted_at = self._used_at = 0.0
 
     @property
@@ -118,14 +120,16 @@ class Changes:
 
     def look_back(self, now: float) -> None:
         """Tell the engine what was held before `now` where the policy begins to count it, or counts
-        it in another way."""
-        policy = self.life.scope.policy
+        it in another way; and the first time what schedulers before have lost by moves."""
+        policy, at = self.life.scope.policy, datetime.fromtimestamp(now, UTC)
         half_life_s = half_life_of(policy)
         counted = half_life_s, policy.fair_users
         if counted != self._looked_back and half_life_s:
-            at = datetime.fromtimestamp(now, UTC)
             self.life.out.deltas.append(past_use(self.cluster_id, half_life_s, at))
         self._looked_back = counted
+        if policy.defragments and not self._budgeted:
+            self.life.out.deltas.append(moves_before(self.cluster_id, self.scope, at))
+        self._budgeted = True
 
     def refresh(self, ids: Set[str], now: float) -> None:
         """Read these jobs and take over what people did: submit, cancel, hold, release, change."""

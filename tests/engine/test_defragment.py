@@ -214,7 +214,8 @@ def test_a_move_tells_its_price_and_the_cheapest_goes_first():
     assert (record.started_at, set(record.pods)) == (1730.0, {(0, 0)})
 
 
-def test_whom_moves_have_cost_much_before_is_dearer_than_others():
+@pytest.mark.parametrize("told", [False, True])
+def test_whom_moves_have_cost_much_before_is_dearer_than_others(told: bool):
     state = SchedulerState(policy=Policy(defrag_loss=1.0, defrag_moves=1, min_runtime_s=0))
     deltas = [d.NodeChanged(node(f"n{i}", 8)) for i in range(4)]
     for name, where, device, gpus in (
@@ -224,11 +225,28 @@ def test_whom_moves_have_cost_much_before_is_dearer_than_others():
         place = PodPlacement(0, 0, where, tuple(range(device, device + gpus)), 1000)
         words = ("fixed",) if name == "hold" else ()
         deltas.append(d.JobRestored(job(name, "a", f"1x{gpus} H100", *words), (place,), 0.0))
+    if told:  # by who decided before
+        deltas.append(d.JobHistory("once", lost_gpu_s=5000.0))
     run_cycle(state, deltas, 100.0)
     state.jobs["once"].started_at = 500.0  # it started anew, when it had lost 5,000 GPU-seconds
-    state.jobs["once"].moved(5000.0)
+    if not told:
+        state.jobs["once"].moved(5000.0)
     moves = run_cycle(state, (), 1100.0).moved
     assert [(move.job_id, move.cost_gpu_s) for move in moves] == [("never", 1100.0)]
+
+
+@pytest.mark.parametrize(
+    ("used", "lost", "moves"), [(0.0, 0.0, 0), (300_000.0, 0.0, 1), (300_000.0, 2900.0, 0)]
+)
+def test_who_decides_next_goes_on_with_what_may_still_be_lost(used, lost, moves):
+    state = SchedulerState(policy=Policy(defrag_loss=0.01, min_runtime_s=0))
+    deltas = [d.NodeChanged(node(f"n{i}", 8)) for i in range(2)]
+    for name, where, gpus, words in (("hold", "n0", 7, ("fixed",)), ("one", "n1", 1, ())):
+        place = PodPlacement(0, 0, where, tuple(range(gpus)), 1000)
+        deltas.append(d.JobRestored(job(name, "a", f"1x{gpus} H100", *words), (place,), 0.0))
+    result = run_cycle(state, [*deltas, d.MovesBefore(used, lost)], 100.0)
+    assert len(result.moved) == moves  # it costs 100, and a sixteenth is paid for two nodes fewer
+    assert state.look.budget.left_gpu_s == max(0.0, used * 0.01 - lost) - 100.0 * moves
 
 
 def test_a_budget_grows_with_what_is_used_and_not_without_end():

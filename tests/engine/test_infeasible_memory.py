@@ -308,7 +308,7 @@ def test_what_allows_a_preemption_is_noticed_at_once(name: str) -> None:
 def test_every_kind_of_delta_is_tried_or_can_make_no_room() -> None:
     lists = [*(cure for _, _, cure in CURES.values()), *(p for _, p in PERMISSIONS.values())]
     tried = {type(delta) for deltas in lists for delta in deltas}
-    makes_no_room = {d.Checkpointed, d.PodsRunning, d.RunTimesLearned}
+    makes_no_room = {d.Checkpointed, d.MovesBefore, d.PodsRunning, d.RunTimesLearned}
     assert tried | makes_no_room == set(get_args(d.Delta)) - {d.NodeRemoved}
 
 

@@ -12,6 +12,7 @@ from scheduling.engine.lifecycle.queue_change import take_over
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import delay_of
+from scheduling.engine.running.last_look import MoveBudget
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import JobRequest
 
@@ -85,6 +86,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _job_history(state, delta, out.now)
         case d.PastUse(held):
             state.usage.remember(held)
+        case d.MovesBefore():
+            state.look.budget = MoveBudget.after(delta, state.policy.defrag_loss)
         case d.QueueDebts(owed, at):
             state.queues.remember(owed, max(0.0, out.now - at))
         case d.PodsRunning():

@@ -128,7 +128,7 @@ class JobRecord:
     checkpoint_at: float  # when it last saved its work
     leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet, and their places
     left: bool  # all of it was evicted
-    lost_gpu_s: float  # by moves, as far as this scheduler knows
+    lost_gpu_s: float  # by moves
 
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
         self.job = job
@@ -318,6 +318,7 @@ class JobRecord:
         self.preemptions = len(history.preempted_by)
         self.preempted_by = {*history.preempted_by, *history.gave_way_to}
         self.blocked_since = history.blocked_since
+        self.lost_gpu_s = history.lost_gpu_s
         if self.waits_since is not None and history.back_at is not None:
             self.waits_since = min(now, max(self.waits_since, history.back_at))
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+from scheduling.engine.deltas import MovesBefore
 from scheduling.engine.types import MILLI
 
 KEPT_S = 6 * 3600.0
@@ -11,7 +12,8 @@ KEPT_S = 6 * 3600.0
 @dataclass(slots=True)
 class MoveBudget:
     """GPU-seconds of work that moves may still lose (`left_gpu_s`): a share of those that jobs use,
-    at most what has come in `KEPT_S`. A new state begins with none."""
+    at most what has come in `KEPT_S`. A new state begins with none, or with what those before it
+    left."""
 
     left_gpu_s: float = 0.0
     used_milli: int = 0
@@ -26,6 +28,12 @@ class MoveBudget:
 
     def spend(self, gpu_s: float) -> None:
         self.left_gpu_s -= gpu_s
+
+    @classmethod
+    def after(cls, before: MovesBefore, share: float) -> "MoveBudget":
+        """What those before left of it, as if it had been empty when what is known begins: they
+        may have had more."""
+        return cls(max(0.0, before.used_gpu_s * share - before.lost_gpu_s))
 
 
 @dataclass(slots=True)

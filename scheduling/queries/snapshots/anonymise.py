@@ -102,6 +102,7 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     },
     d.JobHistory: {"job_id": JOB, "preempted_by": JOB, "gave_way_to": JOB},
     d.PastUse: {"held": RowKinds((TENANT, USER, KEPT, KEPT))},
+    d.MovesBefore: {},
     d.QueueDebts: {"owed": RowKinds((TENANT, QUEUE, KEPT))},
     d.PodsRunning: {"job_id": JOB},
     d.PodEnded: {"job_id": JOB},

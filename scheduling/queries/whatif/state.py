@@ -14,6 +14,7 @@ from scheduling.engine.deltas import (
     Delta,
     JobEnded,
     JobRestored,
+    MovesBefore,
     NodeRemoved,
     OtherPodChanged,
     OtherPodRemoved,
@@ -158,8 +159,12 @@ class KeptState:
         for fact in self.rows.tenancy:
             if before.get(type(fact)) == fact:
                 continue
-            # What was held since it was told the state knows itself.
-            if not isinstance(fact, PastUse) or self._counts_anew(before):
+            # What was held since it was told the state knows itself, and what may be lost.
+            if isinstance(fact, PastUse):
+                anew = self._counts_anew(before)
+            else:
+                anew = not isinstance(fact, MovesBefore) or not before
+            if anew:
                 yield fact
 
     def _counts_anew(self, before: dict[type, Delta]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ from scheduling.models import (
     unreadable_request,
 )
 from scheduling.models.held import HELD
-from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
+from scheduling.models.jobs import LIVE_PLACEMENTS, MOVED, PREEMPTED, PlacementState
 from scheduling.models.shaped import Unreadable
 from scheduling.policy.document import to_policy
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
@@ -197,24 +198,33 @@ def open_among(ids: Iterable[str]) -> list[str]:
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
-class Preemptions(NamedTuple):
-    """For each time a job was preempted, the job it made room for; and those for which an elastic
-    gang only gave pods up."""
+@dataclass(slots=True)
+class _Displaced:
+    """For each time a job was preempted, the job it made room for; those for which an elastic
+    gang only gave pods up; and the GPU-seconds of work that moves have cost it."""
 
-    by: list[str]
-    gave_way_to: list[str]
+    by: tuple[str, ...] = ()
+    gave_way_to: tuple[str, ...] = ()
+    lost_gpu_s: float = 0.0
 
 
-def preemptions(cluster_id: int, scope: str, only: Sequence[str] = ()) -> dict[str, Preemptions]:
-    """Of the jobs that are not over, those that ever made room for others; or `only` of these."""
-    told = JobEvent.objects.filter(reason=PREEMPTED).order_by("id")
+def _displaced(cluster_id: int, scope: str, only: Sequence[str]) -> dict[str, _Displaced]:
+    """Of the jobs that are not over, those that ever made room for others or moved; or `only` of
+    these."""
+    told = JobEvent.objects.filter(reason__in=(PREEMPTED, MOVED)).order_by("id")
     few = told.filter(job_id__in=only) if only else None
     rows = told.filter(job__in=_open_jobs(cluster_id, scope)) if few is None else few
-    found: dict[str, Preemptions] = defaultdict(lambda: Preemptions([], []))
-    for job_id, gang, evidence in rows.values_list("job_id", "job__gang", "evidence"):
+    found: dict[str, _Displaced] = defaultdict(_Displaced)
+    for job_id, gang, reason, evidence in rows.values_list(
+        "job_id", "job__gang", "reason", "evidence"
+    ):
         of_job = found[str(job_id)]
-        names = of_job.gave_way_to if gang and "which" in evidence else of_job.by
-        names.append(str(evidence.get("by", "")))
+        if reason == MOVED:
+            of_job.lost_gpu_s += evidence.get("cost_gpu_s", 0.0)
+        elif gang and "which" in evidence:
+            of_job.gave_way_to += (str(evidence.get("by", "")),)
+        else:
+            of_job.by += (str(evidence.get("by", "")),)
     return found
 
 
@@ -226,14 +236,16 @@ def histories(
     if not jobs:
         return
     few = [job.id for job in jobs] if len(jobs) <= FEW else []
-    made_room = preemptions(cluster_id, scope, few)
-    back = _back_at(cluster_id, scope, delay_of(policy))
+    displaced = _displaced(cluster_id, scope, few)
+    back, nothing = _back_at(cluster_id, scope, delay_of(policy)), _Displaced()
     for job in jobs:
-        by, gave_way_to = map(tuple, made_room.get(job.id, ((), ())))
-        back_at = back.get(job.id)
-        told = by or gave_way_to or job.front
-        if told or job.blocked_since is not None or back_at is not None:
-            yield JobHistory(job.id, by, job.blocked_since, job.front, gave_way_to, back_at)
+        of_job = displaced.get(job.id, nothing)
+        told = JobHistory(
+            job.id, of_job.by, job.blocked_since, job.front, of_job.gave_way_to, back.get(job.id),
+            of_job.lost_gpu_s,
+        )  # fmt: skip
+        if told != JobHistory(job.id):
+            yield told
 
 
 def _back_at(cluster_id: int, scope: str, delay_s: float) -> dict[str, float]:
