@@ -84,6 +84,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "tenants.web.pages.FriendlyNotAllowed",
+    "tenants.web.arrivals.Arrivals",
 ]
 
 ROOT_URLCONF = "kant.urls"

@@ -5,14 +5,17 @@
   if (!form) return;
   const KEY = `kant-draft ${location.pathname} ${form.dataset.draft}`;
   const TAB = "kant-draft-tab";
+  // What is applied with the cells. No check brings the times to the server.
+  const BESIDE = ["reason", "starts_at", "ends_at"];
   const cells = () => [...form.querySelectorAll("input[data-now]")];
   const versionOf = (cell) => form.elements[cell.name.replace(/^q-/, "v-")];
   const edited = (cell) => cell.value.trim() !== cell.dataset.now;
 
-  const stored = () => JSON.parse(sessionStorage.getItem(KEY) ?? "null") ?? { cells: {} };
+  const empty = () => ({ cells: {}, beside: {} });
+  const stored = () => JSON.parse(sessionStorage.getItem(KEY) ?? "null") ?? empty();
 
   const store = (draft) => {
-    const some = draft.reason !== undefined || Object.keys(draft.cells).length > 0;
+    const some = Object.keys(draft.cells).length + Object.keys(draft.beside).length > 0;
     if (some) sessionStorage.setItem(KEY, JSON.stringify(draft));
     else sessionStorage.removeItem(KEY);
     form.toggleAttribute("data-unsent", some);
@@ -44,7 +47,7 @@
     if (field.matches("input[data-now]")) {
       draft.cells[field.name] = [field.value, versionOf(field).value];
       touched(field);
-    } else if (field.name === "reason") draft.reason = field.value;
+    } else if (BESIDE.includes(field.name)) draft.beside[field.name] = field.value;
     store(draft);
   };
 
@@ -76,7 +79,7 @@
     for (const [name, [value]] of Object.entries(was.cells)) {
       if (draft.cells[name]?.[0] === value) delete draft.cells[name];
     }
-    if (draft.reason === was.reason) delete draft.reason;
+    if (draft.beside.reason === was.beside.reason) delete draft.beside.reason;
     store(draft);
   });
 
@@ -97,8 +100,13 @@
       touched(cell);
       restored += 1;
     }
-    if (restored && draft.reason) form.elements.reason.value = draft.reason;
-    else delete draft.reason;
+    for (const [name, text] of Object.entries(draft.beside)) {
+      const field = form.elements[name];
+      if (field.value === text) continue;
+      field.value = text;
+      field.closest("details")?.setAttribute("open", "");
+      restored += 1;
+    }
     store(draft);
     if (restored) document.getElementById("draft-back").hidden = false;
     if (restored || cells().some(edited)) {
@@ -116,15 +124,24 @@
       field.value = value;
     }
   };
-  form.addEventListener("submit", stampForm);
+  form.addEventListener("submit", (event) => {
+    stampForm(event);
+    const draft = stored();
+    for (const name of BESIDE) if (form.elements[name].value) draft.beside[name] = form.elements[name].value;
+    store(draft);
+  });
   document.getElementById("discard-form").addEventListener("submit", (event) => {
     stampForm(event);
-    store({ cells: {} });
+    store(empty());
   });
-  // What the server gave back to be mended it has kept, or says that it has not.
+  // What the server gave back to be mended it has kept, or says that it has not. What it has applied
+  // is no edit any more.
   if (form.hasAttribute("data-returned")) {
-    if (!form.querySelector("[data-not-kept]")) store({ cells: {} });
-  } else document.addEventListener("DOMContentLoaded", () => setTimeout(restore));
+    if (!form.querySelector("[data-not-kept]")) store(empty());
+    return;
+  }
+  if (document.body.dataset.arrived === location.pathname) store(empty());
+  document.addEventListener("DOMContentLoaded", () => setTimeout(restore));
 })();
 
 // Who else is about to change a quota is told in its cell, too.

@@ -35,6 +35,7 @@
 
   // Edits that are not saved are not lost by a careless click.
   let leaving = false;
+  addEventListener("pageshow", () => { leaving = false; });
   document.addEventListener("submit", () => { leaving = true; });
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-discard], [data-keep]")) leaving = true;

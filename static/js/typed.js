@@ -1,10 +1,12 @@
-// What was typed into a form is not lost where the sign-in had ended before it was sent. The form
-// that is left is kept in this tab, without passwords and tokens. If the next page asks to sign in,
-// it is filled in again afterwards, once; any other page shows that it arrived, and drops it.
+// What was typed into a form is not lost where it did not arrive: the sign-in had ended, the server
+// was busy or broken, or the connection was lost. The form that is left is kept in this tab, without
+// passwords and tokens. The server marks in a cookie which form it has taken (`arrivals.py`); then
+// the entry is dropped. Else its page is filled in again, once.
 (() => {
-  const [KEPT, PLACE, TOLD] = ["kant-typed", "kant-typed-place", "kant-typed-told"];
+  const [KEPT, PLACE] = ["kant-typed", "kant-typed-place"];
   const LASTS = 12 * 3600 * 1000;
   const SECRET = /passw|token|(^|-)secret$/i;
+  const NUMBER = "arrival";
   const { user, method } = document.body.dataset;
   const here = location.pathname + location.search;
   const kept = () => JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
@@ -13,18 +15,19 @@
   const pathOf = (address) => new URL(address, location.href).pathname;
   const actionOf = (form) => pathOf(form.getAttribute("action") || here);
 
-  // --- pages that ask to sign in ---
-  const asks = document.querySelector("[data-signs-in]");
-  if (asks) {
+  // --- pages in place of an answer: that ask to sign in, or say that Kant could not answer ---
+  const stop = document.querySelector("[data-signs-in], [data-failed]");
+  if (stop) {
     const entry = kept();
     if (!entry) return;
-    keep({ ...entry, lost: true });
+    keep({ ...entry, why: entry.why ?? (stop.matches("[data-signs-in]") ? "signed out" : "failed") });
     if (!entry.sent) return;
     // Not to an address that only takes a form.
-    for (const link of asks.querySelectorAll("[data-way-back]")) {
+    for (const link of stop.querySelectorAll("[data-way-back]")) {
       if (link.matches("input")) link.value = entry.place;
       else if (link.dataset.wayBack) link.href = `${link.dataset.wayBack}?next=${encodeURIComponent(entry.place)}`;
       else link.href = entry.place;
+      if (link.dataset.wayBackText) link.textContent = link.dataset.wayBackText;
     }
     return;
   }
@@ -33,7 +36,7 @@
 
   // --- what is kept ---
   const isShown = (field) => field.name && !field.matches("[type=hidden], button, [type=submit]");
-  const isKept = (field) => !field.matches("[type=password], [type=file], [name=csrfmiddlewaretoken]")
+  const isKept = (field) => !field.matches(`[type=password], [type=file], [name=csrfmiddlewaretoken], [name=${NUMBER}]`)
     && !SECRET.test(field.name);
   const isTyped = (field) => (field.matches("[type=checkbox], [type=radio]")
     ? field.checked !== field.defaultChecked
@@ -41,16 +44,28 @@
       ? [...field.options].some((one) => one.selected !== one.defaultSelected) && field.selectedIndex > 0
       : field.value !== field.defaultValue);
   // Drafts of quotas have a keeper of their own; who signs out means it.
-  const isOurs = (form) => form.method === "post" && !form.matches("[data-draft], [data-signs-out]");
+  const isDraft = (form) => form.matches("[data-draft]");
+  const isOurs = (form) => form.method === "post" && !isDraft(form) && !form.matches("[data-signs-out]");
 
   const remember = (form, sent) => {
-    const fields = [...new FormData(form)].filter(([name, value]) => typeof value === "string"
+    const fields = isDraft(form) ? [] : [...new FormData(form)].filter(([name, value]) => typeof value === "string"
       && [...form.elements].some((field) => field.name === name && isKept(field)));
     keep({
-      user, sent, fields, page: location.pathname, action: actionOf(form),
+      user, sent, fields, draft: isDraft(form), page: location.pathname, action: actionOf(form),
       place: method === "GET" ? here : sessionStorage.getItem(PLACE) ?? "/",
       again: form.dataset.again ?? null, as: form.dataset.againAs ?? null, at: Date.now(),
     });
+  };
+
+  // By which number the server says that it has taken a form. Crypto's own ids are there in secure
+  // contexts alone.
+  const numbered = (form) => {
+    const number = [...crypto.getRandomValues(new Uint8Array(16))]
+      .map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    const field = form.querySelector(`[name=${NUMBER}]`)
+      ?? form.appendChild(Object.assign(document.createElement("input"), { type: "hidden", name: NUMBER }));
+    field.value = number;
+    return number;
   };
 
   let left = false;
@@ -58,10 +73,11 @@
     const form = event.target;
     if (event.defaultPrevented || form.method !== "post") return;
     left = true;
-    if (isOurs(form)) remember(form, true);
-    else drop();
+    if (isOurs(form) || isDraft(form)) {
+      remember(form, true);
+      keep({ ...kept(), number: numbered(form) });
+    } else drop();
   });
-  addEventListener("pageshow", () => { left = false; });
   addEventListener("pagehide", () => {
     if (left) return;
     const form = [...document.forms].find((one) => isOurs(one)
@@ -75,9 +91,21 @@
     notice.querySelector("div").textContent = text;
     document.getElementById("main").prepend(notice);
   };
-  const BACK = "Your sign-in ended before this was sent. Nothing was changed. What you typed is in the form again.";
-  const UNDONE = "Your sign-in ended before this was sent. Nothing was changed. Do it again if you still want it.";
+  const UNSURE = "It is not known whether what you sent last has arrived.";
+  const TOLD = {
+    "signed out": [
+      "Your sign-in ended before this was sent. Nothing was changed. What you typed is in the form again.",
+      "Your sign-in ended before this was sent. Nothing was changed. Do it again if you still want it.",
+    ],
+    sent: [
+      `${UNSURE} What you typed is in the form again. Look whether it is already there before you send it again.`,
+      `${UNSURE} Look whether it was done, and do it again if it was not.`,
+    ],
+    typed: ["Kant could not be reached. What you typed is in the form again.", ""],
+  };
+  const toldOf = ({ why, sent }) => TOLD[why === "signed out" ? why : sent ? "sent" : "typed"];
 
+  // The page is drawn by the server. The entry stays until that has arrived, too.
   const redraw = (entry) => {
     const form = document.createElement("form");
     Object.assign(form, { method: "post", action: entry.again, hidden: true });
@@ -86,8 +114,9 @@
     for (const [name, value] of entry.as ? [...fields, [entry.as, "1"]] : fields) {
       form.append(Object.assign(document.createElement("textarea"), { name, value }));
     }
+    keep({ ...entry, number: numbered(form), told: toldOf(entry)[0] });
     document.body.append(form);
-    sessionStorage.setItem(TOLD, "1");
+    left = true;
     HTMLFormElement.prototype.submit.call(form);
   };
 
@@ -112,7 +141,6 @@
 
   const bring = (entry) => {
     if (entry.again) {
-      drop();
       redraw(entry);
       return;
     }
@@ -122,14 +150,34 @@
     drop();
     const shown = form ? fill(form, entry.fields) : 0;
     if (shown > 0 && form.closest("dialog:not([open])")) form.closest("dialog").showModal();
-    tell(shown > 0 ? BACK : UNDONE);
+    const text = toldOf(entry)[shown > 0 ? 0 : 1];
+    if (text) tell(text);
   };
 
-  if (sessionStorage.getItem(TOLD)) {
-    sessionStorage.removeItem(TOLD);
-    tell(BACK);
-  }
+  const hasArrived = ({ number }) => {
+    const name = `kant-arrived-${number}`;
+    const arrived = document.cookie.split("; ").some((one) => one.startsWith(`${name}=`));
+    if (arrived) document.cookie = `${name}=; path=/; max-age=0`;
+    return arrived;
+  };
+
   const entry = kept();
-  if (entry?.lost && entry.user === user && Date.now() - entry.at < LASTS) bring(entry);
+  if (!entry) return;
+  if (hasArrived(entry)) {
+    drop();
+    if (entry.told) tell(entry.told);
+    // For the keeper of the draft.
+    document.body.dataset.arrived = entry.action;
+  } else if (entry.draft || entry.user !== user || Date.now() - entry.at > LASTS) drop();
+  else if (entry.sent || entry.why) bring(entry);
   else drop();
+
+  // A page that comes back from the history as it was left.
+  addEventListener("pageshow", ({ persisted }) => {
+    left = false;
+    const back = persisted ? kept() : null;
+    if (!back || back.draft || back.page !== location.pathname) return;
+    if (!hasArrived(back)) tell(toldOf(back)[0]);
+    drop();
+  });
 })();

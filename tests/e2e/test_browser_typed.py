@@ -1,11 +1,16 @@
-"""What was typed into a form is there again where the sign-in had ended before it was sent."""
+"""What was typed into a form is there again where it did not arrive: the sign-in had ended, the
+server was busy or broken, or the connection was lost."""
 
 import json
 import re
+from itertools import cycle
 
 import pytest
+from django.template.loader import render_to_string
 from playwright.sync_api import expect
 
+from tenants.outage import AWAY
+from tests.cases import NIGHTLY, some
 from tests.e2e import scene, story
 
 pytestmark = [pytest.mark.browser]
@@ -23,8 +28,10 @@ FORMS = [
     ("/ops/nodes/demo/node-005/drain/", "operator", "main form[data-once]"),
     ("/settings/tokens/", "erin", "main form[data-once]"),
     ("/replays/new/", "operator", "main form[data-once]"),
+    ("/tenants/vision/members/", "vera", "main form:has(#id_username)"),
 ]
 BACK, UNDONE = "What you typed is in the form again.", "Do it again if you still want it."
+UNSURE = "It is not known whether what you sent last has arrived."
 FIELDS = (
     "input:is([type=text], [type=number], [type=url], :not([type])):visible:enabled"
     ":not([readonly]),"
@@ -71,7 +78,10 @@ def checked_in(form):
     return [(b.get_attribute("name"), b.is_checked()) for b in boxes.all()]
 
 
-@pytest.mark.parametrize(("page", "who", "form"), FORMS, ids=[f[0] for f in FORMS])
+SENT_TOO_LATE = some(FORMS)
+
+
+@pytest.mark.parametrize(("page", "who", "form"), SENT_TOO_LATE, ids=[f[0] for f in SENT_TOO_LATE])
 def test_a_form_that_was_sent_too_late_comes_back_as_it_was(new_tab, page, who, form):
     tab = fresh(new_tab, who)
     tab.open(page)
@@ -90,6 +100,155 @@ def test_a_form_that_was_sent_too_late_comes_back_as_it_was(new_tab, page, who, 
     tab.page.goto(f"{tab.site}/jobs/")
     tab.open(page)
     expect(tab.page.get_by_text(BACK)).to_have_count(0)
+
+
+def busy(route):
+    route.fulfill(
+        status=503,
+        content_type="text/html",
+        body=render_to_string("503.html", {"trouble": AWAY}),
+    )
+
+
+def broken(route):
+    route.fulfill(status=500, content_type="text/html", body=render_to_string("500.html"))
+
+
+def gateway(route):
+    route.fulfill(status=502, content_type="text/plain", body="Bad gateway")
+
+
+def dropped(route):
+    route.abort("connectionreset")
+
+
+FAILURES = [busy, broken, gateway, dropped]
+EACH = [(*form, fault) for form in FORMS for fault in FAILURES]
+FAILED = (
+    EACH if NIGHTLY else [(*f, fault) for f, fault in zip(FORMS, cycle(FAILURES), strict=False)]
+)
+
+
+def fail_next_post(tab, fault):
+    """The next form of this tab that is sent meets the fault; later ones arrive."""
+
+    met = []
+
+    def meet(route):
+        request = route.request
+        if met or request.method != "POST" or not request.is_navigation_request():
+            route.fallback()
+            return
+        met.append(request.url)
+        fault(route)
+
+    tab.page.route("**/*", meet)
+
+
+def send(tab, button, fault):
+    """Press the button; returns when the page in place of the answer is there."""
+    fail_next_post(tab, fault)
+    if fault in (busy, broken, gateway):
+        with tab.page.expect_response(lambda one: one.status >= 500):
+            button.click()
+        tab.page.locator("main[data-failed], body > pre").wait_for()
+        tab.page.wait_for_load_state()
+    else:
+        with tab.page.expect_event("requestfailed"):
+            button.click()
+        tab.page.wait_for_url("chrome-error://**")
+
+
+@pytest.mark.parametrize(
+    ("page", "who", "form", "fault"), FAILED, ids=[f"{f[0]} {f[3].__name__}" for f in FAILED]
+)
+def test_a_form_that_met_a_failure_comes_back_as_it_was(new_tab, page, who, form, fault):
+    tab = new_tab()
+    tab.allowed = {401, 422, 500, 502, 503}
+    tab.sign_in(who)
+    tab.open(page)
+    at = tab.page.locator(form).first
+    before = fill(at)
+    assert before[0]
+    send(tab, at.locator("button[type=submit].btn-main").first, fault)
+    if fault in (busy, broken):
+        tab.page.get_by_role("link", name="Back to the form").click()
+    else:
+        tab.page.goto(f"{tab.site}{page}")
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    expect(tab.page.get_by_text(UNSURE)).to_be_visible()
+    assert (typed_into(at), checked_in(at)) == before
+    # Once; and a form that the server has judged is not brought again.
+    assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
+    at.locator("button[type=submit].btn-main").first.click()
+    tab.page.wait_for_load_state()
+    tab.open("/jobs/")
+    tab.open(page)
+    expect(tab.page.get_by_text(BACK)).to_have_count(0)
+
+
+def test_a_text_comes_back_though_drawing_it_again_fails_too(new_tab):
+    tab = new_tab()
+    tab.allowed = {422, 500, 503}
+    tab.sign_in("erin")
+    tab.open("/jobs/new/")
+    tab.page.get_by_role("button", name="YAML", exact=True).click()
+    text = tab.page.get_by_label("The job as YAML")
+    text.fill("name: [half")
+    send(tab, tab.page.get_by_role("button", name="Submit job"), busy)
+    back = tab.page.get_by_role("link", name="Back to the form")
+    send(tab, back, broken)
+    back.click()
+    expect(text).to_have_value("name: [half")
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
+
+
+def test_a_button_of_which_no_answer_came_is_told(new_tab):
+    tab = new_tab()
+    tab.allowed = {405}
+    tab.sign_in("vera")
+    tab.open(f"/webhooks/{story.HOOK}/")
+    send(tab, tab.page.get_by_role("button", name="Send a test"), dropped)
+    tab.open(f"/webhooks/{story.HOOK}/")
+    expect(tab.page.get_by_text(f"{UNSURE} Look whether it was done")).to_be_visible()
+    tab.open(f"/webhooks/{story.HOOK}/")
+    expect(tab.page.get_by_text(UNSURE)).to_have_count(0)
+
+
+@pytest.mark.parametrize("fault", some(FAILURES))
+def test_quotas_that_were_not_saved_are_in_their_cells_with_reason_and_times(new_tab, fault):
+    tab = new_tab()
+    tab.allowed = {500, 502, 503}
+    tab.page.on("dialog", lambda dialog: dialog.accept())
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    label = re.compile("^vision H200 guaranteed GPUs")
+    cell, reason = tab.page.get_by_label(label), tab.page.get_by_label("Reason")
+    starts = tab.page.get_by_label("From, UTC")
+    tab.page.get_by_text("Apply later, or only for a while").click()
+    starts.fill("2040-01-31T18:00")
+    reason.fill("Season")
+    before = cell.input_value()
+    cell.fill(f"{before} shared lend 3")
+    # No check has brought the last cell to the server yet, and none does any more.
+    send(tab, tab.page.get_by_role("button", name="Save changes"), fault)
+    tab.open("/quotas/")
+    expect(tab.page.get_by_text("Your edits from before are back")).to_be_visible()
+    expect(cell).to_have_value(f"{before} shared lend 3")
+    expect(reason).to_have_value("Season")
+    expect(starts).to_have_value("2040-01-31T18:00")
+    # What has been applied does not come back as an edit, though its cell says less now.
+    starts.fill("")
+    for text in (f"{before} shared lend 3", f"{before} shared lend any"):
+        reason.fill("Season")
+        cell.fill(text)
+        tab.page.get_by_role("button", name="Save changes").click()
+        tab.page.get_by_text("1 quota changed.").wait_for()
+        expect(cell).to_have_value(before)
+        expect(reason).to_have_value("")
+        expect(tab.page.get_by_text("Your edits from before are back")).to_be_hidden()
+        assert tab.page.evaluate("document.querySelector('[data-unsent]')") is None
 
 
 def test_the_page_that_confirms_a_policy_comes_back_as_its_form(new_tab):

@@ -1,0 +1,44 @@
+"""A form of a page is told to have arrived, so that its script need not keep any longer what was
+typed into it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+FIELD = "arrival"  # static/js/typed.js gives each form that it keeps a number
+KEPT_S = 3600  # the next page reads the cookie and deletes it
+_TAKEN = "kant.arrival"
+_NUMBER = re.compile(r"[0-9a-f]{32}")
+
+
+class Arrivals:
+    """Name the form in a cookie `kant-arrived-NUMBER` when a view has taken it from somebody who is
+    signed in, whatever it thinks of it. Neither where the request could not be read (400), nor
+    where the view failed: then nothing is known."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        answer = self.get_response(request)
+        number = request.META.get(_TAKEN)
+        if number is not None and answer.status_code < 500 and answer.status_code != 400:
+            answer.set_cookie(
+                f"kant-arrived-{number}",
+                "1",
+                max_age=KEPT_S,
+                secure=settings.SESSION_COOKIE_SECURE,
+                samesite="Lax",
+            )
+        return answer
+
+    def process_view(self, request: HttpRequest, *_of_view: Any) -> None:
+        """Comes only where no other middleware has refused the form."""
+        if request.method != "POST" or request.path.startswith("/api/"):
+            return
+        number = request.POST.get(FIELD, "")
+        if request.user.is_authenticated and _NUMBER.fullmatch(number):
+            request.META[_TAKEN] = number
