@@ -8,6 +8,7 @@ from scheduling.models.clusters import (
     NodeRecord,
     SchedulerLease,
     StandingOrder,
+    ToldGroups,
 )
 from scheduling.models.gpu_use import JobGpuUse
 from scheduling.models.job_tables import JobTable
@@ -46,6 +47,7 @@ __all__ = [
     "SchedulerLease",
     "StandingOrder",
     "StartEstimate",
+    "ToldGroups",
     "unreadable",
     "unreadable_request",
 ]

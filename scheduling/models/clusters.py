@@ -117,6 +117,18 @@ class StandingOrder(models.Model):
     whole = models.BooleanField(default=True)
 
 
+class ToldGroups(models.Model):
+    """Groups of pods from which pods keep away that schedulers of a divided cluster have placed
+    lately, {group: seconds since the epoch}, for those who have not heard of these pods.
+
+    Whoever places pods of which rules speak has this row alone until it has written, and whoever
+    places others has it together with its like (services/scheduler/ruled.py).
+    """
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, primary_key=True)
+    apart = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+
+
 # Those that `NodeRecord.without_gpus` is true of.
 NODES_WITHOUT_GPUS = models.Q(gpus=0) & ~models.Q(facts__has_key="gpu_parts")
 

@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 
+from scheduling.kube.seam import PodSeen
+from scheduling.models import Job
 from scheduling.session import changes
-from tests.live.plain_pods import REQUIRED, condition, make, node_of, path, pod_of
+from tests.live.plain_pods import REQUIRED, condition, make, node_of, path, pod_of, ungate
 from tests.live.shards import NORTH, SOUTH, divide, nodes_by_scope, of_two_spines
 
 pytestmark = pytest.mark.live
@@ -103,3 +105,56 @@ def test_two_shards_that_decide_at_once_keep_the_rules_between_them(divided, mon
         divided.call("DELETE", path(waits))
         for name in names:
             divided.drive(lambda name=name: pod_of(divided, name) is None)
+
+
+class LateNews:
+    """The session of a scope hears of a pod when it is over."""
+
+    def __init__(self, session, monkeypatch, name):
+        self.name, self.kept = name, []
+        self.take = session.gateway.drain
+        monkeypatch.setattr(session.gateway, "drain", self.drain)
+
+    def drain(self):
+        found = [*self.kept, *self.take()]
+        self.kept = [n for n in found if isinstance(n, PodSeen) and n.pod.name == self.name]
+        return [news for news in found if news not in self.kept]
+
+    def end(self):
+        self.name = ""
+
+
+@pytest.mark.parametrize("first", [NORTH, SOUTH])
+def test_a_shard_that_has_not_heard_of_a_pod_keeps_its_rules(divided, monkeypatch, first):
+    """Pods of which the shard knows no rule wait there; meanwhile another shard places a pod that
+    one of them must not be near."""
+    scopes, other = nodes_by_scope(), SOUTH if first == NORTH else NORTH
+    spots = {"web": min(scopes[other]), "far": max(scopes[other])}
+    ids = {
+        name: make(
+            divided,
+            name,
+            gpus=1,
+            labels=MINE if name == "web" else None,
+            nodeSelector={HOST: spot},
+            schedulingGates=[{"name": "example.com/later"}],
+        )
+        for name, spot in spots.items()
+    }
+    divided.drive(lambda: Job.objects.filter(pk__in=ids.values(), scope=other).count() == 2)
+    session = divided.scheduler.led[divided.cluster.pk, other].session
+    news = LateNews(session, monkeypatch, "alone")
+    apart = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": CORE}
+    spec = {"affinity": {"podAntiAffinity": {REQUIRED: [apart]}}}
+    make(divided, "alone", gpus=1, nodeSelector={HOST: min(scopes[first])}, **spec)
+    assert scope_of_pod(divided, "alone") == first
+    for name in spots:
+        ungate(divided, name)
+    divided.drive(lambda: Job.objects.get(pk=ids["far"]).reason == "BackingOff")
+    assert node_of(divided, "web") is node_of(divided, "far") is None
+    news.end()
+    divided.drive(lambda: node_of(divided, "far"))
+    divided.drive(lambda: CORE in (condition(divided, "web") or ("",) * 3)[2])
+    assert node_of(divided, "web") is None
+    divided.call("DELETE", path("alone"))
+    divided.drive(lambda: node_of(divided, "web"))

@@ -316,6 +316,7 @@ BOUNDS = {
         "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.StandingOrder",
         "scheduling.NodeRecord", "scheduling.NodeOrder", "scheduling.Forecasting",
         "tenants.Identity", "scheduling.JobTable", "webhooks.HookOutbox",
+        "scheduling.ToldGroups",
     ],
     "people make them": [
         "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",

@@ -10,11 +10,11 @@ from django.db import connection, transaction
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import Apart, JobRequest, PodPlacement, PodRules, PodSetSpec
-from scheduling.models import Cluster, Job, Placement
+from scheduling.models import Cluster, Job, Placement, ToldGroups
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.lease import take_or_renew
-from scheduling.services.scheduler.apply import Elsewhere, apply_decisions
-from scheduling.services.scheduler.ruled import FRESH_S, Neighbours, jobs_to_put_back
+from scheduling.services.scheduler.apply import apply_decisions
+from scheduling.services.scheduler.ruled import FRESH_S, Elsewhere, Neighbours, jobs_to_put_back
 from scheduling.services.scheduler.territory import take_nodes
 from scheduling.session.memory.live import LiveJob, LivePod, Transition, Writes
 from tenants.models import Tenant
@@ -29,19 +29,25 @@ RULES = {
 
 
 class Scope:
-    """A scheduler of one scope, which has seen `seen` of the cluster."""
+    """A scheduler of one scope, which has seen `seen` of the cluster, and has heard of pods that
+    speak of the groups `known`."""
 
     def __init__(self, cluster, name, node):
         self.lease = take_or_renew(cluster.pk, f"of {name}", now=NOW, seconds=900, scope=name)
         take_nodes(self.lease, [facts(node)], NOW)
-        self.node, self.seen, self.neighbours = node, set(), Neighbours()
+        self.node, self.seen, self.known = node, set(), set()
+        self.neighbours = Neighbours()
+        self.tenant, _ = Tenant.objects.get_or_create(name="team")
+
+    @property
+    def elsewhere(self):
+        return Elsewhere(self.neighbours, lambda: self.seen, lambda group: group in self.known)
 
     def intent(self, rules):
         """A waiting job, and the place that it is to get."""
-        tenant, _ = Tenant.objects.get_or_create(name="team")
         row = Job.objects.create(
             name="job",
-            tenant=tenant,
+            tenant=self.tenant,
             cluster_id=self.lease.cluster_id,
             scope=self.lease.scope,
             submitted_at=NOW,
@@ -56,8 +62,7 @@ class Scope:
         version = Job.objects.get(pk=job.id).version
         step = Transition(job.id, Kind.ADMITTED, S.PENDING, S.ADMITTED, version, "", "")
         writes = Writes(transitions=[step], intents=[(job, pod)])
-        elsewhere = Elsewhere(self.neighbours, lambda: self.seen)
-        written = apply_decisions(self.lease, writes, now, None, elsewhere)
+        written = apply_decisions(self.lease, writes, now, None, self.elsewhere)
         done = not written.put_back
         assert written.stale == written.put_back
         assert Placement.objects.filter(job_id=job.id).exists() == done
@@ -120,33 +125,109 @@ def test_what_was_seen_once_is_not_asked_for_again(one_after_the_other, django_a
 
 
 @pytest.mark.parametrize("rules", [None, PodRules()])
-def test_pods_without_rules_pay_nothing(scopes, rules, django_assert_num_queries):
+def test_pods_without_rules_pay_one_row_that_is_read(scopes, rules, django_assert_num_queries):
     north, _ = scopes
     intents = [north.intent(rules)]
-    with django_assert_num_queries(0):
-        assert not jobs_to_put_back(north.lease, intents, north.neighbours, set, NOW)
+    with django_assert_num_queries(1):
+        assert not jobs_to_put_back(north.lease, intents, north.elsewhere, NOW)
+
+
+# --- who has not heard of the pod that has the rule does not know that it speaks of its own -------
+def test_who_has_not_heard_of_a_group_waits_until_it_has(one_after_the_other):
+    first, second = one_after_the_other
+    assert first.place(RULES["says"])
+    assert not second.place(None)
+    second.known = {"web"}  # and does not belong to it
+    assert second.place(None)
+
+
+def test_who_has_seen_all_pods_of_others_waits_for_nobody(one_after_the_other):
+    first, second = one_after_the_other
+    assert first.place(RULES["says"])
+    second.seen = placed()
+    assert second.place(None)
+
+
+def test_a_rule_of_pods_that_are_gone_keeps_nobody_waiting(one_after_the_other):
+    first, second = one_after_the_other
+    assert first.place(RULES["says"])
+    Placement.objects.update(state=P.RELEASED)
+    assert second.place(None)
+
+
+def test_a_group_is_told_again_before_it_is_forgotten(one_after_the_other):
+    first, second = one_after_the_other
+    first.known = {"web"}
+    assert first.place(RULES["says"])
+    second.seen = placed()
+    later = NOW + timedelta(seconds=0.9 * FRESH_S)
+    assert first.place(RULES["says"], later)
+    assert not second.place(None, later + timedelta(seconds=0.9 * FRESH_S))
+    # Long after, pods that nobody has seen are no news.
+    assert second.place(None, later + timedelta(seconds=2 * FRESH_S))
+
+
+def test_what_is_told_is_bounded_and_seldom_written(one_after_the_other):
+    first, second = one_after_the_other
+    first.known = second.known = {f"g{n}" for n in range(9)}
+    for number in range(8):
+        at = NOW + timedelta(seconds=number * FRESH_S)
+        assert first.place(PodRules(apart=(Apart(f"g{number}", "zone"),)), at)
+    assert len(ToldGroups.objects.get().apart) <= 3
+    before = ToldGroups.objects.get().apart
+    assert first.place(PodRules(apart=(Apart("g7", "zone"),)), at + timedelta(seconds=FRESH_S / 3))
+    assert ToldGroups.objects.get().apart == before
+
+
+@pytest.mark.parametrize("rules", [RULES["is meant"], RULES["has alone"]])
+def test_rules_by_which_nobody_else_is_kept_away_are_not_told(one_after_the_other, rules):
+    first, second = one_after_the_other
+    assert first.place(rules)
+    assert second.place(None)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif("connection.vendor != 'postgresql'", reason="writers to SQLite take turns")
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["north first", "south first"])
-def test_two_transactions_at_once_do_not_both_write(order):
+@pytest.mark.parametrize("later", [RULES["says"], None], ids=["with rules", "without"])
+def test_two_transactions_at_once_do_not_both_write(order, later):
     cluster = Cluster.objects.create(name="c")
     both = Scope(cluster, NORTH, "n0"), Scope(cluster, SOUTH, "n1")
     first, second = (both[n] for n in order)
-    rules, results = RULES["says"], []
+    results = []
 
     def place():
         try:
-            results.append(second.place(rules))
+            results.append(second.place(later))
         finally:
             connection.close()
 
     other = threading.Thread(target=place)
     with transaction.atomic():
-        assert first.place(rules)
+        assert first.place(RULES["says"])
         other.start()
         other.join(0.5)
         assert not results  # it waits for the end of this transaction
     other.join()
     assert results == [False]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="writers to SQLite take turns")
+def test_transactions_about_pods_without_rules_do_not_wait_for_each_other():
+    cluster = Cluster.objects.create(name="c")
+    first, second = Scope(cluster, NORTH, "n0"), Scope(cluster, SOUTH, "n1")
+    results = []
+
+    def place():
+        try:
+            results.append(second.place(None))
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=place)
+    with transaction.atomic():
+        assert first.place(None)
+        other.start()
+        other.join(30)
+        assert results == [True]

@@ -26,7 +26,7 @@ from scheduling.services.common.bulk import Changed, Ids, Rows, insert, write_to
 from scheduling.services.common.lease import Lease, fence, write_fenced
 from scheduling.services.plain_pods.new_jobs import NewRows
 from scheduling.services.plain_pods.take_up import TakenUp
-from scheduling.services.scheduler.ruled import Neighbours, Seen, jobs_to_put_back
+from scheduling.services.scheduler.ruled import Elsewhere, jobs_to_put_back
 from scheduling.services.scheduler.territory import (
     ask_for_nodes,
     check_own,
@@ -71,13 +71,6 @@ class Committed(NamedTuple):
     put_back: Set[str] = frozenset()
 
 
-class Elsewhere(NamedTuple):
-    """What a session knows of the other scopes, and which pods of the cluster it has seen."""
-
-    neighbours: Neighbours
-    seen: Seen
-
-
 def apply_decisions(
     lease: Lease,
     writes: Writes,
@@ -99,7 +92,7 @@ def apply_decisions(
         put_back = set[str]()
         if elsewhere is not None and writes.intents:
             hold_scopes(lease, writes.routes)  # before others are kept out: they hold such rows
-            put_back = jobs_to_put_back(lease, writes.intents, *elsewhere, now)
+            put_back = jobs_to_put_back(lease, writes.intents, elsewhere, now)
         stale = {*put_back}
         done: list[Transition] = []
         for batch in _rounds(writes.transitions):

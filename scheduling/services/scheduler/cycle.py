@@ -32,10 +32,11 @@ from scheduling.services.common.lease import (
 from scheduling.services.plain_pods.take_up import TakenUp
 from scheduling.services.scheduler import projection
 from scheduling.services.scheduler.alarm import Alarm, Key
-from scheduling.services.scheduler.apply import Committed, Elsewhere, apply_decisions
+from scheduling.services.scheduler.apply import Committed, apply_decisions
 from scheduling.services.scheduler.debts import DebtsWritten
 from scheduling.services.scheduler.keeper import Keeper, Led
 from scheduling.services.scheduler.recovery import take_up_pods
+from scheduling.services.scheduler.ruled import Elsewhere
 from scheduling.services.scheduler.standing import LastWritten
 from scheduling.services.scheduler.taking import Taking
 from scheduling.services.scheduler.territory import settle, take_nodes
@@ -383,7 +384,8 @@ class Scheduler:
         began, as_of = time.perf_counter(), datetime.fromtimestamp(at, UTC)
         elsewhere = None
         if led.lease.scope != WHOLE:
-            elsewhere = Elsewhere(led.neighbours, led.session.life.foreign.placed)
+            pods = led.session.life.foreign
+            elsewhere = Elsewhere(led.neighbours, pods.placed, pods.groups.is_known)
         written = apply_decisions(led.lease, part.writes, as_of, taken, elsewhere)
         led.session.pace.spent("write", time.perf_counter() - began)
         return written

@@ -18,7 +18,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
 from scheduling.kube.seam import NodeFacts
-from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
+from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease, ToldGroups
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services.common.lease import Lease, LeaseLost, fence
 from scheduling.services.scheduler.projection import record
@@ -173,6 +173,8 @@ def take_nodes(lease: Lease, nodes: Iterable[NodeFacts], now: datetime) -> set[s
     with transaction.atomic():
         fence(lease)
         claim(lease, new, now)
+        told = ToldGroups(cluster_id=lease.cluster_id)
+        ToldGroups.objects.bulk_create([told], ignore_conflicts=True)
     return set(rows.filter(scope=lease.scope).values_list("name", flat=True))
 
 

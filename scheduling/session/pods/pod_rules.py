@@ -45,6 +45,10 @@ class PodGroups:
             self.version += 1
         return True
 
+    def is_known(self, group: str) -> bool:
+        """Whether pods that speak of this group were heard of."""
+        return group in self._meant
+
     def gone(self, uid: str) -> None:
         self._says.pop(uid, None)
 
