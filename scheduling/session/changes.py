@@ -140,7 +140,7 @@ class Changes:
             known = self.life.jobs.get(row.id)
             if (row.cluster, row.scope) != (self.cluster_id, self.scope):
                 if known is not None:
-                    self._routed_away(known)
+                    self.let_go(known)
             elif known is None:
                 if row.state in WAITING:
                     self.enqueue(row)
@@ -226,9 +226,9 @@ class Changes:
             self.life.requeueing.let_surplus_go(known, now)
             self.life.follow(known, now)
 
-    def _routed_away(self, job: LiveJob) -> None:
-        """It waits in another scope or cluster from now on; of its pods none was left when it was
-        sent there."""
+    def let_go(self, job: LiveJob) -> None:
+        """It waits in another scope or cluster from now on, where none of its pods was left when it
+        was sent there, or it was never written."""
         del self.life.jobs[job.id]
         self.life.starting.pop(job.id, None)
         self.life.out.deltas.append(JobEnded(job.id))

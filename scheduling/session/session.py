@@ -415,10 +415,12 @@ class Session:
         stale: set[str],
         events: Sequence[int] = (),
         put_back: Set[str] = frozenset(),
+        taken_back: Set[str] = frozenset(),
     ) -> None:
         """After the commit: send the effects; a stale job (somebody was faster) is read again, and
-        decided about again after a while if it was `put_back`. `events`: ids of those that were
-        written about what is known here."""
+        decided about again after a while if it was `put_back`. What plain pods are to be is asked
+        again where their job was `taken_back`. `events`: ids of those that were written about what
+        is known here."""
         self.changes.wrote(events)
         effects = [e for e in decided.effects if not is_about(e, stale)]
         self.pace.sent += len(effects)
@@ -426,6 +428,10 @@ class Session:
         for job_id in stale:
             self.services.forget(job_id)
             self._undo(job_id, decided.at + (AGAIN_S if job_id in put_back else 0.0))
+        for job_id in taken_back:
+            if (job := self.life.jobs.get(job_id)) is not None:
+                self.changes.let_go(job)
+                self.life.plain.taken_back(job)
         if stale:
             self.changes.refresh(stale, decided.at)
         for job_id in put_back:

@@ -210,10 +210,12 @@ class Rows:
                 rows, self._rows = self._rows, []
                 cursor.executemany(self._sql.insert + self._over, rows)
 
-    def statement(self, where: str = "") -> Statement:
-        """What inserts all that were added, on PostgreSQL."""
+    def statement(self, where: str = "", returning: str = "") -> Statement:
+        """What inserts all that were added, on PostgreSQL; `returning`: columns that it tells of
+        each new row, "" = none."""
         sql, rows, self._rows = self._sql, self._rows, []
         end = (f" WHERE {where}" if where else "") + self._over
+        end += f" RETURNING {returning}" if returning else ""
         if len(rows) <= FEW:
             objects = [dict(zip(sql.columns, row, strict=True)) for row in rows]
             return sql.insert_json + end, [json.dumps(objects, default=_plain)]

@@ -45,6 +45,7 @@ from tenants.tree import Tree
 # What of a document differs between pods that ask for the same.
 OWN = ("name", "labels")
 FRESH_S = 10.0
+NAMED_LATELY = 4  # sets of tenants and queues that are read again beside that
 AHEAD_S = 3.0  # so much earlier it is read again between passes, which come each other second
 TOO_MANY_WAITING = "TooManyWaiting"
 
@@ -58,13 +59,33 @@ class Accepted(NamedTuple):
     labels: Mapping[str, str]
 
 
+class WhichParties(NamedTuple):
+    """Ids of tenants; ids of those whose queues are asked for, and the names of these."""
+
+    tenants: tuple[int, ...]
+    owners: tuple[int, ...]
+    queues: tuple[str, ...]
+
+
+class Parties(NamedTuple):
+    """Tenants and queues as they were read."""
+
+    tenants: Sequence[Tenant]
+    queues: Sequence[Queue]
+
+
 class Shelf:
     """What books are made of that hardly ever changes. A scheduler keeps it from pass to pass, and
     forgets it when what it was read with changes, and after FRESH_S. `is_read`: it may be older
-    than the transaction that looks at it."""
+    than the transaction that looks at it. `orders`: those of pods that were judged by nothing else,
+    by what they ask for, and `prepared`: what is made of them."""
 
     def __init__(self) -> None:
         self.is_read = False
+        self.orders: dict[bytes, Order] = {}
+        self.prepared: dict[int, Any] = {}
+        self._held: dict[WhichParties, Parties] = {}
+        self._named: dict[WhichParties, None] = {}  # what was asked for, the last at the end
         self._settings: tuple[object, ...] = ()
         self._until = 0.0
 
@@ -84,13 +105,26 @@ class Shelf:
         self._settings = settings
         self.of(cluster_id)
         _ = self.tree, self.installed.pools, self.gpu_types
+        self._named = dict.fromkeys([*self._named][-NAMED_LATELY:])
+        for asked in [*self._named]:
+            self.held(asked)
         self.is_read = True
 
     def forget(self) -> None:
         """Read everything again, as nodes or whatever else may have changed."""
         for name in ("cluster", "tree", "installed", "gpu_types"):
             self.__dict__.pop(name, None)
+        for kept in (self.orders, self.prepared, self._held):
+            kept.clear()
         self.is_read, self._until = False, time.monotonic() + FRESH_S
+
+    def held(self, asked: WhichParties) -> Parties:
+        """These tenants and queues, which are read the first time."""
+        if asked not in self._held:
+            self._held[asked] = _read(asked, locks=False)
+            self._named.pop(asked, None)
+            self._named[asked] = None
+        return self._held[asked]
 
     def of(self, cluster_id: int) -> Cluster:
         self._cluster_id = cluster_id
@@ -113,19 +147,33 @@ class Shelf:
         return known_gpu_types()
 
 
-class Books:
-    """What is known in one transaction, to its end, of whom pods of a cluster may use."""
+class Premises(NamedTuple):
+    """What has to be still so when jobs are written that were made before their transaction: the
+    versions of tenants and queues, by their ids."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    tenants: Mapping[int, int]
+    queues: Mapping[int, int]
+
+
+class Books:
+    """What is known in one transaction, to its end, of whom pods of a cluster may use.
+
+    `ahead`: what is known before the transaction; it is right as far as `premises` go, None = they
+    do not suffice, since jobs that wait have to be counted, or a queue is to be made.
+    """
+
+    def __init__(self, shelf: Shelf, *, ahead: bool = False) -> None:
         self.cluster = shelf.cluster
+        self.premises: Premises | None = None
         self._shelf = shelf
+        self._ahead = ahead
         self._tree = shelf.tree
         self._tenants: dict[int, Tenant] = {}
         self._queues: dict[tuple[int, str], Queue] = {}
         self._once = AskedOnce()
         self._waiting = Counter[tuple[int, str]]()  # jobs by tenant and queue
         self._waiting_below = Counter[int]()  # jobs of a tenant with a limit and of those below it
-        self._orders: dict[bytes, Order] = {}
+        self._orders: dict[bytes, Order] = shelf.orders if ahead else {}
 
     def names_for(self, pods: Sequence[PodFacts]) -> QueueNames:
         """What names of queues mean to these pods of one namespace."""
@@ -136,14 +184,22 @@ class Books:
 
     def hold(self, named: Iterable[tuple[str, str]]) -> None:
         """Read and lock these (tenant, queue), where they are there, and count who waits in those
-        that are limited: nobody changes or deletes them before the jobs are written."""
+        that are limited: nobody changes or deletes them before the jobs are written. Ahead of the
+        transaction they are only read."""
         queues = {(self._tree.id_of(tenant), queue) for tenant, queue in named}
         mine = {tenant_id for tenant_id, _ in queues if tenant_id is not None}
         above = {b.id for each in mine for b in self._tree.above(each) if b.max_waiting is not None}
-        tenants, held = _locked(sorted(mine | above), sorted(mine), sorted({n for _, n in queues}))
-        self._tenants = {tenant.pk: tenant for tenant in tenants}
-        self._queues = {(queue.tenant_id, queue.name): queue for queue in held}
-        self._count_waiting()
+        tenants, owners = (tuple(sorted(some)) for some in (mine | above, mine))
+        asked = WhichParties(tenants, owners, tuple(sorted({name for _, name in queues})))
+        held = self._shelf.held(asked) if self._ahead else _read(asked, locks=True)
+        self._tenants = {tenant.pk: tenant for tenant in held.tenants}
+        self._queues = {(queue.tenant_id, queue.name): queue for queue in held.queues}
+        if not self._ahead:
+            self._count_waiting()
+        elif queues <= self._queues.keys() and not any(
+            one.max_waiting is not None for some in held for one in some
+        ):
+            self.premises = Premises(*({one.pk: one.version for one in some} for some in held))
 
     def _count_waiting(self) -> None:
         limited = [t.pk for t in self._tenants.values() if t.max_waiting is not None]
@@ -238,14 +294,13 @@ class Books:
         return queue
 
 
-def _locked(
-    tenants: Sequence[int], owners: Sequence[int], names: Sequence[str]
-) -> tuple[list[Tenant], list[Queue]]:
-    """These tenants, and the queues of these names that `owners` have, locked until the transaction
-    ends, in the order in which submissions lock them."""
+def _read(asked: WhichParties, *, locks: bool) -> Parties:
+    """These tenants, and the queues of these names that `owners` have. `locks`: nobody changes them
+    until the transaction ends; they are locked in the order in which submissions lock them."""
+    tenants, owners, names = asked
     quote = connection.ops.quote_name
     tenant, queue = (quote(model._meta.db_table) for model in (Tenant, Queue))
-    locks = connection.features.has_select_for_update
+    locks = locks and connection.features.has_select_for_update
     no_key, key = (" FOR NO KEY UPDATE", " FOR UPDATE") if locks else ("", "")
     found = rows.ask(
         f"""
@@ -262,9 +317,10 @@ def _locked(
     )
     assert found is not None  # it selects lists
     of_tenants, of_queues = (one or [] for one in found)
-    return [rows.row(Tenant, told) for told in of_tenants], [
-        rows.row(Queue, told) for told in of_queues
-    ]
+    return Parties(
+        [rows.row(Tenant, told) for told in of_tenants],
+        [rows.row(Queue, told) for told in of_queues],
+    )
 
 
 def _apart(pod: PodFacts) -> str:

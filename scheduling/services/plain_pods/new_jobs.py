@@ -2,7 +2,7 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from scheduling.kube.workloads.members import gang_of, is_elastic, members
 from scheduling.models import Cluster, Job, JobPod, PodSet
 from scheduling.services.common.bulk import Rows, write_together
 from scheduling.services.jobs.orders import Order, rows_of
-from scheduling.services.plain_pods.books import TOO_MANY_WAITING, Accepted, Books, Shelf
+from scheduling.services.plain_pods.books import TOO_MANY_WAITING, Accepted, Books, Premises, Shelf
 from scheduling.services.plain_pods.follow import why_held
 from scheduling.services.plain_pods.gangs import pod_sets_of
 from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
@@ -92,6 +92,19 @@ def make_jobs(
     return trial.rows
 
 
+def make_jobs_ahead(
+    shelf: Shelf, offers: Sequence[Offer], at: datetime
+) -> "tuple[NewRows, Premises] | None":
+    """As `make_jobs`, of offers that are new, before the transaction that writes the jobs, and what
+    has to be still so in it. None where that alone would not do; then nothing is told."""
+    trial = _Trial(shelf, [Jobless(o, list(o.pods)) for o in offers], {}, at, ahead=True)
+    shelf.is_read = True
+    if trial.premises is None or trial.refusals:
+        return None
+    trial.answer()
+    return trial.rows, trial.premises
+
+
 class _Refusal(NamedTuple):
     offer: Offer
     unit: _Unit
@@ -102,14 +115,23 @@ class _Trial:
     """What becomes of units of pods, of which nothing is written yet."""
 
     def __init__(
-        self, shelf: Shelf, groups: Sequence[Jobless], known: Mapping[str, Job], at: datetime
+        self,
+        shelf: Shelf,
+        groups: Sequence[Jobless],
+        known: Mapping[str, Job],
+        at: datetime,
+        *,
+        ahead: bool = False,
     ) -> None:
         self.refusals: list[_Refusal] = []
         self._made: list[tuple[Offer, LiveJob]] = []
-        self.rows = NewRows()
-        books, begun = Books(shelf), set[Gang]()
+        self.rows = NewRows(shelf.prepared if ahead else None)
+        books, begun = Books(shelf, ahead=ahead), set[Gang]()
         asked = list(_asked(books, groups, known, self.refusals))
         books.hold((first.of_job["tenant"], first.of_job["queue"]) for first in map(_first, asked))
+        self.premises = books.premises
+        if ahead and self.premises is None:
+            return
         for offer, unit, sets in asked:
             gang = unit.pods[0].namespace, unit.gang
             try:
@@ -226,18 +248,24 @@ class _Prepared(NamedTuple):
 
 class NewRows:
     """The rows of new jobs, not written yet; those of one order are copies of each other.
-    `events`: columns of those of the jobs, to be written after them."""
+    `events`: columns of those of the jobs, to be written after them. `prepared`: what was made of
+    orders before, by their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, prepared: dict[int, _Prepared] | None = None) -> None:
         self._jobs, self._sets, self._pods = Rows(Job), Rows(PodSet), Rows(JobPod)
         self.tables = self._jobs, self._sets, self._pods
         self.events: list[dict[str, Any]] = []
         self._of_job: dict[str, list[Any]] = {}
-        self._of_order: dict[int, _Prepared] = {}
+        self._of_order: dict[int, _Prepared] = {} if prepared is None else prepared
         self._pod = self._pods.prepare(JobPod())
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._of_job
+
+    @property
+    def ids(self) -> Collection[str]:
+        """Those of the jobs."""
+        return self._of_job.keys()
 
     def write(self) -> None:
         write_together(*self.tables)

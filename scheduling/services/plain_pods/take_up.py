@@ -22,10 +22,17 @@ from scheduling.queries.wording import in_state
 from scheduling.services.common.bulk import Ids
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import Lease, fence, fence_sql, lost
+from scheduling.services.plain_pods.ahead import StillSo
 from scheduling.services.plain_pods.books import Shelf
 from scheduling.services.plain_pods.follow import follow, follow_queue
 from scheduling.services.plain_pods.gangs import groups_of
-from scheduling.services.plain_pods.new_jobs import Jobless, NewRows, lets_go, make_jobs
+from scheduling.services.plain_pods.new_jobs import (
+    Jobless,
+    NewRows,
+    lets_go,
+    make_jobs,
+    make_jobs_ahead,
+)
 from scheduling.session.memory.live import Cause, Offer
 from tenants.database import planned
 from tenants.database.chunks import chunks
@@ -36,11 +43,13 @@ _Known = tuple[Any, uuid.UUID, Any]
 
 class TakenUp(NamedTuple):
     """What is to be written of the pods that a pass takes up: the jobs that some of them become,
-    and events of those that follow their pods; and ids for rows of them."""
+    and events of those that follow their pods; and ids for rows of them. `ahead`: of jobs that were
+    made before their transaction, what has to be still so in it."""
 
     made: NewRows
     followed: list[JobEvent]
     ids: Ids
+    ahead: StillSo | None = None
 
     def held(self) -> set[str]:
         """Jobs that their pods put on hold."""
@@ -87,6 +96,23 @@ def take_up(
     if events or (made.events and lease.scope != WHOLE):
         ring_after_commit(cluster.pk)
     return TakenUp(made, events, ids)
+
+
+def take_up_ahead(
+    lease: Lease, offers: Sequence[Offer], now: datetime, shelf: Shelf
+) -> TakenUp | None:
+    """As `take_up`, without a transaction and mostly without a statement; None where that would not
+    do. Of pods that come alone, in a cluster that is not divided, on PostgreSQL."""
+    is_postgres = connection.vendor == "postgresql"
+    if not is_postgres or lease.scope != WHOLE or not all(offer.is_new for offer in offers):
+        return None
+    shelf.of(lease.cluster_id)
+    made = make_jobs_ahead(shelf, offers, now)
+    if made is None:
+        return None
+    rows, premises = made
+    uids = [pod.uid for offer in offers for pod in offer.pods]
+    return TakenUp(rows, [], Ids(), StillSo(uids, premises))
 
 
 def _jobs_of(found: Iterable[_Known]) -> tuple[dict[str, Job], dict[str, dict[str, str]]]:

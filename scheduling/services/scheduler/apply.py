@@ -24,6 +24,7 @@ from scheduling.models.held import columns_of
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.common.bulk import Changed, Ids, Rows, insert, write_together
 from scheduling.services.common.lease import Lease, fence, write_fenced
+from scheduling.services.plain_pods.ahead import StillSo
 from scheduling.services.plain_pods.new_jobs import NewRows
 from scheduling.services.plain_pods.take_up import TakenUp
 from scheduling.services.scheduler.ruled import Elsewhere, jobs_to_put_back
@@ -37,6 +38,7 @@ from scheduling.services.scheduler.territory import (
 )
 from scheduling.session.memory.constraints import Document
 from scheduling.session.memory.live import (
+    OF_PODS,
     OVER,
     LiveJob,
     LivePod,
@@ -52,6 +54,7 @@ POD_COLUMNS = (
     "state", "message", "reason", "pod_uid", "bound_at", "running_at", "ended_at", "held_from",
 )  # fmt: skip
 # Which time stamp a step sets, beside state and version.
+PLACE = "json_build_array(id, job_id, pod_set, ordinal)"
 STAMPS = {
     Kind.ADMITTED: "admitted_at",
     Kind.RUNNING: "running_at",
@@ -63,12 +66,14 @@ STAMPS = {
 
 class Committed(NamedTuple):
     """What became of the writes of a pass. `stale`: ids of jobs that somebody else changed before,
-    and of those that are `put_back` (`ruled`). `events`: ids of the events about what memory knows
+    and of those that are `put_back` (`ruled`), or `taken_back`: new ones that are not written, as
+    what they were made of has changed. `events`: ids of the events about what memory knows
     already."""
 
     stale: set[str]
     events: Sequence[int] = ()
     put_back: Set[str] = frozenset()
+    taken_back: Set[str] = frozenset()
 
 
 def apply_decisions(
@@ -79,21 +84,34 @@ def apply_decisions(
     elsewhere: Elsewhere | None = None,
 ) -> Committed:
     """Write everything or nothing. `taken`: what was taken up before it was decided, in a
-    transaction that goes on, and that is fenced; `elsewhere`: None in a cluster that is not
-    divided. Raises LeaseLost."""
+    transaction that goes on, and that is fenced, unless it was taken up ahead; `elsewhere`: None in
+    a cluster that is not divided. Raises LeaseLost."""
     if taken is None and writes.is_of_pods:
         write_fenced(lease, _pods(writes, now), _jobs(writes, set(), now))
         return Committed(set())
-    with transaction.atomic(savepoint=taken is None):
-        if taken is None:
+    ahead = taken.ahead if taken is not None else None
+    is_so = True
+    if taken is not None and ahead is not None and _is_about(writes, taken.made):
+        written = _at_once(lease, ahead, writes, now, taken)
+        if written is not None:
+            return written
+        is_so = False
+    goes_on = taken is not None and ahead is None
+    with transaction.atomic(savepoint=not goes_on):
+        if not goes_on:
             fence(lease)
+        taken_back = set[str]()
+        if taken is None:
+            taken = TakenUp(NewRows(), [], Ids())
+        elif ahead is not None and not (is_so and ahead.holds()):
+            taken_back.update(taken.made.ids)
             taken = TakenUp(NewRows(), [], Ids())
         fresh = taken.made
         put_back = set[str]()
         if elsewhere is not None and writes.intents:
             hold_scopes(lease, writes.routes)  # before others are kept out: they hold such rows
             put_back = jobs_to_put_back(lease, writes.intents, elsewhere, now)
-        stale = {*put_back}
+        stale = put_back | taken_back
         done: list[Transition] = []
         for batch in _rounds(writes.transitions):
             done += _advance([t for t in batch if t.job_id not in stale], fresh, stale, now)
@@ -131,7 +149,45 @@ def apply_decisions(
     for (_, pod), row_id in zip(intents, places, strict=True):
         pod.row, pod.placed_at = row_id, now.timestamp()
     # What no event has is no gap in which one may come late.
-    return Committed(stale, [*ids[:known], *taken.ids.left(JobEvent)], put_back)
+    events_known = [*ids[:known], *taken.ids.left(JobEvent)]
+    return Committed(stale, events_known, put_back, taken_back)
+
+
+# --- what one statement can write -----------------------------------------------------------------
+def _is_about(writes: Writes, fresh: NewRows) -> bool:
+    """Whether it is only about jobs that are not written yet, and pods that have places."""
+    others = {"offers", "transitions", "intents", "reasons"} | OF_PODS
+    if any(getattr(writes, name) for name in writes.__slots__ if name not in others):
+        return False
+    ids = [t.job_id for t in writes.transitions] + [job.id for job, _ in writes.intents]
+    ids += [change.job_id for change in writes.reasons]
+    return all(job_id in fresh for job_id in ids)
+
+
+def _at_once(
+    lease: Lease, ahead: StillSo, writes: Writes, now: datetime, taken: TakenUp
+) -> Committed | None:
+    """Write all of it if what it was made of is still so; else None, and nothing is written."""
+    fresh, nobody = taken.made, set[str]()
+    done = [t for batch in _rounds(writes.transitions) for t in _advance(batch, fresh, nobody, now)]
+    mine = Job.objects.none()  # nothing is about jobs that have rows
+    events: list[JobEvent | dict[str, Any]] = [*fresh.events, *(_event(t, now) for t in done)]
+    events += _write_reasons(mine, writes, taken, nobody, now)
+    found = ahead.write(
+        lease,
+        [*fresh.tables, _pods(writes, now), _jobs(writes, nobody, now)],
+        [
+            (_intents(writes.intents, None, now), PLACE),
+            (_events(events, None), "id"),
+        ],
+    )
+    if found is None:
+        return None
+    places, ids = found
+    row_of = {(job_id, pod_set, ordinal): row_id for row_id, job_id, pod_set, ordinal in places}
+    for job, pod in writes.intents:
+        pod.row, pod.placed_at = row_of[job.id, *pod.key], now.timestamp()
+    return Committed(nobody, ids)
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -334,14 +390,16 @@ def _jobs(writes: Writes, stale: set[str], now: datetime) -> Changed:
     return Changed(Job, [*columns], rows, kept=columns)
 
 
-def _events(events: Sequence[JobEvent | dict[str, Any]], ids: Sequence[int]) -> Rows:
-    rows = Rows(JobEvent, with_ids=True)
+def _events(events: Sequence[JobEvent | dict[str, Any]], ids: Sequence[int] | None) -> Rows:
+    """`ids` None: the table gives them theirs."""
+    rows = Rows(JobEvent, with_ids=ids is not None)
     blank = rows.prepare(JobEvent())
-    for event, row_id in zip(events, ids, strict=True):
+    for number, event in enumerate(events):
+        own = {} if ids is None else {"id": ids[number]}
         if isinstance(event, JobEvent):
-            rows.add(rows.prepare(event), id=row_id)
+            rows.add(rows.prepare(event), **own)
         else:
-            rows.add(blank, id=row_id, **event)
+            rows.add(blank, **own, **event)
     return rows
 
 
@@ -357,13 +415,17 @@ def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]
 
 
 # --- pods -----------------------------------------------------------------------------------------
-def _intents(intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int], now: datetime) -> Rows:
-    rows = Rows(Placement, with_ids=True)
+def _intents(
+    intents: Sequence[tuple[LiveJob, LivePod]], ids: Sequence[int] | None, now: datetime
+) -> Rows:
+    """`ids` None: the table gives them theirs."""
+    rows = Rows(Placement, with_ids=ids is not None)
     blank = rows.prepare(Placement(intended_at=now))
-    for (job, pod), row_id in zip(intents, ids, strict=True):
+    for number, (job, pod) in enumerate(intents):
+        own = {} if ids is None else {"id": ids[number]}
         rows.add(
             blank,
-            id=row_id,
+            **own,
             job_id=job.id,
             attempt=pod.attempt,
             namespace=job.namespace,

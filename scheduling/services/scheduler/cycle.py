@@ -367,7 +367,7 @@ class Scheduler:
                 part: Pass | None = decides(taking)
                 written = self._write(led, part, part.at, taking.taken) if part else NOTHING
             while part is not None:
-                session.finish(part, written.stale, written.events, written.put_back)
+                session.finish(part, *written)
                 changed |= bool(part.writes or part.effects)
                 part = part.later
                 if part is not None:

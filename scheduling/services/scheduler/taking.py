@@ -1,7 +1,8 @@
-"""The transaction of a pass that takes up plain pods.
+"""What a pass does that takes up plain pods.
 
-It begins before the pass decides and ends when that is written, so that a pod has its place one
-pass after it was seen, and its job is written once, as it is then.
+Pods have their places one pass after they were seen, and their jobs are written once, as they are
+then. Where that is sure enough the pass decides first, and one statement writes it. Else its
+transaction begins before it decides, and ends when that is written.
 """
 
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from typing import Self
 from django.db import transaction
 from django.utils import timezone
 
-from scheduling.services.plain_pods.take_up import TakenUp, take_up
+from scheduling.services.plain_pods.take_up import TakenUp, take_up, take_up_ahead
 from scheduling.services.scheduler.keeper import Led
 from scheduling.session.memory.live import Offer
 
 
 class Taking:
-    """Called by a pass that finds pods to take up; without any there is no transaction. `taken`:
-    what is to be written of them, None = there were none."""
+    """Called by a pass that finds pods to take up. `taken`: what is to be written of them, None =
+    there were none."""
 
     def __init__(self, led: Led) -> None:
         self.taken: TakenUp | None = None
@@ -39,7 +40,9 @@ class Taking:
 
     def __call__(self, offers: Sequence[Offer]) -> None:
         """Make jobs of pods, and tell the offers what became of them. Raises LeaseLost."""
-        self._transaction.enter_context(transaction.atomic())
         led = self._led
         shelf = led.shelf.as_of(led.session.settings)
-        self.taken = take_up(led.lease, offers, timezone.now(), shelf)
+        self.taken = take_up_ahead(led.lease, offers, timezone.now(), shelf)
+        if self.taken is None:
+            self._transaction.enter_context(transaction.atomic())
+            self.taken = take_up(led.lease, offers, timezone.now(), shelf)

@@ -37,6 +37,8 @@ TELL_AGAIN_S = 600.0
 
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
+# What of the writes of a pass is only about pods that have places, and when these were bound.
+OF_PODS = frozenset({"steps", "held", "bound_jobs", "failures", "restarts"})
 
 
 class Cause(NamedTuple):
@@ -374,11 +376,13 @@ class Offer:
     """A plain pod, or all pods that wait and name one gang, that a job is to stand for, or whose
     job is to follow it; the oldest first.
 
-    The write answers, by uid: `refused` why there is no job, `over` how the job of the pod ended.
-    `jobs`: those that were made.
+    `is_new`: it is one pod by itself, and nothing is known here of a job of it. The write answers,
+    by uid: `refused` why there is no job, `over` how the job of the pod ended. `jobs`: those that
+    were made.
     """
 
     pods: tuple[PodFacts, ...]
+    is_new: bool = False
     refused: dict[str, Cause] = field(default_factory=dict)
     over: dict[str, Cause] = field(default_factory=dict)
     jobs: list[LiveJob] = field(default_factory=list)
@@ -442,8 +446,7 @@ class Writes:
     @property
     def is_of_pods(self) -> bool:
         """Whether it is only about pods that have places, and when these were bound."""
-        pods = {"steps", "held", "bound_jobs", "failures", "restarts"}
-        return not any(getattr(self, name) for name in self.__slots__ if name not in pods)
+        return not any(getattr(self, name) for name in self.__slots__ if name not in OF_PODS)
 
 
 @dataclass(slots=True)

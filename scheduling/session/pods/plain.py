@@ -76,6 +76,7 @@ class PlainPods:
         self._told: dict[str, tuple[Cause, bool]] = {}  # what, and whether the pod was gated
         self._advised: set[tuple[str, str, str]] = set()  # owners by namespace, kind and name
         self._deleting: set[str] = set()
+        self._doubted: set[str] = set()  # of which the database may know a job
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
         self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # why, and nodes, by job
@@ -100,6 +101,7 @@ class PlainPods:
         if self.unbound.pop(uid, None) is not None:
             self._told.pop(uid, None)
             self._deleting.discard(uid)
+            self._doubted.discard(uid)
             if (gang := _gang_of(facts)) is not None and not facts.node:
                 self._short.add(gang)
 
@@ -179,7 +181,20 @@ class PlainPods:
                 for facts in pods:
                     self.unbound[facts.uid] = self.unbound.pop(facts.uid)
                 offered_pods = map(self.as_offered, sorted(pods, key=_age))
-                self.out.writes.offers.append(Offer(tuple(offered_pods)))
+                is_new = gang is None and self._is_new(pods[0].uid)
+                self.out.writes.offers.append(Offer(tuple(offered_pods), is_new))
+
+    def _is_new(self, uid: str) -> bool:
+        return not (uid in self._places or uid in self._told or uid in self._doubted)
+
+    def taken_back(self, job: LiveJob) -> None:
+        """The job that its pods were to be was not written; what they become is asked anew, with
+        what the database knows of them."""
+        for ref in job.plain.values():
+            self._places.pop(ref.uid, None)
+            if ref.uid in self.unbound:
+                self._doubted.add(ref.uid)
+                self._new[ref.uid] = None
 
     def look_again(self, uids: Iterable[str]) -> None:
         """Offer those of these pods again that were refused."""
