@@ -2,9 +2,10 @@
 
 The calibrated workload at load 1.05 under E-Binpack and best-effort FIFO: without moves, with
 consolidation (which moves replicas only, and there are none here), and with shares of the GPU time
-that moves may lose. No job saves its work: one that moves begins again. It takes 30 s to leave, and
-a minute to start again, which counts as lost, too. `lost_share`: lost GPU time of what jobs held;
-`whole_wait_s`: the mean wait of jobs of whole nodes, weighted by how many there are of each size.
+that moves may lose. No job saves its work: one that moves begins again; in the last run all save it
+every half hour. It takes 30 s to leave, and a minute to start again, which counts as lost, too.
+`lost_share`: lost GPU time of what jobs held; `whole_wait_s`: the mean wait of jobs of whole nodes,
+weighted by how many there are of each size.
 """
 
 from collections import Counter
@@ -23,13 +24,15 @@ from scheduling.simulator.workload import DAY
 SCENARIO = "load 1.05"
 EVICT_S, RESTART_S = 30.0, 60.0
 WHOLE = definitions.SIZE_LABELS[3:]  # 8 GPUs and more
-BASE, MOST = "unmoved", "defrag 0.5 %"
+CHECKPOINT_S = 1800.0
+BASE, MOST, SAVING = "unmoved", "defrag 0.5 %", "defrag 0.5 %, work is saved"
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     BASE: {},
     "consolidation": {"consolidation": True},
     "defrag 0.1 %": {"defrag_loss": 0.001},
     "defrag 0.25 %": {"defrag_loss": 0.0025},
     MOST: {"defrag_loss": 0.005},
+    SAVING: {"defrag_loss": 0.005},
 }
 GFR, LOST = 0.01, 0.005
 
@@ -68,7 +71,11 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
             hours=options["hours"],
             warm_up_h=options["warm_up_h"],
             variant=workload.VARIANTS["load-1.05"],
-            settings=Settings(evict_s=EVICT_S, restart_s=RESTART_S),
+            settings=Settings(
+                evict_s=EVICT_S,
+                restart_s=RESTART_S,
+                checkpoint_s=CHECKPOINT_S if name == SAVING else None,
+            ),
         )
         for name, terms in POLICIES.items()
     ]

@@ -19,6 +19,7 @@ CYCLE: Final = 7
 WARM: Final = 8
 RUN: Final = 9
 LOOK: Final = 10
+SAVE: Final = 11
 
 
 class Agenda:

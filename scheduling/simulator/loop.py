@@ -14,6 +14,7 @@ from typing import Any
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.decisions import CycleResult, Moved, Preempted, Started
 from scheduling.engine.deltas import (
+    Checkpointed,
     Delta,
     JobEnded,
     JobRequeued,
@@ -52,6 +53,7 @@ from scheduling.simulator.agenda import (
     GONE,
     REPAIR,
     RUN,
+    SAVE,
     WARM,
     Agenda,
 )
@@ -114,6 +116,7 @@ class Simulation:
         self._push = self._agenda.push
         self._learned: LearnedTimes | None = None
         self._deltas: list[Delta] = [TenantsChanged(tenants, quotas)]
+        self._saved: list[Delta] = []  # what the next cycle is told as well, which is no news
         if queues:
             self._deltas.append(QueuesChanged(queues))
         self._cycle_at: float | None = None
@@ -196,7 +199,7 @@ class Simulation:
                 self._cycle_at = tick
                 self._push(tick, CYCLE, None)
             return
-        deltas, self._deltas = self._deltas, []
+        deltas, self._deltas, self._saved = self._saved + self._deltas, [], []
         self._cycle_at = None
         self.cycles += 1
         if self.state.policy.plans_by_learned or self._learned is not None:
@@ -375,6 +378,8 @@ class Simulation:
         if job.gang:
             if first and not own:
                 self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1, 0))
+            if first and self.settings.checkpoint_s:
+                self._push(begin + self.settings.checkpoint_s, SAVE, (job.id, run.epoch))
             run.missing = 0
         if run.missing <= 0 and not moved and (first or not job.gang):
             model = self.nodes[part.placements[0].node].gpu_model
@@ -392,6 +397,15 @@ class Simulation:
         ]
         if begun:
             self._deltas.append(PodsRunning(job_id, self.now, tuple(begun)))
+
+    def _saves(self, job_id: str, epoch: int) -> None:
+        """A gang has saved its work, and tells so."""
+        run = self.jobs.get(job_id)
+        if run is None or run.epoch != epoch or run.places is None:
+            return  # it was interrupted since
+        self._saved.append(Checkpointed(job_id, self.now))
+        assert self.settings.checkpoint_s
+        self._push(self.now + self.settings.checkpoint_s, SAVE, (job_id, epoch))
 
     # --- ends ---------------------------------------------------------------------------------
     def _end(self, payload: tuple[str, int, int, int, int]) -> None:
@@ -452,6 +466,8 @@ class Simulation:
             self._warm()
         elif kind == RUN:
             self._runs(*payload)
+        elif kind == SAVE:
+            self._saves(*payload)
         # CYCLE: time for one; the loop makes it after the events of this instant.
 
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:

@@ -87,11 +87,11 @@ class Settings:
     `cycle_s`: a cycle at each multiple of it that has news; 0 = at once at every event.
     `bind_delay_s`: from decision to running; `evict_s`: from a preemption until the victim's pods
     are gone, while which they work no more. `checkpoint_s`: interval at which running jobs save
-    their work, None = never; `restart_s`: lost at every start after the first. `sample_s`: spacing
-    of the sampled series; integrals are exact whatever it is. `warm_up_s`: left out of the
-    summary. `stop_s`: end of the run, None = when everything has come to rest. `fault_first`: a
-    job that lost its place by a fault goes before all others of its priority, as it does live;
-    otherwise it waits in its old place.
+    their work, None = never; of gangs the engine is told. `restart_s`: lost at every start after
+    the first. `sample_s`: spacing of the sampled series; integrals are exact whatever it is.
+    `warm_up_s`: left out of the summary. `stop_s`: end of the run, None = when everything has come
+    to rest. `fault_first`: a job that lost its place by a fault goes before all others of its
+    priority, as it does live; otherwise it waits in its old place.
     """
 
     cycle_s: float = 0.0

@@ -36,7 +36,7 @@ def test_a_replica_whose_time_is_over_while_it_moves_ends_in_its_new_place():
     assert list(outcome.observer.jobs.moves) == [0, 0, 1]
 
 
-def _price(**settings):
+def _price(loss=1.0, **settings):
     """A job alone on n002 fills what `end` leaves on n001 at 100 s; it is 99 s old."""
     jobs = [
         arrival("full", 0, 1000, gpus=8),
@@ -44,7 +44,7 @@ def _price(**settings):
         arrival("end", 0, 100, gpus=1),
         arrival("other", 1, 300, gpus=1),
     ]
-    policy = Policy(defrag_loss=1.0, min_runtime_s=0)
+    policy = Policy(defrag_loss=loss, min_runtime_s=0)
     return simulation(jobs, policy=policy, settings=Settings(**settings), nodes=3).run()
 
 
@@ -61,6 +61,15 @@ def test_a_job_that_moves_goes_on_from_its_last_checkpoint():
     outcome = _price(checkpoint_s=100)
     assert sum(outcome.observer.jobs.lost_milli_s) == 1000 * 19
     assert rows(outcome)["other"] == (120, 120 + 200, "SUCCEEDED")
+
+
+def test_a_job_that_has_saved_its_work_moves_for_what_it_has_not_saved():
+    """Two nodes fewer are partly used: half of what is lost has to be within a sixteenth of what
+    is left, which is 202 at 120 s."""
+    assert list(_price(0.1).observer.jobs.moves) == [0, 0, 0, 0]
+    outcome = _price(0.1, checkpoint_s=100)
+    assert list(outcome.observer.jobs.moves) == [0, 0, 0, 1]
+    assert sum(outcome.observer.jobs.lost_milli_s) == 1000 * 19
 
 
 def test_a_service_that_is_cancelled_while_a_replica_moves_is_gone():
