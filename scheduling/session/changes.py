@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.2  # how often is looked which nodes there are, and who may be lent some
 USED_S = 0.5  # how often is read what the jobs of other scopes hold of the quotas
+PUT_OFF = 2  # what is done now and then waits so many times as long where news wait
 AT_ONCE = 1000  # jobs of which no wake-up was heard, taken in by one pass
 COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
 
@@ -98,8 +99,9 @@ class Changes:
         for job in (job for offer in offers if self.scope == WHOLE for job in offer.jobs):
             self.enqueue(job)
 
-    def read(self, now: float) -> None:
-        """Raises Inactive, Reopen."""
+    def read(self, now: float, *, at_leisure: bool = True) -> None:
+        """`at_leisure`: nothing of the cluster waits. What is done now and then is put off for a
+        while where something does. Raises Inactive, Reopen."""
         found, touched = self._news.read(self.life.jobs)
         if not found.is_active:
             raise Inactive(f"cluster {self.cluster_id} is not active")
@@ -112,7 +114,7 @@ class Changes:
         self.looked = clock - self._looked_at > LOOK_S
         if self.looked:
             self._looked_at = clock
-        self.counted = clock - self._counted_at > COUNT_S
+        self.counted = clock - self._counted_at > COUNT_S * (1 if at_leisure else PUT_OFF)
         if self.counted:
             self._counted_at = clock
             ids.update(self._differing())

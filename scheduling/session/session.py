@@ -59,7 +59,7 @@ from scheduling.kube.seam import (
 from scheduling.kube.translate.health import DEAD
 from scheduling.models import Cluster
 from scheduling.session import aside, restore
-from scheduling.session.bites import Bites
+from scheduling.session.bites import STILL_S, Bites
 from scheduling.session.changes import Changes, Reopen
 from scheduling.session.devices.books import DeviceBooks
 from scheduling.session.lending import Borrower, Lender
@@ -193,9 +193,12 @@ class Session:
         return self._bites.are_large
 
     def rest(self) -> float:
-        """Seconds for which more is to come together before the next pass; 0 = it may begin."""
+        """Seconds after which is to be asked again, as more is to come together before the next
+        pass; 0 = it may begin."""
         due = self.next_at is not None and self.next_at <= time.time()
-        return 0.0 if due or self._has_backlog else self._bites.rest()
+        if due or self._has_backlog or self.gateway.still_for >= STILL_S:
+            return 0.0
+        return min(self._bites.rest(), STILL_S)
 
     @property
     def busy(self) -> bool:
@@ -261,7 +264,7 @@ class Session:
             return self._take_out(time.time())
         self.news.clear()
         # Rows first: they are compared with what was committed, not with what this pass changes.
-        self.changes.read(time.time())
+        self.changes.read(time.time(), at_leisure=not self.gateway.waiting)
         self.nodes.cordoned(self.changes.cordons)
         self._look_for_nodes()
         seen = self.gateway.drain()

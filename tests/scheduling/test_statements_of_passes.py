@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -27,7 +28,7 @@ from scheduling.services.plain_pods import books
 from scheduling.services.scheduler import cycle
 from scheduling.services.scheduler.cycle import Scheduler, Written
 from scheduling.services.scheduler.keeper import Led
-from scheduling.session import bites
+from scheduling.session import bites, changes
 from scheduling.session.memory import news
 from scheduling.session.session import Session
 from tenants.models import Quota
@@ -51,6 +52,9 @@ class Door:
     @property
     def waiting(self):
         return len(self.seen)
+
+    still_for = 0.0
+    is_alive = True
 
     def submit(self, effects):
         self.asked += effects
@@ -179,6 +183,53 @@ def test_a_pod_that_comes_alone_waits_for_nothing_that_is_read_now_and_then(live
     read = 5 if connection.vendor == "postgresql" else 4
     assert set(more) == {0, read}
     assert more.count(read) <= 60.0 / (books.FRESH_S - books.AHEAD_S)
+
+
+def test_a_pod_does_not_wait_until_all_open_jobs_are_compared(live, monkeypatch):
+    seen_to_bound(live, 0, 1)
+    live.statements()
+    monkeypatch.setattr(changes, "COUNT_S", 0.2)
+    live.session.changes._counted_at = time.monotonic() - 0.3
+    live.door.seen = [PodSeen(plain(1, gpus=1, extended={}))]
+    live.statements()
+    assert not live.session.changes.counted
+    live.statements()  # nothing of the cluster waits
+    assert live.session.changes.counted
+    live.session.changes._counted_at -= 0.5
+    live.door.seen = [PodSeen(plain(2, gpus=1, extended={}))]
+    live.statements()
+    assert live.session.changes.counted  # it is not put off for ever
+
+
+def test_the_lease_is_renewed_behind_the_pass(live):
+    """Before its time, so that no pass of a pod has to begin with it."""
+    key = live.lease.cluster_id, live.lease.scope
+    scheduler = live.scheduler
+    scheduler.keeper.held[key] = scheduler.led[key] = live.led
+    scheduler._scopes[key[0]] = [live.lease.scope], math.inf
+    scheduler._written[key] = Written(at=math.inf)
+    table = connection.ops.quote_name(SchedulerLease._meta.db_table)
+    for part, renews in ((0.2, False), (cycle.EARLY, True)):
+        live.led.renewed_at = time.monotonic() - part * settings.KANT_LEASE_SECONDS
+        live.door.seen = [PodSeen(plain(part, gpus=1, extended={}))]
+        with CaptureQueriesContext(connection) as told:
+            scheduler.run(key[0])
+        sqls = [query["sql"] for query in told.captured_queries]
+        renewed = [
+            n for n, sql in enumerate(sqls) if sql.startswith(f'UPDATE {table} SET "expires')
+        ]
+        assert bool(renewed) is renews
+        placed = max(n for n, sql in enumerate(sqls) if Placement._meta.db_table in sql)
+        assert all(n > placed for n in renewed)
+        assert live.led.is_due(cycle.EARLY) is False
+
+
+def test_pods_wait_for_no_more_where_no_more_come(live):
+    for _ in range(20):
+        live.session._bites.took(10**6)
+    assert 0.0 < live.session.rest() <= bites.STILL_S
+    live.door.still_for = bites.STILL_S
+    assert live.session.rest() == 0.0
 
 
 def test_what_no_pod_was_judged_by_is_not_read(live, passes):

@@ -55,6 +55,7 @@ PROJECT_S = 1.0  # how often node rows and the status line are written; under lo
 SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
 DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
+EARLY = 1 / 4  # of the lease, after which it is renewed between passes
 LIST_S = 0.5  # so long a first list is waited for; one that takes longer keeps no cluster waiting
 STOP_WITHIN_S = 1.0  # all sessions together
 NOTHING = Committed(set())
@@ -112,6 +113,7 @@ class Scheduler:
             with self._guarded(key):
                 if key in self.led:
                     self._project(key, self.led[key])
+                    self._renew(self.led[key], EARLY)  # no pod is to wait for it
                 elif key in self._listing:
                     self._tell_of_list(key, self._listing[key])
 
@@ -253,9 +255,9 @@ class Scheduler:
         if lease is not None:
             self._open(key, lease, clock)
 
-    def _renew(self, led: Led) -> None:
-        """Renew the lease when a third of it has passed; raises LeaseLost."""
-        if not led.lost and not led.is_due(1 / 3):
+    def _renew(self, led: Led, part: float = 1 / 3) -> None:
+        """Renew the lease when that part of it has passed; raises LeaseLost."""
+        if not led.lost and not led.is_due(part):
             return
         led.renew()
         lease = led.lease
