@@ -2,9 +2,9 @@
 
 import hashlib
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
@@ -16,6 +16,7 @@ from tenants.errors import Conflict, Invalid, NotFound
 from tenants.models import ApiToken, Identity, Scope, Tenant, User
 from tenants.permissions import access_of
 from tenants.selectors import tenant_by_name
+from tenants.services.joined import Joined, nothing_done
 from tenants.services.transactions import checked, unit_of_work
 
 PREFIX = "kant_"
@@ -182,25 +183,17 @@ def forget_ended_tokens() -> int:
     return deleted
 
 
+class AskedToken(NamedTuple):
+    digest: str
+    now: datetime
+
+
 def token_of_secret(secret: str, now: datetime) -> ApiToken | None:
     """The token a secret stands for, and in it the active user with the rights that it leaves;
     None when unknown, expired or revoked, or when its user has not signed in at the OpenID
-    provider for KANT_OIDC_TOKEN_DAYS."""
-    quote = connection.ops.quote_name
-    tokens, users, identities = (
-        quote(model._meta.db_table) for model in (ApiToken, User, Identity)
-    )
-    sql = (
-        f"SELECT {rows.as_json(ApiToken, 't')}, {rows.as_json(User, 'u')} FROM {tokens} t "
-        f"JOIN {users} u ON u.id = t.user_id "
-    )
-    wanted = "WHERE t.digest = %s AND t.revoked_at IS NULL AND u.is_active"
-    params: list[str | int | None] = [digest_of(secret)]
-    if days := settings.KANT_OIDC_TOKEN_DAYS:
-        sql += f"LEFT JOIN {identities} i ON i.user_id = u.id "
-        wanted += " AND (i.id IS NULL OR i.signed_in_at > %s)"
-        params.append(connection.ops.adapt_datetimefield_value(now - timedelta(days=days)))
-    found = rows.ask(sql + wanted, params)
+    provider for KANT_OIDC_TOKEN_DAYS. Those that are asked for at once are read by one statement.
+    """
+    found = _read(AskedToken(digest_of(secret), now))
     if found is None:
         return None
     token = rows.row(ApiToken, found[0])
@@ -213,3 +206,42 @@ def token_of_secret(secret: str, now: datetime) -> ApiToken | None:
         token.user.only_in = token.tenant_id, token.user.is_operator
         token.user.is_operator = False
     return token
+
+
+_TokenRow = list[dict[str, Any]]  # columns of the token, and of its user
+
+
+def _rows_of(asked: Sequence[AskedToken]) -> list[_TokenRow | None]:
+    """The row of each that is not revoked and whose user is active."""
+    digests = sorted({one.digest for one in asked})
+    # Of few lengths, so that few texts are planned: the last one stands in for those that lack.
+    wanted = digests + digests[-1:] * ((1 << (len(digests) - 1).bit_length()) - len(digests))
+    params: list[str | int | None] = [*wanted]
+    quote = connection.ops.quote_name
+    tokens, users, identities = (
+        quote(model._meta.db_table) for model in (ApiToken, User, Identity)
+    )
+    held = f"{tokens} t JOIN {users} u ON u.id = t.user_id "
+    may = f"WHERE t.digest IN ({rows.marks(wanted)}) AND t.revoked_at IS NULL AND u.is_active"
+    if days := settings.KANT_OIDC_TOKEN_DAYS:
+        held += f"LEFT JOIN {identities} i ON i.user_id = u.id "
+        may += " AND (i.id IS NULL OR i.signed_in_at > %s)"
+        since = max(one.now for one in asked) - timedelta(days=days)
+        params.append(connection.ops.adapt_datetimefield_value(since))
+    of_both = rows.array(rows.as_json(ApiToken, "t"), rows.as_json(User, "u"))
+    found = rows.ask(f"SELECT {rows.listed(of_both, held + may)}", params)
+    assert found is not None  # it selects a list
+    by_digest = {row[0]["digest"]: row for row in found[0] or []}
+    return [by_digest.get(one.digest) for one in asked]
+
+
+def _row_of(asked: AskedToken) -> _TokenRow | None:
+    return _rows_of([asked])[0]
+
+
+def _read_together(asked: Sequence[AskedToken]) -> list[_TokenRow | None]:
+    with nothing_done():
+        return _rows_of(asked)
+
+
+_read = Joined(_row_of, _read_together, 32)

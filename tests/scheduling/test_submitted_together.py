@@ -148,9 +148,7 @@ def test_they_are_written_by_as_few_statements_as_one(org):
     statements = []
     for many in (2, 12):
         one = submit.UsersJob(org.users["eve"], HELLO)
-        with CaptureQueriesContext(
-            connection,
-        ) as asked:
+        with CaptureQueriesContext(connection) as asked:
             assert len(submit.submit_together([one] * many)) == many
         statements.append(len(asked))
     assert statements[0] == statements[1] <= 8, asked.captured_queries
