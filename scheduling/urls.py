@@ -19,7 +19,7 @@ from scheduling.pages.queues import overview as queue_lists
 from scheduling.pages.queues import queue as queue_views
 from scheduling.pages.queues import revert as queue_reverts
 from scheduling.pages.quotas import edits, loans, matrix, orders, quota, revert
-from scheduling.pages.tenants import members
+from scheduling.pages.tenants import members, place
 from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
@@ -74,6 +74,14 @@ urlpatterns = [
         revert.quota_revert_preview,
         name="quota-revert-preview",
     ),
+    path(
+        "quotas/changes/<uuid:record_id>/revert-tenant/", place.tenant_revert, name="tenant-revert"
+    ),
+    path(
+        "quotas/changes/<uuid:record_id>/revert-tenant/preview/",
+        place.tenant_revert_preview,
+        name="tenant-revert-preview",
+    ),
     path("quotas/check/", edits.check, name="quota-check"),
     path("quotas/preview/", edits.preview, name="quota-preview"),
     path("quotas/discard/", edits.discard, name="quota-discard"),
@@ -98,5 +106,6 @@ urlpatterns = [
         members.member_remove,
         name="member-remove",
     ),
+    path("tenants/<slug:name>/place/", place.place, name="tenant-place"),
     path("tenants/<slug:name>/limits/", tenant_views.limits, name="tenant-limits"),
 ]

@@ -3,9 +3,20 @@
 One noun for all writes: quotas, policies, nodes. The scheduling app works it out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPlace:
+    """Where a tenant will be in the tree, None = below nobody, and the weight of its share."""
+
+    parent: str | None
+    weight: float
+
+
+NO_PLACES: Mapping[str, PlannedPlace] = {}
 
 
 @dataclass(frozen=True, slots=True)

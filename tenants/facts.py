@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from tenants.effects import Aftermath, Effects
+from tenants.effects import Aftermath, Effects, PlannedPlace
 from tenants.models import Quota, User
 
 HIDDEN = ""  # stands for all tenants that somebody may not see
@@ -105,9 +105,14 @@ class SchedulingFacts(Protocol):
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
         """{(tenant, GPU type): its use}; as if one quota were stored `instead` of what is."""
 
-    def quota_effects(self, viewer: User, after: Mapping[tuple[str, str], Quota | None]) -> Effects:
-        """What it would do to jobs if these quotas, by tenant and GPU type, were stored; None = if
-        there were none."""
+    def quota_effects(
+        self,
+        viewer: User,
+        after: Mapping[tuple[str, str], Quota | None],
+        places: Mapping[str, PlannedPlace],
+    ) -> Effects:
+        """What it would do to jobs if these quotas, by tenant and GPU type, were stored, None = if
+        there were none, and these tenants had these places in the tree."""
 
     def aftermath(
         self,

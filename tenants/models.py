@@ -219,6 +219,23 @@ class DraftCell(models.Model):
         ]
 
 
+class DraftTenant(models.Model):
+    """One tenant in a draft: of its place in the tree and its weight those `fields` that shall be
+    others, as typed ("" = below nobody), and in `base` what they said when the edit began."""
+
+    draft = models.ForeignKey(QuotaDraft, on_delete=models.CASCADE, related_name="tenants")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    fields = models.JSONField()
+    base = models.JSONField()
+    edited_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["tenant__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["draft", "tenant"], name="one_edit_of_a_tenant"),
+        ]
+
+
 class OrderState(models.TextChoices):
     WAITING = "waiting", "Waits for approval"
     SCHEDULED = "scheduled", "Scheduled"
@@ -274,6 +291,26 @@ class OrderCell(models.Model):
             models.UniqueConstraint(
                 fields=["order", "tenant", "gpu_type"], name="one_change_of_a_quota"
             ),
+        ]
+
+
+class OrderTenant(models.Model):
+    """One tenant of an order, as `DraftTenant`. `record`: of the change, once it was made.
+    `outcome`: why it did not go back."""
+
+    order = models.ForeignKey(QuotaOrder, on_delete=models.CASCADE, related_name="tenants")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    fields = models.JSONField()
+    base = models.JSONField()
+    record = models.ForeignKey(
+        "AuditRecord", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    outcome = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["tenant__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["order", "tenant"], name="one_change_of_a_tenant"),
         ]
 
 

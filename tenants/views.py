@@ -27,6 +27,8 @@ from tenants.names import tenant_names
 from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
 from tenants.selectors import tokens_of, visible_audit_records, visible_names
+from tenants.services.moves.revert import is_reversible
+from tenants.services.moves.typed import TITLES as PLACE_TITLES
 from tenants.services.previews.seen import preview_seen
 from tenants.services.quota_revert import FIELDS, said_of
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
@@ -181,11 +183,16 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
 @require_GET
 @page_login_required
 def quota_changes(request: HttpRequest) -> HttpResponse:
-    """Quota changes of the tenants the reader administers, newest first."""
+    """Changes of quotas of the tenants the reader administers, and of these tenants, newest
+    first."""
     access = access_of(request.user)
     records = (
         visible_audit_records(request.user)
-        .filter(Q(action__startswith="quota.") | Q(action__startswith=OF_ORDERS))
+        .filter(
+            Q(action__startswith="quota.")
+            | Q(action="tenant.changed")
+            | Q(action__startswith=OF_ORDERS)
+        )
         .select_related("reverts")
         .prefetch_related("reverted_by")
     )
@@ -241,9 +248,16 @@ def shown_change(record: AuditRecord, access: Access, visible: frozenset[str]) -
         "",
         changed,
         reverted_by,
-        bool(changed) and reverted_by is None and allowed,
+        bool(changed)
+        and reverted_by is None
+        and allowed
+        and (not is_of_tenant(record) or is_reversible(record)),
         preview_seen(record, visible),
     )
+
+
+def is_of_tenant(record: AuditRecord) -> bool:
+    return record.action == "tenant.changed"
 
 
 def _told_of_order(record: AuditRecord) -> str:
@@ -256,6 +270,9 @@ def _told_of_order(record: AuditRecord) -> str:
     ]
     what = TOLD_OF_ORDERS[record.action.removeprefix(OF_ORDERS)]
     beside = "".join(f", {text}" for text in said_of(after))
+    if "guaranteed" not in after:
+        told = [f"{PLACE_TITLES[n]} {_said(n, after)}" for n in PLACE_TITLES if n in after]
+        return f"{what}: {', '.join(told)}{''.join(when)}"
     return f"{what}: {_said('guaranteed', after)}{beside}{''.join(when)}"
 
 
@@ -280,7 +297,7 @@ def differences(record: AuditRecord) -> list[FieldDifference]:
     before, after = record.before or {}, record.after or {}
     names = [n for n in dict.fromkeys([*before, *after]) if n not in ("version", "id")]
     return [
-        FieldDifference(FIELDS.get(n, words(n)), _said(n, before), _said(n, after))
+        FieldDifference((FIELDS | PLACE_TITLES).get(n, words(n)), _said(n, before), _said(n, after))
         for n in names
         if before.get(n) != after.get(n)
     ]

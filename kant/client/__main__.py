@@ -214,10 +214,18 @@ def _parser() -> argparse.ArgumentParser:
         "changes", places.quota_changes, "list who changed which quota", both, actions
     )
     changed.add_argument("-t", "--tenant", help="only of this tenant")
+    changed.add_argument("--moves", action="store_true",
+                         help="changes of tenants instead: place, weight, …")  # fmt: skip
     changed.add_argument(
         "--limit", type=int, default=20, metavar="N", help="at most this many (20)"
     )
-    reverted = command("revert", places.revert_quota, "revert a change of a quota", both, actions)
+    reverted = command(
+        "revert",
+        places.revert_quota,
+        "revert a change of a quota or tenant",
+        both,
+        actions,
+    )
     reverted.add_argument("change", metavar="ID", help="id of the change, or its beginning")
     _written(reverted)
     draft = actions.add_parser("draft", help=drafts.DRAFT,

@@ -8,8 +8,9 @@ from urllib.parse import quote
 from kant.client import output
 from kant.client.api import Api, at_version
 from kant.client.audit import change_of, list_changes, now_or_none, say_change
-from kant.client.errors import usage
+from kant.client.errors import NOT_FOUND, ClientError, usage
 from kant.client.previews import effects
+from kant.client.quota import moves
 
 QUOTA = ("guaranteed", "mode", "borrow_limit", "lend_limit")
 NO_LIMIT = "any"
@@ -169,7 +170,10 @@ def _say(
 
 
 def quota_changes(api: Api, args: argparse.Namespace) -> None:
-    list_changes(api, args, "quota", _difference)
+    if args.moves:
+        list_changes(api, args, "tenant", moves.difference)
+    else:
+        list_changes(api, args, "quota", _difference)
 
 
 def _difference(change: dict[str, Any]) -> str:
@@ -180,8 +184,13 @@ def _difference(change: dict[str, Any]) -> str:
 
 
 def revert_quota(api: Api, args: argparse.Namespace) -> None:
-    """Take back one change, and show the quota before and after."""
-    record = change_of(api, "quota", args.change)
+    """Take back one change, and show the quota, or the tenant, before and after."""
+    try:
+        record = change_of(api, "quota", args.change)
+    except ClientError as error:
+        if error.code != NOT_FOUND or not moves.revert(api, args):
+            raise
+        return
     tenant, _, gpu_type = record["subject"].partition(" / ")
     before = now_or_none(api, quota_path(tenant, gpu_type))
     answer = api.post(

@@ -7,14 +7,14 @@ Bounded in time: the runs ahead go as far as it lasts.
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from django.utils import timezone
 
 from scheduling.engine.deltas import Delta, PastUse, PolicyChanged, TenantsChanged
-from scheduling.engine.types import Policy, QuotaSpec
+from scheduling.engine.types import Policy, QuotaSpec, TenantSpec
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.queries.explain import policy_in_use
 from scheduling.queries.known import CannotTell, Known, scene_at, scopes_of
@@ -31,15 +31,17 @@ from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from tenants.database.chunks import chunks
 from tenants.effects import (
+    NO_PLACES,
     AffectedJob,
     EffectCounts,
     Effects,
     ImpossibleJob,
     LoanShift,
+    PlannedPlace,
     ShiftingJob,
     StoppingJob,
 )
-from tenants.models import Quota, User
+from tenants.models import Quota, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_names
 
@@ -48,23 +50,28 @@ SHOWN = 20  # jobs of each list
 LEAST_SHIFT_S = 60.0
 
 
-def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
-    """What it would do if these quotas were stored, None = if there were none, as the viewer may
-    see it."""
-    models = {model for _, model in after}
-    clusters = Cluster.objects.filter(
-        is_active=True, pk__in=NodeRecord.objects.filter(gpu_model__in=models).values("cluster")
-    )
+def quota_effects(
+    viewer: User,
+    after: Mapping[QuotaKey, Quota | None],
+    places: Mapping[str, PlannedPlace] = NO_PLACES,
+) -> Effects:
+    """What it would do if these quotas were stored, None = if there were none, and these tenants
+    had these places in the tree, as the viewer may see it."""
+    nodes = NodeRecord.objects.all()
+    if not places:  # a tenant that moves may be of any cluster
+        nodes = nodes.filter(gpu_model__in={model for _, model in after})
+    clusters = Cluster.objects.filter(is_active=True, pk__in=nodes.values("cluster"))
     terms = {key: None if quota is None else terms_of(quota) for key, quota in after.items()}
-    looked = _looked(clusters.order_by("name"), QuotasChange(terms))
-    return _told(viewer, looked, after)
+    looked = _looked(clusters.order_by("name"), QuotasChange(terms, places))
+    return _told(viewer, looked, after, places)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotasChange:
-    """These quotas are others, None = none any more."""
+    """These quotas are others, None = none any more; and these tenants stand elsewhere."""
 
     after: Mapping[QuotaKey, QuotaSpec | None]
+    places: Mapping[str, PlannedPlace] = field(default_factory=dict)
 
     def __call__(self, facts: Sequence[Delta]) -> Sequence[TenantsChanged]:
         told = next(fact for fact in facts if isinstance(fact, TenantsChanged))
@@ -73,12 +80,20 @@ class QuotasChange:
             quotas.pop(key, None)
             if quota is not None:
                 quotas[key] = quota
-        return [replace(told, quotas=tuple(quotas.values()))]
+        return [replace(told, tenants=self._tenants(told), quotas=tuple(quotas.values()))]
+
+    def _tenants(self, told: TenantsChanged) -> tuple[TenantSpec, ...]:
+        return tuple(
+            replace(one, parent=place.parent, weight=place.weight)
+            if (place := self.places.get(one.id))
+            else one
+            for one in told.tenants
+        )
 
 
 def change_effects(viewer: User, clusters: Iterable[Cluster], change: ChangeTold) -> Effects:
     """What a change of these clusters would do, as the viewer may see it."""
-    return _told(viewer, _looked(clusters, change), {})
+    return _told(viewer, _looked(clusters, change), {}, {})
 
 
 def policy_effects(viewer: User, cluster: Cluster, policy: Policy) -> Effects:
@@ -148,7 +163,12 @@ def _by_rows(cluster: Cluster, question: Preview) -> list[RunEffects]:
 
 
 # --- what is told ---------------------------------------------------------------------------------
-def _told(viewer: User, looked: _Looked, after: Mapping[QuotaKey, Quota | None]) -> Effects:
+def _told(
+    viewer: User,
+    looked: _Looked,
+    after: Mapping[QuotaKey, Quota | None],
+    places: Mapping[str, PlannedPlace],
+) -> Effects:
     """In the nouns of pages and REST; of each list the most important ones."""
     found = looked.found
     stops = {job: stop for one in found for job, stop in one.stops.items()}
@@ -187,7 +207,7 @@ def _told(viewer: User, looked: _Looked, after: Mapping[QuotaKey, Quota | None])
         shifts=[_shifting(jobs, job, shifts[job]) for job in moved],
         impossible=[ImpossibleJob(jobs.one(job), impossible[job]) for job in never],
         possible=jobs.of(first["possible"]),
-        loans=_loans(viewer, found, after),
+        loans=_loans(viewer, found, after, places),
         troubles=looked.troubles,
     )
 
@@ -262,7 +282,10 @@ class JobsTold:
 
 
 def _loans(
-    viewer: User, found: Sequence[RunEffects], after: Mapping[QuotaKey, Quota | None]
+    viewer: User,
+    found: Sequence[RunEffects],
+    after: Mapping[QuotaKey, Quota | None],
+    places: Mapping[str, PlannedPlace],
 ) -> list[LoanShift]:
     """Who borrows what from whom now, and once what is decided at once is done."""
     more: Counter[Holder] = Counter()
@@ -272,14 +295,17 @@ def _loans(
     held = {(one.tenant, one.gpu_model, one.fixed): milli for one, milli in more.items()}
     names = visible_names(viewer)
     amounts: dict[tuple[str, str, str], list[int]] = {}
-    for side, book in enumerate((quota_book(), quota_book(after, held))):
+    parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
+    then = parents | {name: place.parent for name, place in places.items()}
+    books = quota_book(parents=parents), quota_book(after, held, parents=then)
+    for side, book in enumerate(books):
         for use in quota_uses(book):
             if use.tenant in names:
                 for lender, milli in use.seen_by(names).borrowed_from.items():
                     pair = amounts.setdefault((use.gpu_model, use.tenant, lender), [0, 0])
                     pair[side] += milli
     return [
-        LoanShift(model, borrower, lender, before, then)
-        for (model, borrower, lender), (before, then) in sorted(amounts.items())
-        if before != then
+        LoanShift(model, borrower, lender, before, later)
+        for (model, borrower, lender), (before, later) in sorted(amounts.items())
+        if before != later
     ]

@@ -18,7 +18,7 @@ from scheduling.queries.effects import quota_effects
 from scheduling.queries.events.aftermath import aftermath
 from scheduling.queries.nodes.installed import groups_to_come, pools_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses
-from tenants.effects import Aftermath, Effects
+from tenants.effects import Aftermath, Effects, PlannedPlace
 from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
 from tenants.models import Quota, User
 
@@ -59,8 +59,13 @@ class Facts:
         stored = {(instead.tenant.name, instead.gpu_type.name): instead} if instead else None
         return {(u.tenant, u.gpu_model): u for u in quota_uses(quota_book(stored))}
 
-    def quota_effects(self, viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
-        return quota_effects(viewer, after)
+    def quota_effects(
+        self,
+        viewer: User,
+        after: Mapping[QuotaKey, Quota | None],
+        places: Mapping[str, PlannedPlace],
+    ) -> Effects:
+        return quota_effects(viewer, after, places)
 
     def aftermath(
         self,

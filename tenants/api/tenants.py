@@ -1,5 +1,6 @@
 """REST for tenants, their members, GPU types and the audit trail."""
 
+import uuid
 from typing import Any
 
 from django.db.models import QuerySet
@@ -8,6 +9,7 @@ from rest_framework.response import Response
 
 from tenants import selectors
 from tenants.api.base import ListView, View, location, rehearsed
+from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.filters import AuditFilter, MemberFilter, TenantFilter
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
@@ -18,15 +20,19 @@ from tenants.api.serializers import (
     GpuTypeOutput,
     MemberInput,
     MemberOutput,
+    RevertInput,
     TenantChange,
     TenantInput,
     TenantOutput,
 )
+from tenants.errors import NotFound
 from tenants.models import AuditRecord, GpuType, Membership, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.gpu_types import change_gpu_type, create_gpu_type, delete_gpu_type
 from tenants.services.members import remove_member, set_member
+from tenants.services.moves.revert import revert_tenant_change
+from tenants.services.previews.kept import quota_effects
 from tenants.services.tenant_terms import TenantTerms
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 
@@ -102,6 +108,35 @@ def _shown(viewer: User, tenant: Tenant) -> dict[str, Any]:
 
 def _context(viewer: User) -> dict[str, Any]:
     return {"given": selectors.given_to_all(), "access": access_of(viewer)}
+
+
+class TenantRevertView(View):
+    """Takes back a change of the place or the weight of a tenant, by the id of its record in the
+    audit trail, as a change of its own: `GET /api/v1/audit?action=tenant` lists them. What somebody
+    has changed since stays. A dry run tells what it would do to jobs."""
+
+    shapes = {"POST": Shape(TenantOutput, RevertInput, rehearsal=DryRunWithEffects)}
+
+    @idempotent()
+    def post(self, _request: Request, name: str, record_id: uuid.UUID) -> Response:
+        given = self.body(RevertInput)
+        records = selectors.visible_audit_records(self.actor).filter(
+            action="tenant.changed", subject=name
+        )
+        record = records.filter(pk=record_id).first()
+        if record is None:
+            raise NotFound(
+                f"There is no change {record_id} of tenant “{name}” that you may see. "
+                "GET /api/v1/audit?action=tenant lists them."
+            )
+        done = revert_tenant_change(
+            self.actor, record, reason=given["reason"], source=API, dry_run=self.dry_run
+        )
+        body = _shown(self.actor, done.tenant)
+        if not self.dry_run:
+            return Response(body)
+        effects = quota_effects(self.actor, {}, {done.tenant.name: done.place})
+        return rehearsed("update", body, effects=effects_body(effects))
 
 
 class MembersView(ListView):

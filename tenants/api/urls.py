@@ -54,6 +54,11 @@ urlpatterns: list[URLPattern] = [
         queues.QueueRevertView.as_view(),
         name="api-queue-revert",
     ),
+    path(
+        "tenants/<str:name>/changes/<uuid:record_id>/revert",
+        tenants.TenantRevertView.as_view(),
+        name="api-tenant-revert",
+    ),
     path("audit", tenants.AuditView.as_view(), name="api-audit"),
     path("audit/<uuid:record_id>/revert", quotas.RevertView.as_view(), name="api-quota-revert"),
     path("problems/<str:code>", problem_pages.ProblemView.as_view(), name="api-problem"),

@@ -36,29 +36,6 @@ class SheetRefused(Exception):
         self.errors = errors
 
 
-def change_quotas(
-    actor: User,
-    edits: Sequence[QuotaEdit],
-    *,
-    reason: str,
-    source: str,
-    dry_run: bool = False,
-) -> dict[int, QuotaChangeResult]:
-    """Set fields of several quotas in one transaction, keeping all others; whether that needs a
-    second person is asked elsewhere.
-
-    The order of the edits does not matter: GPUs may move from one tenant to another at full
-    capacity. Raises SheetRefused with the faults of all edits together.
-    """
-    quotas = _stored({edit.tenant.pk for edit in edits})
-    changes = []
-    for edit in edits:
-        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk))
-        change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
-        changes.append(SheetChange(change, with_fields(quota, edit.fields)))
-    return _carried_out(actor, changes, quotas, dry_run=dry_run, approved=True)
-
-
 @dataclass(frozen=True, slots=True)
 class SheetChange:
     """`terms` None = the quota is withdrawn."""
@@ -67,11 +44,15 @@ class SheetChange:
     terms: QuotaTerms | None
 
 
-def carry_out_as_agreed(actor: User, changes: Sequence[SheetChange]) -> None:
-    """Make changes for which nobody needs the right now, since somebody had it when they were
-    agreed on. Raises SheetRefused."""
-    quotas = _stored({one.change.tenant.pk for one in changes})
-    _carried_out(actor, changes, quotas, dry_run=False, agreed=True)
+def sheet_changes(edits: Sequence[QuotaEdit], *, reason: str, source: str) -> list[SheetChange]:
+    """What the edits make of quotas as they are; all other fields are kept."""
+    quotas = _stored({edit.tenant.pk for edit in edits})
+    changes = []
+    for edit in edits:
+        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk))
+        change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
+        changes.append(SheetChange(change, with_fields(quota, edit.fields)))
+    return changes
 
 
 def rehearse_quotas(
@@ -87,7 +68,7 @@ def rehearse_quotas(
         changes.append(
             SheetChange(QuotaChange(tenant, gpu_type, version, REHEARSED, source), terms)
         )
-    results = _carried_out(actor, changes, quotas, dry_run=True, approved=True)
+    results = carried_out(actor, changes, dry_run=True)
     return [results[at].quota for at in range(len(changes))]
 
 
@@ -95,15 +76,22 @@ def _stored(tenants: set[int]) -> dict[tuple[int, int], Quota]:
     return {(q.tenant_id, q.gpu_type_id): q for q in Quota.objects.filter(tenant__in=tenants)}
 
 
-def _carried_out(
+def carried_out(
     actor: User,
     changes: Sequence[SheetChange],
-    quotas: dict[tuple[int, int], Quota],
     *,
-    dry_run: bool,
     agreed: bool = False,
-    approved: bool = False,
+    in_part: bool = False,
+    dry_run: bool = False,
 ) -> dict[int, QuotaChangeResult]:
+    """Change several quotas in one transaction; whether that needs a second person is asked
+    elsewhere. `agreed`: whether the actor may was asked when they were agreed on. `in_part`: more
+    is changed with them, and the sums and the preview are those of all of it.
+
+    The order of the changes does not matter: GPUs may move from one tenant to another at full
+    capacity. Raises SheetRefused with the faults of all changes together.
+    """
+    quotas = _stored({one.change.tenant.pk for one in changes})
     results: dict[int, QuotaChangeResult] = {}
     errors: dict[int, DomainError] = {}
     with unit_of_work(dry_run):
@@ -116,14 +104,21 @@ def _carried_out(
                     delete_quota(actor, change, agreed=agreed, alone=False)
                 else:
                     results[index] = change_quota(
-                        actor, change, terms, agreed=agreed, approved=approved, alone=False
+                        actor,
+                        change,
+                        terms,
+                        agreed=agreed,
+                        approved=not agreed,
+                        alone=False,
+                        summed=not in_part,
                     )
             except DomainError as error:
                 errors[index] = error
         if errors:
             raise SheetRefused(errors)
-        records = [result.record for result in results.values() if result.record]
-        attach(digest_of_quotas({one.change.key: one.terms for one in changes}), records)
+        if not in_part:
+            records = [result.record for result in results.values() if result.record]
+            attach(digest_of_quotas({one.change.key: one.terms for one in changes}), records)
     return results
 
 

@@ -42,14 +42,16 @@ def change_quota(
     agreed: bool = False,
     approved: bool = False,
     alone: bool = True,
+    summed: bool = True,
     dry_run: bool = False,
 ) -> QuotaChangeResult:
     """Set what a tenant is guaranteed of a GPU type, and what it may borrow and lend.
 
     `overcommit` lets an operator promise more than is installed. `agreed`: whether the actor may
     was asked when the change was agreed on; `approved`: whether it needs a second person is asked
-    elsewhere; `alone`: it is all of what was previewed, if anybody did. Raises NotFound,
-    NotAllowed, Invalid (fields of the terms, reason), Stale and Conflict.
+    elsewhere; `alone`: it is all of what was previewed, if anybody did; `summed`: whether sums hold
+    is asked here. Raises NotFound, NotAllowed, Invalid (fields of the terms, reason), Stale and
+    Conflict.
     """
     access = access_of(actor)
     if not agreed:
@@ -58,7 +60,9 @@ def change_quota(
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
         before = _locked(change)
-        warnings = _check_sums(access, change, terms.guaranteed, overcommit=overcommit)
+        warnings: Sequence[str] = ()
+        if summed:
+            warnings = _check_sums(access, change, terms.guaranteed, overcommit=overcommit)
         if before is not None and QuotaTerms.of(before) == terms:
             return QuotaChangeResult(before, tuple(warnings), changed=False)
         if not (agreed or approved):

@@ -1,6 +1,6 @@
 """Create, change, move and delete tenants."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -12,6 +12,8 @@ from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import parents_by_id, tenant_by_name
 from tenants.services import audit, locks, quotas
+from tenants.services.approval import check_alone
+from tenants.services.moves.guaranteed import moved_milli
 from tenants.services.namespaces import refuse_unfit_namespace
 from tenants.services.quota_sums import Parents, excess_of
 from tenants.services.quota_terms import as_document as as_document_of_quota
@@ -46,7 +48,7 @@ def create_tenant(
     _refuse_operators_fields(access, [name for name in columns if columns[name] is not None])
     tenant = checked(Tenant(name=name, parent=above, **columns))
     with unit_of_work(dry_run):
-        _take_turns()
+        take_turns()
         refuse_unfit_namespace(tenant)
         try:
             with transaction.atomic():
@@ -80,9 +82,9 @@ def change_tenant(
     Raises NotFound, NotAllowed, Invalid, Conflict (a cycle, or quotas that no longer fit).
     """
     access = access_of(actor)
-    _may_change(access, tenant, changes)
+    may_change_tenant(access, tenant, changes)
     with unit_of_work(dry_run):
-        _take_turns()
+        take_turns()
         current = Tenant.objects.select_related("parent").filter(id=tenant.pk).first()
         if current is None:
             raise _not_found(tenant)
@@ -90,6 +92,7 @@ def change_tenant(
         before = as_document(tenant)
         if "parent" in changes:
             tenant.parent = _new_parent(access, tenant, changes["parent"])
+            check_alone(moved_milli({tenant.pk: tenant.parent_id}))
         for field in FIELDS:
             if field in changes and field != "parent":
                 setattr(tenant, field, changes[field])
@@ -120,7 +123,7 @@ def delete_tenant(
 ) -> None:
     """Delete a tenant that has no tenants below and never had a job; its quotas go with it."""
     access = access_of(actor)
-    _may_change(access, tenant, {"parent": None})
+    may_change_tenant(access, tenant, {"parent": None})
     with unit_of_work(dry_run):
         if not locks.alone(Tenant, tenant.pk):
             raise _not_found(tenant)
@@ -148,7 +151,7 @@ def delete_tenant(
             raise _not_found(tenant)
 
 
-def _take_turns() -> None:
+def take_turns() -> None:
     """Changes of tenants must not cross each other: two moves could close a cycle, and two tenants
     get one namespace. One row, always the same, makes them follow each other."""
     Tenant.objects.filter(id=Tenant.objects.aggregate(Min("id"))["id__min"]).update(
@@ -166,7 +169,8 @@ def _parent(access: Access, name: str | None) -> Tenant | None:
         raise Invalid.field("parent", error.detail) from None
 
 
-def _may_change(access: Access, tenant: Tenant, changes: dict[str, Any]) -> None:
+def may_change_tenant(access: Access, tenant: Tenant, changes: Mapping[str, Any]) -> None:
+    """Raises NotFound and NotAllowed where somebody may not change these fields of a tenant."""
     if not access.may_view(tenant.pk):
         raise _not_found(tenant)
     above = access.may_administer_from_above(tenant.pk)
@@ -211,6 +215,7 @@ def _refuse_broken_sums(
 ) -> None:
     """The quotas that move along must fit under the quotas above their new place."""
     moved = {**parents, tenant.pk: new.pk if new else None}
+    locks.in_turn(GpuType, GpuType.objects.values_list("id", flat=True))
     for gpu_type in GpuType.objects.all():
         rows = Quota.objects.filter(gpu_type=gpu_type).order_by()
         given = dict(rows.values_list("tenant_id", "guaranteed_milli"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tenants.models import AuditRecord, Quota
+from tenants.models import AuditRecord, Quota, Tenant
 
 
 @pytest.fixture
@@ -159,3 +159,46 @@ def test_a_draft_is_applied_later_or_called_off(root):
     draft(root, "set", "vision", "H100", "12")
     code, _, told = draft(root, "apply", "--reason", "x", "--until", "soon")
     assert (code, "'soon' is not a time" in told) == (2, True)
+
+
+def test_tenants_are_moved_and_weighed(root):
+    code, out, told = draft(root, "move", "vision-lab", "--below", "ml", "--weight", "2")
+    assert (code, told) == (0, "1 tenant is in your draft now.\n")
+    draft(root, "set", "vision", "H100", "10")
+    out = draft(root, "show")[1]
+    assert "vision-lab  below vision → ml, weight 1 → 2" in out
+    assert draft(root, "drop", "vision-lab")[2] == "1 quota is in your draft now.\n"
+    assert draft(root, "drop", "vision-lab")[0] == 3
+    draft(root, "move", "vision-lab", "--below", "ml")
+    code, out, told = draft(root, "apply", "--reason", "Season")
+    assert code == 0, told
+    assert "vision-lab  below vision → ml" in out
+    assert Tenant.objects.get(name="vision-lab").parent.name == "ml"
+    assert guaranteed() == 10
+    record = AuditRecord.objects.filter(action="tenant.changed").first()
+    assert "parent vision → ml" in root("quota", "changes", "--moves")[1]
+    words = ("quota", "revert", str(record.pk)[:12], "--reason", "Back")
+    assert "dry run" in root(*words, "--dry-run")[2]
+    assert root(*words)[1].splitlines()[1].split() == ["parent", "ml", "vision"]
+    assert Tenant.objects.get(name="vision-lab").parent.name == "vision"
+    assert root(*words)[0] != 0
+    assert root("quota", "revert", "ffffffff", "--reason", "x")[0] == 3
+
+
+def test_a_move_says_where_and_is_refused_with_its_field(root):
+    code, _, told = draft(root, "move", "vision-lab")
+    assert (code, "--below" in told) == (2, True)
+    assert draft(root, "move", "vision-lab", "--weight", "1e3")[0] == 2
+    draft(root, "move", "vision", "--below", "vision-lab")
+    code, _, told = draft(root, "apply", "--reason", "r")
+    assert code != 0
+    assert "tenants.0.parent" in told
+    assert "which is below it" in told
+
+
+def test_orders_of_tenants_are_shown(root):
+    draft(root, "move", "vision-lab", "--weight", "3")
+    made = json.loads(draft(root, "apply", "--reason", "r", "--until", "2h", "-o", "json")[1])
+    assert "vision-lab weight 1 → 3" in root("quota", "orders")[1]
+    out = root("quota", "order", "show", made["order"]["id"])[1]
+    assert "vision-lab weight 1 → 3 -" in " ".join(out.split())

@@ -308,7 +308,8 @@ BOUNDS = {
     "by a task of beat": [
         "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
         "sessions.Session", "tenants.QuotaDraft", "tenants.DraftCell", "tenants.QuotaOrder",
-        "tenants.OrderCell", "webhooks.HookDelivery", "scheduling.PlanOrder",
+        "tenants.OrderCell", "tenants.DraftTenant", "tenants.OrderTenant", "webhooks.HookDelivery",
+        "scheduling.PlanOrder",
     ],
     "one row, or one for each of something": [
         "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from scheduling.models import Cluster, ClusterPolicy, Job, Placement
 from scheduling.queries import effects
-from tenants.models import Quota
+from tenants.models import Quota, Tenant
 from tests.scheduling.test_rehearsal import fleet, runs, waits  # noqa: F401 - a fixture
 
 PREVIEW = "/api/v1/quotas:preview"
@@ -60,6 +60,21 @@ def test_a_move_of_gpus_tells_who_starts_who_stops_and_who_lends(borrowed):
     assert found["troubles"] == []
     assert Quota.objects.get(tenant__name="law").guaranteed_milli == 32000
     assert Job.objects.get(pk=old.pk).state == "RUNNING"
+
+
+def test_a_move_in_the_tree_tells_who_can_start_by_it(borrowed):
+    """Vision has no quota; below law its job counts against that of law."""
+    org, *_ = borrowed
+    waiting = asks(org, "vision", 2, "eve")
+    ops, draft = org.client("ops"), "/api/v1/quota-drafts/ops"
+    body = {"tenants": [{"tenant": "vision", "parent": "law"}]}
+    version = ops.patch(draft, body, format="json").json()["version"]
+    tag = {"HTTP_IF_MATCH": f'"{version}"'}
+    answer = ops.post(f"{draft}/apply?dry_run=true", {"reason": "r"}, format="json", **tag)
+    found = answer.json()["effects"]
+    assert [job["job"] for job in found["possible"]] == [waiting]
+    assert found["troubles"] == []
+    assert Tenant.objects.get(name="vision").parent.name == "ml"
 
 
 def test_less_makes_a_job_impossible_and_lenders_change(borrowed):

@@ -17,11 +17,12 @@ from scheduling.services.jobs.submit import submit_job
 from tenants.errors import DomainError
 from tenants.models import Queue, Quota, Tenant
 from tenants.services import joined
-from tenants.services.drafts.edits import DraftEdit, edit_draft
+from tenants.services.drafts.edits import DraftEdit, TenantEdit, edit_draft
 from tenants.services.gpu_types import delete_gpu_type
 from tenants.services.members import remove_member, set_member
+from tenants.services.moves.change import PlaceChange, change_together
 from tenants.services.queues import Why, change_queue, delete_queue, set_state
-from tenants.services.quota_sheet import QuotaEdit, change_quotas
+from tenants.services.quota_sheet import QuotaEdit, carried_out, sheet_changes
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.sign_in import Person, Rights, sign_in
@@ -61,7 +62,7 @@ def sheet(org):
     edits = [
         QuotaEdit(org.law, org.gpu_types[k], {"guaranteed": 1000}, 1) for k in ("H100", "A100")
     ]
-    change_quotas(org.ops, edits, reason="race", source="api")
+    carried_out(org.ops, sheet_changes(edits, reason="race", source="api"))
 
 
 def submission(org):
@@ -78,6 +79,10 @@ WRITERS = {
     "quota withdrawn": lambda o: delete_quota(o.ops, quota(o, "H100", 1)),
     "sheet": sheet,
     "edits": lambda o: edit_draft(o.ops, [edit(o, "H100", "2"), edit(o, "A100", "2")]),
+    "tenant edited": lambda o: edit_draft(o.ops, tenants=[TenantEdit(o.law, {"weight": "2"})]),
+    "tenant weighed": lambda o: change_together(
+        o.ops, [PlaceChange(o.law, {"weight": 2.0}, {"weight": "1"})], (), reason="r", source="api"
+    ),
     "queue changed": lambda o: change_queue(
         o.ops, o.queue, {"weight": 2}, expected_version=1, why=WHY
     ),
@@ -119,7 +124,7 @@ def test_sheets_take_gpu_types_in_one_order(org):
             QuotaEdit(lab, org.gpu_types[second], {"guaranteed": 1000}, 0),
         ]
         try:
-            change_quotas(org.ops, edits, reason="race", source="api")
+            carried_out(org.ops, sheet_changes(edits, reason="race", source="api"))
         finally:
             connections.close_all()
 

@@ -11,6 +11,7 @@ from kant.client.errors import NOT_FOUND, ClientError
 from kant.client.places import NO_LIMIT, amount, limit, quota_path
 from kant.client.previews import effects
 from kant.client.previews.nodes import deadline
+from kant.client.quota import moves
 from kant.client.quota.orders import told
 
 DRAFT = "collect changes of quotas in a draft on the server, and apply it as a whole"
@@ -27,7 +28,12 @@ def show(api: Api, args: argparse.Namespace) -> None:
         (one["tenant"], one["gpu_type"], output.number(one["now"]), _wanted(one), _faster(one))
         for one in draft["cells"]
     ]
-    output.table(("TENANT", "TYPE", "NOW", "DRAFT", "CHANGED MEANWHILE"), rows, EMPTY)
+    if rows:
+        output.table(("TENANT", "TYPE", "NOW", "DRAFT", "CHANGED MEANWHILE"), rows, EMPTY)
+    moved = [(t["tenant"], moves.told(t, t["now"]), moves.faster(t)) for t in draft["tenants"]]
+    if moved:
+        print("\n" if rows else "", end="")
+        output.table(("TENANT", "CHANGE", "CHANGED MEANWHILE"), moved, EMPTY)
     about = f"reason: {draft['reason']}; " if draft["reason"] else ""
     output.note(
         f"By {draft['author']}, {about}last written {output.ago(draft['updated_at'])}, kept until "
@@ -37,12 +43,14 @@ def show(api: Api, args: argparse.Namespace) -> None:
 
 def listed(api: Api, args: argparse.Namespace) -> None:
     def row(draft: dict[str, Any]) -> tuple[object, ...]:
-        first = ", ".join(f"{c['tenant']}/{c['gpu_type']}" for c in draft["cells"][:3])
-        more = f" and {len(draft['cells']) - 3} more" if len(draft["cells"]) > 3 else ""
+        names = [f"{c['tenant']}/{c['gpu_type']}" for c in draft["cells"]]
+        names += [t["tenant"] for t in draft["tenants"]]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         when = output.ago(draft["updated_at"])
-        return draft["author"], when, len(draft["cells"]), first + more, draft["reason"]
+        counts = len(draft["cells"]), len(draft["tenants"])
+        return draft["author"], when, *counts, ", ".join(names[:3]) + more, draft["reason"]
 
-    heads = ("AUTHOR", "WRITTEN", "QUOTAS", "OF", "WHY")
+    heads = ("AUTHOR", "WRITTEN", "QUOTAS", "TENANTS", "OF", "WHY")
     found = list(api.items("quota-drafts"))
     output.listed(args.output, found, heads, row, "There is no draft that you may see.")
 
@@ -61,8 +69,22 @@ def set_cell(api: Api, args: argparse.Namespace) -> None:
 
 
 def drop(api: Api, args: argparse.Namespace) -> None:
-    """Take one guarantee out of the draft."""
+    """Take one quota out of the draft, or a tenant: it shall say what it says already."""
+    if args.gpu_type is None:
+        draft = _mine(api)
+        found = [one for one in draft["tenants"] if one["tenant"] == args.tenant]
+        if not found:
+            text = f"The draft does not change the place or weight of {args.tenant!r}."
+            raise ClientError(NOT_FOUND, text)
+        now = {name: found[0]["now"][name] for name in found[0]["typed"]}
+        _write_tenant(api, args, {"tenant": args.tenant, **now})
+        return
     _write(api, args, {"tenant": args.tenant, "gpu_type": args.gpu_type, "guaranteed": None})
+
+
+def move(api: Api, args: argparse.Namespace) -> None:
+    """Write where a tenant shall stand, or what its share shall weigh."""
+    _write_tenant(api, args, moves.move_of(args))
 
 
 def preview(api: Api, args: argparse.Namespace) -> None:
@@ -90,11 +112,17 @@ def apply(api: Api, args: argparse.Namespace) -> None:
              output.number(q["guaranteed"]))
             for q in done["quotas"]
         ]  # fmt: skip
-        output.table(
-            ("TENANT", "TYPE", "BEFORE", "AFTER"),
-            rows,
-            "Nothing to change: the quotas have these values already.",
-        )
+        was = {one["tenant"]: one for one in draft["tenants"]}
+        moved = [(t["tenant"], moves.told(was[t["tenant"]], was[t["tenant"]]["now"]))
+                 for t in done["tenants"]]  # fmt: skip
+        if rows or not moved:
+            output.table(
+                ("TENANT", "TYPE", "BEFORE", "AFTER"),
+                rows,
+                "Nothing to change: the quotas have these values already.",
+            )
+        if moved:
+            output.table(("TENANT", "CHANGE"), moved, "-")
         if order:
             output.note(f"Order {output.short(order['id'])} is {told(order)}.")
     warn(answer["warnings"])
@@ -116,10 +144,12 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
     command("list", listed, "list drafts: who is about to change quotas", formats, kinds)
     text = "set a guarantee in your draft"
     made = command("set", set_cell, text, formats, kinds)
-    gone = command("drop", drop, "remove a quota from your draft", formats, kinds)
+    gone = command("drop", drop, "remove a quota or a tenant from your draft", formats, kinds)
     for parser in (made, gone):
         parser.add_argument("tenant", metavar="TENANT")
-        parser.add_argument("gpu_type", metavar="GPU_MODEL")
+    made.add_argument("gpu_type", metavar="GPU_MODEL")
+    gone.add_argument("gpu_type", metavar="GPU_MODEL", nargs="?",
+                      help="not given: the place and weight of the tenant")  # fmt: skip
     made.add_argument("gpus", type=_amount_or_cell, metavar="GPUS",
                       help="GPUs that the tenant always gets; or a cell of the CSV of the page of "
                       "quotas in quotes, e.g. '8 shared borrow 4 lend any'")  # fmt: skip
@@ -130,6 +160,8 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
                           help=f"most GPUs that it may {what}, or {NO_LIMIT}")  # fmt: skip
     made.add_argument("--over", action="store_true",
                       help="overwrite what somebody else has set meanwhile")  # fmt: skip
+    text = "move a tenant in the tree, or weigh its share, in your draft"
+    moves.add_flags(command("move", move, text, formats, kinds))
     command("preview", preview, "show what your draft would do to jobs", formats, kinds)
     done = command("apply", apply, "apply your draft, as a whole or not at all", formats, kinds)
     done.add_argument("--reason", metavar="TEXT",
@@ -181,8 +213,23 @@ def _write(api: Api, args: argparse.Namespace, cell: dict[str, Any]) -> None:
     if args.output == "json":
         output.document(draft)
     else:
-        count = len(draft["cells"])
-        output.note(f"{count} {'quota is' if count == 1 else 'quotas are'} in your draft now.")
+        _say_size(draft)
+
+
+def _write_tenant(api: Api, args: argparse.Namespace, tenant: dict[str, Any]) -> None:
+    draft = api.patch(_path(_me(api)), {"tenants": [tenant]})
+    if args.output == "json":
+        output.document(draft)
+    else:
+        _say_size(draft)
+
+
+def _say_size(draft: dict[str, Any]) -> None:
+    """E.g. "2 quotas and 1 tenant are in your draft now."."""
+    counts = ((len(draft["cells"]), "quota"), (len(draft["tenants"]), "tenant"))
+    parts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n] or ["0 quotas"]
+    verb = "is" if len(parts) == 1 and parts[0].startswith("1 ") else "are"
+    output.note(f"{' and '.join(parts)} {verb} in your draft now.")
 
 
 def _wanted(one: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from kant.client.api import Api
 from kant.client.errors import NOT_FOUND, ClientError, usage
 from kant.client.places import NO_LIMIT
 from kant.client.previews import effects
+from kant.client.quota import moves
 
 PENDING = ("waiting", "scheduled")
 OPEN = (*PENDING, "temporary")
@@ -17,17 +18,19 @@ NAMED = "of the order, or the beginning of it"
 
 def listed(api: Api, args: argparse.Namespace) -> None:
     def row(order: dict[str, Any]) -> tuple[object, ...]:
-        first = ", ".join(
+        items = [
             f"{c['tenant']}/{c['gpu_type']} {output.number(c['guaranteed'])}"
-            for c in order["cells"][:3]
-        )
-        more = f" and {len(order['cells']) - 3} more" if len(order["cells"]) > 3 else ""
+            for c in order["cells"]
+        ]
+        items += [f"{t['tenant']} {moves.told(t, t['before'])}" for t in order["tenants"]]
+        more = f" and {len(items) - 3} more" if len(items) > 3 else ""
         why = order["outcome"] or order["reason"]
+        first = ", ".join(items[:3])
         return output.short(order["id"]), told(order), order["author"], first + more, why
 
     query = None if args.all else {"state": OPEN}
     found = list(api.items("quota-orders", query))
-    heads = ("ID", "STATE", "AUTHOR", "QUOTAS", "WHY")
+    heads = ("ID", "STATE", "AUTHOR", "CHANGES", "WHY")
     output.listed(args.output, found, heads, row, "No change of quotas is planned or temporary.")
 
 
@@ -49,7 +52,18 @@ def show(api: Api, args: argparse.Namespace) -> None:
         for c in order["cells"]
     ]  # fmt: skip
     heads = ("NOW", "ORDERED", "CHANGED SINCE") if pending else ("BEFORE", "ORDERED", "STAYED")
-    output.table(("TENANT", "TYPE", *heads), rows, "-")
+    if rows:
+        output.table(("TENANT", "TYPE", *heads), rows, "-")
+    moved = [
+        (
+            t["tenant"],
+            moves.told(t, t["before"]),
+            CHANGED if t["overtaken"] else t["outcome"] or "-",
+        )
+        for t in order["tenants"]
+    ]
+    if moved:
+        output.table(("TENANT", "CHANGE", heads[-1]), moved, "-")
     if order["lapses_at"]:
         output.note(f"It fails unless it is approved by {output.when(order['lapses_at'])}.")
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from scheduling.pages.quotas.matrix import MatrixCell, ShownPart, key_of, matrix, savebar, sheet
 from scheduling.pages.quotas.orders import utc
 from scheduling.pages.quotas.quota import NOTHING_EDITED, REHEARSAL, refusal
-from tenants.errors import DomainError, Invalid, Stale
+from tenants.errors import Conflict, DomainError, Invalid, Stale
 from tenants.models import DraftCell, OrderState, QuotaOrder
 from tenants.services.audit import PAGE
 from tenants.services.drafts.apply import DraftTried, try_draft
@@ -48,7 +48,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
         faults["reason"] = ["Say why; it is kept in the audit trail."]
     stopped = not_kept is not None or unseen or any(cell.errors for cell in shown.cells)
     found, order = tried(request), None
-    if not found.cells and not stopped:
+    if not found.count and not stopped:
         messages.info(request, NOTHING_EDITED, extra_tags="info")
         return redirect(request.get_full_path())
     may_save = not (stopped or faults)
@@ -61,12 +61,12 @@ def quotas(request: HttpRequest) -> HttpResponse:
             faults |= error.by_field
         else:
             found, order = submitted.tried, submitted.order
-            if not found.errors:
+            if not found.refused:
                 tell_done(request, found, order)
                 return redirect(request.get_full_path())
     shown = matrix(request, unseen.union(key_of(found.cells[at]) for at in found.errors))
     for cell in shown.cells:
-        if cell.key in unseen and cell.editable:
+        if cell.key in unseen and cell.editable and cell.key in shown.drafted:
             edit = shown.drafted[cell.key]
             cell.typed, cell.version = edit.typed, edit.version
     check_lengths(shown)
@@ -116,13 +116,14 @@ def preview(request: HttpRequest) -> HttpResponse:
     if not_kept := keep(request, shown):
         return refusal(request, not_kept.detail)
     found = tried(request)
-    if found.errors or any(cell.errors for cell in shown.cells):
-        return refusal(request, "Correct the marked cells first.")
-    if not found.cells:
+    if found.refused or any(cell.errors for cell in shown.cells):
+        what = "marked tenants" if found.tenant_errors else "marked cells"
+        return refusal(request, f"Correct the {what} first.")
+    if not found.count:
         return refusal(request, "Nothing is edited, so there is nothing to preview.")
-    count = len(found.cells)
+    count = found.count
     title = f"What {'this change' if count == 1 else f'these {count} changes'} would do"
-    effects = quota_effects(actor_of(request), found.after)
+    effects = quota_effects(actor_of(request), found.after, found.places)
     return render(request, "parts/effects.html", {"title": title, "effects": effects})
 
 
@@ -155,7 +156,7 @@ def keep(request: HttpRequest, shown: ShownPart, *, saving: bool = False) -> Inv
         elif cell.key in marked and cell.key in shown.drafted:
             gone = None if not cell.terms else cell.typed
             edits.append(DraftEdit(cell.tenant, cell.gpu_type, gone))
-    if not edits and not shown.drafted:
+    if not edits and not shown.drafted and not shown.placed:
         return None
     reason = request.POST.get("reason")
     try:
@@ -187,7 +188,9 @@ def unseen_of(request: HttpRequest, shown: ShownPart) -> set[str]:
     elsewhere = set(request.POST.get("elsewhere", "").split())
     posted = {key: request.POST.get(f"q-{key}") for key in shown.drafted}
     terms = {cell.key: cell.terms_told for cell in shown.cells}
-    return {
+    told = set(request.POST.getlist("placed"))
+    of_tenants = {one.key for one in shown.placed} - told
+    return of_tenants | {
         key
         for key, edit in shown.drafted.items()
         if (key not in elsewhere if posted[key] is None else posted[key] != edit.typed)
@@ -214,8 +217,8 @@ def time_typed(request: HttpRequest, name: str, faults: dict[str, list[str]]) ->
 
 # --- what is told of it ---------------------------------------------------------------------------
 def tell_done(request: HttpRequest, found: DraftTried, order: QuotaOrder | None) -> None:
-    count = len(found.cells)
-    quotas = f"{count} quota{'s' if count > 1 else ''}"
+    counts = ((len(found.cells), "quota"), (len(found.tenants), "tenant"))
+    quotas = " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts if n)
     text = f"{quotas} changed."
     if order is not None and order.state == OrderState.WAITING:
         text = f"{quotas} will change once somebody else has approved it: it is a large change."
@@ -240,6 +243,14 @@ def mark(shown: ShownPart, found: DraftTried, *, saved: bool) -> None:
             mark_error(cell, edit, found.errors[at], saved=saved)
         elif at in found.results:
             cell.warnings.extend(found.results[at].warnings)
+    placed = {one.seen.edit.pk: one for one in shown.placed}
+    for at, error in found.tenant_errors.items():
+        one = placed.get(found.tenants[at].pk)
+        if one is None:
+            continue
+        one.stale = isinstance(error, Conflict)
+        advice = " Change overwrites theirs, or takes yours out." if one.stale else ""
+        one.errors.extend([e.detail for e in error.errors] or [f"{error.detail}{advice}"])
 
 
 def mark_error(cell: MatrixCell, edit: DraftCell, error: DomainError, *, saved: bool) -> None:

@@ -24,7 +24,13 @@ from tenants.names import tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import parents_by_id, subtree_ids, visible_quotas, visible_tenants
 from tenants.services.drafts.cell_text import cell_text, named_terms
-from tenants.services.drafts.seen import cells_of_others, own_cells
+from tenants.services.drafts.seen import (
+    SeenTenant,
+    cells_of_others,
+    own_cells,
+    own_tenants,
+    tenants_of_others,
+)
 from tenants.services.drafts.wanted import is_edit, makes_another, terms_in_words
 from tenants.services.orders.seen import told_orders
 from tenants.services.quota_sums import promised_below
@@ -121,11 +127,24 @@ class Total:
 
 
 @dataclass(slots=True)
+class PlacedTenant:
+    """A tenant in the reader's draft, and what stands against it."""
+
+    seen: SeenTenant
+    errors: list[str] = field(default_factory=list)
+    stale: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.seen.edit.tenant.name}: {', '.join(self.seen.told)}"
+
+
+@dataclass(slots=True)
 class ShownPart:
     """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
     many tenants a page. `tenants`: all that the reader may see, with their depth. `drafted`: the
-    reader's edits, wherever they are, by the keys of their cells. A wrong filter shows nothing and
-    is `unknown`."""
+    reader's edits, wherever they are, by the keys of their cells; `placed`: of tenants. A wrong
+    filter shows nothing and is `unknown`."""
 
     filters: dict[str, str]
     unknown: dict[str, UnknownFilter]
@@ -136,6 +155,7 @@ class ShownPart:
     rows: list[MatrixRow]
     drafted: dict[str, DraftCell]
     orders: list[ShownOrder]
+    placed: list[PlacedTenant]
 
     @property
     def drafted_elsewhere(self) -> list[str]:
@@ -230,7 +250,10 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
                 cell.version = int(sent)
             cells.append(cell)
         rows.append(MatrixRow(tenant, depth, cells))
-    return ShownPart(filters, unknown, tenants, all_types, columns, page, rows, drafted, orders)
+    placed = [PlacedTenant(SeenTenant(row, names)) for row in own_tenants(actor_of(request))]
+    return ShownPart(
+        filters, unknown, tenants, all_types, columns, page, rows, drafted, orders, placed
+    )
 
 
 def longest_bars(uses: Iterable[QuotaUse]) -> dict[str, int]:
@@ -266,11 +289,14 @@ def totals(types: list[GpuType]) -> list[Total]:
 
 def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]:
     access = access_of(request.user)
-    reason = next((cell.draft.reason for cell in shown.drafted.values()), "")
+    drafts = [cell.draft for cell in shown.drafted.values()]
+    drafts += [one.seen.edit.draft for one in shown.placed]
+    reason = drafts[0].reason if drafts else ""
     return {
         "nav": "quotas",
         "reason": reason,
         "came_back": request.method != "POST" and any(c.edited for c in shown.cells),
+        "placed": shown.placed,
         "shown": shown,
         "rows": shown.rows,
         "unknown": shown.unknown,
@@ -292,6 +318,7 @@ class Editor:
     name: str
     at: datetime
     cells: list[DraftCell]
+    tenants: list[SeenTenant]
 
     @property
     def first(self) -> list[DraftCell]:
@@ -308,11 +335,24 @@ class Editor:
 
 
 def editors(request: HttpRequest) -> list[Editor]:
-    found: dict[str, list[DraftCell]] = {}
-    for cell in cells_of_others(actor_of(request), access_of(request.user)):
-        found.setdefault(cell.draft.author.get_username(), []).append(cell)
+    viewer, access = actor_of(request), access_of(request.user)
+    cells: dict[str, list[DraftCell]] = {}
+    for cell in cells_of_others(viewer, access):
+        cells.setdefault(cell.draft.author.get_username(), []).append(cell)
+    tenants: dict[str, list[SeenTenant]] = {}
+    for author, seen in tenants_of_others(viewer, access):
+        tenants.setdefault(author.get_username(), []).append(seen)
     return [
-        Editor(name, max(cell.edited_at for cell in cells), cells) for name, cells in found.items()
+        Editor(
+            name,
+            max(
+                [c.edited_at for c in cells.get(name, ())]
+                + [t.edit.edited_at for t in tenants.get(name, ())]
+            ),
+            cells.get(name, []),
+            tenants.get(name, []),
+        )
+        for name in sorted(cells.keys() | tenants.keys())
     ]
 
 
@@ -331,10 +371,12 @@ def savebar(request: HttpRequest, shown: ShownPart) -> dict[str, Any]:
     return {
         "part": f"?{request.GET.urlencode()}" if request.GET else "",
         "editable": any(c.editable for c in cells),
-        "edited": sum(c.edited for c in cells) + len(shown.drafted_elsewhere),
+        "edited": sum(c.edited for c in cells) + len(shown.drafted_elsewhere) + len(shown.placed),
         "elsewhere": shown.drafted_elsewhere,
-        "refused": any(c.errors and not c.stale for c in cells),
-        "stale": any(c.stale for c in cells),
+        "placed": shown.placed,
+        "refused": any(c.errors and not c.stale for c in cells)
+        or any(one.errors and not one.stale for one in shown.placed),
+        "stale": any(c.stale for c in cells) or any(one.stale for one in shown.placed),
     }
 
 

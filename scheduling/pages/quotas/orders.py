@@ -15,10 +15,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from scheduling.pages.polled import polled
 from scheduling.pages.quotas.quota import refusal
 from tenants.errors import Conflict, DomainError, NotFound
-from tenants.models import OrderCell, OrderState, QuotaOrder, User
+from tenants.models import OrderCell, OrderState, QuotaOrder, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.approval import most_alone
 from tenants.services.audit import PAGE
+from tenants.services.moves.guaranteed import moved_milli
 from tenants.services.orders.carrying_out import rehearse
 from tenants.services.orders.placing import (
     approvable,
@@ -33,8 +34,10 @@ from tenants.services.orders.placing import (
 from tenants.services.orders.seen import (
     PENDING,
     SeenOrderCell,
+    SeenOrderTenant,
     cells_seen,
     lapses_at,
+    tenants_of,
     visible_order,
 )
 from tenants.services.previews.kept import quota_effects
@@ -107,7 +110,14 @@ class ShownOrder:
 
     order: QuotaOrder
     cells: list[ShownCell]
+    tenants: list[SeenOrderTenant]
     may_decide: bool = False
+
+    @property
+    def what(self) -> str:
+        """E.g. "2 quotas and 1 tenant"."""
+        counts = ((len(self.cells), "quota"), (len(self.tenants), "tenant"))
+        return " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts if n)
 
     @property
     def chip(self) -> str:
@@ -119,20 +129,29 @@ class ShownOrder:
 
     @property
     def is_overtaken(self) -> bool:
-        return any(cell.stands_against for cell in self.cells)
+        cells = any(cell.stands_against for cell in self.cells)
+        return cells or any(one.overtaken for one in self.tenants)
 
     @property
     def has_outcomes(self) -> bool:
         return any(cell.cell.outcome for cell in self.cells)
 
     @property
+    def tenants_have_outcomes(self) -> bool:
+        return any(one.one.outcome for one in self.tenants)
+
+    @property
     def changed_milli(self) -> int:
         """How many milli-GPU it changes, up and down, of what is guaranteed."""
         before = (0.0 if cell.before in ("", "none") else float(cell.before) for cell in self.cells)
-        return sum(
+        edited = sum(
             abs(cell.cell.guaranteed_milli - round(1000 * was))
             for cell, was in zip(self.cells, before, strict=True)
         )
+        moved = [one.one for one in self.tenants if "parent" in one.one.fields]
+        names = [one.fields["parent"] for one in moved]
+        ids = dict(Tenant.objects.filter(name__in=names).values_list("name", "id"))
+        return edited + moved_milli({m.tenant_id: ids.get(m.fields["parent"]) for m in moved})
 
     @property
     def lapses_at(self) -> datetime | None:
@@ -171,9 +190,15 @@ class ShownOrder:
 def shown_orders(viewer: User, orders: Sequence[QuotaOrder]) -> list[ShownOrder]:
     """Orders as lists tell them, by two statements."""
     seen = cells_seen(orders)
+    tenants = tenants_of(orders, viewer)
     mine = approvable(viewer, (one for one in orders if one.state == OrderState.WAITING))
     return [
-        ShownOrder(one, [ShownCell.of(cell) for cell in seen[one.pk]], one.pk in mine)
+        ShownOrder(
+            one,
+            [ShownCell.of(cell) for cell in seen[one.pk]],
+            tenants[one.pk],
+            one.pk in mine,
+        )
         for one in orders
     ]
 
@@ -186,6 +211,7 @@ def shown_whole(viewer: User, order: QuotaOrder) -> ShownOrder:
     return ShownOrder(
         order,
         [replace(ShownCell.of(c), stands_against=_against(c) if knows else "") for c in cells],
+        tenants_of([order], viewer)[order.pk],
         order.state == OrderState.WAITING and may_approve(viewer, order),
     )
 
@@ -227,7 +253,7 @@ CANCEL = Button(
 END = Button(
     "end",
     "Go back now",
-    "The quotas go back to what they were, except those that somebody has changed since.",
+    "Quotas and tenants go back to what they were, except those that somebody has changed since.",
     "It is over; the quotas went back.",
     end_order,
     "btn-main",
@@ -313,11 +339,12 @@ def quota_order_preview(request: HttpRequest, order_id: uuid.UUID) -> HttpRespon
     if order.state not in PENDING:
         return refusal(request, "It is not to be carried out any more; load the page again.")
     try:
-        after = rehearse(order)
+        found = rehearse(order)
     except Conflict as conflict:
         return refusal(request, f"It cannot be carried out as things are. {conflict.detail}")
     title = "What it would do, were it carried out now"
-    context = {"title": title, "effects": quota_effects(actor, after)}
+    effects = quota_effects(actor, found.after, found.places)
+    context = {"title": title, "effects": effects}
     return render(request, "parts/effects.html", context)
 
 

@@ -16,6 +16,7 @@ from tenants.api.quota_drafts.orders import shown_order
 from tenants.api.quota_drafts.serializers import (
     AppliedDraftOutput,
     AppliedQuotaOutput,
+    AppliedTenantOutput,
     DraftApplyInput,
     DraftInput,
     DraftOutput,
@@ -30,13 +31,21 @@ from tenants.errors import (
     NotFound,
     Stale,
 )
-from tenants.models import QuotaDraft, Scope
-from tenants.permissions import access_of
+from tenants.models import QuotaDraft, Scope, User
+from tenants.permissions import Access, access_of
 from tenants.services.audit import API
 from tenants.services.drafts.apply import DraftTried
-from tenants.services.drafts.edits import DraftEdit, discard_draft, edit_draft
-from tenants.services.drafts.seen import SeenCell, cells_seen, visible_draft, visible_drafts
+from tenants.services.drafts.edits import DraftEdit, TenantEdit, discard_draft, edit_draft
+from tenants.services.drafts.seen import (
+    SeenCell,
+    SeenTenant,
+    cells_seen,
+    tenants_seen,
+    visible_draft,
+    visible_drafts,
+)
 from tenants.services.drafts.wanted import TERMS
+from tenants.services.moves.typed import typed
 from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
 from tenants.services.quota_terms import LIMITS
@@ -59,8 +68,7 @@ class DraftsView(ListView):
 
     def get(self, _request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
-        cells = {draft.pk: cells_seen(self.actor, draft) for draft in rows}
-        data = DraftOutput(rows, many=True, context={"cells": cells}).data
+        data = DraftOutput(rows, many=True, context=_context(self.actor, rows)).data
         return self.get_paginated_response(data)
 
 
@@ -96,7 +104,13 @@ class DraftView(View):
                 for name, value in given_terms.items()
             }
             edits.append(DraftEdit(tenant, gpu_type, typed, one.get("version"), terms or None))
-        draft = edit_draft(self.actor, edits, reason=given.get("reason"), dry_run=self.dry_run)
+        draft = edit_draft(
+            self.actor,
+            edits,
+            tenants=_tenant_edits(access, given.get("tenants", [])),
+            reason=given.get("reason"),
+            dry_run=self.dry_run,
+        )
         if self.dry_run:
             return rehearsed("update", None)
         return self.told(draft)
@@ -107,7 +121,7 @@ class DraftView(View):
         return rehearsed("delete", None) if self.dry_run else Response(status=204)
 
     def told(self, draft: QuotaDraft) -> Response:
-        context = {"cells": {draft.pk: cells_seen(self.actor, draft)}}
+        context = _context(self.actor, [draft])
         return Response(DraftOutput(draft, context=context).data, headers=etag(draft.version))
 
     def check_author(self, username: str) -> None:
@@ -117,10 +131,35 @@ class DraftView(View):
         raise NotAllowed("Only its author writes into a draft.")
 
 
+def _context(viewer: User, drafts: Sequence[QuotaDraft]) -> dict[str, Any]:
+    return {
+        "cells": {draft.pk: cells_seen(viewer, draft) for draft in drafts},
+        "tenants": {draft.pk: tenants_seen(viewer, draft) for draft in drafts},
+    }
+
+
+def _tenant_edits(access: Access, given: Sequence[dict[str, Any]]) -> list[TenantEdit]:
+    """Raises Invalid (`tenants`, by place) where one of them, or the one above, is not seen."""
+    edits = []
+    for at, one in enumerate(given):
+        path: tuple[str | int, ...] = ("tenants", at)
+        try:
+            tenant = selectors.tenant_by_name(access, one["tenant"])
+            if one.get("parent") is not None:
+                path = (*path, "parent")
+                selectors.tenant_by_name(access, one["parent"])
+        except NotFound as error:
+            raise Invalid.fields([FieldError(path, error.detail)]) from None
+        texts = typed(one.get("parent"), one.get("weight", 1.0))
+        fields = {name: texts[name] for name in texts if name in one}
+        edits.append(TenantEdit(tenant, fields, one.get("over", False)))
+    return edits
+
+
 class DraftApplyView(View):
-    """Makes quotas what your draft says, all of them or none, at once or at a time, for good or
-    until a time; then the draft is empty. The version is that of the draft. A dry run tells what it
-    would do to jobs."""
+    """Makes quotas and tenants what your draft says, all of it or nothing, at once or at a time,
+    for good or until a time; then the draft is empty. The version is that of the draft. A dry run
+    tells what it would do to jobs."""
 
     scope = Scope.QUOTA
     shapes = {
@@ -145,8 +184,9 @@ class DraftApplyView(View):
             dry_run=self.dry_run,
         )
         found, order = submitted.tried, submitted.order
-        if found.errors:
-            raise refused(found, cells_seen(self.actor, draft))
+        if found.refused:
+            seen = tenants_seen(self.actor, draft)
+            raise refused(found, cells_seen(self.actor, draft), seen)
         is_done = order is None or order.applied_at is not None
         body = {
             "order": shown_order(self.actor, order.pk) if order and not self.dry_run else None,
@@ -154,17 +194,23 @@ class DraftApplyView(View):
                 shown(AppliedQuotaOutput, found.results[at].quota)
                 for at in range(len(found.cells) if is_done else 0)
             ],
+            "tenants": [
+                shown(AppliedTenantOutput, one)
+                for one in (found.tenant_results.values() if is_done else ())
+            ],
             "warnings": found.warnings,
         }
         if self.dry_run:
-            effects = quota_effects(self.actor, found.after)
+            effects = quota_effects(self.actor, found.after, found.places)
             return rehearsed("update", body, found.warnings, effects=effects_body(effects))
         return Response(body)
 
 
-def refused(found: DraftTried, seen: Sequence[SeenCell]) -> DomainError:
-    """What stands against the cells of a draft, by their places in it; whether somebody may comes
-    first, then what is wrong in itself, then who was faster."""
+def refused(
+    found: DraftTried, seen: Sequence[SeenCell], tenants: Sequence[SeenTenant]
+) -> DomainError:
+    """What stands against cells and tenants of a draft, by their places in it; whether somebody may
+    comes first, then what is wrong in itself, then who was faster."""
     places: dict[Any, tuple[int, SeenCell]] = {
         one.cell.pk: (at, one) for at, one in enumerate(seen)
     }
@@ -182,7 +228,22 @@ def refused(found: DraftTried, seen: Sequence[SeenCell]) -> DomainError:
             continue
         of_cell = error.errors or [FieldError((), error.detail)]
         faults += [FieldError(("cells", at, *fault.path), fault.detail) for fault in of_cell]
+    of_tenants = {one.edit.pk: at for at, one in enumerate(tenants)}
+    for index, error in found.tenant_errors.items():
+        if isinstance(error, NotAllowed | NotFound):
+            return error
+        row = found.tenants[index]
+        if row.pk not in of_tenants:
+            return NotAllowed("Your draft has edits of tenants that this token is not for.")
+        path = ("tenants", of_tenants[row.pk])
+        if isinstance(error, Conflict):
+            overtaken.append(FieldError(path, f"{row.tenant.name}: {error.detail}"))
+            continue
+        of_row = error.errors or [FieldError((), error.detail)]
+        faults += [FieldError((*path, *fault.path), fault.detail) for fault in of_row]
     if faults:
         return Invalid.fields([*faults, *overtaken])
     advice = "Nothing was changed. Write the cell with the version as it is now, or take it out."
+    if overtaken[0].path[0] == "tenants":
+        advice = "Nothing was changed. Write the tenant with `over`, or as it is now."
     return Conflict(f"{overtaken[0].detail} {advice}", errors=overtaken)

@@ -19,7 +19,12 @@ from tenants.models import QuotaOrder, Scope, User
 from tenants.services.audit import API
 from tenants.services.orders import placing
 from tenants.services.orders.carrying_out import rehearse
-from tenants.services.orders.seen import cells_seen, visible_order, visible_orders
+from tenants.services.orders.seen import (
+    cells_seen,
+    tenants_of,
+    visible_order,
+    visible_orders,
+)
 from tenants.services.previews.kept import quota_effects
 
 
@@ -39,7 +44,7 @@ class OrdersView(ListView):
 
     def get(self, _request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
-        return self.get_paginated_response(shown_orders(rows))
+        return self.get_paginated_response(shown_orders(self.actor, rows))
 
 
 class OrderView(View):
@@ -69,7 +74,8 @@ class OrderActView(View):
             return Response(body)
         if not self.tells_effects:
             return rehearsed("update", body)
-        effects = quota_effects(self.actor, rehearse(order))
+        found = rehearse(order)
+        effects = quota_effects(self.actor, found.after, found.places)
         return rehearsed("update", body, effects=effects_body(effects))
 
 
@@ -117,10 +123,10 @@ ACTIONS = {
 
 def shown_order(viewer: User, order_id: uuid.UUID) -> dict[str, Any]:
     """An order as the viewer may see it now; raises NotFound."""
-    return shown_orders([visible_order(viewer, order_id)])[0]
+    return shown_orders(viewer, [visible_order(viewer, order_id)])[0]
 
 
-def shown_orders(orders: Sequence[QuotaOrder]) -> list[dict[str, Any]]:
+def shown_orders(viewer: User, orders: Sequence[QuotaOrder]) -> list[dict[str, Any]]:
     """Of orders as `visible_orders` reads them."""
-    context = {"cells": cells_seen(orders)}
+    context = {"cells": cells_seen(orders), "tenants": tenants_of(orders, viewer)}
     return [dict(one) for one in OrderOutput(orders, many=True, context=context).data]

@@ -6,11 +6,22 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from tenants import texts
-from tenants.api.fields import Choice, Gpus, Integer, List, Moment, Serializer, Text
+from tenants.api.fields import (
+    Boolean,
+    Choice,
+    Gpus,
+    Integer,
+    List,
+    Moment,
+    Number,
+    Serializer,
+    Text,
+)
 from tenants.models import OrderState, QuotaDraft, QuotaMode, QuotaOrder
 from tenants.services.drafts.edits import KEPT, LONGEST, MOST_CELLS
-from tenants.services.drafts.seen import SeenCell
-from tenants.services.orders.seen import SeenOrderCell, lapses_at
+from tenants.services.drafts.seen import SeenCell, SeenTenant
+from tenants.services.moves.typed import LEAST_WEIGHT, MOST_WEIGHT, TITLES
+from tenants.services.orders.seen import SeenOrderCell, SeenOrderTenant, lapses_at
 from tenants.services.quota_terms import NAMES, gpus, in_gpus
 
 MOST_VERSION = 2**63 - 1
@@ -53,11 +64,31 @@ class DraftCellInput(Serializer):
         return found
 
 
+class DraftTenantInput(Serializer):
+    """A tenant in the draft: where it shall stand in the tree, `parent` null = below nobody, and
+    the weight of its fair share. A field that is not named stays; one that says what is so already
+    leaves the draft."""
+
+    tenant = Text(max_length=63)
+    parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
+    weight = Number(min_value=LEAST_WEIGHT, max_value=MOST_WEIGHT, required=False)
+    over = Boolean(
+        required=False, help_text="Whether to overwrite what somebody else has set meanwhile."
+    )
+
+    def to_internal_value(self, data: Any) -> Any:
+        found = super().to_internal_value(data)
+        if not found.keys() & TITLES.keys():
+            raise serializers.ValidationError({"parent": ["Name the parent, the weight or both."]})
+        return found
+
+
 class DraftInput(Serializer):
     """Changes to the draft; what is not named stays."""
 
     reason = Text(max_length=2000, allow_blank=True, required=False)
     cells = List(child=DraftCellInput(), required=False, max_length=MOST_CELLS)
+    tenants = List(child=DraftTenantInput(), required=False, max_length=MOST_CELLS)
 
 
 class DraftApplyInput(Serializer):
@@ -124,6 +155,50 @@ class DraftCellOutput(serializers.Serializer[Any]):
         return seen.quota.version if seen.quota else 0
 
 
+class OvertakenPlaceOutput(serializers.Serializer[Any]):
+    """Who changed the tenant since the edit began; `conflicts`: as of a quota, "none" = below
+    nobody."""
+
+    by = serializers.CharField()
+    reason = serializers.CharField()
+    conflicts = FieldConflictOutput(many=True, source="fields")
+
+
+class TenantFieldsOutput(serializers.Serializer[Any]):
+    """Fields of a tenant; `parent` null = below nobody, a field that is not there is not set.
+    “a hidden tenant” stands for one that you may not see."""
+
+    parent = serializers.CharField(allow_null=True, required=False)  # type: ignore[assignment]
+    weight = serializers.FloatField(required=False)
+
+    def to_representation(self, texts: Any) -> dict[str, Any]:
+        return {name: told_place(name, texts[name]) for name in TITLES if name in texts}
+
+
+def told_place(name: str, text: str) -> Any:
+    if name == "weight":
+        return float(text)
+    return text or None
+
+
+class DraftTenantOutput(serializers.Serializer[Any]):
+    """One tenant that shall stand elsewhere or weigh more or less. `sets`: the fields that it sets,
+    and `typed`: as they were typed. `fault`: why one cannot be read; then `sets` is null. `now`: as
+    they are. `overtaken`: who was faster."""
+
+    tenant = serializers.CharField(source="edit.tenant.name")
+    sets = serializers.SerializerMethodField()
+    typed = serializers.DictField(child=serializers.CharField(), source="fields")
+    fault = serializers.CharField()
+    now = TenantFieldsOutput()
+    edited_at = serializers.DateTimeField(source="edit.edited_at")
+    overtaken = OvertakenPlaceOutput(allow_null=True)
+
+    @extend_schema_field(TenantFieldsOutput(allow_null=True))
+    def get_sets(self, seen: SeenTenant) -> dict[str, Any] | None:
+        return None if seen.fault else TenantFieldsOutput().to_representation(seen.fields)
+
+
 class DraftOutput(serializers.Serializer[Any]):
     """Of a draft of somebody else only the quotas that you may change, too. It is deleted at
     `kept_until`, unless it is written to."""
@@ -134,6 +209,7 @@ class DraftOutput(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
     kept_until = serializers.SerializerMethodField()
     cells = serializers.SerializerMethodField()
+    tenants = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.DateTimeField())
     def get_kept_until(self, draft: QuotaDraft) -> str:
@@ -144,6 +220,11 @@ class DraftOutput(serializers.Serializer[Any]):
     def get_cells(self, draft: QuotaDraft) -> list[dict[str, Any]]:
         cells = self.context["cells"][draft.pk]
         return [dict(one) for one in DraftCellOutput(cells, many=True).data]
+
+    @extend_schema_field(DraftTenantOutput(many=True))
+    def get_tenants(self, draft: QuotaDraft) -> list[dict[str, Any]]:
+        tenants = self.context["tenants"][draft.pk]
+        return [dict(one) for one in DraftTenantOutput(tenants, many=True).data]
 
 
 class AppliedQuotaOutput(serializers.Serializer[Any]):
@@ -177,6 +258,20 @@ class OrderCellOutput(serializers.Serializer[Any]):
         return in_gpus(seen.cell.terms)
 
 
+class OrderTenantOutput(serializers.Serializer[Any]):
+    """One tenant of an order: the fields that it `sets`, and what they said `before` it was carried
+    out, or say as long as it was not. `overtaken` and `outcome`: as of quotas."""
+
+    tenant = serializers.CharField(source="one.tenant.name")
+    sets = TenantFieldsOutput(source="fields")
+    before = TenantFieldsOutput()
+    overtaken = serializers.SerializerMethodField()
+    outcome = serializers.CharField(source="one.outcome")
+
+    def get_overtaken(self, seen: SeenOrderTenant) -> bool:
+        return seen.overtaken is not None
+
+
 class OrderOutput(serializers.Serializer[Any]):
     """A change of quotas that is made at a time, until a time, or once somebody else has approved
     it (`waiting`); of its quotas those that you see. `starts_at`: null = at once. `ends_at`: null =
@@ -199,6 +294,7 @@ class OrderOutput(serializers.Serializer[Any]):
     outcome = serializers.CharField()
     created_at = serializers.DateTimeField()
     cells = serializers.SerializerMethodField()
+    tenants = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_lapses_at(self, order: QuotaOrder) -> str | None:
@@ -210,10 +306,23 @@ class OrderOutput(serializers.Serializer[Any]):
         cells = self.context["cells"][order.pk]
         return [dict(one) for one in OrderCellOutput(cells, many=True).data]
 
+    @extend_schema_field(OrderTenantOutput(many=True))
+    def get_tenants(self, order: QuotaOrder) -> list[dict[str, Any]]:
+        tenants = self.context["tenants"][order.pk]
+        return [dict(one) for one in OrderTenantOutput(tenants, many=True).data]
+
+
+class AppliedTenantOutput(serializers.Serializer[Any]):
+    tenant = serializers.CharField(source="tenant.name")
+    parent = serializers.CharField(source="place.parent", allow_null=True)  # type: ignore[assignment]
+    weight = serializers.FloatField(source="place.weight")
+
 
 class AppliedDraftOutput(serializers.Serializer[Any]):
-    """The quotas that are others now, and what is still to happen to them; null = nothing."""
+    """The quotas and tenants that are others now, and what is still to happen to them; null =
+    nothing."""
 
     order = OrderOutput(allow_null=True)
     quotas = AppliedQuotaOutput(many=True)
+    tenants = AppliedTenantOutput(many=True)
     warnings = serializers.ListField(child=serializers.CharField())

@@ -1,13 +1,22 @@
-"""Make the quotas what a draft says, all of them or none."""
+"""Make quotas and the tree what a draft says, all of it or nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tenants.effects import PlannedPlace
 from tenants.errors import DomainError, Invalid, Stale
-from tenants.models import DraftCell, Quota, QuotaDraft, User
+from tenants.models import DraftCell, DraftTenant, Quota, QuotaDraft, User
 from tenants.services.drafts.edits import empty, locked_draft
 from tenants.services.drafts.wanted import is_edit, wanted
-from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
+from tenants.services.moves.change import (
+    ChangedTogether,
+    ChangeRefused,
+    PlaceChange,
+    PlaceChanged,
+    change_together,
+)
+from tenants.services.moves.typed import meant
+from tenants.services.quota_sheet import QuotaEdit, sheet_changes
 from tenants.services.quotas import QuotaChangeResult, reason_faults
 from tenants.services.transactions import unit_of_work
 
@@ -16,12 +25,24 @@ from tenants.services.transactions import unit_of_work
 class DraftTried:
     """What became, or would become, of a draft. `cells`: those that say another quota than
     there is; by their place in it what they did, and what stands against them: then nothing was
-    changed."""
+    changed. `tenants`: the same of tenants that shall stand elsewhere or weigh more or less."""
 
     draft: QuotaDraft
     cells: Sequence[DraftCell]
     results: Mapping[int, QuotaChangeResult]
     errors: Mapping[int, DomainError]
+    tenants: Sequence[DraftTenant] = ()
+    tenant_results: Mapping[int, PlaceChanged] = field(default_factory=dict)
+    tenant_errors: Mapping[int, DomainError] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.errors or self.tenant_errors)
+
+    @property
+    def count(self) -> int:
+        """Of all that it would change."""
+        return len(self.cells) + len(self.tenants)
 
     @property
     def after(self) -> dict[tuple[str, str], Quota | None]:
@@ -31,6 +52,11 @@ class DraftTried:
             for at, cell in enumerate(self.cells)
             if at in self.results
         }
+
+    @property
+    def places(self) -> dict[str, PlannedPlace]:
+        """The tenants that would stand elsewhere, or weigh more or less."""
+        return {one.tenant.name: one.place for one in self.tenant_results.values()}
 
     @property
     def warnings(self) -> list[str]:
@@ -45,9 +71,9 @@ def try_draft(
     expected_version: int | None = None,
     dry_run: bool = False,
 ) -> DraftTried:
-    """Apply the actor's draft, which is empty afterwards; where something stands against a cell of
-    it, or with `dry_run`, nothing is changed. `expected_version`: of the draft as it was read; None
-    = whichever it is. Raises Invalid (reason) and Stale."""
+    """Apply the actor's draft, which is empty afterwards; where something stands against a cell or
+    a tenant of it, or with `dry_run`, nothing is changed. `expected_version`: of the draft as it
+    was read; None = whichever it is. Raises Invalid (reason) and Stale."""
     if faults := reason_faults(reason):
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
@@ -58,7 +84,7 @@ def try_draft(
                 f"{expected_version}. Read it again.",
                 current_version=draft.version,
             )
-        cells = edits_of(draft)
+        cells, tenants = edits_of(draft), list(draft.tenants.select_related("tenant__parent"))
         errors: dict[int, DomainError] = {}
         edits, places = [], []
         for at, cell in enumerate(cells):
@@ -69,16 +95,39 @@ def try_draft(
                 continue
             edits.append(QuotaEdit(cell.tenant, cell.gpu_type, fields, cell.version))
             places.append(at)
-        results: Mapping[int, QuotaChangeResult] = {}
+        tenant_errors: dict[int, DomainError] = {}
+        changes, numbers = [], []
+        for at, one in enumerate(tenants):
+            try:
+                changes.append(PlaceChange(one.tenant, meant(one.fields), one.base))
+            except Invalid as error:
+                tenant_errors[at] = error
+                continue
+            numbers.append(at)
+        done = ChangedTogether({}, {})
         try:
-            results = change_quotas(
-                actor, edits, reason=reason, source=source, dry_run=dry_run or bool(errors)
+            done = change_together(
+                actor,
+                changes,
+                sheet_changes(edits, reason=reason, source=source),
+                reason=reason,
+                source=source,
+                dry_run=dry_run or bool(errors or tenant_errors),
             )
-        except SheetRefused as refused:
-            errors |= {places[index]: error for index, error in refused.errors.items()}
-        if not errors:
+        except ChangeRefused as refused:
+            errors |= {places[index]: error for index, error in refused.quotas.items()}
+            tenant_errors |= {numbers[index]: error for index, error in refused.tenants.items()}
+        if not errors and not tenant_errors:
             empty(draft)
-    return DraftTried(draft, cells, {places[i]: one for i, one in results.items()}, errors)
+    return DraftTried(
+        draft,
+        cells,
+        {places[i]: one for i, one in done.quotas.items()},
+        errors,
+        tenants,
+        {numbers[i]: one for i, one in done.tenants.items()},
+        tenant_errors,
+    )
 
 
 def edits_of(draft: QuotaDraft) -> list[DraftCell]:

@@ -4,15 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tenants.models import QuotaMode
-from tenants.services.quota_terms import COLUMNS, LIMITS, NAMES, TITLES, QuotaTerms
+from tenants.services.moves.typed import TITLES as PLACE_TITLES
+from tenants.services.quota_terms import COLUMNS, LIMITS, NAMES, QuotaTerms
+from tenants.services.quota_terms import TITLES as QUOTA_TITLES
 from tenants.services.typed_gpus import as_typed
+
+TITLES = {**QUOTA_TITLES, **PLACE_TITLES}
 
 
 @dataclass(frozen=True, slots=True)
 class FieldConflict:
-    """A field of a quota in words: as the edit would have it, None = the edit leaves it; as
-    somebody else has set it, None = there is no quota any more; and as it was when the edit began,
-    None = there was none, or nobody knows."""
+    """A field of a quota or tenant in words: as the edit would have it, None = the edit leaves it;
+    as somebody else has set it, None = there is no quota any more; and as it was when the edit
+    began, None = there was none, or nobody knows."""
 
     field: str
     mine: str | None

@@ -7,15 +7,18 @@ from datetime import timedelta
 from django.db.models import F
 from django.utils import timezone
 
-from tenants.errors import FieldError, Invalid
-from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
+from tenants.errors import FieldError, Invalid, NotFound
+from tenants.models import DraftCell, DraftTenant, GpuType, Quota, QuotaDraft, Tenant, User
 from tenants.permissions import access_of
 from tenants.services import locks
 from tenants.services.drafts.wanted import terms_beside
+from tenants.services.moves import typed as places
+from tenants.services.moves.typed import LONGEST as LONGEST_PLACE
 from tenants.services.quotas import may_change
+from tenants.services.tenants import may_change_tenant
 from tenants.services.transactions import unit_of_work
 
-MOST_CELLS = 200  # as many as one preview looks ahead with
+MOST_CELLS = 200  # as many as one preview looks ahead with; tenants count, too
 LONGEST = 64  # characters in a cell
 KEPT = timedelta(days=30)  # since a draft was written to
 
@@ -38,6 +41,17 @@ class DraftEdit:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantEdit:
+    """Of the place of a tenant ("parent", "" = below nobody) and its "weight" those that shall be
+    others, as typed. One that says what is so already leaves the draft. `over`: what somebody else
+    has set meanwhile is overwritten."""
+
+    tenant: Tenant
+    fields: Mapping[str, str]
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PageWrite:
     """Which write of which page: of one page the later wins, in whatever order they arrive."""
 
@@ -53,12 +67,14 @@ def edit_draft(
     actor: User,
     edits: Sequence[DraftEdit] = (),
     *,
+    tenants: Sequence[TenantEdit] = (),
     reason: str | None = None,
     write: PageWrite | None = None,
     dry_run: bool = False,
 ) -> QuotaDraft:
-    """Write cells of the actor's draft, and the reason that it will be applied with; what is not
-    named stays. Raises NotFound, NotAllowed and Invalid (`cells`, by place, and `reason`)."""
+    """Write cells and tenants of the actor's draft, and the reason that it will be applied with;
+    what is not named stays. Raises NotFound, NotAllowed and Invalid (`cells` and `tenants`, by
+    place, and `reason`)."""
     access = access_of(actor)
     faults = []
     for at, edit in enumerate(edits):
@@ -68,6 +84,13 @@ def edit_draft(
         if len(edit.typed) > LONGEST:
             text = f"Use at most {LONGEST} characters."
             faults.append(FieldError(("cells", at, "guaranteed"), text))
+    for at, one in enumerate(tenants):
+        may_change_tenant(access, one.tenant, one.fields)
+        faults += [
+            FieldError(("tenants", at, name), f"Use at most {LONGEST_PLACE} characters.")
+            for name, text in one.fields.items()
+            if len(text) > LONGEST_PLACE
+        ]
     if reason is not None and len(reason) > 2000:
         faults.append(FieldError(("reason",), "Use at most 2,000 characters."))
     if faults:
@@ -76,9 +99,10 @@ def edit_draft(
         draft, _ = QuotaDraft.objects.get_or_create(author=actor)
         if not _taken(draft, write):
             return draft
-        locks.keep(Tenant, [edit.tenant.pk for edit in edits])
+        locks.keep(Tenant, [e.tenant.pk for e in edits] + [t.tenant.pk for t in tenants])
         locks.keep(GpuType, [edit.gpu_type.pk for edit in edits])
         changed = _write(draft, edits)
+        changed |= _write_tenants(draft, tenants)
         if reason is not None and reason != draft.reason:
             draft.reason = reason
             changed = True
@@ -110,6 +134,7 @@ def locked_draft(actor: User) -> QuotaDraft:
 def empty(draft: QuotaDraft) -> None:
     """Of a draft that is locked. The row stays: it knows which writes are too late."""
     draft.cells.all().delete()
+    draft.tenants.all().delete()
     draft.reason = ""
     draft.version += 1
     draft.save(update_fields=["reason", "version", "updated_at"])
@@ -171,6 +196,40 @@ def _write(draft: QuotaDraft, edits: Sequence[DraftEdit]) -> bool:
     return changed
 
 
+def _write_tenants(draft: QuotaDraft, edits: Sequence[TenantEdit]) -> bool:
+    """Whether anything is another now."""
+    rows = {row.tenant_id: row for row in draft.tenants.all()}
+    stored = Tenant.objects.select_related("parent").in_bulk([edit.tenant.pk for edit in edits])
+    changed = False
+    for edit in edits:
+        if edit.tenant.pk not in stored:
+            raise NotFound(f"Tenant “{edit.tenant.name}” was deleted meanwhile.")
+        now = places.as_typed(stored[edit.tenant.pk])
+        row = rows.get(edit.tenant.pk) or DraftTenant(
+            draft=draft, tenant=edit.tenant, fields={}, base={}
+        )
+        fields, base = dict(row.fields), dict(row.base)
+        for name, text in edit.fields.items():
+            if places.is_same(name, text, now[name]):
+                fields.pop(name, None)
+                base.pop(name, None)
+                continue
+            fields[name] = text.strip()
+            if edit.over or name not in base:
+                base[name] = now[name]
+        if (fields, base) == (row.fields, row.base):
+            continue
+        changed = True
+        if fields:
+            row.fields, row.base = fields, base
+            row.save()
+            rows[edit.tenant.pk] = row
+        else:
+            row.delete()
+            del rows[edit.tenant.pk]
+    return changed
+
+
 def _versions(edits: Sequence[DraftEdit]) -> dict[tuple[int, int], int]:
     """{(tenant, GPU type): version of its quota}, of those that have one."""
     tenants = {edit.tenant.pk for edit in edits if edit.typed is not None and edit.version is None}
@@ -179,10 +238,12 @@ def _versions(edits: Sequence[DraftEdit]) -> dict[tuple[int, int], int]:
 
 
 def _check_size(draft: QuotaDraft) -> None:
-    count = draft.cells.count()
-    if count > MOST_CELLS:
+    cells, tenants = draft.cells.count(), draft.tenants.count()
+    if cells + tenants > MOST_CELLS:
+        what = f"quotas and tenants, and this one would have {cells} and {tenants}"
+        if not tenants:
+            what = f"quotas, and this one would have {cells}"
         raise Invalid.field(
-            "cells",
-            f"A draft holds at most {MOST_CELLS} quotas, and this one would have {count}. Apply or "
-            "discard what is in it first.",
+            "cells" if cells else "tenants",
+            f"A draft holds at most {MOST_CELLS} {what}. Apply or discard what is in it first.",
         )

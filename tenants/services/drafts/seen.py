@@ -1,21 +1,25 @@
 """What people see of drafts: of their own all, of others' what they may change themselves."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.text import Truncator
 
 from tenants.errors import NotFound
-from tenants.models import DraftCell, GpuType, Quota, QuotaDraft, Tenant, User
+from tenants.models import DraftCell, DraftTenant, GpuType, Quota, QuotaDraft, Tenant, User
 from tenants.permissions import Access, access_of
-from tenants.selectors import first_quota_record_since, last_quota_record
+from tenants.selectors import first_quota_record_since, last_quota_record, visible_names
 from tenants.services.drafts.cell_text import guaranteed_in
 from tenants.services.drafts.conflicts import FieldConflict, field_conflicts
 from tenants.services.drafts.wanted import TERMS, fault_of, typed_in
+from tenants.services.moves import typed as places
+from tenants.services.moves.conflicts import OvertakenPlace, overtaken_place
 from tenants.services.quota_terms import QuotaTerms, gpus
 from tenants.services.typed_gpus import as_typed
 
+Row = TypeVar("Row", DraftCell, DraftTenant)
 REASON_SHOWN = 200  # characters of a colleague's reason
 
 
@@ -99,6 +103,43 @@ class SeenCell:
         return fault_of(self.cell.typed)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenTenant:
+    """A tenant of a draft beside what it is now. `names`: of the tenants that the viewer sees;
+    others are not named."""
+
+    edit: DraftTenant
+    names: Container[str]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What it sets, as typed; of a tenant above that the viewer does not see not the name."""
+        return {
+            name: HIDDEN_TENANT if name == "parent" and text and text not in self.names else text
+            for name, text in self.edit.fields.items()
+        }
+
+    @property
+    def now(self) -> dict[str, str]:
+        return places.as_typed(self.edit.tenant)
+
+    @property
+    def told(self) -> list[str]:
+        """What it makes of what is so now, in words."""
+        return places.in_words(self.fields, self.now)
+
+    @property
+    def fault(self) -> str:
+        return places.fault_of(self.edit.fields)
+
+    @property
+    def overtaken(self) -> OvertakenPlace | None:
+        return overtaken_place(self.edit.tenant, self.edit.fields, self.edit.base)
+
+
+HIDDEN_TENANT = "a hidden tenant"
+
+
 def overtaken(
     tenant: Tenant,
     gpu_type: GpuType,
@@ -117,9 +158,11 @@ def overtaken(
 
 def visible_drafts(viewer: User) -> QuerySet[QuotaDraft]:
     """Drafts with anything in them that the viewer may see."""
-    cells = _visible(DraftCell.objects.order_by(), viewer, access_of(viewer))
+    access = access_of(viewer)
+    cells = _visible(DraftCell.objects.order_by(), viewer, access)
+    tenants = _visible(DraftTenant.objects.order_by(), viewer, access)
     return QuotaDraft.objects.select_related("author").filter(
-        Exists(cells.filter(draft=OuterRef("pk")))
+        Exists(cells.filter(draft=OuterRef("pk"))) | Exists(tenants.filter(draft=OuterRef("pk")))
     )
 
 
@@ -147,6 +190,32 @@ def cells_seen(viewer: User, draft: QuotaDraft) -> list[SeenCell]:
     }
     found = [(cell, quotas.get((cell.tenant_id, cell.gpu_type_id))) for cell in cells]
     return [SeenCell(cell, quota, _overtaken(cell, quota)) for cell, quota in found]
+
+
+def tenants_seen(viewer: User, draft: QuotaDraft) -> list[SeenTenant]:
+    """Those tenants of a draft that the viewer may see."""
+    rows = draft.tenants.select_related("tenant__parent")
+    found = list(_visible(rows, viewer, access_of(viewer)))
+    names = visible_names(viewer) if found else frozenset[str]()
+    return [SeenTenant(row, names) for row in found]
+
+
+def own_tenants(user: User) -> list[DraftTenant]:
+    """Tenants in the user's draft, with it."""
+    rows = DraftTenant.objects.filter(draft__author=user)
+    return list(rows.select_related("draft", "tenant__parent"))
+
+
+def tenants_of_others(viewer: User, access: Access) -> list[tuple[User, SeenTenant]]:
+    """What others are about to change of tenants that the viewer may change, too; by name."""
+    rows = DraftTenant.objects.filter(_may_change(access)).exclude(draft__author=viewer)
+    found = list(
+        rows.select_related("draft__author", "tenant__parent").order_by(
+            "draft__author__username", "tenant__name"
+        )
+    )
+    names = visible_names(viewer) if found else frozenset[str]()
+    return [(row.draft.author, SeenTenant(row, names)) for row in found]
 
 
 def _overtaken(cell: DraftCell, quota: Quota | None) -> Overtaken | None:
@@ -178,7 +247,7 @@ def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
     )
 
 
-def _visible(cells: QuerySet[DraftCell], viewer: User, access: Access) -> QuerySet[DraftCell]:
+def _visible(cells: QuerySet[Row], viewer: User, access: Access) -> QuerySet[Row]:
     own = Q(draft__author=viewer)
     if viewer.only_in is not None:  # a token for one tenant does not tell of the author's others
         own &= _may_change(access)

@@ -1,26 +1,29 @@
 """What is done of an order: it is applied, as a whole, and it goes back, quota by quota."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Q
 from django.utils import timezone
 
+from tenants.effects import PlannedPlace
 from tenants.errors import Conflict, DomainError
-from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, Tenant, User
+from tenants.models import OrderCell, OrderState, OrderTenant, Quota, QuotaOrder, Tenant, User
 from tenants.services import audit, locks
 from tenants.services.audit import SCHEDULE
-from tenants.services.quota_revert import reversal_of
-from tenants.services.quota_sheet import (
-    QuotaEdit,
-    SheetChange,
-    SheetRefused,
-    carry_out_as_agreed,
-    change_quotas,
+from tenants.services.moves.change import (
+    ChangedTogether,
+    ChangeRefused,
+    PlaceChange,
+    change_together,
 )
+from tenants.services.moves.revert import tenant_reversal
+from tenants.services.quota_revert import reversal_of
+from tenants.services.quota_sheet import QuotaEdit, SheetChange, sheet_changes
 from tenants.services.quota_terms import QuotaChange, QuotaTerms, in_gpus
-from tenants.services.quotas import QuotaChangeResult
+from tenants.services.tenants import take_turns
 from tenants.services.transactions import unit_of_work
 
 KEPT = timedelta(days=30)  # since it was over
@@ -74,39 +77,76 @@ def start(order: QuotaOrder, now: datetime) -> bool:
 
 
 def apply(order: QuotaOrder, now: datetime, *, source: str) -> None:
-    """Make the quotas what an order says, and tell so in it. Raises Conflict with all that stands
-    against it; then nothing is changed."""
-    for cell, result in _changed(order, source=source):
-        cell.record = result.record
-        cell.save(update_fields=["record"])
+    """Make quotas and tenants what an order says, and tell so in it. Raises Conflict with all that
+    stands against it; then nothing is changed."""
+    items = Items.of(order)
+    done = _changed(order, items, source=source)
+    for at, result in done.quotas.items():
+        items.cells[at].record = result.record
+        items.cells[at].save(update_fields=["record"])
+    for at, changed in done.tenants.items():
+        items.tenants[at].record = changed.record
+        items.tenants[at].save(update_fields=["record"])
     order.applied_at = now
     order.state = OrderState.TEMPORARY if order.ends_at else OrderState.DONE
     order.over_at = None if order.ends_at else now
     order.save(update_fields=["applied_at", "state", "over_at"])
 
 
-def rehearse(order: QuotaOrder) -> dict[tuple[str, str], Quota | None]:
-    """The quotas as an order would make them now, by tenant and GPU type; nothing is changed.
-    Raises as `apply`."""
-    found = _changed(order, source=SCHEDULE, dry_run=True)
-    return {(cell.tenant.name, cell.gpu_type.name): result.quota for cell, result in found}
+@dataclass(frozen=True, slots=True)
+class RehearsedOrder:
+    """The quotas as an order would make them, by tenant and GPU type, and where tenants would
+    stand."""
+
+    after: dict[tuple[str, str], Quota | None]
+    places: dict[str, PlannedPlace]
+
+
+def rehearse(order: QuotaOrder) -> RehearsedOrder:
+    """What an order would do now; nothing is changed. Raises as `apply`."""
+    items = Items.of(order)
+    done = _changed(order, items, source=SCHEDULE, dry_run=True)
+    after: dict[tuple[str, str], Quota | None] = {
+        (items.cells[at].tenant.name, items.cells[at].gpu_type.name): result.quota
+        for at, result in done.quotas.items()
+    }
+    return RehearsedOrder(after, {one.tenant.name: one.place for one in done.tenants.values()})
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What an order changes."""
+
+    cells: list[OrderCell]
+    tenants: list[OrderTenant]
+
+    @classmethod
+    def of(cls, order: QuotaOrder) -> "Items":
+        cells = order.cells.select_related("order", "tenant", "gpu_type", "record__tenant")
+        tenants = order.tenants.select_related("order", "tenant", "record__tenant")
+        return cls(list(cells), list(tenants))
+
+    def __iter__(self) -> Iterator[OrderCell | OrderTenant]:
+        yield from self.cells
+        yield from self.tenants
 
 
 def _changed(
-    order: QuotaOrder, *, source: str, dry_run: bool = False
-) -> list[tuple[OrderCell, QuotaChangeResult]]:
-    cells = list(order.cells.select_related("tenant", "gpu_type"))
+    order: QuotaOrder, items: Items, *, source: str, dry_run: bool = False
+) -> ChangedTogether:
     if order.author is None:
         raise Conflict(f"{order.author_name}, whose order it is, was deleted.")
-    edits = [QuotaEdit(c.tenant, c.gpu_type, fields_of(c), c.version) for c in cells]
+    edits = [QuotaEdit(c.tenant, c.gpu_type, fields_of(c), c.version) for c in items.cells]
+    changes = sheet_changes(edits, reason=order.reason, source=source)
+    moves = [PlaceChange(one.tenant, one.fields, one.base) for one in items.tenants]
     try:
-        results = change_quotas(
-            order.author, edits, reason=order.reason, source=source, dry_run=dry_run
+        return change_together(
+            order.author, moves, changes, reason=order.reason, source=source, dry_run=dry_run
         )
-    except SheetRefused as refused:
-        told = (f"{name_of(cells[at])}: {error.detail}" for at, error in refused.errors.items())
+    except ChangeRefused as refused:
+        told = [f"{name_of(items.tenants[at])}: {e.detail}" for at, e in refused.tenants.items()]
+        told += [f"{name_of(items.cells[at])}: {e.detail}" for at, e in refused.quotas.items()]
         raise Conflict(" ".join(told)) from None
-    return [(cells[at], result) for at, result in results.items()]
 
 
 def close(order: QuotaOrder, state: OrderState, now: datetime, outcome: str) -> None:
@@ -136,40 +176,63 @@ def end(
     with unit_of_work(dry_run=False):
         if not taken(order, OrderState.TEMPORARY):
             return False
-        cells = order.cells.select_related("tenant", "gpu_type", "record__tenant")
-        locks.keep(Tenant, [cell.tenant_id for cell in cells])
-        stayed = _set_back(by, list(cells), reason, source)
-        for cell in stayed:
-            cell.save(update_fields=["outcome"])
-            record(cell, by, "stayed", cell.outcome, source=source)
-        count = len(stayed)
-        quotas = "quota" if count == 1 else "quotas"
-        told = f"{count} {quotas} did not go back." if count else order.outcome
-        close(order, OrderState.DONE, now, told)
+        items = Items.of(order)
+        # As whoever changes tenants and quotas together does, before a row below them is locked.
+        if items.tenants:
+            take_turns()
+        locks.keep(Tenant, [one.tenant_id for one in items])
+        stayed = _set_back(by, items, reason, source)
+        for one in stayed:
+            one.save(update_fields=["outcome"])
+            record(one, by, "stayed", one.outcome, source=source)
+        close(order, OrderState.DONE, now, _told_of(stayed) or order.outcome)
     return True
 
 
-def _set_back(actor: User, cells: Sequence[OrderCell], reason: str, source: str) -> list[OrderCell]:
+def _told_of(stayed: Sequence[OrderCell | OrderTenant]) -> str:
+    """E.g. "1 quota and 2 tenants did not go back."; "" where all did."""
+    cells = sum(isinstance(one, OrderCell) for one in stayed)
+    counts = ((cells, "quota"), (len(stayed) - cells, "tenant"))
+    parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
+    return f"{' and '.join(parts)} did not go back." if parts else ""
+
+
+def _set_back(actor: User, items: Items, reason: str, source: str) -> list[OrderCell | OrderTenant]:
     """Those that stay, each with why. The others go back together, as far as sums allow."""
-    stayed: list[OrderCell] = []
-    going: list[tuple[OrderCell, SheetChange]] = []
-    for cell in cells:
+    stayed: list[OrderCell | OrderTenant] = []
+    cells: list[tuple[OrderCell, SheetChange]] = []
+    tenants: list[tuple[OrderTenant, PlaceChange]] = []
+    for one in items:
         try:
-            going.append((cell, _change_back(cell, reason, source)))
+            if isinstance(one, OrderCell):
+                cells.append((one, _change_back(one, reason, source)))
+            else:
+                tenants.append((one, _move_back(one)))
         except Conflict as conflict:
-            cell.outcome = conflict.detail
-            stayed.append(cell)
-    while going:
+            one.outcome = conflict.detail
+            stayed.append(one)
+    while cells or tenants:
+        moves, changes = [change for _, change in tenants], [change for _, change in cells]
         try:
-            carry_out_as_agreed(actor, [change for _, change in going])
-        except SheetRefused as refused:
-            for at, error in refused.errors.items():
-                going[at][0].outcome = error.detail
-                stayed.append(going[at][0])
-            going = [one for at, one in enumerate(going) if at not in refused.errors]
+            change_together(actor, moves, changes, reason=reason, source=source, agreed=True)
+        except ChangeRefused as refused:
+            for going, errors in ((cells, refused.quotas), (tenants, refused.tenants)):
+                for at, error in errors.items():
+                    going[at][0].outcome = error.detail
+                    stayed.append(going[at][0])
+            cells = [one for at, one in enumerate(cells) if at not in refused.quotas]
+            tenants = [one for at, one in enumerate(tenants) if at not in refused.tenants]
         else:
             break
     return stayed
+
+
+def _move_back(one: OrderTenant) -> PlaceChange:
+    """Raises Conflict where somebody has changed the tenant since, or it was not changed at all."""
+    if one.record is None:
+        raise Conflict("It was so already when the order was carried out.")
+    found = tenant_reversal(one.record)
+    return PlaceChange(found.tenant, found.fields, found.base, reverts=one.record)
 
 
 def _change_back(cell: OrderCell, reason: str, source: str) -> SheetChange:
@@ -203,23 +266,30 @@ def fields_of(cell: OrderCell) -> dict[str, Any]:
     return {"guaranteed": cell.guaranteed_milli, **cell.terms}
 
 
-def name_of(cell: OrderCell) -> str:
-    return f"{cell.tenant.name} / {cell.gpu_type.name}"
+def name_of(one: OrderCell | OrderTenant) -> str:
+    if isinstance(one, OrderTenant):
+        return one.tenant.name
+    return f"{one.tenant.name} / {one.gpu_type.name}"
 
 
-def record(cell: OrderCell, actor: User, what: str, reason: str, *, source: str) -> None:
-    """Tell in the audit trail what became of one quota of an order."""
-    order = cell.order
+def record(
+    one: OrderCell | OrderTenant, actor: User, what: str, reason: str, *, source: str
+) -> None:
+    """Tell in the audit trail what became of one quota or tenant of an order."""
+    order = one.order
     times = {"starts_at": order.starts_at, "ends_at": order.ends_at}
+    if isinstance(one, OrderTenant):
+        sets = dict(one.fields)
+    else:
+        sets = {"guaranteed": one.guaranteed_milli / 1000, **in_gpus(one.terms)}
     audit.record(
         actor,
         f"quota-order.{what}",
-        name_of(cell),
-        tenant=cell.tenant,
+        name_of(one),
+        tenant=one.tenant,
         after={
             "order": str(order.pk),
-            "guaranteed": cell.guaranteed_milli / 1000,
-            **in_gpus(cell.terms),
+            **sets,
             **{name: at.isoformat() for name, at in times.items() if at},
         },
         reason=reason,
@@ -228,5 +298,5 @@ def record(cell: OrderCell, actor: User, what: str, reason: str, *, source: str)
 
 
 def record_all(order: QuotaOrder, actor: User, what: str, reason: str, *, source: str) -> None:
-    for cell in order.cells.select_related("order", "tenant", "gpu_type"):
-        record(cell, actor, what, reason, source=source)
+    for one in Items.of(order):
+        record(one, actor, what, reason, source=source)

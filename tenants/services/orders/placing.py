@@ -1,20 +1,32 @@
 """What people do with orders: place one of their draft, call it off, end it or let it stay."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
 
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
-from tenants.models import OrderCell, OrderState, Quota, QuotaDraft, QuotaOrder, User
-from tenants.permissions import access_of
+from tenants.models import (
+    OrderCell,
+    OrderState,
+    OrderTenant,
+    Quota,
+    QuotaDraft,
+    QuotaOrder,
+    Tenant,
+    User,
+)
+from tenants.permissions import Access, access_of
 from tenants.services.approval import needs_approval
 from tenants.services.drafts.apply import DraftTried, edits_of, try_draft
 from tenants.services.drafts.cell_text import guaranteed_in
 from tenants.services.drafts.edits import empty, locked_draft
 from tenants.services.drafts.wanted import wanted
+from tenants.services.moves.guaranteed import moved_milli
+from tenants.services.moves.typed import meant
 from tenants.services.orders.carrying_out import apply, close, end, record, record_all, taken
 from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
@@ -56,9 +68,9 @@ def submit_draft(
             expected_version=expected_version,
             dry_run=is_later,
         )
-        if tried.errors or not (is_later or ends_at):
+        if tried.refused or not (is_later or ends_at):
             return Submitted(tried)
-        if not tried.cells:
+        if not tried.count:
             raise Invalid("Your draft changes nothing, so there is nothing to be done later.")
         later = OrderState.WAITING if waits else OrderState.SCHEDULED
         order = QuotaOrder.objects.create(
@@ -82,6 +94,15 @@ def submit_draft(
                 record=None if is_later else tried.results[at].record,
             )
             record(made, actor, "placed", order.reason, source=source)
+        for at, one in enumerate(tried.tenants):
+            moved = OrderTenant.objects.create(
+                order=order,
+                tenant=one.tenant,
+                fields=meant(one.fields),
+                base=one.base,
+                record=None if is_later else tried.tenant_results[at].record,
+            )
+            record(moved, actor, "placed", order.reason, source=source)
         if is_later:
             empty(tried.draft)
     return Submitted(tried, order)
@@ -104,16 +125,22 @@ def _time_faults(
 
 
 def changed_milli(draft: QuotaDraft) -> int:
-    """How much the edits of a draft change, up and down, of what is guaranteed now."""
+    """How much the edits of a draft change, up and down, of what is guaranteed now; with what
+    moves along with tenants."""
     cells = edits_of(draft)
     rows = Quota.objects.filter(tenant__in={cell.tenant_id for cell in cells}).order_by()
     now = {
         (t, g): m for t, g, m in rows.values_list("tenant_id", "gpu_type_id", "guaranteed_milli")
     }
-    return sum(
+    edited = sum(
         abs((guaranteed_in(cell.typed) or 0) - now.get((cell.tenant_id, cell.gpu_type_id), 0))
         for cell in cells
     )
+    wanted_above = {
+        one.tenant_id: one.fields["parent"] for one in draft.tenants.all() if "parent" in one.fields
+    }
+    ids = dict(Tenant.objects.filter(name__in=wanted_above.values()).values_list("name", "id"))
+    return edited + moved_milli({t: ids.get(name) for t, name in wanted_above.items()})
 
 
 def approve_order(
@@ -158,11 +185,27 @@ def approvable(actor: User, orders: Iterable[QuotaOrder]) -> set[UUID]:
     statement at most."""
     mine = actor.pk, actor.get_username()
     others = [one.pk for one in orders if mine[0] != one.author_id and mine[1] != one.author_name]
-    tenants: dict[UUID, set[int]] = {}
+    found: dict[UUID, bool] = dict.fromkeys(others, True)
+    access = access_of(actor)
     rows = OrderCell.objects.filter(order__in=others).order_by()
     for order, tenant in rows.values_list("order_id", "tenant_id"):
-        tenants.setdefault(order, set()).add(tenant)
-    return {order for order, of_it in tenants.items() if may_change_all(actor, of_it)}
+        found[order] &= access.may_administer_from_above(tenant)
+    moved = OrderTenant.objects.filter(order__in=others).order_by()
+    places = list(moved.values_list("order_id", "tenant_id", "fields"))
+    names = {fields["parent"] for _, _, fields in places if fields.get("parent")}
+    above = dict(Tenant.objects.filter(name__in=names).values_list("name", "id")) if names else {}
+    for order, tenant, fields in places:
+        found[order] &= access.may_administer_from_above(tenant) and may_place(
+            access, fields, above
+        )
+    return {order for order, may in found.items() if may}
+
+
+def may_place(access: Access, fields: Mapping[str, Any], above: Mapping[str, int]) -> bool:
+    """Whether somebody may let a tenant stand where `fields` say; `above`: {tenant: its id}."""
+    if "parent" not in fields or access.operator:
+        return True
+    return fields["parent"] in above and access.may_administer(above[fields["parent"]])
 
 
 def cancel_order(
@@ -204,7 +247,8 @@ def may_handle(actor: User, order: QuotaOrder) -> bool:
     all of its quotas."""
     if order.author_id == actor.pk:
         return True
-    return may_change_all(actor, order.cells.values_list("tenant_id", flat=True))
+    tenants = {one.tenant_id for items in (order.cells, order.tenants) for one in items.all()}
+    return may_change_all(actor, tenants)
 
 
 def may_change_all(actor: User, tenants: Iterable[int]) -> bool:

@@ -1,18 +1,22 @@
 """Orders as people see them: of quotas that they see."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
 from django.utils import timezone
 
 from tenants.errors import NotFound
-from tenants.models import OrderCell, OrderState, Quota, QuotaOrder, User
+from tenants.models import OrderCell, OrderState, OrderTenant, Quota, QuotaOrder, User
 from tenants.permissions import access_of
+from tenants.selectors import visible_names
 from tenants.services.drafts.conflicts import order_typed
-from tenants.services.drafts.seen import Overtaken, overtaken
+from tenants.services.drafts.seen import HIDDEN_TENANT, Overtaken, overtaken
+from tenants.services.moves.conflicts import OvertakenPlace, overtaken_place
+from tenants.services.moves.typed import as_typed, in_words, typed
 from tenants.services.orders.carrying_out import KEPT, OVER
 from tenants.services.quota_terms import gpus
 
@@ -53,15 +57,78 @@ class SeenOrderCell:
         return overtaken(cell.tenant, cell.gpu_type, cell.version, self.quota, mine)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenOrderTenant:
+    """A tenant of an order. `names`: of the tenants that the viewer sees."""
+
+    one: OrderTenant
+    pending: bool
+    names: Container[str]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What it sets, as typed."""
+        return self._typed(self.one.fields)
+
+    @property
+    def before(self) -> dict[str, str]:
+        """What it says as long as the order waits; then what it said when that was carried out."""
+        if self.pending:
+            return self._shown(as_typed(self.one.tenant))
+        return self._shown(self.one.base)
+
+    @property
+    def told(self) -> list[str]:
+        """What it makes of what in words."""
+        return in_words(self.fields, self._full(self.before))
+
+    @property
+    def overtaken(self) -> OvertakenPlace | None:
+        """Who was faster, while it is pending; None = nobody."""
+        if not self.pending:
+            return None
+        return overtaken_place(self.one.tenant, self.one.fields, self.one.base)
+
+    def _typed(self, fields: Mapping[str, Any]) -> dict[str, str]:
+        texts = typed(fields.get("parent"), fields.get("weight", 1.0))
+        return self._shown({name: texts[name] for name in texts if name in fields})
+
+    def _shown(self, texts: Mapping[str, str]) -> dict[str, str]:
+        return {
+            name: HIDDEN_TENANT if name == "parent" and text and text not in self.names else text
+            for name, text in texts.items()
+        }
+
+    def _full(self, texts: Mapping[str, str]) -> dict[str, str]:
+        return as_typed(self.one.tenant) | dict(texts)
+
+
+def tenants_of(orders: Iterable[QuotaOrder], viewer: User) -> dict[UUID, list[SeenOrderTenant]]:
+    """{order: its tenants that were read with it}."""
+    found = {one.pk: (one, one.seen_tenants) for one in orders}  # type: ignore[attr-defined]
+    some = any(rows for _, rows in found.values())
+    names = visible_names(viewer) if some else frozenset[str]()
+    return {
+        pk: [SeenOrderTenant(row, order.state in PENDING, names) for row in rows]
+        for pk, (order, rows) in found.items()
+    }
+
+
 def visible_orders(viewer: User) -> QuerySet[QuotaOrder]:
     """Orders of quotas that the viewer sees, each with those of its cells."""
     visible = access_of(viewer).visible_tenants()
     cells = OrderCell.objects.select_related("tenant", "gpu_type", "record")
+    tenants = OrderTenant.objects.select_related("tenant__parent", "record")
     if visible is not None:
         cells = cells.filter(tenant__in=visible)
+        tenants = tenants.filter(tenant__in=visible)
     return QuotaOrder.objects.filter(
         Exists(cells.order_by().filter(order=OuterRef("pk")))
-    ).prefetch_related(Prefetch("cells", queryset=cells, to_attr="seen"))
+        | Exists(tenants.order_by().filter(order=OuterRef("pk")))
+    ).prefetch_related(
+        Prefetch("cells", queryset=cells, to_attr="seen"),
+        Prefetch("tenants", queryset=tenants, to_attr="seen_tenants"),
+    )
 
 
 def told_orders(viewer: User) -> QuerySet[QuotaOrder]:

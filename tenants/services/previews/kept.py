@@ -14,7 +14,7 @@ from typing import Any
 from django.utils import timezone
 
 from tenants import facts
-from tenants.effects import AffectedJob, Effects
+from tenants.effects import NO_PLACES, AffectedJob, Effects, PlannedPlace
 from tenants.models import AuditRecord, ChangePreview, Quota, User
 from tenants.services.quota_terms import QuotaTerms, gpus
 
@@ -28,19 +28,38 @@ QuotaKey = tuple[str, str]  # tenant, GPU type
 Document = dict[str, Any]
 
 
-def quota_effects(viewer: User, after: Mapping[QuotaKey, Quota | None]) -> Effects:
-    """What it would do to jobs if these quotas were stored, None = if there were none; kept for
-    when they are."""
-    effects = facts.scheduling().quota_effects(viewer, after)
+def quota_effects(
+    viewer: User,
+    after: Mapping[QuotaKey, Quota | None],
+    places: Mapping[str, PlannedPlace] = NO_PLACES,
+) -> Effects:
+    """What it would do to jobs if these quotas were stored, None = if there were none, and these
+    tenants stood elsewhere in the tree; kept for when they do."""
+    effects = facts.scheduling().quota_effects(viewer, after, places)
     terms = {key: QuotaTerms.of(quota) if quota else None for key, quota in after.items()}
-    keep(viewer, digest_of_quotas(terms), effects, gpu_types=sorted({g for _, g in after}))
+    # What moves may change who borrows of every GPU type.
+    types = [] if places else sorted({gpu_type for _, gpu_type in after})
+    keep(viewer, digest_of_change(terms, places), effects, gpu_types=types)
     return effects
 
 
 def digest_of_quotas(after: Mapping[QuotaKey, QuotaTerms | None]) -> str:
     """Of a change of quotas: of the same quotas to the same terms it is the same."""
-    rows = [[*key, asdict(terms) if terms else None] for key, terms in sorted(after.items())]
-    return digest_of(["quotas", rows])
+    return digest_of(["quotas", _rows(after)])
+
+
+def digest_of_change(
+    after: Mapping[QuotaKey, QuotaTerms | None], places: Mapping[str, PlannedPlace]
+) -> str:
+    """The same of quotas and of tenants that stand elsewhere in the tree."""
+    if not places:
+        return digest_of_quotas(after)
+    moved = [[name, asdict(place)] for name, place in sorted(places.items())]
+    return digest_of(["quotas and tenants", _rows(after), moved])
+
+
+def _rows(after: Mapping[QuotaKey, QuotaTerms | None]) -> list[Any]:
+    return [[*key, asdict(terms) if terms else None] for key, terms in sorted(after.items())]
 
 
 def digest_of(change: Any) -> str:

@@ -1,0 +1,155 @@
+"""The form that puts a move of a tenant, or another weight of its share, into the reader's draft;
+and the page that takes such a change back."""
+
+import uuid
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from scheduling.pages.quotas.quota import REHEARSAL, refusal
+from tenants.errors import DomainError
+from tenants.models import AuditRecord, Tenant
+from tenants.permissions import Access, access_of
+from tenants.selectors import subtree_ids, visible_audit_records, visible_tenants
+from tenants.services.audit import PAGE
+from tenants.services.drafts.edits import TenantEdit, edit_draft
+from tenants.services.drafts.seen import SeenTenant, own_tenants
+from tenants.services.moves.revert import (
+    TenantReversal,
+    is_reversible,
+    revert_tenant_change,
+    tenant_reversal,
+)
+from tenants.services.moves.typed import TITLES, as_typed, typed
+from tenants.services.previews.kept import quota_effects
+from tenants.web.pages import actor_of, page_login_required
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def place(request: HttpRequest, name: str) -> HttpResponse:
+    """Where a tenant stands in the tree, and the weight of its share."""
+    found = visible_tenants(request.user).filter(name=name).first()
+    access = access_of(request.user)
+    if found is None or not access.may_administer_from_above(found.pk):
+        raise Http404("There is no such tenant, or its place is not yours to change.")
+    rows = [row for row in own_tenants(actor_of(request)) if row.tenant_id == found.pk]
+    now = as_typed(found)
+    values = now | (rows[0].fields if rows else {})
+    errors: dict[str, list[str]] = {}
+    if request.method == "POST":
+        values = {field: request.POST.get(field, now[field]) for field in TITLES}
+        fields = now if "take" in request.POST else values
+        seen = {field: request.POST.get(f"now-{field}") for field in TITLES}
+        edit = TenantEdit(found, fields, over=seen == now)
+        if kept(request, edit, errors):
+            return redirect("quotas")
+    context = {
+        "nav": "tenants",
+        "tenant": found,
+        "now": now,
+        "values": values,
+        "errors": errors,
+        "drafted": SeenTenant(rows[0], known(request)) if rows else None,
+        "choices": choices(request, access, found),
+        "may_be_root": access.operator or found.parent_id is None,
+    }
+    status = 422 if errors else 200
+    return render(request, "scheduling/tenants/tenant_place.html", context, status=status)
+
+
+def kept(request: HttpRequest, edit: TenantEdit, errors: dict[str, list[str]]) -> bool:
+    """Write it into the draft; False with `errors` by field ("" = none of them) otherwise."""
+    try:
+        edit_draft(actor_of(request), tenants=[edit])
+    except DomainError as error:
+        by_field = error.by_field or {"": [error.detail]}
+        errors |= {field.rsplit(".", 1)[-1]: told for field, told in by_field.items()}
+        return False
+    text = "It is in your draft; nothing is saved yet. Preview and save it with your other edits."
+    messages.info(request, text, extra_tags="info")
+    return True
+
+
+def known(request: HttpRequest) -> frozenset[str]:
+    return frozenset(visible_tenants(request.user).values_list("name", flat=True))
+
+
+def choices(request: HttpRequest, access: Access, tenant: Tenant) -> list[str]:
+    """The tenants that it may be moved below; the one above it now is among them."""
+    below = subtree_ids(tenant.pk)
+    names = {
+        one.name
+        for one in visible_tenants(request.user)
+        if one.pk not in below and access.may_administer(one.pk)
+    }
+    if tenant.parent:
+        names.add(tenant.parent.name)
+    return sorted(names)
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def tenant_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
+    """What taking back a change of place or weight means now; sent, it is taken back."""
+    record = _record_or_404(request, record_id)
+    errors: dict[str, list[str]] = {}
+    reason = request.POST.get("reason", "")
+    if request.method == "POST":
+        try:
+            revert_tenant_change(actor_of(request), record, reason=reason, source=PAGE)
+        except DomainError as error:
+            errors = error.by_field if "reason" in error.by_field else {"": [error.detail]}
+        else:
+            text = f"The change of {record.subject} is reverted."
+            messages.success(request, text, extra_tags="good")
+            return redirect("quota-changes")
+    context: dict[str, Any] = {
+        "nav": "quotas",
+        "record": record,
+        "reason": reason,
+        "errors": errors,
+    }
+    try:
+        found = tenant_reversal(record)
+        context["lines"] = lines(found)
+        revert_tenant_change(actor_of(request), record, reason=REHEARSAL, source=PAGE, dry_run=True)
+    except DomainError as error:
+        context["refused"] = [one.detail for one in error.errors] or [error.detail]
+    status = 422 if errors else 200
+    return render(request, "scheduling/tenants/tenant_revert.html", context, status=status)
+
+
+def lines(found: TenantReversal) -> list[dict[str, str]]:
+    """Each field that is set back: what it is, and what it will be."""
+    then = typed(found.fields.get("parent"), found.fields.get("weight", 1.0))
+    return [
+        {"name": title, "now": found.base[field] or "none", "then": then[field] or "none"}
+        for field, title in TITLES.items()
+        if field in found.fields
+    ]
+
+
+@page_login_required
+@require_POST
+def tenant_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
+    """What taking it back would do to jobs; nothing is changed."""
+    record = _record_or_404(request, record_id)
+    actor = actor_of(request)
+    try:
+        done = revert_tenant_change(actor, record, reason=REHEARSAL, source=PAGE, dry_run=True)
+    except DomainError as error:
+        return refusal(request, error.detail)
+    effects = quota_effects(actor, {}, {done.tenant.name: done.place})
+    context = {"title": "What taking it back would do", "effects": effects}
+    return render(request, "parts/effects.html", context)
+
+
+def _record_or_404(request: HttpRequest, record_id: uuid.UUID) -> AuditRecord:
+    record = visible_audit_records(request.user).filter(pk=record_id).first()
+    if record is None or not is_reversible(record):
+        raise Http404("There is no such change of a tenant, or you may not see it.")
+    return record

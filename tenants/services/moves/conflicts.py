@@ -1,0 +1,72 @@
+"""What of a tenant's place and weight somebody else has made another since an edit began."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.text import Truncator
+
+from tenants.models import AuditRecord, Tenant
+from tenants.services.drafts.conflicts import FieldConflict
+from tenants.services.moves.typed import as_typed, is_same, typed
+
+REASON_SHOWN = 200  # characters of a colleague's reason
+TOP = "none"  # in place of a tenant above
+
+
+@dataclass(frozen=True, slots=True)
+class OvertakenPlace:
+    """`by`, `reason`: who changed the tenant last, "" where the audit trail does not say."""
+
+    by: str
+    reason: str
+    fields: list[FieldConflict]
+
+    @property
+    def told(self) -> str:
+        """Theirs, mine and before of all fields, in sentences."""
+        why = f" (“{Truncator(self.reason).chars(REASON_SHOWN)}”)" if self.reason else ""
+        said = f"{self.by or 'Somebody'} changed this tenant meanwhile{why}."
+        return " ".join((said, *(one.told for one in self.fields)))
+
+
+def overtaken_place(
+    tenant: Tenant, fields: Mapping[str, Any], base: Mapping[str, str]
+) -> OvertakenPlace | None:
+    """Of the fields that an edit sets those that somebody else has made others than they were when
+    it began, and than it makes them; None where there are none."""
+    now = as_typed(tenant)
+    mine = {name: _text(name, value) for name, value in fields.items()}
+    found = [
+        FieldConflict(name, _said(mine[name]), _said(now[name]), _said(base[name]))
+        for name in now
+        if name in mine
+        and not is_same(name, now[name], base[name])
+        and not is_same(name, now[name], mine[name])
+    ]
+    if not found:
+        return None
+    last = _last_record(tenant, {one.field for one in found})
+    by, reason = (last.actor_name, last.reason) if last else ("", "")
+    return OvertakenPlace(by, reason, found)
+
+
+def _text(name: str, value: Any) -> str:
+    """A field as typed; texts are so already."""
+    if isinstance(value, str):
+        return value
+    return typed(None, value)["weight"] if name == "weight" else ""
+
+
+def _said(text: str) -> str:
+    return text or TOP
+
+
+def _last_record(tenant: Tenant, fields: set[str]) -> AuditRecord | None:
+    """Of the last change of one of these fields."""
+    records = AuditRecord.objects.filter(tenant=tenant, action="tenant.changed")
+    for one in records.order_by("-at", "-id")[:50]:
+        before, after = one.before or {}, one.after or {}
+        if any(before.get(name) != after.get(name) for name in fields):
+            return one
+    return None

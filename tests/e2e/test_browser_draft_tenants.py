@@ -1,0 +1,44 @@
+"""A tenant is moved: into the draft, previewed with a quota, saved, taken back."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.test_browser_quota_drafts import write
+
+pytestmark = [pytest.mark.browser]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
+def test_a_tenant_is_moved_with_a_quota_and_back(new_tab, width, theme):
+    tab = new_tab(width=width, theme=theme)
+    tab.sign_in("vera")
+    tab.open("/tenants/speech/")
+    tab.page.locator("section", has_text="Place in the tree").get_by_role("link").click()
+    tab.check_looks()
+    tab.page.get_by_label("Tenant above").select_option("vision")
+    tab.page.get_by_label("Weight of its share").fill("2")
+    tab.page.get_by_role("button", name="Keep in my draft").click()
+    mine = tab.page.get_by_role("region", name="Tenants in your draft")
+    expect(mine).to_contain_text("moves below vision, weight 1 → 2")
+    tab.check_looks()
+    write(tab, "nlp H200", "90")
+    expect(tab.page.locator("#savebar")).to_contain_text("2 changes")
+    tab.page.get_by_role("button", name="Preview").click()
+    expect(tab.page.locator("#effects")).to_contain_text("What these 2 changes would do")
+    tab.page.locator("#reason").fill("Season")
+    tab.page.get_by_role("button", name="Save changes").click()
+    expect(tab.page.get_by_text("1 quota and 1 tenant changed.")).to_be_visible()
+    tab.open("/quotas/changes/")
+    name = re.compile("Revert the change of speech by vera")
+    tab.page.get_by_role("link", name=name).first.click()
+    tab.page.get_by_label("Reason").fill("Back")
+    tab.check_looks()
+    tab.page.get_by_role("button", name="Revert the change").click()
+    expect(tab.page.get_by_text("The change of speech is reverted.")).to_be_visible()
+    tab.open("/quotas/")
+    write(tab, "nlp H200", "96")
+    tab.page.locator("#reason").fill("Back")
+    tab.page.get_by_role("button", name="Save changes").click()
+    expect(tab.page.get_by_text("1 quota changed.")).to_be_visible()
