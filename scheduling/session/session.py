@@ -298,6 +298,7 @@ class Session:
             self.changes.taken_up(offers)
             now = time.time()  # they came meanwhile
         self._tell_devices()  # of kinds that jobs have brought
+        self._tell_of_nodes_to_come()
         self._divide(now)
         self.changes.look_back(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
@@ -538,6 +539,8 @@ class Session:
         changed = inventory.changed
         if demands.new_kinds:
             changed.update(inventory.nodes)
+        if changed or demands.new_kinds:
+            self.to_come.node_changed()
         demands.new_kinds = False
         while changed:
             name = changed.pop()
@@ -547,7 +550,8 @@ class Session:
 
     def _tell_of_nodes_to_come(self) -> None:
         """An autoscaler may add other nodes than before."""
-        for delta in self.to_come.changes(self.changes.node_groups, self.nodes.there):
+        groups, devices = self.changes.node_groups, self._devices.on_nodes_to_come
+        for delta in self.to_come.changes(groups, self.nodes.there, devices):
             name = delta.name if isinstance(delta, NodeRemoved) else delta.node.name
             if self.router is not None:
                 if isinstance(delta, NodeRemoved):
@@ -556,6 +560,7 @@ class Session:
                     self.router.node_seen(in_order(delta.node))
             if isinstance(delta, NodeRemoved) or self._is_at_home(delta.node):
                 self.life.out.deltas.append(delta)
+        self._devices.inventory.nodes_may_come(self.to_come.nodes)
 
     def _is_at_home(self, node: Node) -> bool:
         return home_of(node, self.shards) == self.scope

@@ -16,6 +16,7 @@ from tests.live.devices import (
     say,
     shared_gpus,
 )
+from tests.live.growing import GROUP as GROWS
 from tests.live.test_real_apiserver import (  # noqa: F401  fixtures
     ANY,
     apiserver,
@@ -81,6 +82,22 @@ def real(db, apiserver):  # noqa: F811
         apiserver.request("DELETE", path)
     for kind in ("resourceslices", "deviceclasses"):
         apiserver.request("DELETE", f"{GROUP}/{kind}")
+
+
+def test_a_device_that_no_node_has_is_one_of_a_node_to_come(real, scheduler):  # noqa: F811
+    def condition():
+        found = real.call("GET", f"{HERE}/waits")["status"].get("conditions", ())
+        return next((c.get("reason") for c in found if c["type"] == "PodScheduled"), None)
+
+    of_class(real)
+    real.pod("waits", request(2))
+    drive(scheduler, real.cluster, lambda: condition() == "ClaimNotReady")
+    groups = {"h100": {**GROWS, "gpu_type": MODEL, "max_nodes": 4}}
+    Cluster.objects.update(node_groups=groups)
+    drive(scheduler, real.cluster, lambda: condition() == "Unschedulable")
+    publish(real, "driver-1", devices=gpus(2))
+    drive(scheduler, real.cluster, lambda: real.node_of("waits"))
+    assert real.node_of("waits") == "driver-1"
 
 
 def test_pods_share_a_gpu(real, scheduler):  # noqa: F811

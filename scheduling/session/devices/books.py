@@ -181,6 +181,14 @@ class DeviceBooks:
         where = self.nodes_to_search(demand)
         return (by_name(n for n in where if self._can_be_had(demand, shape, nodes[n])),)
 
+    def nodes_that_may_come(self, demand: DeviceDemand) -> list[str]:
+        """The nodes that an autoscaler may add that have so many of such GPUs."""
+        return [
+            name
+            for name, node in self.inventory.to_come.items()
+            if 0 < demand.gpus <= len(node.devices) and node.gpu_model in demand.models
+        ]
+
     def nodes_to_search(self, demand: DeviceDemand) -> Iterable[str]:
         """The nodes that may have what is asked for."""
         # A device plugin may give on other nodes what a pod asks for by names of resources.
@@ -329,6 +337,11 @@ class DeviceBooks:
             if is_gpu(resources[0]) and (count := sum(given.get(r, 0) for r in resources)):
                 found[kind] = count
         return found
+
+    def on_nodes_to_come(self, model: str, gpus: int) -> Mapping[str, int]:
+        """Of a node that is not there yet: as many devices of each kind as it has GPUs, where such
+        GPUs are of that kind elsewhere."""
+        return dict.fromkeys(sorted(self.demands.of_model(model)), gpus) if model and self else {}
 
     def gpus(self, name: str) -> NodeGpus:
         """The GPUs of a node that drivers tell of."""

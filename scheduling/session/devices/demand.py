@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from scheduling.engine.types import MILLI, Node, NodeTerm
+from scheduling.engine.verdict import Reason
 from scheduling.kube.dra.allocation import tolerated
 from scheduling.kube.dra.capacity import consumed_of, part_of
 from scheduling.kube.dra.extended import NOTHING
@@ -40,6 +41,8 @@ ANY_GPU = "any/gpu"
 REMEMBERED = 1024  # sets of claims that say the same
 SHOWN = 160  # characters of an expression in such a name
 NOT_READY, NOT_HONOURED, WRONG = "ClaimNotReady", "NotHonoured", "WrongSelector"
+# On a cluster that grows: the reason by which autoscalers hear of pods.
+NOT_THERE = Reason.WAITING_FOR_NODES.value
 
 
 class DeviceRefusal(Exception):
@@ -171,6 +174,24 @@ class Demands:
                     found += _times(facts, share) if by_name else 1
             except DeviceRefusal:
                 return 0  # whoever asks for it is told
+        return found
+
+    def of_model(self, model: str) -> set[str]:
+        """The kinds of which GPUs of this model are, by name."""
+        found = set()
+        for name, kind in self.kinds.items():
+            ask = DeviceAsk("", kind.device_class, kind.selectors, tolerations=kind.tolerations)  # type: ignore[arg-type]
+            try:
+                devices = self.matched(ask)
+            except DeviceRefusal:
+                continue  # whoever asks for it is told
+            inventory = self.inventory
+            for device in devices:
+                facts = inventory.facts(device)
+                node = inventory.nodes.get(inventory.node_of(device))
+                if facts is not None and gpu_model(node, device.driver, facts) == model:
+                    found.add(name)
+                    break
         return found
 
     def name_of(self, ask: DeviceAsk) -> str:
@@ -394,10 +415,11 @@ class _AskReading:
             if why := next(filter(None, map(self._demands.unusable_for, alternatives)), ""):
                 text = f"request {names} asks for devices that Kant does not give, as {why}."
                 raise DeviceRefusal(NOT_HONOURED, text)
-            text = (
-                f"no device of the cluster is what request {names} asks for. Add one, or change it."
-            )
-            raise DeviceRefusal(NOT_READY, text)
+            text = f"no device of the cluster is what request {names} asks for"
+            if self._demands.inventory.to_come:
+                text = f"{text}. A node that an autoscaler adds may have one."
+                raise DeviceRefusal(NOT_THERE, text)
+            raise DeviceRefusal(NOT_READY, f"{text}. Add one, or change it.")
         counted = [self._gpus(ask, devices) for ask, devices in found if devices]
         numbers = sorted({each.gpus for each in counted})
         if len(numbers) > 1:

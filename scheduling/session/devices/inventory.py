@@ -46,7 +46,8 @@ class Inventory:
     """Slices, classes, rules of taints, and nodes. `version`: another one after each change of
     these but nodes. `changed`: nodes whose devices may be others than before. `divided`: the
     cluster has several schedulers, of which only one may give away a device. `advertised`: by node
-    the resources that device plugins give there, and how much; of GPUs all, healthy or not."""
+    the resources that device plugins give there, and how much; of GPUs all, healthy or not.
+    `to_come`: by name, the nodes that an autoscaler may add, whose devices nobody knows yet."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -55,6 +56,7 @@ class Inventory:
         self.classes: dict[str, ClassFacts] = {}
         self.nodes: dict[str, Node] = {}
         self.advertised: dict[str, Mapping[str, int]] = {}
+        self.to_come: Mapping[str, Node] = {}
         self._taint_rules: dict[str, TaintRuleFacts] = {}
         self._by_resource: dict[str, ClassFacts] = {}
         self._by_driver_only: tuple[int, bool] = (-1, False)  # as of which version
@@ -121,6 +123,11 @@ class Inventory:
                 self.version += 1
             if self._pools:
                 self.changed.add(node.name)
+
+    def nodes_may_come(self, nodes: Mapping[str, Node]) -> None:
+        if nodes is not self.to_come and nodes != self.to_come:
+            self.to_come = nodes
+            self.version += 1
 
     def node_gone(self, name: str) -> None:
         self.nodes.pop(name, None)

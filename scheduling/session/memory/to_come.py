@@ -2,10 +2,14 @@
 them: those that are at home in it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.types import Node
 from scheduling.kube.translate.node_groups import NodeGroup, nodes_to_come
+
+# How many devices of which kinds a node of so many GPUs of a model will have.
+Devices = Callable[[str, int], Mapping[str, int]]
 
 
 class NodesToCome:
@@ -17,17 +21,20 @@ class NodesToCome:
         self._stale = False
 
     def node_changed(self) -> None:
-        """A node came or went, or is another one."""
+        """A node came or went, or is another one; or other devices are asked for than before."""
         self._stale = bool(self._groups)
 
     def changes(
-        self, groups: tuple[NodeGroup, ...], there: Callable[[], Iterable[Node]]
+        self,
+        groups: tuple[NodeGroup, ...],
+        there: Callable[[], Iterable[Node]],
+        devices: Devices,
     ) -> Iterator[NodeChanged | NodeRemoved]:
         """What is new since the last time. `there`: the nodes that the cluster has."""
         if groups == self._groups and not self._stale:
             return
         self._groups, self._stale = groups, False
-        before, self.nodes = self.nodes, nodes_to_come(groups, there())
+        before, self.nodes = self.nodes, nodes_to_come(_with(groups, devices), there())
         yield from changed(before, self.nodes)
 
 
@@ -41,3 +48,10 @@ def changed(
     for name, node in after.items():
         if before.get(name) != node:
             yield NodeChanged(node)
+
+
+def _with(groups: Iterable[NodeGroup], devices: Devices) -> Iterator[NodeGroup]:
+    for group in groups:
+        node = group.example
+        more = devices(node.gpu_model, len(node.devices))
+        yield group._replace(example=replace(node, extended={**node.extended, **more}))

@@ -50,6 +50,7 @@ from scheduling.session.devices.books import (
 from scheduling.session.devices.demand import (
     ANY_GPU,
     NOT_HONOURED,
+    NOT_THERE,
     PREFIX,
     DeviceDemand,
     DeviceRefusal,
@@ -100,11 +101,17 @@ class DevicePart:
         self.notes: list[str] = []
         self.hold: ClaimHold | None = None
 
-    def add_nodes(self, now: Collection[str], freeable: tuple[FreeableDevices, ...]) -> None:
+    def add_nodes(
+        self,
+        now: Collection[str],
+        freeable: tuple[FreeableDevices, ...],
+        to_come: Collection[str],
+    ) -> None:
         """Only nodes of `now` have devices for all that is asked for, or those that are
-        `freeable`."""
+        `freeable`, or may be `to_come`."""
         self.devices = freeable
-        self.terms.append((by_name([of.node for of in freeable] if freeable else now),))
+        there = [of.node for of in freeable] if freeable else now
+        self.terms.append((by_name([*there, *to_come]),))
         self.notes.append(f"Nodes with devices for all of its resource claims: {len(now)}.")
 
     def changes(self, pod_set: PodSetSpec) -> dict[str, Any]:
@@ -245,8 +252,7 @@ class DeviceClaims:
                 if first:
                     self._find_nodes(part, job, index, demand)
             except DeviceRefusal as refusal:
-                text = refusal.unclear.text.rstrip(".")
-                part.hold = _hold(text, "see the resource claims of the pod")
+                part.hold = _refused(refusal, "see the resource claims of the pod")
                 return part
             for terms in demand.pinned:
                 part.terms.append(terms)
@@ -272,7 +278,8 @@ class DeviceClaims:
         def pods_of(claim: str) -> tuple[EffectPod, ...]:
             return self._freeable(claim, job.id) if preempts else ()
 
-        part.add_nodes(now, self._freeing.nodes_of(demand, now, count, pods_of))
+        freeable = self._freeing.nodes_of(demand, now, count, pods_of)
+        part.add_nodes(now, freeable, self.books.nodes_that_may_come(demand))
 
     def _freeable(self, claim: str, but: str) -> tuple[EffectPod, ...]:
         """Who has the claim, if they are pods of jobs of the scope that can be preempted, and not
@@ -305,8 +312,7 @@ class DeviceClaims:
             )
             self._find_nodes(part, job, index, demand)
         except DeviceRefusal as refusal:
-            helps = "see its device claims and the device class"
-            part.hold = _hold(refusal.unclear.text.rstrip("."), helps)
+            part.hold = _refused(refusal, "see its device claims and the device class")
             return part
         part.amounts = demand.amounts
         if by_claims:
@@ -763,6 +769,13 @@ def _models(pod_set: PodSetSpec, demand: DeviceDemand) -> tuple[str, ...]:
 
 def _hold(text: str, helps: str) -> ClaimHold:
     return ClaimHold(f"{text}.", helps, Reason.WAITING_FOR_DEVICES)
+
+
+def _refused(refusal: DeviceRefusal, helps: str) -> ClaimHold:
+    hold = _hold(refusal.unclear.text.rstrip("."), helps)
+    if refusal.unclear.reason == NOT_THERE:
+        return hold._replace(reason=Reason.WAITING_FOR_NODES)
+    return hold
 
 
 def _is_to_come(pod: LivePod) -> bool:

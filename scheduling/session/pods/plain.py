@@ -48,7 +48,7 @@ UNKNOWN_OWNER = "UnknownOwner"
 FAILED_SCHEDULING = "FailedScheduling"
 COUNTED = 4  # kinds of pods in one pass of which nodes are counted: each looks at all of them
 # Why a pod has no job although nobody made a mistake.
-NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended"})
+NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended", Reason.WAITING_FOR_NODES})
 
 Gang = tuple[str, str]  # namespace and name
 
@@ -227,7 +227,7 @@ class PlainPods:
                         kind = "Normal" if refusal.reason in NO_FAULT else "Warning"
                         self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
                     if before != (refusal, pod.gated):
-                        self._set_condition(pod, *refusal)
+                        self._set_condition(pod, shown(refusal.reason), refusal.text)
 
     def _advise(self, pod: PodFacts) -> None:
         """Tell once of an owner that is not known what it could say."""
