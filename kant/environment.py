@@ -27,6 +27,8 @@ HOST = "127.0.0.1"
 # What pip unpacks and keeps meanwhile, generously; the tests' tools are the larger part.
 NEEDS_MB = {False: 700, True: 1500}
 TELL_EVERY_S = 15.0
+# The newest Python whose tests were passed; with a newer one packages may have no wheels.
+NEWEST_TESTED = (3, 13)
 
 
 class CannotStart(Exception):
@@ -100,6 +102,7 @@ def prepare(*, dev: bool) -> None:
     wanted = fingerprint(dev=dev)
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
+    tell_of_newer()
     check_space(ROOT, NEEDS_MB[dev])
     if not PYTHON.exists():
         make_environment()
@@ -108,6 +111,17 @@ def prepare(*, dev: bool) -> None:
     if dev:  # it holds what runs, too
         (VENV / ".runtime").write_text(fingerprint(dev=False))
     stamp.write_text(wanted)
+
+
+def tell_of_newer() -> None:
+    """Say so where this Python is newer than those that Kant was tested with."""
+    if sys.version_info[:2] > NEWEST_TESTED:
+        print(
+            f"Kant was tested with Python 3.11 to {'.'.join(map(str, NEWEST_TESTED))}; "
+            f"{sys.executable} is {sys.version_info.major}.{sys.version_info.minor}. If packages "
+            "do not install: make setup PYTHON=/path/to/python3.11",
+            flush=True,
+        )
 
 
 def fingerprint(*, dev: bool) -> str:

@@ -95,9 +95,7 @@ def test_a_complete_environment_is_left_alone(clone, monkeypatch, capsys):
 
 
 def test_packages_that_do_not_install_are_named(clone, monkeypatch, capsys):
-    python = clone / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to(sys.executable)
+    monkeypatch.setattr(environment, "PYTHON", Path(sys.executable))  # has pip
     (clone / "requirements.txt").write_text("no such line\n")
     monkeypatch.setattr(environment, "check_index", lambda path: None)
     assert "pip install failed: ERROR: Invalid requirement: 'no such line'" in refused(capsys)
@@ -153,6 +151,18 @@ def test_a_python_that_is_too_old_is_told_first(tmp_path, which):
         f"Kant needs Python 3.11 or newer; '{named}' is not. Install it, or: make run "
         "PYTHON=/path/to/python3.11\n"
     )
+
+
+def test_a_python_that_nobody_has_tested_is_told(clone, monkeypatch, capsys):
+    monkeypatch.setattr(environment, "NEWEST_TESTED", (3, 10))
+    monkeypatch.setattr(environment, "NEEDS_MB", {False: 10**9, True: 10**9})  # no further
+    assert environment.main([]) == 1
+    told = capsys.readouterr().out
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"tested with Python 3.11 to 3.10; {sys.executable} is {version}." in told
+    monkeypatch.setattr(environment, "NEWEST_TESTED", sys.version_info[:2])
+    assert environment.main([]) == 1
+    assert capsys.readouterr().out == ""
 
 
 def test_it_needs_nothing_but_the_standard_library():

@@ -62,6 +62,7 @@ def escapes(allowed):
         "link to a folder": allowed / "folder" / "secret",
         "chain of links": allowed / "chain",
         "loop of links": allowed / "loop",
+        "through a loop of links": allowed / "loop" / "token",
         "hard link to the key": allowed / "hard",
         "a folder whose name begins alike": near / "token",
         "the folder itself": allowed,

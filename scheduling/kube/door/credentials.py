@@ -52,7 +52,10 @@ def allowed_file(path: str, field: str) -> Path:
     if os.pathsep in path or "\0" in path:
         raise AccessRefused(field, f"{path!r} is not the path of one file", "name one file")
     try:
-        found = Path(path).expanduser().resolve()
+        # Not Path.resolve: from Python 3.13 on it, too, leaves a loop of links as it stands.
+        found = Path(os.path.realpath(Path(path).expanduser()))
+        if any(os.path.islink(part) for part in (found, *found.parents)):
+            raise RuntimeError("a loop of links")
         real = [folder.resolve() for folder in folders]
     except (OSError, RuntimeError) as error:
         raise AccessRefused(
