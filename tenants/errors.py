@@ -51,8 +51,8 @@ class Invalid(DomainError):
     code = "invalid"
 
     @classmethod
-    def field(cls, field: str, detail: str, *, code: str | None = None) -> "Invalid":
-        return cls(detail, code=code, errors=[FieldError((field,), detail)])
+    def field(cls, field: str, detail: str) -> "Invalid":
+        return cls(detail, errors=[FieldError((field,), detail)])
 
     @classmethod
     def fields(cls, errors: Sequence[FieldError], *, code: str | None = None) -> "Invalid":

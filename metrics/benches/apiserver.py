@@ -235,9 +235,9 @@ class ApiServer:
         self._spawn("kube-apiserver", self._apiserver_arguments())
         self._wait_ready()
 
-    def stop_apiserver(self, signal_: int = signal.SIGKILL) -> None:
-        """End the API server alone, by default without a farewell; etcd keeps the objects."""
-        _end(self._running.pop("kube-apiserver"), signal_)
+    def stop_apiserver(self) -> None:
+        """End the API server alone, without a farewell; etcd keeps the objects."""
+        _end(self._running.pop("kube-apiserver"), signal.SIGKILL)
 
     def start_controllers(self, *flags: str) -> None:
         """Start the controllers of Kubernetes, as an administrator; they end with the server.

@@ -10,6 +10,7 @@ from scheduling.engine.types import JobRequest, PodSetSpec, Policy, QuotaSpec, T
 
 TENANTS = tuple(f"tenant-{i}" for i in range(8))
 MODEL = "H800"
+HOLDER = "holder"  # of what runs
 NOW = 10_000.0
 # (GPUs, weight): many small jobs, few large ones, as in the paper's figure of job sizes.
 SIZES = ((1, 40), (2, 10), (4, 10), (8, 20), (16, 6), (32, 5), (64, 4), (128, 2), (256, 1.5),
@@ -49,12 +50,10 @@ def loaded(
     fixture: Fixture,
     *,
     policy: Policy | None = None,
-    tenant: str = "holder",
-    started_at: float = 0.0,
     jobs: Iterable[JobRequest] = (),
 ) -> SchedulerState:
     state = SchedulerState(policy=policy)
-    names = (*TENANTS, tenant)
+    names = (*TENANTS, HOLDER)
     all_gpus = 8_000 * len(fixture.naive)
     facts: list[d.Delta] = [d.NodeChanged(node.facts) for node in fixture.naive]
     facts.append(
@@ -64,8 +63,8 @@ def loaded(
         )
     )
     for job in fixture.jobs:
-        owned = JobRequest(job.id, tenant, 0.0, job.pod_sets)
-        facts.append(d.JobRestored(owned, fixture.state.placements_of(job.id), started_at))
+        owned = JobRequest(job.id, HOLDER, 0.0, job.pod_sets)
+        facts.append(d.JobRestored(owned, fixture.state.placements_of(job.id), 0.0))
     facts += [d.JobSubmitted(job) for job in jobs]
     run_cycle(state, facts, NOW)
     return state

@@ -19,6 +19,7 @@ from scheduling.kube.translate.manifests import JOB
 from scheduling.kube.translate.plain_pods import GANG
 
 LOOK_S = 1.0
+AGREE_LOOK_S = 0.25
 # Beyond the time-out of a gang: Kant sees it and its pods go, on a machine that may be busy.
 UNBINDS_WITHIN_S = 45.0
 KANT_PODS = "/api/v1/namespaces/kant-jobs/pods"
@@ -270,7 +271,7 @@ class GangWatch:
                 )
 
 
-def agree_within(wrong: Callable[[], list[str]], seconds: float, step_s: float = 0.25) -> list[str]:
+def agree_within(wrong: Callable[[], list[str]], seconds: float) -> list[str]:
     """What is still wrong after so long; [] as soon as nothing is."""
     deadline = time.monotonic() + seconds
     while True:
@@ -280,4 +281,4 @@ def agree_within(wrong: Callable[[], list[str]], seconds: float, step_s: float =
             found = [f"{type(error).__name__}: {error}"]
         if not found or time.monotonic() > deadline:
             return found
-        time.sleep(step_s)
+        time.sleep(AGREE_LOOK_S)

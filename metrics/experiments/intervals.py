@@ -10,14 +10,14 @@ LEVEL = 0.95
 
 
 @lru_cache
-def t_quantile(freedom: int, level: float = LEVEL) -> float:
-    """The t that |T| of so many degrees of freedom stays below with probability `level`."""
+def t_quantile(freedom: int) -> float:
+    """The t that |T| of so many degrees of freedom stays below with probability LEVEL."""
     low, high = 0.0, 1.0
-    while _inside(high, freedom) < level:
+    while _inside(high, freedom) < LEVEL:
         high *= 2
     for _ in range(80):
         middle = (low + high) / 2
-        if _inside(middle, freedom) < level:
+        if _inside(middle, freedom) < LEVEL:
             low = middle
         else:
             high = middle

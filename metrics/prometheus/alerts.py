@@ -1,7 +1,6 @@
 """What is worth an alert: one definition, of which the rules for Prometheus and the table of
 docs/operating/watching.md are made."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -99,7 +98,7 @@ ALERTS = (
 )
 
 
-def prometheus_rules(alerts: Sequence[Alert] = ALERTS) -> dict[str, Any]:
+def prometheus_rules() -> dict[str, Any]:
     """The `spec` of a PrometheusRule, which is also a file of rules of Prometheus."""
     rules = [
         {
@@ -109,6 +108,6 @@ def prometheus_rules(alerts: Sequence[Alert] = ALERTS) -> dict[str, Any]:
             "labels": {"severity": each.severity.value},
             "annotations": {"summary": f"Kant: {each.told}", "description": each.remedy},
         }
-        for each in alerts
+        for each in ALERTS
     ]
     return {"groups": [{"name": "kant", "rules": rules}]}

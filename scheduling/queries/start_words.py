@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.utils import timezone
 
@@ -22,9 +21,9 @@ class StartWords:
     more: str
 
 
-def start_words(told: ToldStart, now: datetime | None = None) -> StartWords:
+def start_words(told: ToldStart) -> StartWords:
     """Of a waiting job."""
-    now = now or timezone.now()
+    now = timezone.now()
     if told.p10 is None or told.p90 is None:
         return StartWords("–", told.reason)
     by = f"By {BASES[told.basis]}; its own run time: {told.text}."

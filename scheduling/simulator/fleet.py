@@ -265,7 +265,7 @@ OPENB_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 OPENB_PER_LEAF = 32
 
 
-def parse_openb(text: str, name: str = "openb") -> Fleet:
+def parse_openb(text: str) -> Fleet:
     """The fleet of an openb node list (alibaba/clusterdata, cluster-trace-gpu-v2023).
 
     Raises:
@@ -293,7 +293,7 @@ def parse_openb(text: str, name: str = "openb") -> Fleet:
     names = {n.name for n in nodes}
     if len(names) != len(nodes):
         raise FleetError("sn: two machines have the same name")
-    return Fleet(name, tuple(sorted(nodes, key=lambda n: n.name)))
+    return Fleet("openb", tuple(sorted(nodes, key=lambda n: n.name)))
 
 
 def _openb_row(row: Mapping[str, str], line: int) -> FleetNode:

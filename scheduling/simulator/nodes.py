@@ -7,7 +7,9 @@ from numpy.random import PCG64, Generator
 from scheduling.engine.types import Device, Nic, Node, Taint
 from scheduling.simulator.fleet import Fleet, FleetError, FleetNode, listed
 
-GPU_MEMORY_MIB = 81_920
+GPU_MODEL, GPU_MEMORY_MIB = "H100", 81_920
+LEAF_SIZE = 8
+NETWORK_GPUS = 8  # of a machine, as a recorded network names none
 MAX_SIZE = 100_000
 
 
@@ -43,13 +45,13 @@ def _engine_node(n: FleetNode) -> Node:
     )
 
 
-def _machine(name: str, gpu_model: str, gpus: int, place: tuple[str, str, str]) -> FleetNode:
+def _machine(name: str, gpus: int, place: tuple[str, str, str]) -> FleetNode:
     """A machine of the usual make; `place`: its leaf, spine and superspine."""
     leaf, spine, superspine = place
     return FleetNode(
         name=name,
         pool="pool",
-        gpu_model=gpu_model,
+        gpu_model=GPU_MODEL,
         gpus=gpus,
         gpu_memory_mib=GPU_MEMORY_MIB,
         cpu_milli=16_000 * gpus,
@@ -61,10 +63,10 @@ def _machine(name: str, gpu_model: str, gpus: int, place: tuple[str, str, str]) 
     )
 
 
-def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int = 0) -> Fleet:
+def sized(text: str) -> Fleet:
     """A fleet by its size, "1000x8" = 1,000 nodes of 8 GPUs, in the calibrated topology.
 
-    Leaves of `leaf_size` nodes, one in ten shorter (5/8 to 7/8 of it), spines of 250-360 nodes,
+    Leaves of LEAF_SIZE nodes, one in ten shorter (5/8 to 7/8 of it), spines of 250-360 nodes,
     one superspine. Raises FleetError for a text that is no size.
     """
     match = re.fullmatch(r"([1-9][0-9]{0,5})x([1-9][0-9]?)", text)
@@ -74,14 +76,14 @@ def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int =
             f"(at most {MAX_SIZE} nodes of 16 GPUs)"
         )
     count, gpus = int(match[1]), int(match[2])
-    rng = Generator(PCG64(seed))
+    rng = Generator(PCG64(0))
     nodes: list[FleetNode] = []
     leaf = spine = 0
     spine_left = int(rng.integers(250, 361))
     while len(nodes) < count:
-        size = leaf_size
-        if leaf_size >= 8 and rng.random() < 0.1:
-            size = leaf_size * int(rng.integers(5, 8)) // 8
+        size = LEAF_SIZE
+        if rng.random() < 0.1:
+            size = int(rng.integers(5, 8))
         if spine_left < size:
             spine, spine_left = spine + 1, int(rng.integers(250, 361))
         size = min(size, count - len(nodes))
@@ -89,7 +91,6 @@ def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int =
             nodes.append(
                 _machine(
                     f"node-{len(nodes):05}",
-                    gpu_model,
                     gpus,
                     (f"spine-{spine}/leaf-{leaf}", f"spine-{spine}", "superspine-0"),
                 )
@@ -98,7 +99,7 @@ def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int =
     return Fleet(text, tuple(nodes))
 
 
-def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fleet:
+def recorded_network(text: str) -> Fleet:
     """A fleet on a recorded three-layer Clos network: a CSV of ip, DSW, PSW, ASW.
 
     ASW (leaf) names repeat across PSWs (spines), so a leaf is the pair. Raises FleetError naming
@@ -124,7 +125,7 @@ def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fl
             raise FleetError(f"line {line}, column ip: {ip} stands twice")
         seen.add(ip)
         place = f"{spine}/{leaf}", spine, core
-        nodes.append(_machine(f"host-{ip.replace('.', '-')}", gpu_model, gpus, place))
+        nodes.append(_machine(f"host-{ip.replace('.', '-')}", NETWORK_GPUS, place))
     if not nodes:
         raise FleetError("the network file has no hosts")
     return Fleet("network", tuple(nodes))

@@ -102,10 +102,10 @@ def cancel_plan(actor: User, order: PlanOrder, *, why: Why, dry_run: bool = Fals
     return order
 
 
-def carry_out_plans(now: datetime | None = None) -> int:
+def carry_out_plans() -> int:
     """Do what is due by now, and tell how far that is which was done; how many orders were
     carried out or given up."""
-    now = now or timezone.now()
+    now = timezone.now()
     for order in PlanOrder.objects.filter(state=PlanOrderState.MOVING).select_related("cluster"):
         _follow(order, now)
     not_lately = Q(tried_at=None) | Q(tried_at__lte=now - TRIED_EVERY) | Q(ends_at__lte=now)

@@ -213,10 +213,6 @@ class Inventory:
             return self.nodes
         return [name for name in self._local if name in self.nodes]
 
-    def has_own(self, node: str) -> bool:
-        """Whether the node has devices that no other may use."""
-        return node in self._local
-
     def class_of(self, resource: str) -> str:
         """The device class that stands for an extended resource; "" = none does."""
         named = resource.removeprefix(OF_CLASS)

@@ -30,9 +30,9 @@ KEPT = timedelta(days=30)  # since it was over
 OVER = (OrderState.DONE, OrderState.CANCELLED, OrderState.FAILED)
 
 
-def carry_out_due(now: datetime | None = None) -> int:
+def carry_out_due() -> int:
     """Do what is due by now; returns how many orders that were."""
-    now = now or timezone.now()
+    now = timezone.now()
     due = QuotaOrder.objects.filter(
         Q(state=OrderState.SCHEDULED, starts_at__lte=now)
         | Q(state=OrderState.TEMPORARY, ends_at__lte=now)

@@ -12,9 +12,9 @@ AFTER = timedelta(hours=1)
 AT_ONCE = 20  # changes that are looked at in one go
 
 
-def tell_what_happened(now: datetime | None = None) -> int:
+def tell_what_happened() -> int:
     """Write it beside the previews of changes that are an hour old; returns of how many."""
-    now = now or timezone.now()
+    now = timezone.now()
     due = ChangePreview.objects.filter(changed_at__lte=now - AFTER, happened__isnull=True)
     found = list(due.order_by("changed_at")[:AT_ONCE])
     for preview in found:
