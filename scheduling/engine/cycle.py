@@ -19,7 +19,7 @@ from scheduling.engine.admission.limits import report_run_limits
 from scheduling.engine.admission.quota_admission import admit_by_quota, report_quota
 from scheduling.engine.admission.start import start_nominated, try_to_start
 from scheduling.engine.backfill.blocked import blocked, check_passed, overdue, put_off, settled
-from scheduling.engine.backfill.heads import give_up, upset
+from scheduling.engine.backfill.heads import give_up
 from scheduling.engine.backfill.planned_start import drop_stale
 from scheduling.engine.backfill.terms import terms_of
 from scheduling.engine.backfill.walk import Walk, begin_walk
@@ -33,7 +33,6 @@ from scheduling.engine.outcome import Outcome
 from scheduling.engine.preemption.preempt import try_to_preempt
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import PreemptionKind
 
 __all__ = ["SchedulerState", "run_cycle"]
 
@@ -71,22 +70,20 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         return
     # 2.1 Static admission.
     admit_by_quota(state, out)
-    kinds = state.policy.preemption
     again = True
     while again:
         more = _walk(state, out)
         # 2.6 Quota again.
         admit_by_quota(state, out)
-        # Asked again at once, not when something else happens: victims leave room beside the jobs
-        # they make way for, a head that lost its quota, or what it would borrow, frees what was
-        # reserved for it, who started on quota that others lent makes it worth reclaiming, and
-        # where shares decide other jobs come first now.
-        moved = more and (PreemptionKind.RECLAIM in kinds or state.by_shares)
-        again = (state.dirty or moved) and not state.nobody_in_the_way
-        # 2.7 Gangs that run grow; what others may think of that is asked at once, too.
+        # Who was asked in this walk did not know who would start behind it. So all are asked again
+        # until nobody starts: what a job is told depends on what is, not on how often it was asked.
+        matters, waits = not state.nobody_in_the_way, bool(state.queue.eq_classes)
+        again = matters and (state.dirty or (more and waits))
+        # 2.7 Gangs that run grow, which others may need to know as well.
         if not again and state.growing and grow(state, out):
             admit_by_quota(state, out)
-            again = bool(kinds) or state.by_shares
+            again = matters and waits
+        state.dirty |= again
     state.queue.touched.clear()
 
 
@@ -132,8 +129,6 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     out.walked(asked=len(asked), waiting=waiting)
     state.usage.standings = None
     give_up(walk)
-    if more and upset(walk):
-        state.dirty = True
     return more
 
 
@@ -146,6 +141,4 @@ def _start_short(walk: Walk, eq_class: EquivalenceClass) -> bool:
         if not try_to_start(state, terms.record, terms.closed, terms.avoid, terms.kept, walk.out):
             break
         started = True
-        if terms.record.eq_class is not None:
-            state.dirty = True  # it misses more pods, and stands elsewhere now
     return started

@@ -137,9 +137,10 @@ class World:
         return result
 
 
-def play(text: str) -> World:
-    """Play a scenario and check every expectation in it."""
-    world = World()
+def play(text: str, world: World | None = None) -> World:
+    """Play a scenario, by a scheduler of its own if none is given, and check every expectation in
+    it."""
+    world = world or World()
     now: float | None = None
     expected: list[tuple[str, str]] = []
     quotas: list[QuotaSpec] = []

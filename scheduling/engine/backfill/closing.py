@@ -1,6 +1,5 @@
 """What a blocked job closes to the jobs behind it: pools, quota, and queues that had too much."""
 
-from scheduling.engine.admission.candidates import ask_of
 from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.admission.out_of_service import within_reach
 from scheduling.engine.backfill.kept_quota import own_quota, waits_for
@@ -15,7 +14,6 @@ Line = tuple[str, str, str]  # tenant, queue, GPU model
 def close_pools(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
     """Close all of these pools to whoever comes behind the job."""
     way, name = walk.way, record.job.id
-    way.could[name] = open_ways(walk, record)
     for model in sorted(wanted.difference(way.pools)):
         way.pools[model] = name
         way.add((model, name), record.key)
@@ -40,7 +38,6 @@ def close_quota(
     account = own_quota(walk.state, eq_class.tenant, refusing.gpu_model)
     more: Awaited = frozenset() if kept else borrowed.difference(way.kept)
     if more or account not in way.accounts:
-        way.waits[eq_class.head] = (kept, waits)
         way.accounts.setdefault(account, eq_class.head)
         way.kept.update(dict.fromkeys(more, eq_class.head))
         if passable:
@@ -75,16 +72,3 @@ def queues_to_close(walk: Walk, eq_class: EquivalenceClass) -> list[Line]:
         for queue in sorted(behind_it)
         if (tenant, queue, model) not in walk.way.queues
     ]
-
-
-def open_ways(walk: Walk, record: JobRecord) -> tuple[bool, ...]:
-    """In which of its ways quota lets the job start, without what is kept; () if its tenant runs as
-    many jobs as it may."""
-    if over_job_limit(walk.state, record) is not None:
-        return ()
-    book, kept, job = walk.state.book, walk.way.all_kept, record.job
-    return tuple(
-        book.refusal_of(job.tenant, start, kept, non_preemptible=not job.preemptible) is None
-        for way in ask_of(walk.state, record).ways
-        for start in way.starts
-    )

@@ -47,9 +47,11 @@ def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
             lines = [line for line, other in walk.in_line.items() if other is ahead]
             pools = {model for model, _ in lines}.difference(walk.way.heads)
             _keep(walk, ahead, record, sorted(pools))
-            if record.job.id in state.turns and record.turn and record.verdict:
-                told = has_turn(record.verdict, len(record.turn.nodes))
-                tell(record, told, walk.out)
+            if record.job.id in state.turns:
+                state.dirty = True  # it goes before others of its priority now
+                if record.turn and record.verdict:
+                    told = has_turn(record.verdict, len(record.turn.nodes))
+                    tell(record, told, walk.out)
             for line in lines:
                 del walk.in_line[line]
 

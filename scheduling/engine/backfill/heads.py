@@ -5,8 +5,7 @@ from typing import NamedTuple
 from scheduling.engine.admission.candidates import candidates, pools_wanted
 from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.admission.out_of_service import within_reach
-from scheduling.engine.backfill.closing import open_ways
-from scheduling.engine.backfill.kept_quota import news_of, waits_first, waits_for
+from scheduling.engine.backfill.kept_quota import news_of, waits_first
 from scheduling.engine.backfill.planned_start import planned_start, smallest
 from scheduling.engine.backfill.walk import Walk
 from scheduling.engine.decisions import Reservation
@@ -40,7 +39,6 @@ def lead(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
         closes = is_due(walk, record) and expected is None
         head = Head(record.job.id, closes, expected, pools=led)
         walk.way.heads.update(dict.fromkeys(pools, head))
-        walk.way.could[head.job_id] = open_ways(walk, record)
         if closes and not record.job.without_gpus:
             walk.way.closers[head.job_id] = record.no_plan.awaits_min_runtime
         walk.way.add((*pools, head, record.no_plan.awaits_min_runtime), record.key)
@@ -95,22 +93,6 @@ def is_due(walk: Walk, record: JobRecord) -> bool:
     if due > walk.out.now:
         walk.state.wake_at(due)
     return due <= walk.out.now
-
-
-def upset(walk: Walk) -> bool:
-    """Whether quota and limits let a job that closed something to those behind it start in
-    other ways than they did then, or it waits for other quota: others have started since, and
-    what it would borrow may be kept."""
-    jobs, way = walk.state.jobs, walk.way
-    for name, ways in way.could.items():
-        if open_ways(walk, jobs[name]) != ways:
-            return True
-    for name, (kept, waits) in way.waits.items():
-        if over_job_limit(walk.state, jobs[name]) is not None:
-            return True
-        if waits_for(walk.state, jobs[name], kept) != waits:
-            return True
-    return bool(way.planned) and any(_changed(walk, head) for head in way.all_heads())
 
 
 def give_up(walk: Walk) -> None:
@@ -185,19 +167,3 @@ def _foreseen(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | 
         for candidate in smallest(state, record, closed)
     ]
     return min([s for s in starts if s is not None], key=lambda s: s.at, default=None)
-
-
-def _changed(walk: Walk, head: Head) -> bool:
-    """Whether the job would start at another time, or elsewhere, than when it was asked; what
-    it needs then is that of now in any case."""
-    record = walk.state.jobs[head.job_id]
-    if head.expected is None or record.eq_class is None:
-        return False
-    at_stake = _at_stake(walk, record, head.pools)
-    if not walk.state.memo.changed(_EXPECTED, record, at_stake):
-        return False
-    found = _foreseen(walk, record, head.pools)
-    if found != head.expected:
-        return True
-    _expect(walk, record, found, at_stake)
-    return False

@@ -113,14 +113,12 @@ class Reservations:
     `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
     them by only has to run a little longer before it can be preempted: until then, whoever could be
     preempted for all of them may pass. `queues`: by tenant, queue and GPU model the job that those
-    of this queue may not pass, as theirs had too much. `could`: in which ways quota let each job
-    start that closed a pool; `waits`: for each that closed quota, what was kept from it, and what
-    it waits for then. `mark` names all of it at the present place of the walk; where the walk
-    before found the same, it is the same object. `last` is the last job in order that closed
-    something. `asked`: what the jobs wait for of which a start by quota was looked for, the first
-    for each; `planned`: those of them whose start is known, by what they wait for in `awaited`, and
-    `before`: the heads ahead of each head as it was looked for. `starts`: how often jobs got places
-    in this walk so far.
+    of this queue may not pass, as theirs had too much. `mark` names all of it at the present place
+    of the walk; where the walk before found the same, it is the same object. `last` is the last job
+    in order that closed something. `asked`: what the jobs wait for of which a start by quota was
+    looked for, the first for each; `planned`: those of them whose start is known, by what they wait
+    for in `awaited`, and `before`: the heads ahead of each head as it was looked for. `starts`: how
+    often jobs got places in this walk so far.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
@@ -129,8 +127,6 @@ class Reservations:
     kept: dict[Account | Cohort, str] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
     closers: dict[str, bool] = field(default_factory=dict)
-    could: dict[str, tuple[bool, ...]] = field(default_factory=dict)
-    waits: dict[str, tuple[Kept, Waits]] = field(default_factory=dict)
     asked: dict[object, str] = field(default_factory=dict)
     planned: dict[str, Head] = field(default_factory=dict)
     awaited: dict[object, str] = field(default_factory=dict)
