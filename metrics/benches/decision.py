@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
 from metrics.benches.naive import Fixture, cluster, naive_find, seconds
 from scheduling.engine.placement import PlacementFailure, place_job
@@ -20,6 +21,7 @@ from scheduling.engine.types import (
 
 SMALL, LARGE = 1_000, 12_500
 ROUNDS = 300
+TURNS = 9
 
 
 def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
@@ -47,16 +49,37 @@ RULES = {
 def _with_rules(rules: PodRules) -> float:
     """Seconds of a decision about such a pod on the large cluster."""
     fixture = cluster(LARGE)
+    _speak(fixture, rules)
+    job = JobRequest("bench", "tenant", 0.0, (replace(POD, rules=rules),))
+    work = partial(place_and_release, fixture, job, "e-binpack")
+    work()
+    return seconds(work, rounds=ROUNDS)
+
+
+def _speak(fixture: Fixture, rules: PodRules) -> None:
+    """Pods on some nodes are of the groups of these rules."""
     for number, node in enumerate(filter(None, list(fixture.state.facts))):
         labels = {**node.labels, "host": node.name, "rack": node.topology[0]}
         fixture.state.upsert_node(replace(node, labels=labels))
         if not number % EVERY:
             member = PodRules(rules.groups)
             fixture.state.upsert_other_pod(node.name, node.name, 0, 0, 0, {}, member)
-    job = JobRequest("bench", "tenant", 0.0, (replace(POD, rules=rules),))
-    work = partial(place_and_release, fixture, job, "e-binpack")
-    work()
-    return seconds(work, rounds=ROUNDS)
+
+
+def _of_no_concern() -> float:
+    """What a pod without rules costs where rules speak of others, against where there are none: the
+    median of turns."""
+    job = JobRequest("bench", "tenant", 0.0, (POD,))
+    without, beside = cluster(LARGE), cluster(LARGE)
+    _speak(beside, RULES["apart"])
+    found = []
+    for _ in range(TURNS):
+        costs = [
+            seconds(partial(place_and_release, each, job, "e-binpack"), rounds=ROUNDS)
+            for each in (without, beside)
+        ]
+        found.append(costs[1] / costs[0])
+    return median(found)
 
 
 def run() -> dict[str, float]:
@@ -81,6 +104,7 @@ def run() -> dict[str, float]:
     figures: dict[str, float] = {
         f"rules_{name}_us": _with_rules(rules) * 1e6 for name, rules in RULES.items()
     }
+    figures["rules_of_others"] = _of_no_concern()
     for name, (job, strategy, build) in cases.items():
         cost = {}
         for size in (SMALL, LARGE):
