@@ -21,10 +21,20 @@ from tests.live.devices import (
     shared_gpus,
     template,
 )
-from tests.live.plain_pods import Between, condition, job_of, make, node_of, state_of, told
+from tests.live.plain_pods import (
+    Between,
+    all_told,
+    condition,
+    job_of,
+    make,
+    node_of,
+    state_of,
+    told,
+)
 from tests.live.test_extended_resources import ONLY_THERE, node_by_driver
 
 pytestmark = pytest.mark.live
+INSTEAD = "capacity.requests of a ResourceClaim"
 TAINT_RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 
 
@@ -137,6 +147,13 @@ def test_a_share_by_name_keeps_off_gpus_that_only_a_driver_shares(world):
     world.drive(lambda: state_of(by_claim) is S.RUNNING)
     assert node_of(world, "by-claim") == node
     assert node_of(world, "by-name") is None
+    # Both, and shares in the words of others, are told what to write instead.
+    make(world, "half", requests={"cpu": "1"}, notes={"gpu-fraction": "0.25"}, **ONLY_THERE)
+    make(world, "memory", requests={"cpu": "1"}, notes={"gpu-memory": "4096"}, **ONLY_THERE)
+    for name in ("by-name", "half", "memory"):
+        world.drive(lambda n=name: any(INSTEAD in note for *_, note in all_told(world, n)))
+        assert INSTEAD in condition(world, name)[2]
+    assert 'kant.io/gpu-milli: "250"' in condition(world, "half")[2]
 
 
 def test_what_a_failed_binding_leaves_is_free_again(world, monkeypatch):

@@ -124,7 +124,7 @@ WRONG = {
     "other": ({"requests": {"example.com/fpga": "1"}}, "asks for example.com/fpga, and for no GPU"),
     "fraction": (
         {"requests": {"cpu": "1"}, "notes": {"gpu-fraction": "0.5"}},
-        "annotation gpu-fraction: Kant does not read it. Request kant.io/gpu-milli",
+        'annotation gpu-fraction: Kant does not read it. Request kant.io/gpu-milli: "500".',
     ),
     "both": ({"requests": {**ASKED, "kant.io/gpu-milli": "500"}}, "not both"),
     "kind": ({"notes": {"kant.io/kind": "fun"}}, "annotation kant.io/kind: Choose one of training"),

@@ -7,6 +7,7 @@ Kubernetes has no field for is written in its annotations. The document is then 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -42,6 +43,10 @@ IMAGE_LENGTH = 500  # of the column, for people to see
 
 # By which others give shares of a GPU, and the slices that a device plugin names one by one.
 SHARES_BY_ANNOTATION = ("gpu-fraction", "gpu-memory")
+BY_CLAIM = (
+    "On nodes whose GPUs only a driver of devices has, claim a part of one by capacity.requests of "
+    "a ResourceClaim (spec.resourceClaims)."
+)
 MIG = "nvidia.com/mig-"
 LEVELS = ("required_level", "preferred_level")
 REQUESTS = "spec.containers[].resources.requests"
@@ -295,8 +300,7 @@ def _no_gpu(pod: PodFacts) -> str:
     """What a pod without a request for GPUs asks for instead, and what helps."""
     for name in SHARES_BY_ANNOTATION:
         if name in pod.annotations:
-            ask = "Request kant.io/gpu-milli for a share of one GPU: 500 is half of it."
-            return f"annotation {name}: Kant does not read it. {ask}"
+            return f"annotation {name}: Kant does not read it. {_instead(pod.annotations[name])}"
     for name in sorted(pod.extended):
         if name.startswith(MIG):
             return (
@@ -309,6 +313,14 @@ def _no_gpu(pod: PodFacts) -> str:
         return f"{REQUESTS}: The pod asks for {names}, and for no GPU. {ASK_FOR_GPUS}"
     what = "CPU or memory only" if pod.cpu_milli or pod.memory_mib else "nothing"
     return f"{REQUESTS}: The pod asks for {what}. {ASK_FOR_GPUS}"
+
+
+def _instead(share: str) -> str:
+    """What to write for a share of a GPU in the words of others."""
+    ask = "Request kant.io/gpu-milli for a share of one GPU: 500 is half of it."
+    if re.fullmatch(r"0?\.[0-9]{1,9}", share) and (milli := int(1000 * Fraction(share))):
+        ask = f'Request kant.io/gpu-milli: "{milli}".'
+    return f"{ask} {BY_CLAIM}"
 
 
 def _models(text: str) -> list[str]:

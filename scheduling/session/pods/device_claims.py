@@ -330,7 +330,8 @@ class DeviceClaims:
             few = by_name(others) if len(others) < len(shared) else but_by_name(shared)
             part.terms.append((few,))
             text = "Nodes whose driver of devices shares GPUs give shares by claims only"
-            part.notes.append(f"{text}: {len(shared)}.")
+            instead = "Claim a part of one there, by capacity.requests of a ResourceClaim"
+            part.notes.append(f"{text}: {len(shared)}. {instead}.")
 
     def _demand_of_made(
         self, job: LiveJob, index: int, pod: PodNames, asks: ExtendedAsks
