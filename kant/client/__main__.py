@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
                             help="only in this state; repeat for more")  # fmt: skip
     _queue_commands(commands, command, both)
 
-    quotas = command("quotas", places.quotas, "list quotas and their use", both)
+    quotas = command("quotas", places.quotas, "list quotas and their use", (*both, "csv"))
     quotas.add_argument("-t", "--tenant", help="only of this tenant")
     quotas.add_argument("-G", "--gpu-type", help="only of this GPU type")
     quota = commands.add_parser("quota", help="change quotas", description="Change quotas.")

@@ -10,7 +10,7 @@ from kant.client.api import Api, at_version
 from kant.client.audit import change_of, list_changes, now_or_none, say_change
 from kant.client.errors import NOT_FOUND, ClientError, usage
 from kant.client.previews import effects
-from kant.client.quota import moves
+from kant.client.quota import moves, sheets
 
 QUOTA = ("guaranteed", "mode", "borrow_limit", "lend_limit")
 NO_LIMIT = "any"
@@ -114,6 +114,12 @@ def only_cluster(api: Api) -> str:
 
 
 def quotas(api: Api, args: argparse.Namespace) -> None:
+    if args.output == "csv":
+        if args.tenant or args.gpu_type:
+            raise usage("The CSV has all quotas that you may see; leave -t and -G out.")
+        sheets.write(api, {})
+        return
+
     def row(q: dict[str, Any]) -> tuple[object, ...]:
         amounts = (output.number(q["guaranteed"]), output.number(q["used"]))
         borrowed = (output.number(q["borrowed"]), _loans(q["borrowed_from"]))

@@ -456,3 +456,14 @@ def test_a_text_stands_for_all_of_a_cell(root, more, field):
     refused = write(root, "root", {**text("vision", "8"), **more})
     assert refused.status_code == 422
     assert [e["pointer"] for e in refused.json()["errors"]] == [f"/cells/0/{field}"]
+
+
+def test_a_table_that_cannot_be_read_is_refused_as_a_whole_where_asked(root):
+    good = {"tenant": "vision", "gpu_type": "H100", "typed": "12 shared borrow 4"}
+    bad = {"tenant": "vision-lab", "gpu_type": "H100", "typed": "1 2x"}
+    refused = write(root, "root", good, bad, refuse_unreadable=True)
+    assert refused.status_code == 422
+    assert [one["pointer"] for one in refused.json()["errors"]] == ["/cells/1/typed"]
+    assert not DraftCell.objects.exists()
+    assert write(root, "root", good, refuse_unreadable=True).status_code == 200
+    assert write(root, "root", bad).json()["cells"][1]["fault"]

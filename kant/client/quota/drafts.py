@@ -11,7 +11,7 @@ from kant.client.errors import NOT_FOUND, ClientError
 from kant.client.places import NO_LIMIT, amount, limit, quota_path
 from kant.client.previews import effects
 from kant.client.previews.nodes import deadline
-from kant.client.quota import moves
+from kant.client.quota import moves, sheets
 from kant.client.quota.orders import told
 
 DRAFT = "collect changes of quotas in a draft on the server, and apply it as a whole"
@@ -87,6 +87,28 @@ def move(api: Api, args: argparse.Namespace) -> None:
     _write_tenant(api, args, moves.move_of(args))
 
 
+def import_file(api: Api, args: argparse.Namespace) -> None:
+    """Write all that a CSV file makes others than they are, or nothing of it."""
+    me = _path(_me(api))
+    cells, places = sheets.edits(api, args.file, now_or_none(api, me))
+    if not cells:
+        output.note("Nothing to import: the quotas are as the file says.")
+        return
+    try:
+        draft = api.patch(me, {"cells": cells, "refuse_unreadable": True})
+    except ClientError as error:
+        raise sheets.by_place(error, places) from None
+    if args.output == "json":
+        output.document(draft)
+    else:
+        _say_size(draft)
+
+
+def export(api: Api, args: argparse.Namespace) -> None:
+    """All quotas as CSV as the draft would make them."""
+    sheets.write(api, sheets.drafted(api.get(_path(args.user or _me(api)))))
+
+
 def preview(api: Api, args: argparse.Namespace) -> None:
     draft = _mine(api)
     answer = _apply(api, draft, {"reason": "preview"}, dry_run=True)
@@ -160,6 +182,11 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
                           help=f"most GPUs that it may {what}, or {NO_LIMIT}")  # fmt: skip
     made.add_argument("--over", action="store_true",
                       help="overwrite what somebody else has set meanwhile")  # fmt: skip
+    text = "write the quotas of a CSV file into your draft, all or none"
+    sheets.add_flags(command("import", import_file, text, formats, kinds))
+    text = "write all quotas as CSV, as a draft would make them"
+    written = command("export", export, text, (), kinds)
+    written.add_argument("user", nargs="?", help="author of the draft (default: you)")
     text = "move a tenant in the tree, or weigh its share, in your draft"
     moves.add_flags(command("move", move, text, formats, kinds))
     command("preview", preview, "show what your draft would do to jobs", formats, kinds)

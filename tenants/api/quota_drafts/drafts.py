@@ -44,7 +44,7 @@ from tenants.services.drafts.seen import (
     visible_draft,
     visible_drafts,
 )
-from tenants.services.drafts.wanted import TERMS
+from tenants.services.drafts.wanted import TERMS, fault_of
 from tenants.services.moves.typed import typed
 from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
@@ -90,6 +90,8 @@ class DraftView(View):
         given = self.changes(DraftInput)
         access = access_of(self.actor)
         edits = []
+        if given.get("refuse_unreadable"):
+            _refuse_unreadable(given.get("cells", []))
         for at, one in enumerate(given.get("cells", [])):
             try:
                 tenant = selectors.tenant_by_name(access, one["tenant"])
@@ -136,6 +138,17 @@ def _context(viewer: User, drafts: Sequence[QuotaDraft]) -> dict[str, Any]:
         "cells": {draft.pk: cells_seen(viewer, draft) for draft in drafts},
         "tenants": {draft.pk: tenants_seen(viewer, draft) for draft in drafts},
     }
+
+
+def _refuse_unreadable(cells: Sequence[dict[str, Any]]) -> None:
+    """Raises Invalid (`cells`, by place) with each text that cannot be read."""
+    faults = [
+        FieldError(("cells", at, "typed"), fault)
+        for at, one in enumerate(cells)
+        if "typed" in one and (fault := fault_of(one["typed"]))
+    ]
+    if faults:
+        raise Invalid.fields(faults)
 
 
 def _tenant_edits(access: Access, given: Sequence[dict[str, Any]]) -> list[TenantEdit]:

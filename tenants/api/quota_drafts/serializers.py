@@ -89,6 +89,11 @@ class DraftInput(Serializer):
     reason = Text(max_length=2000, allow_blank=True, required=False)
     cells = List(child=DraftCellInput(), required=False, max_length=MOST_CELLS)
     tenants = List(child=DraftTenantInput(), required=False, max_length=MOST_CELLS)
+    refuse_unreadable = Boolean(
+        required=False,
+        help_text="Whether a `typed` that cannot be read is refused, and nothing is written, "
+        "instead of kept.",
+    )
 
 
 class DraftApplyInput(Serializer):
