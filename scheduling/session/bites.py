@@ -9,8 +9,6 @@ import time
 FROM, FULL = 60.0, 90.0
 GOOD = 450
 MOST_S = 1.0
-# Where nothing more has come for so long, what has come waits for nothing.
-STILL_S = 0.1
 OVER_S = 3.0  # a burst, like the pods of a gang, says little of what comes after it
 
 

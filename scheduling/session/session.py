@@ -59,7 +59,7 @@ from scheduling.kube.seam import (
 from scheduling.kube.translate.health import DEAD
 from scheduling.models import Cluster
 from scheduling.session import aside, restore
-from scheduling.session.bites import STILL_S, Bites
+from scheduling.session.bites import Bites
 from scheduling.session.changes import Changes, Reopen
 from scheduling.session.devices.books import DeviceBooks
 from scheduling.session.lending import Borrower, Lender
@@ -193,12 +193,9 @@ class Session:
         return self._bites.are_large
 
     def rest(self) -> float:
-        """Seconds after which is to be asked again, as more is to come together before the next
-        pass; 0 = it may begin."""
+        """Seconds for which more is to come together before the next pass; 0 = it may begin."""
         due = self.next_at is not None and self.next_at <= time.time()
-        if due or self._has_backlog or self.gateway.still_for >= STILL_S:
-            return 0.0
-        return min(self._bites.rest(), STILL_S)
+        return 0.0 if due or self._has_backlog else self._bites.rest()
 
     @property
     def busy(self) -> bool:

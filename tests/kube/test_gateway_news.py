@@ -1,8 +1,6 @@
 """Which news wake the scheduler at once, and which wait for others."""
 
 import asyncio
-import time
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -105,22 +103,3 @@ def test_a_pod_that_somebody_else_bound_rings_at_once(heard):
 def test_a_binding_that_ends_otherwise_rings_at_once(heard, result):
     heard.gateway._effect_done(BIND, CallOutcome(result))
     assert heard.rung == 1
-
-
-def test_it_is_told_since_when_nothing_more_came_that_somebody_waits_for(heard, monkeypatch):
-    gateway, clock = heard.gateway, SimpleNamespace(now=100.0, time=time.time)
-    clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(gateway_module, "time", clock)
-    gateway._executor.submit([BIND])
-    gateway._effect_done(BIND, BOUND)
-    assert gateway.still_for == 0.0  # nobody waits for that
-    gateway._pod_seen(pod(node="", uid="one"))
-    clock.now += 0.25
-    gateway._effect_done(BIND, BOUND)
-    assert gateway.still_for == 0.25
-    gateway._pod_seen(pod(node="", uid="two"))
-    assert gateway.still_for == 0.0
-    clock.now += 0.5
-    assert gateway.still_for == 0.5
-    gateway.drain()
-    assert gateway.still_for == 0.0

@@ -53,7 +53,6 @@ class Door:
     def waiting(self):
         return len(self.seen)
 
-    still_for = 0.0
     is_alive = True
 
     def submit(self, effects):
@@ -222,14 +221,6 @@ def test_the_lease_is_renewed_behind_the_pass(live):
         placed = max(n for n, sql in enumerate(sqls) if Placement._meta.db_table in sql)
         assert all(n > placed for n in renewed)
         assert live.led.is_due(cycle.EARLY) is False
-
-
-def test_pods_wait_for_no_more_where_no_more_come(live):
-    for _ in range(20):
-        live.session._bites.took(10**6)
-    assert 0.0 < live.session.rest() <= bites.STILL_S
-    live.door.still_for = bites.STILL_S
-    assert live.session.rest() == 0.0
 
 
 def test_what_no_pod_was_judged_by_is_not_read(live, passes):

@@ -152,7 +152,6 @@ class Gateway:
         self._lock = threading.Lock()
         self._pending: dict[object, Observation] = {}
         self._rung = False
-        self._came_at = 0.0  # when the last news came that somebody waits for
         self._late: asyncio.TimerHandle | None = None  # when to ring for quiet news at the latest
         self._doorbell: Callable[[], None] | None = None
         self._health: dict[str, KubeError | None] = {}  # by watch; None = well
@@ -234,12 +233,6 @@ class Gateway:
     def waiting(self) -> int:
         """How many observations wait to be drained."""
         return len(self._pending)
-
-    @property
-    def still_for(self) -> float:
-        """Seconds for which nothing more has come that somebody waits for; 0 = nothing waits to be
-        drained."""
-        return time.monotonic() - self._came_at if self._rung else 0.0
 
     def drain(self) -> list[Observation]:
         """Everything seen since the last call, coalesced per object, oldest news first."""
@@ -508,8 +501,6 @@ class Gateway:
         with self._lock:
             self._pending.pop(key, None)
             self._pending[key] = news
-            if not is_quiet:
-                self._came_at = time.monotonic()
             ring = not (self._rung or is_quiet)
             self._rung |= ring
         if ring:
