@@ -83,15 +83,15 @@
     store(draft);
   });
 
-  // What is not sent yet goes over what the server has kept, unless it was saved by now.
+  // What is not sent yet goes over what the server has kept, also where it says again what the quota
+  // is: the draft may have what was typed before.
   const restore = () => {
     const draft = stored();
     let restored = 0;
     for (const cell of cells()) {
       const [value, version] = draft.cells[cell.name] ?? [];
       if (value === undefined) continue;
-      const saved = value.trim() !== "" && Number(value) === Number(cell.dataset.now || NaN);
-      if (saved || value === cell.value) {
+      if (value === cell.value) {
         delete draft.cells[cell.name];
         continue;
       }

@@ -8,11 +8,29 @@
     if (signedOut) signedOut.hidden = !isOut;
     document.getElementById("check-refused").hidden = !is || isOut;
   };
+  // Other parts of the page that are asked for say nothing of edits.
+  const isCheck = (source) => Boolean(source?.closest("[data-edits]"));
+
+  // What a server that is busy or away did not check is sent again: nobody has to type for it.
+  const AGAIN_AFTER = 5000;
+  let again = null;
+  const checkAgain = (source, status) => {
+    clearTimeout(again);
+    if (!isCheck(source) || source.matches("[data-previews]") || (status && status < 500)) return;
+    again = setTimeout(() => source.dispatchEvent(new Event("change", { bubbles: true })), AGAIN_AFTER);
+  };
   for (const fault of ["htmx:error", "htmx:response:error"]) {
-    document.addEventListener(fault, (event) => refused(true, event.detail.ctx?.response?.status));
+    document.addEventListener(fault, ({ detail: { ctx } }) => {
+      const status = ctx?.response?.status;
+      if (!isCheck(ctx?.sourceElement) && status !== 401) return;
+      refused(true, status);
+      checkAgain(ctx.sourceElement, status);
+    });
   }
-  document.addEventListener("htmx:after:swap", (event) => {
-    if (event.detail.ctx.response.status < 400) refused(false);
+  document.addEventListener("htmx:after:swap", ({ detail: { ctx } }) => {
+    if (!isCheck(ctx.sourceElement) || ctx.response.status >= 400) return;
+    refused(false);
+    clearTimeout(again);
   });
 
   // What is in the fields belongs to who types. An answer tells what was sent some time ago; it

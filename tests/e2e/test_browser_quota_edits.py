@@ -150,6 +150,22 @@ def test_edits_outlive_the_sign_in(new_tab, found_out_by):
     tab.page.get_by_text("2 quotas changed.").wait_for()
 
 
+def test_a_page_stays_while_its_sign_in_is_over_and_says_so(new_tab):
+    tab = new_tab()
+    tab.allowed = {401}
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    cell(tab, "nlp H100").focus()
+    tab.page.keyboard.press("Control+A")
+    tab.page.keyboard.type("4")
+    tab.page.context.clear_cookies(name="sessionid")
+    with tab.page.expect_response("**/quotas/editors/"):
+        tab.page.evaluate("document.getElementById('editors').dispatchEvent(new Event('refresh'))")
+    tab.page.get_by_text("Your sign-in is over.").wait_for()
+    tab.page.keyboard.type("8")
+    expect(cell(tab, "nlp H100")).to_have_value("48")
+
+
 def sign_in(tab):
     tab.page.fill("#id_username", "vera")
     tab.page.fill("#id_password", scene.PASSWORD)
@@ -178,6 +194,34 @@ def test_a_preview_shows_beside_the_edits_until_they_are_others(new_tab):
     one = tab.page.get_by_role("region", name="What this would do to vision and others")
     expect(one).to_be_in_viewport(timeout=20_000)
     tab.check_looks()
+
+
+def test_a_check_that_failed_is_told_until_it_is_made_again(new_tab):
+    tab = new_tab()
+    tab.allowed = {503}
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    fails = [True]
+
+    def answer(route):
+        if fails[0]:
+            route.fulfill(status=503, body="busy")
+        else:
+            route.continue_()
+
+    tab.page.route("**/quotas/check/", answer)
+    cell(tab, "nlp H100").fill("40")
+    tab.page.keyboard.press("Tab")
+    told = tab.page.get_by_text("Your edits could not be checked")
+    told.wait_for()
+    # What others edit is asked for all the while, and answered.
+    with tab.page.expect_response("**/quotas/editors/"):
+        tab.page.evaluate("document.getElementById('editors').dispatchEvent(new Event('refresh'))")
+    expect(told).to_be_visible()
+    fails[0] = False
+    expect(told).to_be_hidden()
+    expect(tab.page.locator(".savebar")).to_contain_text("1 change")
+    expect(tab.page.locator("form[data-unsent]")).to_have_count(0)
 
 
 PASTE = """(field, text) => {

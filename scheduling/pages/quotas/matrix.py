@@ -356,10 +356,17 @@ def editors(request: HttpRequest) -> list[Editor]:
     ]
 
 
-@page_login_required
 @require_GET
 def who_edits(request: HttpRequest) -> HttpResponse:
-    """The others who are about to change quotas, for the page that is open."""
+    """The others who are about to change quotas, for the page that is open. Where the sign-in is
+    over, that page stays as it is: somebody types into it."""
+    if request.headers.get("HX-Request") and not request.user.is_authenticated:
+        return HttpResponse(status=401)
+    return told_editors(request)
+
+
+@page_login_required
+def told_editors(request: HttpRequest) -> HttpResponse:
     context = {"editors": editors(request)}
     answer = render(request, "scheduling/quotas/_quota_editors.html", context)
     return by_its_text(request, answer)
