@@ -140,7 +140,9 @@ def test_a_bad_body_costs_little(org, name):
     assert not Job.objects.exists()
 
 
-@pytest.mark.parametrize("unit", ["://a:", "://", ":", "pass ", "--password ", "-----BEGIN ", "a_"])
+@pytest.mark.parametrize(
+    "unit", some(["://a:", "://", ":", "pass ", "--password ", "-----BEGIN ", "a_"])
+)
 def test_a_variable_that_might_be_a_secret_costs_little(unit):
     value = "://" + unit * (SIZE // len(unit))
     with Spent() as spent:
@@ -150,12 +152,12 @@ def test_a_variable_that_might_be_a_secret_costs_little(unit):
 
 @pytest.mark.parametrize(
     "unit",
-    ["a", " ", "\n", "'", "\"", "\\", "\\\"", "\"' ", "\"a b\" ", "\\\"a b", "a 'b c' ", "a=",
+    some(["a", " ", "\n", "'", "\"", "\\", "\\\"", "\"' ", "\"a b\" ", "\\\"a b", "a 'b c' ", "a=",
      "token=",
      "token=$", "password:'a", "--a ", "--password ", "x@", "a:b", "a.a:", "://a:", "login(", "sk-",
      "`", "$(", "-p ", "mysql -p ", "curl -u ", "echo a | ", "| passwd ", "<<< ", "Bearer ",
      "Authorization: ", "mc alias set https:// ", "-----BEGIN PRIVATE KEY", "-----END ",
-     "env A=1 "],
+     "env A=1 "]),
 )  # fmt: skip
 def test_a_command_that_might_have_secrets_costs_little(unit):
     with Spent() as spent:
