@@ -65,7 +65,7 @@ urlpatterns = [
         queue_views.queue_state,
         name="queue-state",
     ),
-    path("quotas/", edits.quotas, name="quotas"),
+    path("quotas/", matrix.quotas, name="quotas"),
     path("quotas/loans/", loans.loan_ledger, name="loans"),
     path("quotas/quotas.csv", matrix.as_csv, name="quotas-csv"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),

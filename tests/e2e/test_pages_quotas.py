@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.models import Job
-from scheduling.pages.quotas import matrix
+from scheduling.pages.quotas import shown
 from scheduling.pages.tenants import tenants as tenant_views
 from tenants.models import AuditRecord, GpuType, Quota, Tenant
 
@@ -166,7 +166,7 @@ def test_the_matrix_is_shown_by_subtree_gpu_type_and_page(as_user, monkeypatch):
     answer = client.get("/quotas/?tenant=research&gpu=H200")
     assert cells_of(answer) == {key(t) for t in below}
     assert 'action="/quotas/?tenant=research&amp;gpu=H200"' in answer.content.decode()
-    monkeypatch.setattr(matrix, "CELLS", 2 * len(types))
+    monkeypatch.setattr(shown, "CELLS", 2 * len(types))
     seen, path = [], "/quotas/?page=1"
     while path:
         answer = client.get(path)

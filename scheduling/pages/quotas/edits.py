@@ -1,4 +1,4 @@
-"""Editing the matrix: what is typed is kept in a draft, rehearsed, previewed and applied."""
+"""Editing the matrix: what is typed is kept in a draft, rehearsed and previewed."""
 
 from datetime import UTC, datetime
 
@@ -6,11 +6,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_POST
 
-from scheduling.pages.quotas.matrix import MatrixCell, ShownPart, key_of, matrix, savebar, sheet
 from scheduling.pages.quotas.orders import utc
-from scheduling.pages.quotas.quota import NOTHING_EDITED, REHEARSAL, refusal
+from scheduling.pages.quotas.quota import REHEARSAL, refusal
+from scheduling.pages.quotas.shown import MatrixCell, ShownPart, key_of, matrix, savebar
 from tenants.errors import Conflict, DomainError, Invalid, Stale
 from tenants.models import DraftCell, OrderState, QuotaOrder
 from tenants.services.audit import PAGE
@@ -24,64 +24,11 @@ from tenants.services.drafts.edits import (
 )
 from tenants.services.drafts.seen import overtaken, own_cells
 from tenants.services.drafts.wanted import fields_of, terms_in_words
-from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
 from tenants.web.pages import actor_of, page_login_required
 
 TIMES = ("starts_at", "ends_at")
 LARGEST_STAMP = 2**53  # of a script
-
-
-@page_login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def quotas(request: HttpRequest) -> HttpResponse:
-    """The matrix; sent, it makes quotas what the reader's draft says."""
-    shown = matrix(request)
-    if request.method != "POST":
-        return render(request, "scheduling/quotas/quotas.html", sheet(request, shown))
-    reason = request.POST.get("reason", "")
-    not_kept = keep(request, shown, saving=True)
-    unseen = unseen_of(request, shown)
-    faults: dict[str, list[str]] = {}
-    starts_at, ends_at = (time_typed(request, name, faults) for name in TIMES)
-    if not reason.strip():
-        faults["reason"] = ["Say why; it is kept in the audit trail."]
-    stopped = not_kept is not None or unseen or any(cell.errors for cell in shown.cells)
-    found, order = tried(request), None
-    if not found.count and not stopped:
-        messages.info(request, NOTHING_EDITED, extra_tags="info")
-        return redirect(request.get_full_path())
-    may_save = not (stopped or faults)
-    if may_save:
-        try:
-            submitted = submit_draft(
-                actor_of(request), reason=reason, source=PAGE, starts_at=starts_at, ends_at=ends_at
-            )
-        except Invalid as error:
-            faults |= error.by_field
-        else:
-            found, order = submitted.tried, submitted.order
-            if not found.refused:
-                tell_done(request, found, order)
-                return redirect(request.get_full_path())
-    shown = matrix(request, unseen.union(key_of(found.cells[at]) for at in found.errors))
-    for cell in shown.cells:
-        if cell.key in unseen and cell.editable and cell.key in shown.drafted:
-            edit = shown.drafted[cell.key]
-            cell.typed, cell.version = edit.typed, edit.version
-    check_lengths(shown)
-    mark(shown, found, saved=may_save)
-    context = {
-        "reason": reason,
-        "reason_error": faults.get("reason", []),
-        "time_errors": faults,
-        "times": {name: request.POST.get(name, "") for name in TIMES},
-        "not_kept": not_kept.detail if not_kept else "",
-        "unseen": len(unseen),
-        "refused_elsewhere": refused_elsewhere(shown, found),
-    }
-    page = sheet(request, shown, **context)
-    return render(request, "scheduling/quotas/quotas.html", page, status=422)
 
 
 @page_login_required
