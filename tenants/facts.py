@@ -123,8 +123,8 @@ class SchedulingFacts(Protocol):
         cluster: str,
         told: Sequence[str],
     ) -> Aftermath:
-        """What happened to jobs of these GPU types, or of a cluster; `told`: ids of jobs that were
-        told to start."""
+        """What happened to jobs of these GPU types, or of a cluster, of all where none is named;
+        `told`: ids of jobs that were told to start."""
 
     def job_count(self, tenant_id: int) -> JobCount: ...
 

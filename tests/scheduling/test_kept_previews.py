@@ -118,6 +118,55 @@ def test_only_the_very_change_that_was_looked_at_keeps_it(borrowed):  # noqa: F8
     assert ChangePreview.objects.count() == 1  # that of the change that was made
 
 
+def moved(org, query="", **fields):
+    """Apply, or try, a draft of vision with these fields and of 20 GPUs for law."""
+    ops, url = org.client("ops"), "/api/v1/quota-drafts/ops"
+    body = {
+        "tenants": [{"tenant": "vision", **fields}],
+        "cells": [{"tenant": "law", "gpu_type": "H100", "guaranteed": 20}],
+    }
+    tag = {"HTTP_IF_MATCH": f'"{ops.patch(url, body, format="json").json()["version"]}"'}
+    answer = ops.post(f"{url}/apply{query}", {"reason": "Season"}, format="json", **tag)
+    assert answer.status_code == 200, answer.json()
+    return answer.json()
+
+
+def test_a_move_keeps_its_preview_with_the_quotas_that_change_with_it(borrowed):  # noqa: F811
+    org, *_ = borrowed
+    waiting = asks(org, "vision", 2, "eve")
+    told = moved(org, "?dry_run=true", parent="law", weight=2)["effects"]
+    moved(org, parent="law", weight=2)
+    place = AuditRecord.objects.get(action="tenant.changed", subject="vision")
+    quota = AuditRecord.objects.get(action="quota.changed", subject="law / H100")
+    (kept,) = ChangePreview.objects.all()
+    assert (place.preview, quota.preview, kept.changed_at is None) == (kept, kept, False)
+    (shown,) = org.client("ops").get(f"{AUDIT}?action=tenant.changed").json()["items"]
+    assert shown["preview"]["as_of"] == told["as_of"]
+    assert shown["preview"]["told"]["counts"] == told["counts"]
+    happens(Job.objects.get(pk=waiting), Kind.ADMITTED)
+    # Taking it back is a change with a preview of its own, which the first one tells of.
+    url = f"/api/v1/tenants/vision/changes/{place.pk}/revert"
+    for query in ("?dry_run=true", ""):
+        done = org.client("ops").post(url + query, {"reason": "No"}, format="json")
+        assert done.status_code == 200, done.json()
+    back = AuditRecord.objects.get(reverts=place)
+    assert back.preview is not None
+    assert back.preview != kept
+    AuditRecord.objects.filter(pk=back.pk).update(at=timezone.now() - timedelta(minutes=20))
+    an_hour_passes()
+    kept.refresh_from_db()
+    assert kept.happened["started"] == 1
+    assert kept.happened["reverted"]["by"] == "ops"
+
+
+def test_only_the_very_move_that_was_looked_at_keeps_it(borrowed):  # noqa: F811
+    org, *_ = borrowed
+    moved(org, "?dry_run=true", parent="law", weight=2)
+    moved(org, parent="law", weight=3)
+    assert not AuditRecord.objects.filter(preview__isnull=False).exists()
+    assert ChangePreview.objects.get().changed_at is None
+
+
 def test_a_change_that_was_taken_back_within_the_hour_says_so(borrowed):  # noqa: F811
     org, *_ = borrowed
     preview(org, law=16)

@@ -301,12 +301,6 @@ def test_what_moves_along_counts_for_a_second_person(ops, org, settings):
     assert ops.patch("/api/v1/tenants/vision", {"weight": 2}, format="json").status_code == 200
 
 
-def test_the_digest_of_a_preview_is_found_again(ops):
-    applied(ops, "ops", tenant("vision-lab", weight=2), query="?dry_run=true")
-    assert apply(ops, "ops", 2).status_code == 200
-    assert stands("vision-lab") == ("vision", 2.0)
-
-
 # --- taken back -----------------------------------------------------------------------------------
 def reverted(client, name, query="", reason="Back"):
     record = (

@@ -26,12 +26,12 @@ def aftermath(
     cluster: str,
     told: Sequence[str],
 ) -> Aftermath:
-    """Of jobs of these GPU types, or of a cluster; by five statements. `told`: ids of jobs that
-    were told to start."""
+    """Of jobs of these GPU types, or of a cluster; where none of both is named of all. By five
+    statements. `told`: ids of jobs that were told to start."""
     events = JobEvent.objects.filter(at__gte=since, at__lt=until).order_by()
     if cluster:
         events = events.filter(job__cluster__name=cluster)
-    else:
+    elif gpu_types:
         places = Placement.objects.filter(job=OuterRef("job"), gpu_model__in=gpu_types)
         events = events.filter(Exists(places))
     started = events.filter(kind=Kind.ADMITTED)
