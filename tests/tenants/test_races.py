@@ -11,11 +11,14 @@ from tenants.errors import DomainError, Invalid
 from tenants.models import AuditRecord, Queue, Quota, Tenant
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services.moves.change import ChangeRefused, PlaceChange, change_together
 from tenants.services.queues import Why, create_queue, delete_queue, set_state
+from tenants.services.quota_sheet import SheetChange
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.services.tenants import change_tenant
 from tests import organisation
+from tests.tenants.test_lock_order import crossed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -86,6 +89,58 @@ def test_moves_never_close_a_cycle(org):
     parents = parents_by_id()
     for tenant in roots:
         assert parents[list(lineage(parents, tenant.pk))[-1]] is None
+
+
+def law_and_vision(org):
+    """8 GPUs each; law has room for nothing more once vision is below it."""
+    for name in ("law", "vision"):
+        Quota.objects.create(
+            tenant=org.tenants[name], gpu_type=org.gpu_types["H100"], guaranteed_milli=8000
+        )
+
+
+def quota_of(org, name, gpus):
+    change = QuotaChange(org.tenants[name], org.gpu_types["H100"], 1, "race", "api")
+    return change, QuotaTerms(gpus * 1000)
+
+
+def together(org, tenants, quotas):
+    """Raises the first thing that stands against it."""
+    try:
+        change_together(org.users["ops"], tenants, quotas, reason="race", source="api")
+    except ChangeRefused as refused:
+        raise next(iter((refused.tenants or refused.quotas).values())) from None
+
+
+MOVES = {
+    "alone": lambda o: change_tenant(
+        o.users["ops"], o.tenants["vision"], {"parent": "law"}, source="api"
+    ),
+    "in a draft": lambda o: together(
+        o, [PlaceChange(o.tenants["vision"], {"parent": "law"}, {"parent": "ml"})], ()
+    ),
+}
+QUOTAS = {
+    "more for what moves": lambda o: change_quota(o.users["ops"], *quota_of(o, "vision", 12)),
+    "less above it": lambda o: change_quota(o.users["ops"], *quota_of(o, "law", 4)),
+    "in a draft": lambda o: together(o, (), [SheetChange(*quota_of(o, "law", 4))]),
+}
+
+
+@pytest.mark.parametrize("quota", QUOTAS)
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("first", ["move", "quota"])
+def test_a_move_and_a_quota_at_the_same_time_break_no_sum(org, move, quota, first):
+    """The second of them begins before the first has committed, and is refused."""
+    law_and_vision(org)
+    calls = [lambda: MOVES[move](org), lambda: QUOTAS[quota](org)]
+    crossed(*(calls if first == "move" else reversed(calls)))
+    given = dict(Quota.objects.values_list("tenant__name", "guaranteed_milli"))
+    above = Tenant.objects.get(name="vision").parent.name
+    if first == "move":
+        assert (above, given) == ("law", {"law": 8000, "vision": 8000})
+    else:
+        assert (above, sum(given.values())) == ("ml", 20000 if "more" in quota else 12000)
 
 
 def test_changes_that_cross_close_no_cycle_of_jobs(org):
