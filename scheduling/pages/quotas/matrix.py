@@ -29,7 +29,7 @@ from scheduling.pages.quotas.shown import MINE, ShownPart, key_of, matrix, saveb
 from scheduling.pages.tenants.tenants import in_tree_order
 from tenants.errors import Invalid
 from tenants.models import DraftCell, GpuType, Quota
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, visible_quotas, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.drafts.cell_text import cell_text
@@ -136,7 +136,7 @@ def totals(types: list[GpuType]) -> list[Total]:
 
 
 def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]:
-    access = access_of(request.user)
+    access = shown.access
     drafts = [cell.draft for cell in shown.drafted.values()]
     drafts += [one.seen.edit.draft for one in shown.placed]
     reason = drafts[0].reason if drafts else ""
@@ -152,7 +152,7 @@ def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]
         "only_mine": shown.filters["edited"] == MINE,
         "totals": totals(shown.types),
         **savebar(request, shown),
-        "editors": editors(request),
+        "editors": editors(request, access),
         "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
         **more,
     }
@@ -182,8 +182,8 @@ class Editor:
         return json.dumps({key_of(cell): cell.typed for cell in self.cells})
 
 
-def editors(request: HttpRequest) -> list[Editor]:
-    viewer, access = actor_of(request), access_of(request.user)
+def editors(request: HttpRequest, access: Access) -> list[Editor]:
+    viewer = actor_of(request)
     cells: dict[str, list[DraftCell]] = {}
     for cell in cells_of_others(viewer, access):
         cells.setdefault(cell.draft.author.get_username(), []).append(cell)
@@ -215,7 +215,7 @@ def who_edits(request: HttpRequest) -> HttpResponse:
 
 @page_login_required
 def told_editors(request: HttpRequest) -> HttpResponse:
-    context = {"editors": editors(request)}
+    context = {"editors": editors(request, access_of(request.user))}
     answer = render(request, "scheduling/quotas/_quota_editors.html", context)
     return by_its_text(request, answer)
 

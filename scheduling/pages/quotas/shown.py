@@ -16,8 +16,8 @@ from scheduling.queries.quota_use import quota_uses
 from tenants.facts import QuotaUse
 from tenants.models import DraftCell, GpuType, Quota, Tenant
 from tenants.names import tenant_names
-from tenants.permissions import access_of
-from tenants.selectors import subtree_ids, visible_quotas, visible_tenants
+from tenants.permissions import Access, access_of
+from tenants.selectors import subtree_ids, visible_tenants
 from tenants.services.drafts.cell_text import cell_text, named_terms
 from tenants.services.drafts.seen import SeenTenant, own_cells, own_tenants
 from tenants.services.drafts.wanted import is_edit, makes_another, terms_in_words
@@ -112,7 +112,7 @@ class ShownPart:
     """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
     many tenants a page. `tenants`: all that the reader may see, with their depth. `drafted`: the
     reader's edits, wherever they are, by the keys of their cells; `placed`: of tenants. A wrong
-    filter shows nothing and is `unknown`."""
+    filter shows nothing and is `unknown`. `access`: of the reader."""
 
     filters: dict[str, str]
     unknown: dict[str, UnknownFilter]
@@ -124,6 +124,7 @@ class ShownPart:
     drafted: dict[str, DraftCell]
     orders: list[ShownOrder]
     placed: list[PlacedTenant]
+    access: Access
 
     @property
     def drafted_elsewhere(self) -> list[str]:
@@ -177,9 +178,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
     of_page = {t.pk for t, _ in page.object_list}
     lines = [(t, d) for t, d in tenants if t.pk in of_page or str(t.pk) in of_tenants]
     columns = [t for t in all_types if t in types or str(t.pk) in of_types]
-    quotas = visible_quotas(request.user).filter(
-        tenant__in=[t.pk for t, _ in lines], gpu_type__in=columns
-    )
+    quotas = Quota.objects.filter(tenant__in=[t.pk for t, _ in lines], gpu_type__in=columns)
     stored = {(q.tenant_id, q.gpu_type_id): q for q in quotas}
     names = frozenset(t.name for t, _ in tenants)
     orders = shown_orders(actor_of(request), list(told_orders(actor_of(request))))
@@ -220,7 +219,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
         rows.append(MatrixRow(tenant, depth, cells))
     placed = [PlacedTenant(SeenTenant(row, names)) for row in own_tenants(actor_of(request))]
     return ShownPart(
-        filters, unknown, tenants, all_types, columns, page, rows, drafted, orders, placed
+        filters, unknown, tenants, all_types, columns, page, rows, drafted, orders, placed, access
     )
 
 

@@ -185,6 +185,8 @@ def approvable(actor: User, orders: Iterable[QuotaOrder]) -> set[UUID]:
     statement at most."""
     mine = actor.pk, actor.get_username()
     others = [one.pk for one in orders if mine[0] != one.author_id and mine[1] != one.author_name]
+    if not others:
+        return set()
     found: dict[UUID, bool] = dict.fromkeys(others, True)
     access = access_of(actor)
     rows = OrderCell.objects.filter(order__in=others).order_by()
