@@ -109,7 +109,8 @@
     }
     store(draft);
     if (restored) document.getElementById("draft-back").hidden = false;
-    if (restored || cells().some(edited)) {
+    // Also what stands against tenants in the draft is told by a check.
+    if (restored || cells().some(edited) || form.elements.placed) {
       document.getElementById("matrix").dispatchEvent(new Event("change", { bubbles: true }));
     }
   };

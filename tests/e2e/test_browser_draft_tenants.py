@@ -42,3 +42,35 @@ def test_a_tenant_is_moved_with_a_quota_and_back(new_tab, width, theme):
     tab.page.locator("#reason").fill("Back")
     tab.page.get_by_role("button", name="Save changes").click()
     expect(tab.page.get_by_text("1 quota changed.")).to_be_visible()
+
+
+def weigh(tab, text):
+    """Put another weight of nlp into the draft."""
+    tab.open("/tenants/nlp/place/")
+    tab.page.get_by_label("Weight of its share").fill(text)
+    tab.page.get_by_role("button", name="Keep in my draft").click()
+    expect(tab.page.get_by_role("region", name="Tenants in your draft")).to_contain_text("weight")
+
+
+def save_weight(tab, text):
+    weigh(tab, text)
+    tab.page.locator("#reason").fill("Theirs")
+    tab.page.get_by_role("button", name="Save changes").click()
+    expect(tab.page.get_by_text("1 tenant changed.")).to_be_visible()
+
+
+def test_theirs_is_taken(new_tab):
+    mine, other = new_tab(), new_tab()
+    mine.sign_in("vera")
+    other.sign_in("operator")
+    weigh(mine, "2")
+    save_weight(other, "3")
+    # The page says so by itself, as it is opened.
+    mine.open("/quotas/")
+    placed = mine.page.get_by_role("region", name="Tenants in your draft")
+    expect(placed).to_contain_text("Weight: theirs 3, yours 2, 1 when you began.")
+    mine.check_looks()
+    placed.get_by_role("button", name="Take theirs").click()
+    expect(placed).to_have_count(0)
+    expect(mine.page.locator("#savebar")).to_contain_text("No changes")
+    save_weight(other, "1")

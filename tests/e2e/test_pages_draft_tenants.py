@@ -110,6 +110,40 @@ def test_somebody_faster_is_told_and_overwritten_only_when_seen(vera):
     assert stands() == ("research", 4.0)
 
 
+def test_theirs_is_taken_field_by_field(vera):
+    vera.post(PLACE, form(weight="2"))
+    vera.post("/tenants/nlp/place/", form(parent="research", weight="5"))
+    assert "Take theirs" not in text_of(vera.post("/quotas/check/", sheet()))
+    Tenant.objects.filter(name="speech").update(weight=3)
+    checked = text_of(vera.post("/quotas/check/", sheet()))
+    assert checked.count("Take theirs") == 1
+    speech = str(Tenant.objects.get(name="speech").pk)
+    assert f'hx-vals=\'{{"theirs": "{speech}"}}\'' in checked
+    # What is typed in the cells beside is kept by the same request.
+    edits = sheet(nlp="90") | {"tab": "t", "stamp": "1", "theirs": speech}
+    taken = text_of(vera.post("/quotas/check/", edits))
+    assert "Take theirs" not in taken
+    assert 'value="speech: moves below vision"' in taken
+    assert drafted() == {"speech": {"parent": "vision"}, "nlp": {"weight": "5"}}
+    assert "3 changes<" in taken
+    # Asked again, where nobody was faster any more, it takes nothing.
+    vera.post("/quotas/check/", sheet() | {"theirs": speech})
+    assert drafted() == {"speech": {"parent": "vision"}, "nlp": {"weight": "5"}}
+
+
+def test_what_is_not_yours_to_change_any_more_is_taken_out(vera):
+    vera.post(PLACE, form())
+    Tenant.objects.filter(name="speech").update(parent=None)
+    assert vera.get(PLACE).status_code == 404
+    checked = text_of(vera.post("/quotas/check/", sheet()))
+    assert "There is no tenant “speech” that you may see." in checked
+    assert "tenants/speech/place" not in checked
+    speech = str(Tenant.objects.get(name="speech").pk)
+    assert "Take out" in checked
+    assert "speech" not in text_of(vera.post("/quotas/check/", sheet() | {"out": speech}))
+    assert drafted() == {}
+
+
 @pytest.mark.parametrize(("who", "code"), [("operator", 200), ("vera", 200), ("erin", 404)])
 def test_who_may_move_a_tenant(as_user, who, code):
     assert as_user(who).get(PLACE).status_code == code

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 from scheduling.pages.quotas.orders import utc
 from scheduling.pages.quotas.quota import REHEARSAL, refusal
 from scheduling.pages.quotas.shown import MatrixCell, ShownPart, key_of, matrix, savebar
-from tenants.errors import Conflict, DomainError, Invalid, Stale
+from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound, Stale
 from tenants.models import DraftCell, OrderState, QuotaOrder
 from tenants.services.audit import PAGE
 from tenants.services.drafts.apply import DraftTried, try_draft
@@ -19,11 +19,13 @@ from tenants.services.drafts.edits import (
     LONGEST,
     DraftEdit,
     PageWrite,
+    TenantEdit,
     discard_draft,
     edit_draft,
 )
-from tenants.services.drafts.seen import overtaken, own_cells
+from tenants.services.drafts.seen import overtaken, own_cells, own_tenants
 from tenants.services.drafts.wanted import fields_of, terms_in_words
+from tenants.services.moves.conflicts import overtaken_place
 from tenants.services.previews.kept import quota_effects
 from tenants.web.pages import actor_of, page_login_required
 
@@ -36,6 +38,7 @@ LARGEST_STAMP = 2**53  # of a script
 def check(request: HttpRequest) -> HttpResponse:
     """Keep the edits as typed in the draft, and rehearse all of it; no quota is changed. Of the
     matrix only the cells are sent that are edited or were marked before."""
+    give_up(request)
     shown = matrix(request)
     not_kept = keep(request, shown)
     for cell in shown.cells:
@@ -112,6 +115,19 @@ def keep(request: HttpRequest, shown: ShownPart, *, saving: bool = False) -> Inv
         return error
     shown.drafted = {key_of(cell): cell for cell in own_cells(actor_of(request))}
     return None
+
+
+def give_up(request: HttpRequest) -> None:
+    """Take a tenant out of the reader's draft, or of it what somebody else has set meanwhile, as
+    its button asks."""
+    asked, theirs = request.POST.get("out", ""), request.POST.get("theirs", "")
+    for row in own_tenants(actor_of(request)):
+        fields = [*row.fields] if asked == str(row.tenant_id) else []
+        if theirs == str(row.tenant_id):
+            faster = overtaken_place(row.tenant, row.fields, row.base)
+            fields = [one.field for one in faster.fields] if faster else []
+        if fields:
+            edit_draft(actor_of(request), tenants=[TenantEdit(row.tenant, dict.fromkeys(fields))])
 
 
 def check_lengths(shown: ShownPart) -> None:
@@ -196,7 +212,8 @@ def mark(shown: ShownPart, found: DraftTried, *, saved: bool) -> None:
         if one is None:
             continue
         one.stale = isinstance(error, Conflict)
-        advice = " Change overwrites theirs, or takes yours out." if one.stale else ""
+        one.lost = isinstance(error, NotAllowed | NotFound)
+        advice = " Change overwrites theirs; or take theirs." if one.stale else ""
         one.errors.extend([e.detail for e in error.errors] or [f"{error.detail}{advice}"])
 
 

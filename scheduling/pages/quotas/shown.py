@@ -101,6 +101,7 @@ class PlacedTenant:
     seen: SeenTenant
     errors: list[str] = field(default_factory=list)
     stale: bool = False
+    lost: bool = False  # the tenant, or the right to change it, is gone
 
     @property
     def key(self) -> str:

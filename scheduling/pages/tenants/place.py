@@ -42,7 +42,7 @@ def place(request: HttpRequest, name: str) -> HttpResponse:
     errors: dict[str, list[str]] = {}
     if request.method == "POST":
         values = {field: request.POST.get(field, now[field]) for field in TITLES}
-        fields = now if "take" in request.POST else values
+        fields = dict.fromkeys(TITLES) if "take" in request.POST else values
         seen = {field: request.POST.get(f"now-{field}") for field in TITLES}
         edit = TenantEdit(found, fields, over=seen == now)
         if kept(request, edit, errors):

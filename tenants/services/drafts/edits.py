@@ -43,11 +43,11 @@ class DraftEdit:
 @dataclass(frozen=True, slots=True)
 class TenantEdit:
     """Of the place of a tenant ("parent", "" = below nobody) and its "weight" those that shall be
-    others, as typed. One that says what is so already leaves the draft. `over`: what somebody else
-    has set meanwhile is overwritten."""
+    others, as typed. One that is None, or says what is so already, leaves the draft. `over`: what
+    somebody else has set meanwhile is overwritten."""
 
     tenant: Tenant
-    fields: Mapping[str, str]
+    fields: Mapping[str, str | None]
     over: bool = False
 
 
@@ -85,10 +85,13 @@ def edit_draft(
             text = f"Use at most {LONGEST} characters."
             faults.append(FieldError(("cells", at, "guaranteed"), text))
     for at, one in enumerate(tenants):
-        may_change_tenant(access, one.tenant, one.fields)
+        set_to = {name: text for name, text in one.fields.items() if text is not None}
+        if not set_to:
+            continue  # what leaves a draft does so also where the rights for it are gone
+        may_change_tenant(access, one.tenant, set_to)
         faults += [
             FieldError(("tenants", at, name), f"Use at most {LONGEST_PLACE} characters.")
-            for name, text in one.fields.items()
+            for name, text in set_to.items()
             if len(text) > LONGEST_PLACE
         ]
     if reason is not None and len(reason) > 2000:
@@ -210,7 +213,7 @@ def _write_tenants(draft: QuotaDraft, edits: Sequence[TenantEdit]) -> bool:
         )
         fields, base = dict(row.fields), dict(row.base)
         for name, text in edit.fields.items():
-            if places.is_same(name, text, now[name]):
+            if text is None or places.is_same(name, text, now[name]):
                 fields.pop(name, None)
                 base.pop(name, None)
                 continue
