@@ -27,6 +27,15 @@ def test_a_tenant_is_moved_with_a_quota_and_back(new_tab, width, theme):
     expect(tab.page.locator("#savebar")).to_contain_text("2 changes")
     tab.page.get_by_role("button", name="Preview").click()
     expect(tab.page.locator("#effects")).to_contain_text("What these 2 changes would do")
+    for shown in (1440, 390):
+        tab.page.set_viewport_size({"width": shown, "height": 900})
+        tab.page.locator("#effects").scroll_into_view_if_needed()
+        assert tab.axe() == []
+        assert tab.overflow() == 0
+    # The links beside the fields are large enough, also where another target comes close to them.
+    sizes = [link.bounding_box() for link in tab.page.locator(".matrix .more").all()]
+    assert len(sizes) > 8
+    assert min(min(one["width"], one["height"]) for one in sizes) >= 24
     tab.page.locator("#reason").fill("Season")
     tab.page.get_by_role("button", name="Save changes").click()
     expect(tab.page.get_by_text("1 quota and 1 tenant changed.")).to_be_visible()
