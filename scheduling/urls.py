@@ -12,6 +12,7 @@ from scheduling.pages.jobs import (
     submission,
     submit_text,
     table,
+    templates,
 )
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.queues import global_queue
@@ -35,6 +36,18 @@ urlpatterns = [
     path("jobs/new/preview/", submission.job_preview, name="job-preview"),
     path("jobs/new/text/", submit_text.job_text, name="job-text"),
     path("jobs/new/text/preview/", submit_text.job_text_preview, name="job-text-preview"),
+    path("jobs/templates/", templates.templates, name="templates"),
+    path("jobs/templates/new/", templates.template_new, name="template-new"),
+    path(
+        "jobs/templates/<uuid:template_id>/change/",
+        templates.template_change,
+        name="template-change",
+    ),
+    path(
+        "jobs/templates/<uuid:template_id>/delete/",
+        templates.template_delete,
+        name="template-delete",
+    ),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),
     path("jobs/<uuid:job_id>/outlook/", job_views.job_outlook, name="job-outlook"),
     path("jobs/<uuid:job_id>/logs/", logs.job_logs, name="job-logs"),

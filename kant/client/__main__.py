@@ -22,6 +22,8 @@ from kant.client import (
     queues,
     replays,
     submission,
+    template_names,
+    templates,
     tokens,
     usage,
     webhooks,
@@ -137,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     many = command("submit-many", batch.submit_many, "submit the jobs in a file",
                    ("table", "id", "json"))  # fmt: skip
     batch.add_flags(many)
+    templates.add_commands(command, both)
     listed = command("jobs", jobs.jobs, "list jobs, the newest first", ("table", "id", "json"))
     _filters(listed)
     for name, run, text in (
@@ -308,6 +311,7 @@ REPLAYS = "replay a cluster's history with another policy, other nodes or other 
 # By metavar: what knows values that are not among the choices of the parser.
 VALUES = {
     "JOB": jobs.named,
+    submission.TEMPLATE: template_names.named,
     queues.QUEUE: queues.full_names,
     submission.TIME_OR_NONE: submission.none_for,
     submission.WHEN_OR_NONE: submission.none_for,

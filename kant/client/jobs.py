@@ -10,6 +10,7 @@ from kant.client import output
 from kant.client.api import Api, while_typing
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
 from kant.client.submission import CHANGEABLE, WHERE, document_of, given, read
+from kant.client.template_names import template_of
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 2.0
@@ -112,7 +113,11 @@ def submit(api: Api, args: argparse.Namespace) -> None:
 
 
 def _base(api: Api, args: argparse.Namespace) -> dict[str, Any]:
-    """The document that the flags go before: of a file, of a job or array, or none."""
+    """The document that the flags go before: of a file, of a job or array, of a template, whose
+    name the job has then, or none."""
+    if args.template is not None:
+        found = template_of(api, args.template)
+        return {"name": found["name"], **found["document"]}
     if args.like is None:
         return {} if args.file is None else read(args.file)
     document = api.get(f"{address(api, args.like)}/document")

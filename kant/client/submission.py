@@ -25,6 +25,7 @@ NODES = next(flag.field for flag in FLAGS if flag.reads == "not_node")
 NONE = "none"
 WHERE = " where "  # before each expression that the devices of a claim are to satisfy
 TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
+TEMPLATE = "TEMPLATE"
 # As many values as Kant takes in one body.
 MOST_NODES = 100_000
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -38,6 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="JOB",
         help="copy another job: its id, its beginning, or the name; or an array: its id",
     )
+    base("--template", metavar=TEMPLATE, help="begin with a template; see kant templates")
     flag = parser.add_argument
     for one in FLAGS:
         _add(parser, one)

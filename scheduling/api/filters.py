@@ -9,6 +9,7 @@ from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models import (
     Job,
+    JobTemplate,
     NodeRecord,
     Placement,
     PlanOrder,
@@ -143,6 +144,15 @@ class PlanOrderFilter(FilterSet):
 
     class Meta:
         model = PlanOrder
+        fields: list[str] = []
+
+
+class TemplateFilter(FilterSet):
+    tenant = of_tenant("tenant__name")
+    name = filters.CharFilter("name", max_length=63, label="The whole name.")
+
+    class Meta:
+        model = JobTemplate
         fields: list[str] = []
 
 

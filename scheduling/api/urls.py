@@ -14,6 +14,7 @@ from scheduling.api import (
     snapshots,
     startable,
 )
+from scheduling.api.job_templates import resources as templates
 from scheduling.api.standing import holders, loans, pending, schedulers
 
 urlpatterns: list[URLPattern] = [
@@ -51,6 +52,8 @@ urlpatterns: list[URLPattern] = [
         jobs.JobArrayReleaseView.as_view(),
         name="api-job-array-release",
     ),
+    path("templates", templates.TemplatesView.as_view(), name="api-templates"),
+    path("templates/<uuid:template_id>", templates.TemplateView.as_view(), name="api-template"),
     path("organisation", organisation.OrganisationView.as_view(), name="api-organisation"),
     path("events", events.EventsView.as_view(), name="api-events"),
     path("holders", holders.HoldersView.as_view(), name="api-holders"),

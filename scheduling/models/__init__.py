@@ -12,6 +12,7 @@ from scheduling.models.clusters import (
 )
 from scheduling.models.gpu_use import JobGpuUse
 from scheduling.models.job_tables import JobTable
+from scheduling.models.job_templates import JobTemplate
 from scheduling.models.jobs import (
     Job,
     JobConstraints,
@@ -37,6 +38,7 @@ __all__ = [
     "JobGpuUse",
     "JobPod",
     "JobTable",
+    "JobTemplate",
     "NodeOrder",
     "NodeRecord",
     "Placement",

@@ -15,6 +15,7 @@ ACTIONS = (
     *("quota.changed", "quota.deleted"),
     *(f"quota-order.{what}" for what in ("placed", "approved", "refused", "cancelled", "failed")),
     *(f"quota-order.{what}" for what in ("kept", "stayed")),
+    *("template.created", "template.changed", "template.deleted"),
     *("tenant.created", "tenant.changed", "tenant.deleted"),
     "user.changed",
     *("webhook.created", "webhook.changed", "webhook.deleted", "webhook.rotated"),

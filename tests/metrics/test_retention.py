@@ -323,6 +323,7 @@ BOUNDS = {
         "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",
         "tenants.GpuType", "tenants.Quota", "tenants.Queue", "tenants.AppliedDocument",
         "auth.Group", "auth.Permission", "contenttypes.ContentType", "webhooks.Webhook",
+        "scheduling.JobTemplate",
     ],
     "kept for ever, as the operator guide says": [
         "tenants.AuditRecord", "tenants.ChangePreview", "metrics.UsageDay", "metrics.BorrowedDay",

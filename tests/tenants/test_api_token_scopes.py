@@ -21,6 +21,7 @@ WRITES = {
     "quotas:preview": QUOTA, "quota-drafts": QUOTA, "quota-orders": QUOTA, "audit": QUOTA,
     "tenants": OPERATE, "gpu-types": OPERATE, "clusters": OPERATE, "queues": OPERATE,
     "replays": OPERATE, "organisation": OPERATE, "webhooks": OPERATE, "tokens": "",
+    "templates": OPERATE,
 }  # fmt: skip
 OPEN_TO_ALL = ("me", "tokens", "problems", "openapi.json", "docs")
 
@@ -55,6 +56,7 @@ FILLED = {
     "<str:name>": "vision", "<str:username>": "eve", "<str:tenant>": "vision",
     "<str:gpu_type>": "H100", "<uuid:job_id>": ID, "<uuid:array_id>": ID, "<uuid:record_id>": ID,
     "<uuid:order_id>": ID, "<uuid:webhook_id>": ID, "<uuid:delivery_id>": ID,
+    "<uuid:template_id>": ID,
     "<uuid:replay_id>": ID, "<int:token_id>": "999999", "<str:code>": "gone", "<str:node>": "h000",
     "^docs/?$": "docs",
 }  # fmt: skip

@@ -184,6 +184,7 @@ def job_page(
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
         "over": found.state in TERMINAL,
+        "may_save": access_of(request.user).may_administer(found.tenant_id),
         "may_cancel": may_act and found.state not in TERMINAL,
         "may_change": may_act and found.state not in TERMINAL,
         "may_hold": may_act and found.state in WAITING,

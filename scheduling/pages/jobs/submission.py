@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from scheduling.job_fields.definition import MAX_POD_SETS
+from scheduling.job_fields.definition import ANY_CLUSTER, MAX_POD_SETS
 from scheduling.job_fields.values import MAX_VOLUMES
 from scheduling.models import Cluster, Job
 from scheduling.pages.forms import DAMAGED
@@ -29,11 +29,12 @@ from scheduling.queries.evidence import shown as shown_evidence
 from scheduling.queries.rehearsal import rehearse_job
 from scheduling.services.jobs.document import document_of
 from scheduling.services.jobs.submit import submit_array, submit_job
-from tenants.errors import Conflict, DomainError, Invalid
+from scheduling.services.jobs.templates import template_by_id, visible_templates
+from tenants.errors import Conflict, DomainError, Invalid, NotFound
 from tenants.forms import Fields
 from tenants.models import GpuType
 from tenants.permissions import access_of
-from tenants.selectors import visible_tenants
+from tenants.selectors import visible_names, visible_tenants
 from tenants.web.pages import actor_of, page_login_required
 
 
@@ -175,7 +176,7 @@ def sent(request: HttpRequest, document: Mapping[str, Any]) -> HttpResponse:
 
 
 def with_marks(
-    job_form: JobForm, sets: Any, like: Like | None, rest: Mapping[str, Any]
+    request: HttpRequest, job_form: JobForm, sets: Any, like: Like | None, rest: Mapping[str, Any]
 ) -> dict[str, Any]:
     wrong = []
     for _, form in all_forms(job_form, sets):
@@ -192,7 +193,12 @@ def with_marks(
         "rest": json_of(rest) if rest else "",
         "left_out": left_out(rest),
         "languages": LANGUAGES,
-        "takes": ("like", "gpu_type"),
+        "takes": ("like", "gpu_type", "template"),
+        "templates": visible_templates(actor_of(request)).defer("document"),
+        "names": visible_names(request.user),
+        "may_save": any(
+            access_of(request.user).may_administer(t.pk) for t in visible_tenants(request.user)
+        ),
     }
 
 
@@ -201,6 +207,8 @@ def job_new(request: HttpRequest) -> HttpResponse:
     if not any_tenant_to_submit_to(request):
         return render(request, "scheduling/jobs/job_new_none.html", {"nav": "jobs"})
     if request.method != "POST":
+        if "template" in request.GET:
+            return begun(request, request.GET["template"])
         return opened(request, request.GET.get("like", ""))
     if not {"add", "remove", "add_volume", "show"}.isdisjoint(request.POST):
         return reshaped(request)
@@ -213,7 +221,7 @@ def job_new(request: HttpRequest) -> HttpResponse:
         except DomainError as error:
             show_errors(error, document, job_form, sets)
     like = still_like(request, request.POST.get("like", ""))
-    shown = with_marks(job_form, sets, like, rest)
+    shown = with_marks(request, job_form, sets, like, rest)
     return render(request, "scheduling/jobs/job_new.html", shown, status=422)
 
 
@@ -229,7 +237,23 @@ def opened(request: HttpRequest, job_id: str) -> HttpResponse:
             if Decimal(one["gpus"]):
                 one["gpu_type"] = gpu_type
     job_form, sets = forms_like(request, like) if like else submit_forms(request)
-    shown = with_marks(job_form, sets, like, like.filled.rest if like else {})
+    shown = with_marks(request, job_form, sets, like, like.filled.rest if like else {})
+    return render(request, "scheduling/jobs/job_new.html", shown)
+
+
+def begun(request: HttpRequest, template_id: str) -> HttpResponse:
+    """The form filled in from a template."""
+    try:
+        template = template_by_id(actor_of(request), uuid.UUID(template_id))
+    except (ValueError, NotFound):
+        raise Http404("There is no such template, or it is not yours to see.") from None
+    filled = filled_from(template.document, timezone.now())
+    job_form, sets = submit_forms(request, job=filled.job, sets=filled.sets)
+    cluster = filled.job.get("cluster", ANY_CLUSTER)
+    if "cluster" in job_form.fields and not is_offered(job_form, "cluster", cluster):
+        job_form.warn("cluster", f"There is no active cluster {cluster}. Choose another.")
+    warn_of_gpu_types(sets)
+    shown = {**with_marks(request, job_form, sets, None, filled.rest), "template": template}
     return render(request, "scheduling/jobs/job_new.html", shown)
 
 
@@ -255,7 +279,7 @@ def reshaped(request: HttpRequest) -> HttpResponse:
     else:
         form.focus("count")
     like = still_like(request, request.POST.get("like", ""))
-    shown = with_marks(job_form, sets, like, rest)
+    shown = with_marks(request, job_form, sets, like, rest)
     return render(request, "scheduling/jobs/job_new.html", shown)
 
 

@@ -58,7 +58,7 @@ def of_form(request: HttpRequest) -> HttpResponse:
     if document is not None:
         return shown_as_text(request, text_of(document, language), language)
     like = still_like(request, request.POST.get("like", ""))
-    shown = with_marks(job_form, sets, like, rest)
+    shown = with_marks(request, job_form, sets, like, rest)
     return render(request, "scheduling/jobs/job_new.html", shown, status=422)
 
 
@@ -145,7 +145,7 @@ def filled_by(request: HttpRequest, document: dict[str, Any]) -> HttpResponse:
         job_form.warn("cluster", f"There is no active cluster {cluster}. Choose another.")
     warn_of_gpu_types(sets)
     like = still_like(request, request.POST.get("like", ""))
-    shown = with_marks(job_form, sets, like, rest)
+    shown = with_marks(request, job_form, sets, like, rest)
     return render(request, "scheduling/jobs/job_new.html", shown)
 
 

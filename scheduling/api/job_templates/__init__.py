@@ -1,0 +1,1 @@
+"""REST for templates: jobs that tenants keep under a name."""

@@ -1,0 +1,58 @@
+"""Shapes of templates of jobs in REST."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from scheduling.api.document_serializers import made
+from scheduling.api.job_serializers import JobInput
+from scheduling.models import JobTemplate
+from scheduling.services.jobs.templates import LONGEST_DESCRIPTION
+from tenants.api.fields import Serializer, Text
+
+TemplateDocument = made(
+    "TemplateDocument",
+    """A job, as it is submitted. What belongs to one job alone is left out of a template: name,
+    tenant, `not_before`, `after`, `after_ok`, `held`; and so are variables and annotations that
+    look like secrets.""",
+    {
+        **JobInput().fields,
+        "name": Text(max_length=63, required=False, allow_null=True, allow_blank=True),
+        "tenant": Text(max_length=63, required=False, allow_null=True, allow_blank=True),
+    },
+)
+
+
+class TemplateInput(Serializer):
+    tenant = Text(max_length=63)
+    name = Text(max_length=63, help_text="As names of jobs; once in its tenant.")
+    description = Text(max_length=LONGEST_DESCRIPTION, required=False, allow_blank=True)
+    document = TemplateDocument()
+
+
+class TemplateChange(Serializer):
+    description = Text(max_length=LONGEST_DESCRIPTION, required=False, allow_blank=True)
+    document = TemplateDocument(required=False)
+
+
+class TemplateOutput(serializers.Serializer[JobTemplate]):
+    id = serializers.UUIDField()
+    tenant = serializers.SerializerMethodField(help_text="null = one above yours.")
+    name = serializers.CharField()
+    description = serializers.CharField()
+    document = serializers.DictField(
+        child=serializers.JSONField(),
+        help_text="What POST /api/v1/jobs takes, with a name and a tenant.",
+    )
+    author = serializers.SerializerMethodField(help_text="null where `tenant` is.")
+    changed_at = serializers.DateTimeField()
+
+    def get_tenant(self, template: JobTemplate) -> str | None:
+        return template.tenant.name if self._known(template) else None
+
+    def get_author(self, template: JobTemplate) -> str | None:
+        return template.author_name if self._known(template) else None
+
+    def _known(self, template: JobTemplate) -> bool:
+        names: Any = self.context["names"]
+        return template.tenant.name in names
