@@ -5,6 +5,7 @@ import pytest
 
 from tenants.models import AuditRecord, DraftTenant, Quota, QuotaOrder, Tenant
 from tenants.services.drafts.edits import MOST_CELLS
+from tenants.services.orders.seen import tenants_of, visible_order
 from tests.tenants.test_api_quota_drafts import (  # noqa: F401
     apply,
     cell,
@@ -203,6 +204,29 @@ def test_others_see_what_they_may_change_but_no_hidden_name(ops, org):
     (one,) = org.client("root").get(url("ops")).json()["tenants"]
     assert (one["tenant"], one["sets"]) == ("vision-lab", {"parent": "a hidden tenant"})
     assert org.client("lex").get(url("ops")).status_code == 404
+
+
+def test_where_a_tenant_went_is_not_named_to_whoever_may_not_see_it(ops, org):
+    put(org.client("root"), "root", tenant("vision-lab", parent="ml", weight=2))
+    org.client("ops").patch(
+        "/api/v1/tenants/vision-lab", {"parent": "law", "reason": "r"}, format="json"
+    )
+    (one,) = org.client("root").get(url("root")).json()["tenants"]
+    assert one["now"]["parent"] == "a hidden tenant"
+    (conflict,) = one["overtaken"]["conflicts"]
+    assert (conflict["theirs"], conflict["base"]) == ("a hidden tenant", "vision")
+    assert "law" not in str(one)
+
+
+def test_an_order_does_not_name_where_a_tenant_was_to_whoever_may_not_see_it(ops, org):
+    ordered(ops, "ops", tenant("vision-lab", parent="ml"), starts_at=later())
+    ops.patch("/api/v1/tenants/vision-lab", {"parent": "law", "reason": "r"}, format="json")
+    lex = org.users["lex"]
+    order = visible_order(lex, QuotaOrder.objects.get().pk)
+    (seen,) = tenants_of([order], lex)[order.pk]
+    hidden = "a hidden tenant"
+    told = f"Tenant above: theirs law, yours {hidden}, {hidden} when you began."
+    assert seen.overtaken.told.endswith(told)
 
 
 def test_a_draft_has_a_most(ops, org):

@@ -15,7 +15,7 @@ from tenants.services.drafts.cell_text import guaranteed_in
 from tenants.services.drafts.conflicts import FieldConflict, field_conflicts
 from tenants.services.drafts.wanted import TERMS, fault_of, typed_in
 from tenants.services.moves import typed as places
-from tenants.services.moves.conflicts import OvertakenPlace, overtaken_place
+from tenants.services.moves.conflicts import OvertakenPlace, overtaken_place, shown_to
 from tenants.services.quota_terms import QuotaTerms, gpus
 from tenants.services.typed_gpus import as_typed
 
@@ -114,19 +114,16 @@ class SeenTenant:
     @property
     def fields(self) -> dict[str, str]:
         """What it sets, as typed; of a tenant above that the viewer does not see not the name."""
-        return {
-            name: HIDDEN_TENANT if name == "parent" and text and text not in self.names else text
-            for name, text in self.edit.fields.items()
-        }
+        return shown_to(self.names, self.edit.fields)
 
     @property
     def now(self) -> dict[str, str]:
-        return places.as_typed(self.edit.tenant)
+        return shown_to(self.names, places.as_typed(self.edit.tenant))
 
     @property
     def told(self) -> list[str]:
         """What it makes of what is so now, in words."""
-        return places.in_words(self.fields, self.now)
+        return places.in_words(self.fields, places.as_typed(self.edit.tenant))
 
     @property
     def fault(self) -> str:
@@ -134,10 +131,8 @@ class SeenTenant:
 
     @property
     def overtaken(self) -> OvertakenPlace | None:
-        return overtaken_place(self.edit.tenant, self.edit.fields, self.edit.base)
-
-
-HIDDEN_TENANT = "a hidden tenant"
+        found = overtaken_place(self.edit.tenant, self.edit.fields, self.edit.base)
+        return found.seen_by(self.names) if found else None
 
 
 def overtaken(

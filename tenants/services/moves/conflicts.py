@@ -1,7 +1,7 @@
 """What of a tenant's place and weight somebody else has made another since an edit began."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils.text import Truncator
@@ -12,6 +12,7 @@ from tenants.services.moves.typed import as_typed, is_same, typed
 
 REASON_SHOWN = 200  # characters of a colleague's reason
 TOP = "none"  # in place of a tenant above
+HIDDEN_TENANT = "a hidden tenant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,28 @@ class OvertakenPlace:
         why = f" (“{Truncator(self.reason).chars(REASON_SHOWN)}”)" if self.reason else ""
         said = f"{self.by or 'Somebody'} changed this tenant meanwhile{why}."
         return " ".join((said, *(one.told for one in self.fields)))
+
+    def seen_by(self, names: Container[str]) -> "OvertakenPlace":
+        """As somebody reads it who sees the tenants of these names; others are not named."""
+
+        def told(text: str | None) -> str | None:
+            return text if text in (None, TOP) or text in names else HIDDEN_TENANT
+
+        fields = [
+            replace(one, mine=told(one.mine), theirs=told(one.theirs), base=told(one.base))
+            if one.field == "parent"
+            else one
+            for one in self.fields
+        ]
+        return replace(self, fields=fields)
+
+
+def shown_to(names: Container[str], texts: Mapping[str, str]) -> dict[str, str]:
+    """Fields as typed, without the name of a tenant above that is not among `names`."""
+    return {
+        name: HIDDEN_TENANT if name == "parent" and text and text not in names else text
+        for name, text in texts.items()
+    }
 
 
 def overtaken_place(

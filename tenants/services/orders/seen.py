@@ -14,8 +14,8 @@ from tenants.models import OrderCell, OrderState, OrderTenant, Quota, QuotaOrder
 from tenants.permissions import access_of
 from tenants.selectors import visible_names
 from tenants.services.drafts.conflicts import order_typed
-from tenants.services.drafts.seen import HIDDEN_TENANT, Overtaken, overtaken
-from tenants.services.moves.conflicts import OvertakenPlace, overtaken_place
+from tenants.services.drafts.seen import Overtaken, overtaken
+from tenants.services.moves.conflicts import OvertakenPlace, overtaken_place, shown_to
 from tenants.services.moves.typed import as_typed, in_words, typed
 from tenants.services.orders.carrying_out import KEPT, OVER
 from tenants.services.quota_terms import gpus
@@ -87,17 +87,15 @@ class SeenOrderTenant:
         """Who was faster, while it is pending; None = nobody."""
         if not self.pending:
             return None
-        return overtaken_place(self.one.tenant, self.one.fields, self.one.base)
+        found = overtaken_place(self.one.tenant, self.one.fields, self.one.base)
+        return found.seen_by(self.names) if found else None
 
     def _typed(self, fields: Mapping[str, Any]) -> dict[str, str]:
         texts = typed(fields.get("parent"), fields.get("weight", 1.0))
         return self._shown({name: texts[name] for name in texts if name in fields})
 
     def _shown(self, texts: Mapping[str, str]) -> dict[str, str]:
-        return {
-            name: HIDDEN_TENANT if name == "parent" and text and text not in self.names else text
-            for name, text in texts.items()
-        }
+        return shown_to(self.names, texts)
 
     def _full(self, texts: Mapping[str, str]) -> dict[str, str]:
         return as_typed(self.one.tenant) | dict(texts)
