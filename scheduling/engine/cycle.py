@@ -72,6 +72,8 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
     admit_by_quota(state, out)
     again = True
     while again:
+        # The part of each queue is one of what all hold by now, also where no time has passed.
+        state.queues.pass_time(out.now, state.queue.lanes)
         more = _walk(state, out)
         # 2.6 Quota again.
         admit_by_quota(state, out)

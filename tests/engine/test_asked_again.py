@@ -112,10 +112,31 @@ GETS_ITS_TURN = {  # `old` gets its turn for H100 GPUs and stands before `kept` 
     """,
 }
 
+PARTS = {  # by what is held since the cycle began `big` has a turn
+    "the part of a queue grows with what starts": """
+        quota  t H100 64
+        queue  t/a weight=1
+        queue  t/b weight=1
+        policy best-effort-fifo{more}
+        at 0
+          + b0  t 1x4 H100 queue=b
+          + big t 1x6 H100 queue=a
+          + b1  t 1x5 H100 queue=b
+        at 10
+          nodes  H100: 8
+          b0 -> starts
+          big -> InsufficientGpus kept_nodes=1
+    """,
+}
+
 ALONE = ("", ", preemption=reclaim")
 CASES = [
     pytest.param(text.format(more=more), id=f"{name}{more}")
-    for table, every in ((AT_ITS_LIMIT, (*ALONE, ", fair_share=yes")), (GETS_ITS_TURN, ALONE))
+    for table, every in (
+        (AT_ITS_LIMIT, (*ALONE, ", fair_share=yes")),
+        (GETS_ITS_TURN, ALONE),
+        (PARTS, (*ALONE, ", fair_share=yes")),
+    )
     for name, text in table.items()
     for more in every
 ]
@@ -126,6 +147,7 @@ CASES = [
 def test_asking_again_decides_nothing(text: str, *, remembers: bool) -> None:
     state = SchedulerState(memo=Memo(check_share=1.0) if remembers else Memo.off())
     world = play(text, World(state))
+    turns = list(state.turns)
     for _ in range(3):
         state.dirty = True  # else nobody is asked
         again = world.cycle(state.cluster.now)
@@ -133,3 +155,4 @@ def test_asking_again_decides_nothing(text: str, *, remembers: bool) -> None:
         assert not again.preempted
         assert not again.reservations
         assert not again.wrong
+        assert list(state.turns) == turns

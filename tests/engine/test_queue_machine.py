@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from scheduling.engine import deltas as d
 from scheduling.engine.types import QueueSpec
-from tests.cases import examples, seeds
+from tests.cases import examples, seeds, some
 from tests.engine.cycles import HARD, SORTS, Cycles
 from tests.engine.scenario import ASKS
 from tests.engine.test_cycle_machine import _without_bounds  # noqa: F401
@@ -105,7 +105,11 @@ TestQueueCycles.settings = settings(
 )
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+# Whose turn it was, and who waited for it, went by what queues held when the cycle began.
+FOUND = (10, 5000000, 5000002, 5000007, 5000008, 5000009)
+
+
+@pytest.mark.parametrize("seed", [*seeds(6), *some(FOUND)])
 def test_a_busy_cluster_with_queues_keeps_every_rule(seed: int) -> None:
     """Many more steps than hypothesis takes, with the weights of a cluster that is in use; in every
     second one long enough for queues to be owed what makes others wait."""

@@ -64,8 +64,9 @@ class Queues:
         self._at: float | None = None
 
     def pass_time(self, now: float, waiting: Mapping[QueueName, int]) -> None:
-        """Let the time since the last call pass, in which nothing changed. `waiting`: the queues
-        that have jobs which may start; of others nothing is owed, nor do they owe anything."""
+        """Let the time since the last call pass, in which nothing changed, and note what part each
+        queue has of what all hold now. `waiting`: the queues that have jobs which may start; of
+        others nothing is owed, nor do they owe anything."""
         since, self._at = self._at, now
         if not self.ordered or since is None:
             return
