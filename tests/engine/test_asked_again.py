@@ -129,12 +129,32 @@ PARTS = {  # by what is held since the cycle began `big` has a turn
     """,
 }
 
+LOSES_ITS_TURN = {
+    "who can never run has no turn any more": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        policy best-effort-fifo, fair_share=yes{more}
+        at 0
+          + b0   b 1x8 H100 -> starts
+          + b1   b 1x4 H100 -> starts
+        at 1
+          + kept a 1x8 H100
+          + b2   b 1x4 H100 -> starts
+          + b3   b 1x4 H100
+          kept -> InsufficientGpus kept_nodes=1
+        at 10
+          quota  a H100 0 isolated | b H100 64
+          kept -> ExceedsMaxQuota
+    """,
+}
+
 ALONE = ("", ", preemption=reclaim")
 CASES = [
     pytest.param(text.format(more=more), id=f"{name}{more}")
     for table, every in (
         (AT_ITS_LIMIT, (*ALONE, ", fair_share=yes")),
         (GETS_ITS_TURN, ALONE),
+        (LOSES_ITS_TURN, ALONE),
         (PARTS, (*ALONE, ", fair_share=yes")),
     )
     for name, text in table.items()

@@ -51,7 +51,7 @@ FOUND = (4161, 6126, 41050, 6073, 41054, 9154)
 # started; a turn given in the walk put its job before another's.
 # Two replicas of one service moved at once, and the place of the first was kept for ever; a gang
 # whose CPU all nodes together do not have closed its pool while too few GPUs were free.
-LATER = (683426, 106, 171, 703076, 494592, 611862)
+LATER = (683426, 106, 171, 703076, 494592, 611862, 4000050)
 
 
 @pytest.mark.parametrize("seed", [*seeds(6), *some(LATER + FOUND)])

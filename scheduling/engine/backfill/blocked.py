@@ -38,11 +38,12 @@ def settled(walk: Walk, eq_class: EquivalenceClass) -> bool:
         give_turns(walk, eq_class)
     if walk.state.queues.ordered and queues_to_close(walk, eq_class):
         return False
-    if not still_settled(walk.state, walk.way, eq_class):
+    as_of = still_settled(walk.state, walk.way, eq_class)
+    if as_of is None:
         return False
     if walk.state.memo.draws():
         _check(walk, eq_class, terms_of(walk, eq_class))
-    if walk.state.takes_turns:
+    if walk.state.takes_turns and as_of.in_somebodys_way:
         line_up(walk, eq_class)
     return True
 
@@ -70,6 +71,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
     assess(state, eq_class)
     if eq_class.never is not None:
         tell_class(state, eq_class, eq_class.never, eq_class.never, out)
+        state.drop_turn(state.jobs[eq_class.head])
         settle(state, walk.way, eq_class, out.now, closed=True)
         return
     record = state.jobs[eq_class.head]
@@ -100,7 +102,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
         rest = behind(eq_class.head, min(reach), {})
     preempts = terms.claim.may_preempt and _may_preempt(walk, eq_class, terms)
     told = not_yet(walk, eq_class, record, verdict) if preempts else verdict
-    if capped:
+    if not may_close:
         state.drop_turn(record)
     elif record.turn is not None and record.job.id in state.turns:
         told = has_turn(told, len(record.turn.nodes))

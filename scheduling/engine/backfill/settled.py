@@ -71,9 +71,15 @@ _SETTLED = _Settled(SETTLED, checked=False)
 UNPLANNED_AT_ALL = UnplannedAtAll(UNPLANNED, checked=False)
 
 
-def still_settled(state: SchedulerState, way: Reservations, eq_class: EquivalenceClass) -> bool:
-    """Whether a visit would find and tell what the last one did."""
-    return state.memo.recall(_SETTLED, eq_class, way) is not None
+def still_settled(
+    state: SchedulerState, way: Reservations, eq_class: EquivalenceClass
+) -> Settled | None:
+    """What the last visit rested on, if another would find and tell the same."""
+    known = state.memo.recall(_SETTLED, eq_class, way)
+    if known is None:
+        return None
+    as_of: Settled = known.depends_on
+    return as_of
 
 
 def _kept_alike(

@@ -223,3 +223,9 @@ class Settled:
     needs: int
     nodes: int | None
     quotas: int
+
+    @property
+    def in_somebodys_way(self) -> bool:
+        """Whether those behind it may have to wait for it: not for who can never start, lacks nodes
+        that are out of service, or may itself not pass who is ahead."""
+        return not self.closed and self.nodes is None
