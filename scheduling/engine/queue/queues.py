@@ -66,7 +66,8 @@ class Queues:
     def pass_time(self, now: float, waiting: Mapping[QueueName, int]) -> None:
         """Let the time since the last call pass, in which nothing changed, and note what part each
         queue has of what all hold now. `waiting`: the queues that have jobs which may start; of
-        others nothing is owed, nor do they owe anything."""
+        others nothing is owed, nor do they owe anything. At the same instant the debts of those
+        that wait stay: nodes may be empty only until this cycle has placed its jobs."""
         since, self._at = self._at, now
         if not self.ordered or since is None:
             return
@@ -94,7 +95,8 @@ class Queues:
             even = self._even_of(rest) if rest else 0.0
             for name in rest:
                 self._owe(name, even, before.get(name, 0.0) * kept, passed)
-            self._forgive(names)
+            if passed > 0.0:
+                self._forgive(names)
             for name in names:
                 if self._owed[name] <= 0.0:
                     self._waits_since[name] = now
@@ -107,6 +109,9 @@ class Queues:
 
     def _owe(self, name: QueueName, even: float, before: float, passed: float) -> None:
         self._even[name] = even
+        if passed <= 0.0:
+            self._owed[name] = before
+            return
         part, held = even * self._weight(name), _gpus(self._holds.get(name))
         owed = before + (part - held) * passed / REPAID_S
         self._owed[name] = min(MOST_OWED * self._part(name), owed)
