@@ -1,5 +1,6 @@
 """`manage.py bench decision`: one small pod found, taken and released, against a naive scan."""
 
+from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -82,8 +83,22 @@ def _of_no_concern() -> float:
     return median(found)
 
 
-def run() -> dict[str, float]:
-    """Figures named in the bars: ratios inside this process, plus the microseconds behind them."""
+def _of_rules() -> dict[str, float]:
+    """What pods pay for rules about other pods: their own, and those of others."""
+    figures = {f"rules_{name}_us": _with_rules(rules) * 1e6 for name, rules in RULES.items()}
+    return figures | {"rules_of_others": _of_no_concern()}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--rules", action="store_true", help="only what rules between pods cost")
+
+
+def run(rules: bool) -> dict[str, float]:
+    """Figures named in the bars: ratios inside this process, plus the microseconds behind them.
+    `rules`: only those of rules between pods."""
+    figures = _of_rules()
+    if rules:
+        return figures
     plain = JobRequest("bench", "tenant", 0.0, (POD,))
     tolerant = tuple(Toleration("kind", "Equal", f"kind-{i}") for i in range(0, 16, 2))
     picky = replace(POD, nodes=NodeRules(tolerations=tolerant))
@@ -101,10 +116,6 @@ def run() -> dict[str, float]:
         "growth_espread": (service, "e-spread", partial(cluster, zone_share=0.2)),
         "growth_required_leaf": (leaf, "e-binpack", cluster),
     }
-    figures: dict[str, float] = {
-        f"rules_{name}_us": _with_rules(rules) * 1e6 for name, rules in RULES.items()
-    }
-    figures["rules_of_others"] = _of_no_concern()
     for name, (job, strategy, build) in cases.items():
         cost = {}
         for size in (SMALL, LARGE):
