@@ -48,7 +48,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     try:
         found = queue_reversal_of(record)
     except DomainError as error:
-        return {"refused": error.detail}
+        return {"refused": [error.detail]}
     version = found.queue.version if found.queue else 0
     context: dict[str, Any] = {
         "found": found,
@@ -64,7 +64,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
             dry_run=True,
         )
     except DomainError as error:
-        return context | {"refused": error.detail}
+        return context | {"refused": [error.detail]}
     return context | {"warnings": done.warnings if done else ()}
 
 
