@@ -13,7 +13,7 @@ from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import parents_by_id, tenant_by_name
 from tenants.services import audit, locks, quotas
 from tenants.services.approval import check_alone
-from tenants.services.moves.guaranteed import moved_milli
+from tenants.services.moves.guaranteed import guaranteed_by_type, moved_milli
 from tenants.services.namespaces import refuse_unfit_namespace
 from tenants.services.quota_sums import Parents, excess_of
 from tenants.services.quota_terms import as_document as as_document_of_quota
@@ -216,9 +216,9 @@ def _refuse_broken_sums(
     """The quotas that move along must fit under the quotas above their new place."""
     moved = {**parents, tenant.pk: new.pk if new else None}
     locks.in_turn(GpuType, GpuType.objects.values_list("id", flat=True))
+    by_type = guaranteed_by_type()
     for gpu_type in GpuType.objects.all():
-        rows = Quota.objects.filter(gpu_type=gpu_type).order_by()
-        given = dict(rows.values_list("tenant_id", "guaranteed_milli"))
+        given = by_type.get(gpu_type.pk, {})
         installed = facts.scheduling().installed_milli(gpu_type.name)
         excess = excess_of(moved, given, given, installed, parents_before=parents)
         if excess is None:

@@ -13,11 +13,12 @@ from django.db.models import F
 from tenants import facts
 from tenants.effects import PlannedPlace
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
-from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
+from tenants.models import AuditRecord, GpuType, Tenant, User
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import parents_by_id, subtree_ids, tenant_by_name
 from tenants.services import audit, locks
 from tenants.services.moves.conflicts import overtaken_place
+from tenants.services.moves.guaranteed import guaranteed_by_type
 from tenants.services.previews.kept import attach, digest_of_change
 from tenants.services.quota_sheet import SheetChange, SheetRefused, carried_out
 from tenants.services.quota_sums import Overpromise, excess_of
@@ -101,11 +102,7 @@ class _Stand:
 
 
 def _stand() -> _Stand:
-    given: dict[int, dict[int, int]] = {}
-    rows = Quota.objects.order_by().values_list("gpu_type", "tenant", "guaranteed_milli")
-    for gpu_type, tenant, milli in rows:
-        given.setdefault(gpu_type, {})[tenant] = milli
-    return _Stand(parents_by_id(), given)
+    return _Stand(parents_by_id(), guaranteed_by_type())
 
 
 def _carried_out(

@@ -1,4 +1,4 @@
-"""How many GPUs tenants take along when they move."""
+"""How many GPUs are guaranteed to tenants, and how many they take along when they move."""
 
 from collections.abc import Mapping
 
@@ -7,15 +7,21 @@ from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services.quota_sums import promised_below
 
 
+def guaranteed_by_type() -> dict[int, dict[int, int]]:
+    """{GPU type: {tenant: GPU-milli that are guaranteed}}, of all quotas."""
+    given: dict[int, dict[int, int]] = {}
+    rows = Quota.objects.order_by().values_list("gpu_type", "tenant", "guaranteed_milli")
+    for gpu_type, tenant, milli in rows:
+        given.setdefault(gpu_type, {})[tenant] = milli
+    return given
+
+
 def moved_milli(tenants: Mapping[int, int | None]) -> int:
     """What is guaranteed below tenants that get another place, as it goes with them; {tenant: the
     one above it then}."""
     parents = parents_by_id()
     moved = [t for t, above in tenants.items() if t in parents and parents[t] != above]
-    rows = Quota.objects.order_by().values_list("gpu_type", "tenant", "guaranteed_milli")
-    by_type: dict[int, dict[int, int]] = {}
-    for gpu_type, tenant, milli in rows if moved else ():
-        by_type.setdefault(gpu_type, {})[tenant] = milli
+    by_type = guaranteed_by_type() if moved else {}
     return sum(
         promised_below(parents, None, {t: given[t] for t in given.keys() & below})
         for below in (subtree_ids(tenant, parents) for tenant in moved)
