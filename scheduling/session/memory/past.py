@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import FloatField, Func, Q, Sum
+from django.db.models import FloatField, Func, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Greatest, Least, Power
 
 from scheduling.engine.deltas import PastUse
@@ -35,6 +35,13 @@ def half_life_of(policy: Policy) -> float:
     return policy.usage_half_life_s if policy.fair_share else 0.0
 
 
+def held_since(since: datetime, at: datetime) -> QuerySet[Placement]:
+    """What was held between these times, if only for a part, of all clusters: asked for one, SQLite
+    looks at each of its jobs, not at what ended since then."""
+    ended = Q(ended_at=None) | Q(ended_at__gt=since)
+    return Placement.objects.filter(ended, intended_at__lt=at, held_milli__gt=0)
+
+
 def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
     """What jobs of the cluster held before `at`, older use counting half as much every
     `half_life_s` seconds: whoever held the same all the time held that."""
@@ -49,13 +56,11 @@ def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
     held = Coalesce(kept("ended_at"), 1.0) - kept("intended_at")
     since = at - timedelta(seconds=faded_s)
     rows = (
-        Placement.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), intended_at__lt=at)
-        .filter(held_milli__gt=0)
+        held_since(since, at)
         .order_by("job__tenant__name", "job__user_id", "gpu_model")
         .values_list("job__tenant__name", "job__user_id", "gpu_model", "job__cluster_id")
         .annotate(total=Sum(HELD * held))
     )
-    # All clusters: asked for one, SQLite looks at each of its jobs, not at what ended since then.
     return PastUse(
         tuple(
             (tenant, str(user or ""), model, milli)

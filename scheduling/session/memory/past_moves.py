@@ -2,16 +2,16 @@
 
 from datetime import datetime, timedelta
 
-from django.db.models import Q, Sum
+from django.db.models import Sum
 from django.db.models.functions import Coalesce, Greatest, Least
 
 from scheduling.engine.deltas import MovesBefore
 from scheduling.engine.running.last_look import KEPT_S
 from scheduling.engine.types import MILLI
-from scheduling.models import ClusterPolicy, JobEvent, Placement
+from scheduling.models import ClusterPolicy, JobEvent
 from scheduling.models.held import HELD
 from scheduling.models.jobs import MOVED
-from scheduling.session.memory.past import Seconds
+from scheduling.session.memory.past import Seconds, held_since
 
 
 def moves_before(cluster_id: int, scope: str, at: datetime) -> MovesBefore:
@@ -28,13 +28,11 @@ def _used(cluster_id: int, scope: str, since: datetime, at: datetime) -> float:
     begun, until = since.timestamp(), at.timestamp()
     ended = Coalesce(Least(Seconds("ended_at"), until), until)
     rows = (
-        Placement.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), intended_at__lt=at)
-        .filter(held_milli__gt=0)
+        held_since(since, at)
         .order_by()
         .values_list("job__cluster_id", "job__scope")
         .annotate(total=Sum(HELD * (ended - Greatest(Seconds("intended_at"), begun))))
     )
-    # All clusters: asked for one, SQLite looks at each of its jobs, not at what ended since then.
     used = {(cluster, of): float(total) for cluster, of, total in rows}
     return used.get((cluster_id, scope), 0.0) / MILLI
 
