@@ -13,7 +13,7 @@ from scheduling.pages.quotas.quota import REHEARSAL, refusal
 from tenants.errors import DomainError
 from tenants.models import AuditRecord, Tenant
 from tenants.permissions import Access, access_of
-from tenants.selectors import subtree_ids, visible_audit_records, visible_tenants
+from tenants.selectors import subtree_ids, visible_audit_records, visible_names, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.drafts.edits import TenantEdit, edit_draft
 from tenants.services.drafts.seen import SeenTenant, own_tenants
@@ -53,7 +53,7 @@ def place(request: HttpRequest, name: str) -> HttpResponse:
         "now": now,
         "values": values,
         "errors": errors,
-        "drafted": SeenTenant(rows[0], known(request)) if rows else None,
+        "drafted": SeenTenant(rows[0], visible_names(request.user)) if rows else None,
         "choices": choices(request, access, found),
         "may_be_root": access.operator or found.parent_id is None,
     }
@@ -72,10 +72,6 @@ def kept(request: HttpRequest, edit: TenantEdit, errors: dict[str, list[str]]) -
     text = "It is in your draft; nothing is saved yet. Preview and save it with your other edits."
     messages.info(request, text, extra_tags="info")
     return True
-
-
-def known(request: HttpRequest) -> frozenset[str]:
-    return frozenset(visible_tenants(request.user).values_list("name", flat=True))
 
 
 def choices(request: HttpRequest, access: Access, tenant: Tenant) -> list[str]:

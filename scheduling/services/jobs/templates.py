@@ -95,7 +95,7 @@ def save_template(
             raise Conflict(
                 f"Tenant “{tenant.name}” has a template “{name}” already. Choose another name."
             ) from None
-        _record(actor, "template.created", None, template, source)
+        _record(actor, "template.created", template, None, _told(template), source)
     return template
 
 
@@ -112,17 +112,17 @@ def change_template(
     NotAllowed, Invalid naming each fault."""
     _may_write(access_of(actor), template.tenant)
     with unit_of_work(dry_run):
-        before = _locked(template)
-        after = _locked(template)
+        found = _locked(template)
+        before = _told(found)
         if description is not None:
-            after.description = description.strip()
+            found.description = description.strip()
         if document is not None:
-            after.document = kept_of(document)
-        _refuse(_faults(after.name, after.description, after.document))
-        after.author, after.author_name = actor, actor.get_username()
-        after.save()
-        _record(actor, "template.changed", before, after, source)
-    return after
+            found.document = kept_of(document)
+        _refuse(_faults(found.name, found.description, found.document))
+        found.author, found.author_name = actor, actor.get_username()
+        found.save()
+        _record(actor, "template.changed", found, before, _told(found), source)
+    return found
 
 
 def delete_template(
@@ -132,7 +132,7 @@ def delete_template(
     _may_write(access_of(actor), template.tenant)
     with unit_of_work(dry_run):
         found = _locked(template)
-        _record(actor, "template.deleted", found, None, source)
+        _record(actor, "template.deleted", found, _told(found), None, source)
         found.delete()
 
 
@@ -200,24 +200,21 @@ def _refuse(faults: list[FieldError]) -> None:
 def _record(
     actor: User,
     action: str,
-    before: JobTemplate | None,
-    after: JobTemplate | None,
+    one: JobTemplate,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
     source: str,
 ) -> None:
-    one = after or before
-    assert one is not None
     audit.record(
         actor,
         action,
         f"{one.tenant.name} / {one.name}",
         tenant=one.tenant,
-        before=_told(before),
-        after=_told(after),
+        before=before,
+        after=after,
         source=source,
     )
 
 
-def _told(template: JobTemplate | None) -> dict[str, Any] | None:
-    if template is None:
-        return None
+def _told(template: JobTemplate) -> dict[str, Any]:
     return {"description": template.description, "document": template.document}

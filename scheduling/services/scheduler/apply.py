@@ -53,8 +53,8 @@ from tenants.database.chunks import chunks
 POD_COLUMNS = (
     "state", "message", "reason", "pod_uid", "bound_at", "running_at", "ended_at", "held_from",
 )  # fmt: skip
-# Which time stamp a step sets, beside state and version.
 PLACE = "json_build_array(id, job_id, pod_set, ordinal)"
+# Which time stamp a step sets, beside state and version.
 STAMPS = {
     Kind.ADMITTED: "admitted_at",
     Kind.RUNNING: "running_at",
