@@ -161,6 +161,17 @@
     return arrived;
   };
 
+  // A page that comes back from the history as it was left. One that is loaded has not left yet: it
+  // may be about to be drawn again.
+  addEventListener("pageshow", ({ persisted }) => {
+    if (!persisted) return;
+    left = false;
+    const back = kept();
+    if (!back || back.draft || back.page !== location.pathname) return;
+    if (!hasArrived(back)) tell(toldOf(back)[0]);
+    drop();
+  });
+
   const entry = kept();
   if (!entry) return;
   if (hasArrived(entry)) {
@@ -171,13 +182,4 @@
   } else if (entry.draft || entry.user !== user || Date.now() - entry.at > LASTS) drop();
   else if (entry.sent || entry.why) bring(entry);
   else drop();
-
-  // A page that comes back from the history as it was left.
-  addEventListener("pageshow", ({ persisted }) => {
-    left = false;
-    const back = persisted ? kept() : null;
-    if (!back || back.draft || back.page !== location.pathname) return;
-    if (!hasArrived(back)) tell(toldOf(back)[0]);
-    drop();
-  });
 })();

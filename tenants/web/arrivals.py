@@ -17,7 +17,8 @@ _NUMBER = re.compile(r"[0-9a-f]{32}")
 class Arrivals:
     """Name the form in a cookie `kant-arrived-NUMBER` when a view has taken it from somebody who is
     signed in, whatever it thinks of it. Neither where the request could not be read (400), nor
-    where the view failed: then nothing is known."""
+    where the view failed: then nothing is known. A check of its fields that still follows the form
+    (htmx) carries its number, but is not the form."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -37,7 +38,7 @@ class Arrivals:
 
     def process_view(self, request: HttpRequest, *_of_view: Any) -> None:
         """Comes only where no other middleware has refused the form."""
-        if request.method != "POST" or request.path.startswith("/api/"):
+        if request.method != "POST" or request.path.startswith("/api/") or request.htmx:  # type: ignore[attr-defined]
             return
         number = request.POST.get(FIELD, "")
         if request.user.is_authenticated and _NUMBER.fullmatch(number):

@@ -3,6 +3,7 @@ server was busy or broken, or the connection was lost."""
 
 import json
 import re
+import time
 from itertools import cycle
 
 import pytest
@@ -14,14 +15,15 @@ from tests.cases import NIGHTLY, some
 from tests.e2e import scene, story
 
 pytestmark = [pytest.mark.browser]
-# page, who, the form
+# Page, who, the form. What is saved of it stays for the tests that follow on this site: the limits
+# are those of a tenant that submits no jobs.
 FORMS = [
     ("/jobs/new/", "erin", "#job-form"),
     ("/quotas/vision/H200/", "vera", "main form[data-once]"),
     ("/policies/demo/", "operator", "#policy-form"),
     ("/queues/new/", "vera", "main form[data-once]"),
     ("/queues/vision/nightly/settings/", "vera", "main form[data-once]"),
-    ("/tenants/vision/limits/", "operator", "main form[data-once]"),
+    (f"/tenants/speech-at-level-{story.DEEPEST}/limits/", "operator", "main form[data-once]"),
     ("/clusters/demo/rules/", "operator", "main form[data-once]"),
     ("/webhooks/new/", "vera", "main form[data-once]"),
     (f"/webhooks/{story.HOOK}/settings/", "vera", "main form[data-once]"),
@@ -122,6 +124,12 @@ def dropped(route):
     route.abort("connectionreset")
 
 
+def broken_late(route):
+    """The page that has sent the form is loaded by then."""
+    time.sleep(1.0)
+    broken(route)
+
+
 FAILURES = [busy, broken, gateway, dropped]
 EACH = [(*form, fault) for form in FORMS for fault in FAILURES]
 FAILED = (
@@ -148,7 +156,7 @@ def fail_next_post(tab, fault):
 def send(tab, button, fault):
     """Press the button; returns when the page in place of the answer is there."""
     fail_next_post(tab, fault)
-    if fault in (busy, broken, gateway):
+    if fault is not dropped:
         with tab.page.expect_response(lambda one: one.status >= 500):
             button.click()
         tab.page.locator("main[data-failed], body > pre").wait_for()
@@ -187,7 +195,8 @@ def test_a_form_that_met_a_failure_comes_back_as_it_was(new_tab, page, who, form
     expect(tab.page.get_by_text(BACK)).to_have_count(0)
 
 
-def test_a_text_comes_back_though_drawing_it_again_fails_too(new_tab):
+@pytest.mark.parametrize("again", [broken, broken_late])
+def test_a_text_comes_back_though_drawing_it_again_fails_too(new_tab, again):
     tab = new_tab()
     tab.allowed = {422, 500, 503}
     tab.sign_in("erin")
@@ -197,11 +206,42 @@ def test_a_text_comes_back_though_drawing_it_again_fails_too(new_tab):
     text.fill("name: [half")
     send(tab, tab.page.get_by_role("button", name="Submit job"), busy)
     back = tab.page.get_by_role("link", name="Back to the form")
-    send(tab, back, broken)
+    send(tab, back, again)
     back.click()
     expect(text).to_have_value("name: [half")
     expect(tab.page.get_by_text(BACK)).to_be_visible()
     assert tab.page.evaluate("sessionStorage.getItem('kant-typed')") is None
+
+
+def test_a_check_that_follows_the_form_is_not_taken_for_it(new_tab):
+    """Of fields that were typed just before the form was sent."""
+    tab = new_tab()
+    tab.allowed = {422, 500}
+    tab.sign_in("erin")
+    tab.open("/jobs/new/")
+    name = tab.page.locator("#id_name")
+    name.fill("typed")
+    tab.page.evaluate(
+        """() => {
+          const [form, name] = ["job-form", "id_name"].map((id) => document.getElementById(id));
+          const type = () => name.dispatchEvent(new Event("input", {bubbles: true}));
+          form.addEventListener("submit", () => setTimeout(type));
+        }"""
+    )
+    held = []
+    fail_next_post(tab, held.append)
+    with tab.page.expect_response(is_numbered_check):
+        tab.page.get_by_role("button", name="Submit job").click(no_wait_after=True)
+    (route,) = held
+    broken(route)
+    tab.page.get_by_role("link", name="Back to the form").click()
+    expect(tab.page.get_by_text(BACK)).to_be_visible()
+    expect(name).to_have_value("typed")
+
+
+def is_numbered_check(response):
+    request = response.request
+    return request.url.endswith("/preview/") and "arrival" in (request.post_data or "")
 
 
 def test_a_button_of_which_no_answer_came_is_told(new_tab):
