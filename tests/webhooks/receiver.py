@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,15 +15,16 @@ class Received:
 
 
 class Receiver:
-    """`/CODE` answers with that code. `/redirect` leads to `/200`. `/slow` answers when the server
-    ends, `/silent` closes without a word, `/endless` never ends its answer, `/lies` promises a
-    longer answer than it sends, `/garbage` speaks no HTTP, `/busy` asks to come back in an hour."""
+    """`/CODE` answers with that code. `/redirect` leads to `/200`. `/slow` answers when all that
+    `slow_until` names has come, or the server ends. `/silent` closes without a word, `/endless`
+    never ends its answer, `/lies` promises a longer answer than it sends, `/garbage` speaks no
+    HTTP, `/busy` asks to come back in an hour."""
 
     def __init__(self):
         self.requests: list[Received] = []
-        self.most_at_once = self._at_once = 0
-        self._came = threading.Condition()
+        self._coming = threading.Lock()
         self.ended = threading.Event()
+        self.slow_until = {}  # path: how many requests; {} = until the server ends
         self.answered_as = {}  # path: code, in place of the one in it
 
     def __enter__(self):
@@ -33,12 +35,8 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver._began(Received(self.path, headers, body))
-                try:
+                with suppress(BrokenPipeError, ConnectionResetError):
                     receiver._answer(self)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass
-                finally:
-                    receiver._over()
 
             def log_message(self, *_):
                 pass
@@ -60,22 +58,12 @@ class Receiver:
     def paths(self):
         return [request.path for request in self.requests]
 
-    def end_after(self, path, count):
-        """What is slow is over once so many requests for `path` have come."""
-        with self._came:
-            self._came.wait_for(lambda: self.paths.count(path) >= count, 60)
-        self.ended.set()
-
     def _began(self, request):
-        with self._came:
+        with self._coming:
             self.requests.append(request)
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
-            self._came.notify_all()
-
-    def _over(self):
-        with self._came:
-            self._at_once -= 1
+            until = self.slow_until
+            if until and all(self.paths.count(path) >= most for path, most in until.items()):
+                self.ended.set()
 
     def _answer(self, handler):
         path = handler.path.strip("/")
