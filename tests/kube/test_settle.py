@@ -9,7 +9,7 @@ import pytest
 from scheduling.kube.door import settle
 from scheduling.kube.door.client import NoReply, Reply
 from scheduling.kube.door.events import BURST, EventRecorder
-from scheduling.kube.door.pod_calls import Executor
+from scheduling.kube.door.executor import Executor
 from scheduling.kube.door.requests import Request
 from scheduling.kube.seam import (
     Bind,

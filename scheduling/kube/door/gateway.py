@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from scheduling.kube.door.client import Client, NoReply
+from scheduling.kube.door.executor import Executor
 from scheduling.kube.door.loop import DoorLoop
 from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
 from scheduling.kube.door.owners import Owners
-from scheduling.kube.door.pod_calls import Executor
 from scheduling.kube.door.provisioning import (
     VERSION,
     KubeProvisioningRequest,

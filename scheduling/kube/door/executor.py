@@ -9,8 +9,12 @@ from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.events import EventRecorder
 from scheduling.kube.door.groups import GroupRequests
 from scheduling.kube.door.namespaces import ensure_namespace
+from scheduling.kube.door.pods.bind import bind
+from scheduling.kube.door.pods.create import create
+from scheduling.kube.door.pods.evict import Removals
+from scheduling.kube.door.pods.patch import annotate, condition
 from scheduling.kube.door.provisioning import ProvisioningCalls
-from scheduling.kube.door.requests import PodRequests, Request
+from scheduling.kube.door.requests import Request
 from scheduling.kube.door.services import ServiceRequests
 from scheduling.kube.door.settle import Settler
 from scheduling.kube.door.storage import ClaimRequests
@@ -59,7 +63,7 @@ class Executor:
         self.settler = Settler(client)
         self._client = client
         self._done = done
-        self._pods = PodRequests(client)
+        self._removals = Removals(client, self.settler.settled)
         self._services = ServiceRequests(client)
         self._claims = ClaimRequests(client)
         self._devices = DeviceClaimRequests(self.settler.settled)
@@ -134,20 +138,19 @@ class Executor:
 
     # --- one effect -----------------------------------------------------------------------------
     async def _perform(self, effect: Effect) -> CallOutcome:
-        pods = self._pods
         match effect:
             case CreateAndBind():
                 return await self._create_and_bind(effect)
             case CreatePod() | CreateToBind():
-                return await self._created(effect.namespace, pods.create(effect))
+                return await self._created(effect.namespace, create(self._client, effect))
             case Bind():
                 return await self._bind(effect)
             case DeletePod():
-                return await self._delete(effect)
+                return await self._removals.delete(effect)
             case EvictPod():
-                return await self._evict(effect)
+                return await self._removals.evict(effect)
             case Annotate():
-                return await self.settler.settled(pods.annotate(effect))
+                return await self.settler.settled(annotate(self._client, effect))
             case CreateService():
                 return await self._created(effect.namespace, self._services.create(effect))
             case DeleteService():
@@ -167,7 +170,7 @@ class Executor:
                     Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile"
                 )
             case PatchCondition():
-                return await self.settler.settled(pods.condition(effect))
+                return await self.settler.settled(condition(self._client, effect))
             case TellGroup():
                 return await self._tell_group(effect)
             case EmitEvent():
@@ -179,44 +182,12 @@ class Executor:
                 )
 
     async def _bind(self, effect: Bind) -> CallOutcome:
-        outcome = await self.settler.settled(self._pods.bind(effect))
+        outcome = await self.settler.settled(bind(self._client, effect))
         if outcome.result is Result.BOUND:
             self._bound[effect.uid] = None
             if len(self._bound) > BOUND_REMEMBERED:
                 self._bound.popitem(last=False)
         return outcome
-
-    async def _delete(self, effect: DeletePod) -> CallOutcome:
-        if effect.disrupted is not None:
-            of = effect.key, effect.namespace, effect.name, effect.uid
-            mark = PatchCondition(*of, *effect.disrupted, "True", "DisruptionTarget")
-            marked = await self.settler.settled(self._pods.condition(mark))
-            if marked.result in (Result.REFUSED, Result.FAILED):
-                # Its place is needed all the same.
-                logger.warning("pod %s is not marked as disrupted: %s", effect.name, marked.message)
-        if effect.tracked:
-            await self._untrack(effect)
-        return await self.settler.settled(self._pods.delete(effect))
-
-    async def _evict(self, effect: EvictPod) -> CallOutcome:
-        if not effect.tracked:
-            return await self.settler.settled(self._pods.evict(effect))
-        # A pod that stays is not taken from its Job: that would never count its success.
-        asked = await self.settler.settled(self._pods.evict(effect, dry_run=True))
-        if asked.result is not Result.DONE:
-            return asked
-        await self._untrack(effect)
-        outcome = await self.settler.settled(self._pods.evict(effect))
-        if outcome.result not in (Result.DONE, Result.GONE):
-            await self.settler.settled(self._pods.track(effect))
-        return outcome
-
-    async def _untrack(self, effect: DeletePod | EvictPod) -> None:
-        outcome = await self.settler.settled(self._pods.untrack(effect))
-        if outcome.result in (Result.REFUSED, Result.FAILED):
-            # Its place is needed all the same.
-            message = "the Job of pod %s will count it as failed: %s"
-            logger.warning(message, effect.name, outcome.message)
 
     async def _tell_group(self, effect: TellGroup) -> CallOutcome:
         try:
@@ -243,11 +214,12 @@ class Executor:
         return acts or pod.uid in self._bound
 
     async def _create_and_bind(self, effect: CreateAndBind) -> CallOutcome:
-        created = await self._created(effect.namespace, self._pods.create(effect))
+        created = await self._created(effect.namespace, create(self._client, effect))
         if created.result is not Result.DONE:
             return created
         bound = await self.settler.settled(
-            self._pods.bind(
+            bind(
+                self._client,
                 Bind(
                     effect.key,
                     effect.namespace,
@@ -255,7 +227,7 @@ class Executor:
                     created.uid,
                     effect.node,
                     effect.annotations,
-                )
+                ),
             )
         )
         if bound.uid:
