@@ -10,7 +10,7 @@ FLEET ?= demo
 # Each of the many processes of a run would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help python environment-dev setup setup-dev wheel servers run test pass-core pass-pages test-fast test-nightly check manifests screenshots bench format
+.PHONY: help python environment-dev setup setup-dev wheel servers image run test pass-core pass-pages test-fast test-nightly check manifests screenshots bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,10 @@ setup-dev: environment-dev
 servers: environment-dev
 	@$(BIN)/python -m tests.kube.apiserver build || [ -z "$$CI" ]
 
+# So is what the image has, which the tests of it share.
+image: setup-dev
+	@$(BIN)/python -m tests.deploy.image
+
 # It answers at once; the core is compiled beside it and used from the next start on.
 run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
 	@$(PYTHON) -I kant/environment.py --port $(PORT)
@@ -59,7 +63,7 @@ COMPUTED := metrics/test_eta metrics/test_replay_quotas metrics/test_replays sch
 # Each process that collects this makes its thousands of cases, for eight seconds. It finds more where
 # the database refuses more, so that it is among the tests on PostgreSQL where there is one.
 FUZZED := tests/tenants/test_openapi.py
-test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
+test: setup-dev servers image ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=line pass-core pass-pages
 
 # Two passes go on beside each other: browser tests and live ones wait a third of their time.

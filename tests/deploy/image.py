@@ -1,5 +1,10 @@
-"""The Dockerfile's steps, and what they make of this checkout, without a builder."""
+"""The Dockerfile's steps, and what they make of this checkout, without a builder.
 
+`python -m tests.deploy.image` makes it before the tests that look at it.
+"""
+
+import fcntl
+import hashlib
 import os
 import shlex
 import shutil
@@ -49,6 +54,47 @@ def context() -> list[str]:
     assert (first, last) == ("*", "**/__pycache__"), "nothing is copied but what is named"
     assert all(line.startswith("!") and "/" not in line for line in others)
     return [line[1:] for line in others]
+
+
+def made() -> Path:
+    """The folder that the image of this checkout, as it is now, has as its last WORKDIR. Whoever
+    comes first makes it, in the Python environment; others wait, and share it. It stays until
+    another one is made: no one may write to it."""
+    images = Path(sys.prefix, "kant-image")
+    images.mkdir(exist_ok=True)
+    with (images / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = images / _fingerprint()
+        done = folder / "done"  # what is not there if its maker was killed
+        if not done.exists():
+            for old in images.iterdir():
+                if old.is_dir():
+                    _remove(old)
+            print("Making what the image has, for the tests of it ...", flush=True)
+            home = assemble(folder)
+            for left in ("src", "wheels"):
+                shutil.rmtree(folder / left)
+            done.write_text(str(home))
+        return Path(done.read_text())
+
+
+def _fingerprint() -> str:
+    """Of all that an image is made of, and of how."""
+    named = [DEPLOY / "Dockerfile", ROOT / ".dockerignore", Path(__file__)]
+    for name in context():
+        found = (ROOT / name).rglob("*") if (ROOT / name).is_dir() else [ROOT / name]
+        named += [path for path in found if path.is_file() and path.suffix != ".pyc"]
+    digest = hashlib.sha256(f"{sys.version}\0{sys.prefix}".encode())
+    for path in sorted(named):
+        digest.update(b"\0%b\0%b" % (str(path).encode(), path.read_bytes()))
+    return digest.hexdigest()[:16]
+
+
+def _remove(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
+    shutil.rmtree(folder)
 
 
 def assemble(folder: Path) -> Path:
@@ -149,3 +195,7 @@ def _program(path: Path, script: EntryPoint) -> None:
         f"sys.exit({script.attr}())\n"
     )
     path.chmod(0o755)
+
+
+if __name__ == "__main__":
+    made()

@@ -14,8 +14,12 @@ from django.conf import settings
 from packaging.requirements import Requirement
 
 from scheduling import compiled
-from tests.deploy.image import assemble, context, environment, path_of, programs, stages
+from tests.deploy import image
+from tests.deploy.image import context, environment, path_of, programs, stages
 from tests.deploy.manifests import ROOT, command, containers, deployments
+
+# `make test` makes the image before; whoever runs these tests alone makes it within one of them.
+pytestmark = pytest.mark.timeout(1800)
 
 
 def steps(stage, name):
@@ -122,14 +126,15 @@ def test_every_part_of_kant_is_copied_and_nothing_else():
     assert all((ROOT / name).exists() for name in context())
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return assemble(tmp_path_factory.mktemp("image"))
+@pytest.fixture(scope="session")
+def made():
+    return image.made()
 
 
 def run(made, *argv):
     """The status of a command of the image with its environment, and what it says."""
     env = {**environment(stages()[-1]), "PATH": path_of(made), "KANT_SECRET_KEY": "of this test"}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"  # others look at it, and root may write
     ran = subprocess.run(argv, cwd=made, env=env, capture_output=True, text=True, check=False)
     return ran.returncode, ran.stdout + ran.stderr
 

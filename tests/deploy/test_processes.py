@@ -15,7 +15,7 @@ import pytest
 
 from metrics.benches import stage
 from tests import requirements
-from tests.deploy.image import assemble, environment, path_of, stages
+from tests.deploy.image import environment, made, path_of, stages
 from tests.deploy.manifests import command, config, deployments
 from tests.deploy.test_apiserver import apply_all
 from tests.live.test_production_shape import (
@@ -30,7 +30,7 @@ from tests.live.test_production_shape import (
 )
 from tests.requirements import missing
 
-pytestmark = [pytest.mark.live, pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 TOKEN = "/api/v1/namespaces/kant/serviceaccounts/kant/token"
 BOUND = "SELECT count(*) FROM scheduling_job WHERE bound_at IS NOT NULL"
 SAMPLES = "SELECT count(*) FROM metrics_metricsample"  # beat sends them, the worker writes them
@@ -176,7 +176,7 @@ def access(apiserver, tmp_path):
 
 
 def test_from_an_empty_database_to_a_bound_job_and_the_end_of_all_processes(access, tmp_path):
-    home = assemble(tmp_path / "image")
+    home = made()
     files = sorted(home.rglob("*"))
     with ExitStack() as stack:
         server = stack.enter_context(ExitStack())
