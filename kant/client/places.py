@@ -41,6 +41,7 @@ def _cluster(api: Api, args: argparse.Namespace) -> None:
     output.pairs((
         *((name, cluster[name]) for name in shown), ("state", _state(cluster)),
         ("decided", output.ago(cluster["last_cycle_at"])),
+        *(("remarks", text) for text in [cluster.get("remarks")] if text),
         ("policy", version), ("set at", set_at),
     ))  # fmt: skip
     print()

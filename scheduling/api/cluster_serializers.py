@@ -10,7 +10,7 @@ from scheduling.addresses import is_http_address
 from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.models import Cluster
 from scheduling.queries.selectors import leaders_of
-from scheduling.queries.standstill import standstill
+from scheduling.queries.standstill import remarks, standstill
 from scheduling.services.jobs.permitted import effective_rules
 from tenants.api.fields import Boolean, Object, Serializer, StringMap, Text
 from tenants.api.serializers import ReasonInput
@@ -110,7 +110,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     """`access`, `namespace_tenants`, `queue_map` and `leaders` are shown to operators only, null to
     others. `job_rules`: all rules of what jobs may name, defaults included. `connected`: a
     scheduler is at work on the cluster now and reaches its API; where not, `status_message` says
-    why."""
+    why. `remarks`: what operators should know of a cluster that is scheduled; mostly nothing."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -127,6 +127,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()
+    remarks = serializers.SerializerMethodField()
     last_cycle_at = serializers.DateTimeField(allow_null=True)
     leaders = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
@@ -139,6 +140,9 @@ class ClusterOutput(serializers.Serializer[Cluster]):
 
     def get_status_message(self, cluster: Cluster) -> str:
         return standstill(cluster)
+
+    def get_remarks(self, cluster: Cluster) -> str:
+        return remarks(cluster)
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
     def get_access(self, cluster: Cluster) -> dict[str, Any] | None:

@@ -139,16 +139,35 @@ class Unclear(NamedTuple):
     is_answer: bool
 
 
+class AskedLevel(NamedTuple):
+    """A network level that somebody names by the label of nodes which tells it. `field`: where it
+    stands, for people; `required`: it is no mere wish."""
+
+    field: str
+    label: str
+    required: bool
+
+
+class PodLevels(NamedTuple):
+    """Network levels that pods alike are to share, required and preferred; `wrong`: why they are
+    not known, with the field and what helps."""
+
+    required: str = ""
+    preferred: str = ""
+    wrong: str = ""
+
+
 class Workload(Struct, frozen=True, gc=False):
     """What a pod belongs to, as the objects say that it or its owners name (`kube.workloads`).
 
     `kind` and `name` of the object that decides; `part`: which of its gangs the pod is in, "" = it
     has one. `groups`: those of that gang, () = its pods start one by one. `group`: that of the pod.
     `elastic`: pods beyond the minimum start one by one when the gang has places. `required_level`,
-    `preferred_level`: network levels that its pods are to share. `notes`: annotations of the object
-    for Kant, which count where the pod has none of that name. `advice`: what people should know
-    about it, "" = nothing. `wait`: why none of that is known. `version`: the API version of the
-    object, of one that is told how its gang fares; else "".
+    `preferred_level`: network levels that its pods are to share, `of_group`: those of its group;
+    `asked`, `asked_of_group`: as others name them, () once they are known. `notes`: annotations of
+    the object for Kant, which count where the pod has none of that name. `advice`: what people
+    should know about it, "" = nothing. `wait`: why none of that is known. `version`: the API
+    version of the object, of one that is told how its gang fares; else "".
     """
 
     kind: str
@@ -159,6 +178,9 @@ class Workload(Struct, frozen=True, gc=False):
     elastic: bool = False
     required_level: str = ""
     preferred_level: str = ""
+    of_group: PodLevels = PodLevels()
+    asked: tuple[AskedLevel, ...] = ()
+    asked_of_group: tuple[AskedLevel, ...] = ()
     notes: Mapping[str, str] = {}
     advice: str = ""
     wait: Unclear | None = None
@@ -200,6 +222,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     that it names. `workload`: what it belongs to; None where it names nothing, or its gang by
     Kant's own label. `devices`: what it asks for by claims, once somebody has looked at them; None
     = it names none. `extended`: for what it asks by names for which device classes may stand.
+    `levels`: that it names itself, as others do.
     """
 
     nodes: NodeRules
@@ -216,6 +239,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     workload: Workload | None = None
     devices: DeviceNeed | None = None
     extended: ExtendedAsks = ExtendedAsks()
+    levels: PodLevels = PodLevels()
 
 
 class PodFacts(Struct, frozen=True, gc=False):

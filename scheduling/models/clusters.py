@@ -47,7 +47,8 @@ class Cluster(models.Model):
     provisioning_class = models.CharField(max_length=253, blank=True, default="", db_default="")
     takes_any = models.BooleanField(default=True, db_default=True)
     is_active = models.BooleanField(default=True)
-    # What the scheduler last said of itself; shown on pages, never decided upon.
+    # What the scheduler last said of itself, or while it is connected of the cluster; shown on
+    # pages, never decided upon.
     connected = models.BooleanField(default=False)
     status_message = models.TextField(blank=True)
     last_cycle_at = models.DateTimeField(null=True, blank=True)

@@ -28,6 +28,11 @@ def standstill(cluster: Cluster) -> str:
     return f"The scheduler has no connection to cluster {name}."
 
 
+def remarks(cluster: Cluster) -> str:
+    """What operators should know of a cluster on which a scheduler is at work; "" = nothing."""
+    return "" if standstill(cluster) else cluster.status_message
+
+
 def silence(cluster: Cluster, now: datetime) -> str:
     """The same of an active cluster in a few words, e.g. “not heard of since 09:30:05 UTC”."""
     heard = cluster.last_cycle_at

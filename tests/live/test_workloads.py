@@ -5,7 +5,7 @@ import pytest
 from scheduling.engine.states import WAITING
 from scheduling.engine.states import JobState as S
 from scheduling.kube.door import client, owners
-from scheduling.models import Job
+from scheduling.models import Job, NodeRecord
 from scheduling.session import changes
 from tests.live.plain_pods import (
     MERGE,
@@ -260,6 +260,59 @@ def test_pods_of_a_pod_set_share_the_level_that_kueue_names(world):
     world.call("PATCH", path("fit-worker-1"), notes, kind=MERGE)
     world.drive(lambda: states() == [S.RUNNING])
     assert [s.required_level for s in jobs()[0].pod_sets.all()] == ["", "leaf"]
+
+
+def network_of(world, *widest_first):
+    """A Topology of Kueue with these levels."""
+    spec = {"levels": [{"nodeLabel": label} for label in widest_first]}
+    body = {"metadata": {"name": "default"}, "spec": spec}
+    return world.call("POST", "/apis/kueue.x-k8s.io/v1beta2/topologies", body)
+
+
+def racks(world):
+    """Give the nodes by turns one of two racks; which of them each has, by node."""
+    found = {}
+    for n, node in enumerate(world.call("GET", "/api/v1/nodes")["items"]):
+        name = node["metadata"]["name"]
+        found[name] = f"r{n % 2}"
+        labels = {"metadata": {"labels": {"ex/rack": found[name]}}}
+        world.call("PATCH", f"/api/v1/nodes/{name}", labels, kind=MERGE)
+    return found
+
+
+RACK = {"kueue.x-k8s.io/podset-required-topology": "ex/rack"}
+TWO = {**INDEXED, "parallelism": 2, "completions": 2}
+
+
+def test_a_gang_shares_the_level_of_a_topology_object(world):
+    rack_of = racks(world)
+    job = own(world, "Job", "tune", TWO)
+    for n in range(2):
+        member(world, f"tune-{n}", job, notes=RACK)
+    world.drive(lambda: "NotHonoured" in {reason for reason, _ in said(world, "tune-0")})
+    network_of(world, "ex/rack")
+    world.drive(lambda: states() == [S.RUNNING])
+    assert len({rack_of[node_of(world, f"tune-{n}")] for n in range(2)}) == 1
+
+    def leaves():
+        rows = NodeRecord.objects.values_list("name", "leaf")
+        return {name: leaf.rpartition("/")[2] for name, leaf in rows}
+
+    world.drive(lambda: leaves() == rack_of)
+
+
+def test_a_gang_that_waits_follows_what_its_level_means(world):
+    racks(world)
+    made = network_of(world, "ex/rack")
+    full(world)
+    job = own(world, "Job", "tune", TWO)
+    for n in range(2):
+        member(world, f"tune-{n}", job, notes=RACK)
+    world.drive(lambda: len(states()) == 1 and set(states()) <= WAITING)
+    world.call("DELETE", f"/apis/kueue.x-k8s.io/v1beta2/topologies/{made['metadata']['name']}")
+    world.drive(lambda: states() == [S.CANCELLED])
+    assert jobs()[0].reason == "GangChanged"
+    world.drive(lambda: "NotHonoured" in {reason for reason, _ in said(world, "tune-0")})
 
 
 # --- owners that change, go, or cannot be read ----------------------------------------------------

@@ -3,10 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from scheduling.models import Cluster, Job
 from scheduling.queries.standstill import SILENT_S
+from tenants.models import User
 from tests.organisation import build
 
 pytestmark = pytest.mark.usefixtures("now")
@@ -38,6 +40,20 @@ def test_without_its_cluster(org):
     assert told(org, last_cycle_at=now) == "The scheduler has no connection to cluster demo."
     why = told(org, last_cycle_at=now, status_message="The API server does not answer.")
     assert why == "The scheduler cannot work on cluster demo: The API server does not answer."
+
+
+def test_what_operators_should_know_of_a_cluster_that_is_scheduled(org):
+    now, text = timezone.now(), "No node has the label ex/rack."
+    Cluster.objects.update(connected=True, last_cycle_at=now, status_message=text)
+    cluster = org.client("vic").get("/api/v1/clusters/demo").json()
+    assert (cluster["status_message"], cluster["remarks"]) == ("", text)
+    page = org.client("vic")
+    page.force_login(User.objects.get(username="vic"))
+    assert text in page.get(reverse("nodes")).content.decode()
+    Cluster.objects.update(connected=False)
+    cluster = org.client("vic").get("/api/v1/clusters/demo").json()
+    assert text in cluster["status_message"]
+    assert cluster["remarks"] == ""
 
 
 def test_not_active(org):

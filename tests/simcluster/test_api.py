@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.simcluster.objects.kinds import OWNERS
+from scheduling.simcluster.objects.kinds import NETWORK, OWNERS
 
 from .harness import NODES, PODS, pod
 
@@ -262,7 +262,8 @@ def test_discovery_names_every_resource(sim):
     groups = {g["name"] for g in sim.get("/apis")["groups"]}
     own = {"events.k8s.io", "coordination.k8s.io", "scheduling.k8s.io", "policy"}
     own.add("autoscaling.x-k8s.io")
-    assert groups == {*own, "storage.k8s.io", "resource.k8s.io", *(kind.group for kind in OWNERS)}
+    own |= {"storage.k8s.io", "resource.k8s.io"}
+    assert groups == {*own, *(kind.group for kind in (*OWNERS, *NETWORK))}
     served = {g["name"]: [v["version"] for v in g["versions"]] for g in sim.get("/apis")["groups"]}
     assert served["scheduling.k8s.io"] == ["v1", "v1alpha2"]
     names = {r["name"] for r in sim.get("/api/v1")["resources"]}

@@ -16,6 +16,7 @@ from scheduling.models import Cluster, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.pages.polled import polled
 from scheduling.queries.nodes.orders import order_of
+from scheduling.queries.standstill import remarks
 from tenants.names import but
 from tenants.permissions import Access, access_of
 from tenants.web.pages import UnknownFilter, live_or_whole, page_login_required
@@ -76,6 +77,9 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         "show": show,
         "free": free,
         "unknown": unknown,
+        "remarks": [
+            (c, text) for c in _shown(chosen.scope.cluster, chosen.clusters) if (text := remarks(c))
+        ],
         "may_come": _may_come(chosen.scope.cluster, chosen.clusters),
         "only_named": [c for c in _shown(chosen.scope.cluster, chosen.clusters) if not c.takes_any],
     }

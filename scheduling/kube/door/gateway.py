@@ -18,6 +18,7 @@ from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.executor import Executor
 from scheduling.kube.door.loop import DoorLoop
 from scheduling.kube.door.namespaces import ensure_namespace, namespace_facts
+from scheduling.kube.door.network import NetworkWatch
 from scheduling.kube.door.owners import Owners
 from scheduling.kube.door.provisioning import (
     VERSION,
@@ -44,6 +45,7 @@ from scheduling.kube.dra.objects import (
     KubeResourceSlice,
     KubeTaintRule,
 )
+from scheduling.kube.network.level_names import default_names
 from scheduling.kube.seam import (
     BudgetGone,
     BudgetSeen,
@@ -133,9 +135,12 @@ class Gateway:
     ) -> None:
         try:
             self._nodes = NodeTranslator(label_map)
+            self._names = default_names(label_map)
         except WrongRow as wrong:
             text = f"label_map.{wrong.fact}: {wrong}"
             raise KubeError(text, "correct the cluster's label map") from None
+        self._label_map = dict(label_map)
+        self._network: NetworkWatch | None = None  # of its loop
         self._namespace = namespace
         self._scheduler_name = scheduler_name
         self._times = times
@@ -230,6 +235,11 @@ class Gateway:
         return str(self._error or "")
 
     @property
+    def remarks(self) -> str:
+        """What operators should know of the cluster, although all is well; "" = nothing."""
+        return self._network.remarks if self._network is not None else ""
+
+    @property
     def waiting(self) -> int:
         """How many observations wait to be drained."""
         return len(self._pending)
@@ -301,6 +311,7 @@ class Gateway:
                     self._times,
                     self._pod_seen,
                     group.create_task,
+                    self._names,
                 )
                 for reflector in self._reflectors(owners):
                     group.create_task(reflector.run())
@@ -371,10 +382,20 @@ class Gateway:
             _devices("resource claims", KubeResourceClaim): reading.claim_facts,
             _devices("resource claim templates", KubeClaimTemplate): reading.template_facts,
         }
+        nodes = self._node_reflector(kinds[0])
+        self._network = NetworkWatch(
+            *(self._client, self._times, self._label_map, self._nodes),
+            nodes=lambda: nodes.known,
+            moved=lambda facts: self._put(("node", facts.node.name), NodeSeen(facts)),
+            named=owners.levels_are,
+            report=self._report,
+        )
         all_kinds = (*kinds, budgets, services, spaces, *of_storage, *of_devices)
-        self._health = {kind.plural: _NOT_YET for kind in all_kinds}
+        plurals = (*(kind.plural for kind in all_kinds), *self._network.kinds)
+        self._health = dict.fromkeys(plurals, _NOT_YET)
         return [
-            self._node_reflector(kinds[0]),
+            nodes,
+            *self._network.reflectors,
             *(self._pod_reflector(kind, owners) for kind in kinds[1:]),
             self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
             self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
@@ -390,7 +411,12 @@ class Gateway:
         ]
 
     def _node_reflector(self, kind: WatchedKind) -> Reflector[NodeFacts]:
+        def seen(facts: NodeFacts) -> None:
+            self._put(("node", facts.node.name), NodeSeen(facts))
+            self._node_news()
+
         def gone(facts: NodeFacts) -> None:
+            self._node_news()
             self._nodes.forget(facts.node.name)
             self._put(("node", facts.node.name), NodeGone(facts.node.name))
 
@@ -399,11 +425,15 @@ class Gateway:
             kind,
             translate=self._nodes.translate,
             identity=lambda facts: facts.node.name,
-            seen=lambda facts: self._put(("node", facts.node.name), NodeSeen(facts)),
+            seen=seen,
             gone=gone,
             health=lambda error: self._report(kind.plural, error),
             times=self._times,
         )
+
+    def _node_news(self) -> None:
+        if self._network is not None:
+            self._network.node_news()
 
     def _pod_reflector(self, kind: WatchedKind, owners: Owners) -> Reflector[PodFacts]:
         def gone(facts: PodFacts) -> None:
@@ -482,6 +512,8 @@ class Gateway:
                     self._settle()
             self._tell(Disconnected(str(error)))
         elif not any(self._health.values()):
+            if self._network is not None and not self._settled.is_set():
+                self._network.look()  # nothing is decided before what is listed counts
             self._error = None
             self._refused_since = 0.0
             self._settle()

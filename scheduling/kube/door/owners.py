@@ -18,9 +18,11 @@ from msgspec import Struct
 from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.versions import ServedVersions
 from scheduling.kube.door.watch import Reflector, WatchedKind, WatchTimes
+from scheduling.kube.network.level_names import DEFAULT_NAMES, LevelNames
 from scheduling.kube.seam import KubeError, PodFacts, Reference, Unclear
 from scheduling.kube.translate.objects import Meta
 from scheduling.kube.translate.plain_pods import GANG
+from scheduling.kube.workloads.levels import levels_of_pod
 from scheduling.kube.workloads.reading import Found
 from scheduling.kube.workloads.registry import RULES, Unknown, workload_of
 
@@ -87,12 +89,14 @@ class Owners:
         times: WatchTimes,
         tell: Callable[[PodFacts], None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        names: LevelNames = DEFAULT_NAMES,
     ) -> None:
         self._client = client
         self._versions = ServedVersions(client)
         self._times = times
         self._tell = tell
         self._spawn = spawn
+        self._names = names
         self._pods: dict[str, PodFacts] = {}  # that wait, as told
         self._named: dict[str, set[tuple[_Key, _Object]]] = {}  # objects that pods name, by uid
         self._naming: dict[tuple[_Key, _Object], set[str]] = defaultdict(set)
@@ -103,7 +107,7 @@ class Owners:
 
     def seen(self, pod: PodFacts) -> None:
         """The watch of pods has news of this one."""
-        if pod.plain is None or pod.deleting or GANG in pod.labels:
+        if pod.plain is None or pod.deleting:
             self.gone(pod.uid)
             self._tell(pod)
         else:
@@ -114,6 +118,12 @@ class Owners:
         if self._pods.pop(uid, None) is not None:
             for which in self._named.pop(uid, ()):
                 self._forget(which, uid)
+
+    def levels_are(self, names: LevelNames) -> None:
+        """Others mean this by levels of the network from now on."""
+        before, self._names = self._names, names
+        for pod in list(self._pods.values()) if before != names else ():
+            self._judge(pod)
 
     def _forget(self, which: tuple[_Key, _Object], uid: str) -> None:
         """The pod names the object no longer."""
@@ -135,11 +145,13 @@ class Owners:
             self._naming[which].add(pod.uid)
             return self._find(reference, which)
 
-        workload = workload_of(pod, find)
+        by_label = GANG in pod.labels
+        workload = None if by_label else workload_of(pod, find, self._names)
         for which in self._named.get(pod.uid, set()) - named:
             self._forget(which, pod.uid)
         self._named[pod.uid] = named
-        plain = msgspec.structs.replace(pod.plain, workload=workload)
+        levels = levels_of_pod(pod.annotations, self._names)
+        plain = msgspec.structs.replace(pod.plain, workload=workload, levels=levels)
         told, now = self._pods.get(pod.uid), msgspec.structs.replace(pod, plain=plain)
         self._pods[pod.uid] = now
         if news or told != now:

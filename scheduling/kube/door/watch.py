@@ -55,7 +55,8 @@ SERVED_S = 60.0  # so often it is asked whether a kind is served by now
 class WatchedKind(msgspec.Struct, frozen=True):
     """What to follow: words for messages, the collection's path, a field selector, the struct that
     its objects are decoded to, and a label selector. A selector may be empty. `optional`: where
-    the server does not serve the kind, there is nothing of it."""
+    the server does not serve the kind, there is nothing of it. `other_paths`: of other versions of
+    the kind, where the first is not served."""
 
     plural: str
     path: str
@@ -63,6 +64,7 @@ class WatchedKind(msgspec.Struct, frozen=True):
     type: type
     labels: str = ""
     optional: bool = False
+    other_paths: tuple[str, ...] = ()
 
 
 class Expired(Exception):
@@ -125,6 +127,11 @@ class Reflector(Generic[F]):
         self._in_pages = True  # where the server does not stream lists
         self._failures = 0
         self._retry_after = 0.0
+        self._not_served = 0  # how many paths in a row
+
+    @property
+    def kind(self) -> WatchedKind:
+        return self._kind
 
     def move(self, path: str) -> None:
         """Follow the collection at this path; before it runs."""
@@ -146,6 +153,8 @@ class Reflector(Generic[F]):
                 self.stream_lists = False
                 continue
             except NotServed:
+                if self._has_other_path():
+                    continue
                 self._listing = set()
                 self._settle("")
                 await asyncio.sleep(SERVED_S)
@@ -161,6 +170,20 @@ class Reflector(Generic[F]):
                 logger.exception("%s: the watch failed", self._kind.plural)
                 self._fail(KubeError(f"{self._kind.plural}: {error!r}", "see the log"))
             await asyncio.sleep(self._pause())
+
+    def _has_other_path(self) -> bool:
+        """Go on to the next path; False where all have been tried."""
+        others = self._kind.other_paths
+        self._not_served += 1
+        if others:
+            kind = self._kind
+            paths = {"path": others[0], "other_paths": (*others[1:], kind.path)}
+            self._kind = msgspec.structs.replace(kind, **paths)
+        if self._not_served <= len(others):
+            self._version = ""
+            return True
+        self._not_served = 0
+        return False
 
     async def _round(self) -> None:
         """One list (where needed) and one watch, until the server ends it."""
@@ -214,6 +237,7 @@ class Reflector(Generic[F]):
                 self._gone(self.known[identity])
                 del self.known[identity]
         self._version = version
+        self._not_served = 0
         self._silence, self._in_pages = self._times.silence, True
         self.synced = True
         self._health(None)

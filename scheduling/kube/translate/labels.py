@@ -30,14 +30,24 @@ INSTANCE_MODELS = {
     "Standard_ND96isr_H100_v5": "NVIDIA-H100-80GB-HBM3",
     "Standard_ND96isr_H200_v5": "NVIDIA-H200",
 }
+CLIQUE = "nvidia.com/gpu.clique"
 EKS_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in range(4, 0, -1))
+
+
+def _as_it_is(value: str, _: Labels) -> str:
+    return value
 
 
 class LabelSource(NamedTuple):
     """A label, and what its value means; `read` gives "" for a value that says nothing."""
 
     label: str
-    read: Callable[[str, Labels], str] = lambda value, _: value
+    read: Callable[[str, Labels], str] = _as_it_is
+
+
+def reads_as_it_is(source: LabelSource) -> bool:
+    """Whether the fact is the value of the label itself."""
+    return source.read is _as_it_is
 
 
 def _cluster_of_clique(value: str, _: Labels) -> str:
@@ -100,7 +110,7 @@ TABLE: dict[str, tuple[LabelSource, ...]] = {
     ),
     "hyper_node": (
         LabelSource("accelerator.topograph.run/domain"),
-        LabelSource("nvidia.com/gpu.clique", _cluster_of_clique),
+        LabelSource(CLIQUE, _cluster_of_clique),
         LabelSource("network.topology.nvidia.com/accelerator"),
         LabelSource("ds.coreweave.com/nvlink.domain"),
         LabelSource("topology.k8s.aws/ultraserver-id"),
@@ -142,6 +152,11 @@ class WrongRow(ValueError):
         self.fact = fact
 
 
+def is_label_key(text: str) -> bool:
+    """Whether Kubernetes takes it for the key of a label."""
+    return bool(_LABEL_KEY.fullmatch(text))
+
+
 def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[LabelSource, ...]]:
     """The default table with an operator's rows instead of its own.
 
@@ -156,7 +171,7 @@ def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[LabelSource, ..
         if not isinstance(keys, list) or not keys:
             raise WrongRow(fact, "Give a label key or a list of them")
         for key in keys:
-            if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
+            if not isinstance(key, str) or not is_label_key(key):
                 raise WrongRow(fact, f"{key!r} is not a Kubernetes label key")
         table[fact] = tuple(LabelSource(key) for key in keys)
     return table

@@ -5,10 +5,12 @@ reading is taken (an unreadable or missing GPU is never free; which one it is st
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+import msgspec
 
 from scheduling.engine.cluster.facts import MAX_GPUS
 from scheduling.engine.devices.links import LINK_MODELS
@@ -18,7 +20,7 @@ from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.kube.translate.devices import devices_of, nics_of, sockets
 from scheduling.kube.translate.gpu_parts import Advertised, advertised, is_part
 from scheduling.kube.translate.health import is_schedulable, taints_of
-from scheduling.kube.translate.labels import SYNONYMS, label_table, read_fact
+from scheduling.kube.translate.labels import SYNONYMS, LabelSource, label_table, read_fact
 from scheduling.kube.translate.objects import KubeNode
 from scheduling.kube.translate.quantities import (
     GPU_MILLI,
@@ -38,6 +40,8 @@ NICS = "kant.io/nics"
 LINK_MODEL = "kant.io/link-model"
 
 LARGEST = 1 << 53
+# Facts that say where a node is in the network.
+PLACES = (*DEFAULT_LEVELS, "hyper_node")
 
 
 class NodeTranslator:
@@ -45,15 +49,55 @@ class NodeTranslator:
 
     def __init__(self, label_map: Mapping[str, Any]) -> None:
         """Raises WrongRow for a row of `label_map` that cannot be used."""
-        self._table = label_table(label_map)
+        self._own_table = self._table = label_table(label_map)
         self._tree = TopologyTree()
+        self._contradictions: dict[str, tuple[str, ...]] = {}  # by node
         # Label keys and most values repeat on every node; one copy of each is enough.
         self._texts: dict[str, str] = {}
         # A kubelet that starts tells of no GPUs until its device plugin is there again.
         self._gpus: dict[str, int] = {}
 
+    def read_places_by(self, rows: Mapping[str, tuple[LabelSource, ...]]) -> None:
+        """These rows count in place of the table's own from now on."""
+        self._table = {**self._own_table, **rows}
+
+    def placed_anew(self, facts: NodeFacts) -> NodeFacts:
+        """The same node where it is by the rows of now."""
+        node = facts.node
+        found = {name: it for name, it in facts.facts.items() if name not in PLACES}
+        found |= self._facts(node.labels, PLACES)
+        before = set(self._contradictions.get(node.name, ()))
+        problems = [text for text in node.problems if text not in before]
+        topology, contradictions = self._place(node.name, found)
+        changed = replace(
+            node,
+            topology=topology,
+            hyper_node=_text(found, "hyper_node"),
+            problems=(*problems, *contradictions),
+        )
+        return msgspec.structs.replace(facts, node=changed, facts=found)
+
+    def _place(
+        self, name: str, facts: Mapping[str, Sourced]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The groups of the node, and what contradicts."""
+        topology, wrong = self._tree.place(name, [facts.get(level) for level in DEFAULT_LEVELS])
+        contradictions = tuple(storable(each) for each in wrong)
+        self._contradictions.pop(name, None)
+        if contradictions:
+            self._contradictions[name] = contradictions
+        return topology, contradictions
+
+    def _facts(self, labels: Mapping[str, str], names: Iterable[str]) -> dict[str, Sourced]:
+        return {
+            fact: found
+            for fact in names
+            if (found := read_fact(self._table[fact], labels)) is not None
+        }
+
     def forget(self, name: str) -> None:
         self._tree.forget(name)
+        self._contradictions.pop(name, None)
         self._gpus.pop(name, None)
 
     def translate(self, raw: KubeNode) -> NodeFacts:
@@ -61,17 +105,11 @@ class NodeTranslator:
         labels = self._interned(raw.metadata.labels)
         name = raw.metadata.name
         problems: list[str] = []
-        facts = {
-            fact: found
-            for fact, sources in self._table.items()
-            if (found := read_fact(sources, labels)) is not None
-        }
+        facts = self._facts(labels, self._table)
         for one, other in SYNONYMS:
             if one in labels and other in labels and labels[one] != labels[other]:
                 problems.append(f"labels {one}={labels[one]} and {other}={labels[other]} disagree")
-        topology, contradictions = self._tree.place(
-            name, [facts.get(level) for level in DEFAULT_LEVELS]
-        )
+        topology, contradictions = self._place(name, facts)
         problems += contradictions
         told = advertised(labels)
         if "gpu_model" in facts:

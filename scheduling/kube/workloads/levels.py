@@ -1,57 +1,87 @@
-"""Network levels of Kant that others name by the label of nodes which tells them."""
+"""Network levels that others name by the label of nodes which tells them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.types import DEFAULT_LEVELS
-from scheduling.kube.translate.labels import TABLE
+import msgspec
+
+from scheduling.kube.network.level_names import LevelNames
+from scheduling.kube.seam import AskedLevel, PodLevels, Workload
 from scheduling.kube.workloads.contradiction import Contradicts
 
-# Each label names one level; where several could, the nearest to the nodes.
-LEVELS = (HYPER_NODE, *DEFAULT_LEVELS)
-LEVEL_OF_LABEL = {
-    source.label: level for level in reversed(LEVELS) for source in TABLE[level.replace("-", "_")]
-}
+KUEUE, KAI = "kueue.x-k8s.io/podset-{}-topology", "kai.scheduler/topology-{}-placement"
+# By which pods of one set are to be cut into several groups.
+SLICES = (
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+    "kai.scheduler/segment-topology-required-placement",
+    "kai.scheduler/segment-topology-preferred-placement",
+)
 
 
-def required_level(found: Mapping[str, Any], key: str, where: str = "") -> str:
-    """The level that the label under `key` stands for, "" = there is none. Raises Contradicts for a
-    label that stands for none of Kant's."""
-    label = str(found.get(key) or "")
-    if label and label not in LEVEL_OF_LABEL:
-        field = f"{where}.{key}" if where else f"annotation {key}"
-        raise Contradicts(
-            field,
-            f"Kant knows no network level by the label {label}; name one of {_known()}, or say "
-            f"{', '.join(LEVELS)} in the annotation kant.io/required-level instead.",
-        )
-    return LEVEL_OF_LABEL.get(label, "")
+def asked_by(
+    found: Mapping[str, Any], required: str, preferred: str, where: str = "annotation {}"
+) -> tuple[AskedLevel, ...]:
+    """What the fields of these names ask for; `where`: how people are told of a field."""
+    return tuple(
+        AskedLevel(where.format(key), str(found[key]), required=key == required)
+        for key in (required, preferred)
+        if found.get(key)
+    )
 
 
-def preferred_level(found: Mapping[str, Any], key: str) -> str:
-    """The same of a wish: one that Kant does not know is passed over."""
-    return LEVEL_OF_LABEL.get(str(found.get(key) or ""), "")
+def asked_of_pod(notes: Mapping[str, str]) -> tuple[AskedLevel, ...]:
+    """What annotations of Kueue and KAI on a pod ask for, for the pods of its pod set. Raises
+    Contradicts for what Kant does not do."""
+    for slices in SLICES:
+        if slices in notes:
+            raise Contradicts(
+                f"annotation {slices}",
+                "Kant does not read it: it keeps all pods of a set in one group, or none. Remove "
+                "it, or make each slice a set of pods of its own.",
+            )
+    return tuple(ask for by in (KUEUE, KAI) for ask in _asked(notes, by))
 
 
-def levels_of_pods(notes: Mapping[str, str]) -> dict[str, str]:
-    """The levels that Kueue's annotations of a pod name, for the pods of its pod set. Raises
-    Contradicts."""
-    return _levels(notes, "kueue.x-k8s.io/podset-{}-topology")
+def asked_of_owner(notes: Mapping[str, str]) -> tuple[AskedLevel, ...]:
+    """What annotations of KAI on an owner ask for, for all its pods."""
+    return _asked(notes, KAI)
 
 
-def levels_of_owner(notes: Mapping[str, str]) -> dict[str, str]:
-    """The levels that KAI's annotations of an owner name, for all its pods. Raises Contradicts."""
-    return _levels(notes, "kai.scheduler/topology-{}-placement")
+def _asked(notes: Mapping[str, Any], by: str) -> tuple[AskedLevel, ...]:
+    return asked_by(notes, by.format("required"), by.format("preferred"))
 
 
-def _levels(notes: Mapping[str, str], annotation: str) -> dict[str, str]:
-    found = {
-        "required_level": required_level(notes, annotation.format("required")),
-        "preferred_level": preferred_level(notes, annotation.format("preferred")),
-    }
-    return {name: level for name, level in found.items() if level}
+def levels_of_pod(notes: Mapping[str, str], names: LevelNames) -> PodLevels:
+    """The levels that annotations of a pod name."""
+    try:
+        return known(asked_of_pod(notes), names)
+    except Contradicts as wrong:
+        return PodLevels(wrong=str(wrong))
 
 
-def _known() -> str:
-    return ", ".join(sorted(LEVEL_OF_LABEL))
+def known(asked: Iterable[AskedLevel], names: LevelNames) -> PodLevels:
+    """Of two that name the same the first counts. Raises Contradicts."""
+    required = preferred = ""
+    for ask in asked:
+        level = names.meant(ask)
+        if ask.required:
+            required = required or level
+        else:
+            preferred = preferred or level
+    return PodLevels(required, preferred)
+
+
+def with_levels(workload: Workload, names: LevelNames) -> Workload:
+    """The workload, with what it asks for in Kant's levels. Raises Contradicts."""
+    if not (workload.asked or workload.asked_of_group):
+        return workload
+    of_all = known(workload.asked, names)
+    return msgspec.structs.replace(
+        workload,
+        required_level=of_all.required,
+        preferred_level=of_all.preferred,
+        of_group=known(workload.asked_of_group, names),
+        asked=(),
+        asked_of_group=(),
+    )

@@ -9,9 +9,9 @@ scheduling.run.ai/v2alpha2 (KAI), scheduler.grove.io/v1alpha1, and Kueue's "Run 
 from collections.abc import Mapping
 from typing import Any
 
-from scheduling.kube.seam import GangGroup, PodFacts, Reference, Workload
+from scheduling.kube.seam import AskedLevel, GangGroup, PodFacts, Reference, Workload
 from scheduling.kube.workloads.contradiction import Contradicts
-from scheduling.kube.workloads.levels import preferred_level, required_level
+from scheduling.kube.workloads.levels import asked_by
 from scheduling.kube.workloads.reading import (
     Found,
     Rule,
@@ -90,8 +90,9 @@ def read_native(_: PodFacts, found: Found) -> Workload:
     field = "spec.schedulingPolicy.gang.minCount"
     least = count_of(part_of(policy, "gang"), "minCount", 1, field)
     keys = list_of(part_of(found, "spec", "schedulingConstraints"), "topology")
-    level = required_level(keys[0], "key", "spec.schedulingConstraints.topology") if keys else ""
-    more: dict[str, Any] = {"required_level": level, "version": NATIVE_VERSION}
+    where = "spec.schedulingConstraints.topology.{}"
+    asked = asked_by(keys[0], "key", "", where) if keys else ()
+    more: dict[str, Any] = {"asked": asked, "version": NATIVE_VERSION}
     return gang(KIND, found, [GangGroup("", least)], elastic=True, **more)
 
 
@@ -116,20 +117,31 @@ def read_volcano(pod: PodFacts, found: Found) -> Workload:
 
 def read_kai(pod: PodFacts, found: Found) -> Workload:
     spec = part_of(found, "spec")
-    topology = part_of(spec, "topologyConstraint")
-    where = "spec.topologyConstraint"
-    more: dict[str, Any] = {
-        "version": KAI_VERSION,
-        "required_level": required_level(topology, "requiredTopologyLevel", where),
-        "preferred_level": preferred_level(topology, "preferredTopologyLevel"),
-    }
+    more: dict[str, Any] = {"version": KAI_VERSION, "asked": _kai_levels(spec, "spec")}
     parents = {str(each.get("parent")) for each in list_of(spec, "subGroups")}
     leaves = [g for g in list_of(spec, "subGroups") if str(g.get("name")) not in parents]
+    mine = pod.labels.get(KAI_GROUP, "")
+    for group in list_of(spec, "subGroups"):
+        name = str(group.get("name"))
+        asked = _kai_levels(group, f"spec.subGroups[{name}]")
+        if asked and name in parents:
+            raise Contradicts(
+                asked[0].field,
+                "Kant keeps sub-groups that have pods together, and all pods of the group, but no "
+                "sub-group of others. Say it of the group, or of each of them.",
+            )
+        if name == mine:
+            more["asked_of_group"] = asked
     if not leaves:
         least = count_of(spec, "minMember", 1, "spec.minMember")
         return gang(KIND, found, [GangGroup("", least)], elastic=True, **more)
     groups = [_kai_group(group) for group in leaves]
-    return gang(*(KIND, found, groups), group=pod.labels.get(KAI_GROUP, ""), elastic=True, **more)
+    return gang(KIND, found, groups, group=mine, elastic=True, **more)
+
+
+def _kai_levels(found: Mapping[str, Any], where: str) -> tuple[AskedLevel, ...]:
+    topology, where = part_of(found, "topologyConstraint"), f"{where}.topologyConstraint.{{}}"
+    return asked_by(topology, "requiredTopologyLevel", "preferredTopologyLevel", where)
 
 
 def _kai_group(group: Mapping[str, Any]) -> GangGroup:

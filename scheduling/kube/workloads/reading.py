@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from scheduling.kube.seam import GangGroup, PodFacts, Reference, Unclear, Workload
 from scheduling.kube.workloads.contradiction import Contradicts
-from scheduling.kube.workloads.levels import levels_of_owner
+from scheduling.kube.workloads.levels import asked_of_owner
 
 Found = Mapping[str, Any]  # an object: its metadata, spec and status
 SUSPENDED, CONTRADICTION = "OwnerSuspended", "WorkloadContradicts"
@@ -89,8 +89,8 @@ def one_by_one(kind: str, found: Found) -> Workload:
 def gang(kind: str, found: Found, groups: Sequence[GangGroup], **more: Any) -> Workload:
     """A gang of these groups; of none, its pods start one by one."""
     groups = tuple(group for group in groups if group.minimum)
-    levels = levels_of_owner(part_of(found, "metadata", "annotations"))
-    return Workload(kind, name_of(found), groups, notes=notes_of(found), **{**levels, **more})
+    more.setdefault("asked", asked_of_owner(part_of(found, "metadata", "annotations")))
+    return Workload(kind, name_of(found), groups, notes=notes_of(found), **more)
 
 
 def suspended(kind: str, found: Found) -> Workload:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from scheduling.kube.network.level_names import DEFAULT_NAMES, LevelNames
 from scheduling.kube.seam import GangGroup, PodFacts, Reference, Unclear, Workload
 from scheduling.kube.translate.plain_pods import GANG_SIZE
 from scheduling.kube.workloads import (
@@ -19,6 +20,7 @@ from scheduling.kube.workloads import (
     ray,
 )
 from scheduling.kube.workloads.contradiction import Contradicts
+from scheduling.kube.workloads.levels import with_levels
 from scheduling.kube.workloads.reading import (
     CONTRADICTION,
     Found,
@@ -84,12 +86,19 @@ class Unknown(Exception):
         self.wait = wait
 
 
-def workload_of(pod: PodFacts, find: Find) -> Workload | None:
+def workload_of(pod: PodFacts, find: Find, names: LevelNames = DEFAULT_NAMES) -> Workload | None:
     """What a waiting pod belongs to; None where it names nothing. `find` gives an object, or raises
-    Unknown. An annotation of the pod, or of the object, may say how many pods start together."""
+    Unknown. An annotation of the pod, or of the object, may say how many pods start together.
+    `names`: what others mean by levels of the network."""
     workload = _by_objects(pod, find)
     if workload is None or workload.wait is not None:
         return workload
+    try:
+        workload = with_levels(workload, names)
+    except Contradicts as wrong:
+        bare = msgspec.structs.replace(workload, asked=(), asked_of_group=())
+        wait = _contradiction(workload.kind, workload.name, wrong)
+        return msgspec.structs.replace(bare, wait=wait)
     said = pod.annotations.get(GANG_SIZE, workload.notes.get(GANG_SIZE))
     if said is None:
         return workload

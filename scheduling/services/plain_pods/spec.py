@@ -16,13 +16,11 @@ from scheduling.job_fields.definition import IMAGE
 from scheduling.job_fields.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.job_fields.nouns import document_of_rules
 from scheduling.job_fields.values import OWN_PREFIX
-from scheduling.kube.seam import PlainPod, PodFacts
+from scheduling.kube.seam import PlainPod, PodFacts, PodLevels
 from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
 from scheduling.kube.translate.node_rules import PLACES_IN_POD
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.translate.quantities import is_space
-from scheduling.kube.workloads.contradiction import Contradicts
-from scheduling.kube.workloads.levels import levels_of_pods
 from scheduling.kube.workloads.members import gang_of, workload_of
 from scheduling.services.jobs.pod_set_spec import check_pod_set
 from scheduling.services.plain_pods.queue_names import (
@@ -186,19 +184,24 @@ def asked_by(pod: PodFacts, plain: PlainPod, names: QueueNames) -> PodRequest:
         "memory_mib": pod.memory_mib,
         "extended": dict(pod.extended),
         **where,
-        **_levels_of_set(pod),
+        **_levels_of_set(plain),
         "image": plain.image[:IMAGE_LENGTH] or IMAGE,
         "command": list(plain.command),
     }
     return PodRequest(pod, of_job, of_set)
 
 
-def _levels_of_set(pod: PodFacts) -> dict[str, str]:
+def _levels_of_set(plain: PlainPod) -> dict[str, str]:
     """The network levels that pods of its kind are to share; raises Refused."""
-    try:
-        return levels_of_pods(pod.annotations)
-    except Contradicts as wrong:
-        raise Refused("NotHonoured", str(wrong)) from None
+    own = plain.levels
+    if own.wrong:
+        raise Refused("NotHonoured", own.wrong)
+    of_group = plain.workload.of_group if plain.workload is not None else PodLevels()
+    levels = {
+        "required_level": own.required or of_group.required,
+        "preferred_level": own.preferred or of_group.preferred,
+    }
+    return {name: level for name, level in levels.items() if level}
 
 
 def _level(plain: PlainPod, name: str) -> str:

@@ -404,7 +404,10 @@ class Scheduler:
         changed, gone = session.take_changed_nodes()
         now, shares, pace = timezone.now(), session.state.shares(), session.pace
         status = projection.status(
-            session.cluster_id, connected=session.connected, message=session.trouble, now=now
+            session.cluster_id,
+            connected=session.connected,
+            message=session.trouble or session.gateway.remarks,
+            now=now,
         )
         pace.mark(now.timestamp())
         marked = pace.marks[-1].at

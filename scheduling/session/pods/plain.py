@@ -23,6 +23,7 @@ from scheduling.kube.seam import (
     EmitEvent,
     PatchCondition,
     PodFacts,
+    PodLevels,
     Result,
 )
 from scheduling.kube.workloads import members
@@ -114,7 +115,7 @@ class PlainPods:
             if job is not None and job.told and (before is None or before.gated):
                 # Another scope's scheduler saw it sooner: its job came before it, or followed it.
                 self._tell_waiting(facts, job.told)
-            if job is not None and _waits(job) and (text := _is_another(job, facts)):
+            if job is not None and _waits(job) and (text := _is_another(job, facts, before)):
                 self.requeueing.end(job, Kind.CANCELLED, GANG_CHANGED, text, now)
             is_news = job is None or before is None or _says(before) != _says(facts)
             if is_news and facts.uid not in self._deleting:
@@ -446,10 +447,16 @@ def _is_unread(facts: PodFacts) -> bool:
     return workload is not None and workload.wait is not None and not workload.wait.is_answer
 
 
-def _is_another(job: LiveJob, facts: PodFacts) -> str:
-    """Why the gang of a waiting job is another one than when it was taken up; "" = it is not."""
+def _is_another(job: LiveJob, facts: PodFacts, before: PodFacts | None) -> str:
+    """Why the gang of a waiting job is another one than when it was taken up; "" = it is not.
+    `before`: the pod as it was known till now."""
     workload = workload_of(facts)
-    if not job.pod_gang or workload is None:
+    if not job.pod_gang:
+        return ""
+    was, now = before and _levels(before), _levels(facts)
+    if was is not None and now is not None and was != now:
+        return f"Pod {facts.name} is to share other groups of the network than before"
+    if workload is None:
         return ""
     if workload.wait is not None:
         return workload.wait.text.rstrip(".") if workload.wait.is_answer else ""
@@ -460,6 +467,17 @@ def _is_another(job: LiveJob, facts: PodFacts) -> str:
         pods = counted(workload.size, "pod", "pods")
         return f"{what} starts with {pods} now, not with {len(job.plain)}"
     return ""
+
+
+def _levels(facts: PodFacts) -> tuple[object, ...] | None:
+    """The network levels that others name for the pod; None while they are not known."""
+    workload = workload_of(facts)
+    if facts.plain is None or (workload is not None and workload.wait is not None):
+        return None
+    of_workload = ("", "", PodLevels())
+    if workload is not None:
+        of_workload = workload.required_level, workload.preferred_level, workload.of_group
+    return facts.plain.levels, *of_workload
 
 
 def _of_gang(job: LiveJob, text: str) -> str:

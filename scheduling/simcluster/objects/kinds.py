@@ -184,10 +184,22 @@ DEVICES = (
     RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_TAINT_RULES,
 )  # fmt: skip
 
+# By which other schedulers know the network; who uses them is not here.
+NETWORK: tuple[ResourceKind, ...] = tuple(
+    ResourceKind(
+        kind[0], kind[1], group=group, version=version, namespaced=False, defined=True,
+    )
+    for group, version, kind in (
+        ("kueue.x-k8s.io", "v1beta2", ("topologies", "Topology")),
+        ("kueue.x-k8s.io", "v1beta2", ("resourceflavors", "ResourceFlavor")),
+        ("kai.scheduler", "v1alpha1", ("topologies", "Topology")),
+    )
+)  # fmt: skip
+
 KINDS: tuple[ResourceKind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
     DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *CSI, *DEVICES,
-    *OWNERS, *PROVISIONING,
+    *OWNERS, *PROVISIONING, *NETWORK,
 )  # fmt: skip
 STORED: tuple[str, ...] = tuple(dict.fromkeys(k.table for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(

@@ -1,0 +1,174 @@
+"""Follows the objects by which other schedulers know the network, where a cluster has them.
+
+They are hints: where Kant may not read them, that is told, and the cluster's label table counts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from scheduling.kube.door.client import Client
+from scheduling.kube.door.watch import Reflector, WatchedKind, WatchTimes
+from scheduling.kube.network.level_names import LevelNames
+from scheduling.kube.network.topologies import (
+    KAI,
+    KUEUE,
+    FlavorFacts,
+    KubeTopology,
+    Network,
+    TopologyFacts,
+    flavor_facts,
+    network_of,
+    topology_facts,
+)
+from scheduling.kube.seam import KubeError, NodeFacts
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.texts import storable
+
+logger = logging.getLogger(__name__)
+
+TOGETHER_S = 0.2  # changes of objects come together for so long: each moves many nodes
+FORBIDDEN = 403
+
+
+def _kind(plural: str, group: str, *versions: str) -> WatchedKind:
+    first, *others = (f"/apis/{group}/{version}/{plural}" for version in versions)
+    return WatchedKind(
+        *(f"{plural}.{group}", first, "", KubeTopology),
+        optional=True,
+        other_paths=tuple(others),
+    )
+
+
+class NetworkWatch:
+    """`nodes`: the known nodes by name, whose facts it changes where they are elsewhere than
+    before, and then gives to `moved`. `named`: is told what others mean by levels. `report`: how
+    the connection does. All in the event loop of the gateway."""
+
+    def __init__(
+        self,
+        client: Client,
+        times: WatchTimes,
+        label_map: dict[str, Any],
+        translator: NodeTranslator,
+        *,
+        nodes: Callable[[], dict[str, NodeFacts]],
+        moved: Callable[[NodeFacts], None],
+        named: Callable[[LevelNames], None],
+        report: Callable[[str, KubeError | None], None],
+    ) -> None:
+        self.remarks = ""  # for operators: what they should know of it
+        self._label_map = label_map
+        self._translator = translator
+        self._nodes = nodes
+        self._moved = moved
+        self._named = named
+        self._report = report
+        self._denied: dict[str, str] = {}  # by kind
+        self._soon: asyncio.TimerHandle | None = None
+        self._network: Network = network_of(label_map, ())
+        self._topologies: dict[str, TopologyFacts] = {}
+        self._flavors: dict[str, FlavorFacts] = {}
+        follow = partial(Reflector[Any], client, times=times)
+        self.reflectors: list[Reflector[Any]] = []
+        for group, *versions in ((KUEUE, "v1beta2", "v1beta1", "v1alpha1"), (KAI, "v1alpha1")):
+            kind = _kind("topologies", group, *versions)
+            self._follow(follow, kind, partial(topology_facts, group), self._topologies)
+        flavors = _kind("resourceflavors", KUEUE, "v1beta2", "v1beta1")
+        self._follow(follow, flavors, flavor_facts, self._flavors)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Words for what it follows."""
+        return [reflector.kind.plural for reflector in self.reflectors]
+
+    def _follow(
+        self,
+        follow: Callable[..., Reflector[Any]],
+        kind: WatchedKind,
+        translate: Callable[[Any], Any],
+        known: dict[str, Any],
+    ) -> None:
+        def seen(facts: Any) -> None:
+            known[facts.uid] = facts
+            self._look_soon()
+
+        def gone(facts: Any) -> None:
+            known.pop(facts.uid, None)
+            self._look_soon()
+
+        def health(error: KubeError | None) -> None:
+            denied = str(error) if error is not None and error.code == FORBIDDEN else ""
+            if denied != self._denied.pop(kind.plural, ""):
+                self._look_soon()
+            if denied:
+                self._denied[kind.plural] = denied
+            self._report(kind.plural, None if denied else error)
+
+        self.reflectors.append(
+            follow(
+                kind=kind,
+                translate=translate,
+                identity=lambda facts: facts.uid,
+                seen=seen,
+                gone=gone,
+                health=health,
+            )
+        )
+
+    # --- what they say together -------------------------------------------------------------------
+    def node_news(self) -> None:
+        """A node may be the first, or was the last, with a label that is a level."""
+        if self._network.rows:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._soon is None:
+            loop = asyncio.get_running_loop()
+            self._soon = loop.call_later(TOGETHER_S, self.look)
+
+    def look(self) -> None:
+        """Take what the objects say by now for the nodes, and for the words of others."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        found = network_of(self._label_map, self._topologies.values(), self._flavors.values())
+        before, self._network = self._network, found
+        nodes = self._nodes()
+        if found.rows != before.rows:
+            self._translator.read_places_by(found.rows)
+            for name, facts in list(nodes.items()):
+                now = self._translator.placed_anew(facts)
+                if now != facts:
+                    nodes[name] = now
+                    self._moved(now)
+        self._named(found.names)
+        self._tell((*found.remarks, *self._unused(found, nodes), *self._unread()))
+
+    def _unused(self, network: Network, nodes: dict[str, NodeFacts]) -> list[str]:
+        labels = {source.label for sources in network.rows.values() for source in sources}
+        for facts in nodes.values():
+            if not labels:
+                break
+            labels -= facts.node.labels.keys()
+        if not nodes:
+            return []
+        return [
+            f"No node has the label {label}, which is a level of {network.names.by}."
+            for label in sorted(labels)
+        ]
+
+    def _unread(self) -> list[str]:
+        return [
+            f"{error}. Until then Kant goes by the labels that it knows."
+            for _, error in sorted(self._denied.items())
+        ]
+
+    def _tell(self, remarks: tuple[str, ...]) -> None:
+        text = storable(" ".join(remarks))
+        if text != self.remarks:
+            self.remarks = text
+            if text:
+                logger.warning("network: %s", text)

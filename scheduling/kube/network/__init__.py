@@ -1,0 +1,1 @@
+"""Where nodes are in the network, as objects of other schedulers say."""

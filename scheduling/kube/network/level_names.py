@@ -1,0 +1,71 @@
+"""What the words of others for network levels mean: labels of nodes, and tiers. Pure."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from scheduling.engine.placement.request import HYPER_NODE
+from scheduling.engine.types import DEFAULT_LEVELS
+from scheduling.kube.seam import AskedLevel
+from scheduling.kube.translate.labels import TABLE, LabelSource, label_table, reads_as_it_is
+from scheduling.kube.workloads.contradiction import Contradicts
+
+# Nearest first.
+LEVELS = (HYPER_NODE, *DEFAULT_LEVELS)
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class LevelNames(Struct, frozen=True):
+    """`of_label`: levels by label. `left_out`: labels that somebody calls levels and that are none
+    of Kant's, each with the next wider level, "" = there is none. `by`: who says so, "" = Kant's
+    own table and the operator."""
+
+    of_label: Mapping[str, str]
+    left_out: Mapping[str, str] = {}
+    by: str = ""
+
+    def meant(self, asked: AskedLevel) -> str:
+        """The level. Raises Contradicts for one that Kant does not know."""
+        label = asked.label
+        if label in self.of_label:
+            return self.of_label[label]
+        if not asked.required and label == HOSTNAME:
+            return DEFAULT_LEVELS[0]  # one node is more than a wish for a group of them
+        if not asked.required and label in self.left_out:
+            return self.left_out[label]
+        if label == HOSTNAME:
+            raise Contradicts(
+                asked.field,
+                f"{HOSTNAME} is no network level: Kant does not place all pods of a gang on one "
+                "node. Name a wider level.",
+            )
+        raise Contradicts(asked.field, f"Kant knows no network level by the label {label}; {self}")
+
+    def __str__(self) -> str:
+        known = ", ".join(sorted(self.of_label)) or "none"
+        by = f" ({self.by} says which there are)" if self.by else ""
+        return (
+            f"name one of {known}{by}, or say {', '.join(LEVELS)} in the annotation "
+            "kant.io/required-level or kant.io/preferred-level instead."
+        )
+
+
+def names_of_table(table: Mapping[str, tuple[LabelSource, ...]]) -> dict[str, str]:
+    """Each label names one level; where several could, one whose groups its values are, then the
+    nearest to the nodes."""
+    rows = [(level, source) for level in LEVELS for source in table[fact_of(level)]]
+    as_is = {s.label: level for level, s in reversed(rows) if reads_as_it_is(s)}
+    return {s.label: level for level, s in reversed(rows)} | as_is
+
+
+def fact_of(level: str) -> str:
+    """The row of the label table that tells the level."""
+    return level.replace("-", "_")
+
+
+def default_names(label_map: Mapping[str, str | list[str]]) -> LevelNames:
+    """Those of a cluster without such objects. Raises WrongRow."""
+    return LevelNames(names_of_table(label_table(label_map)))
+
+
+DEFAULT_NAMES = LevelNames(names_of_table(TABLE))
