@@ -29,11 +29,11 @@ def test_what_a_scheduler_has_heard_is_not_kept(tmp_path, monkeypatch):
     try:
         for cluster_id in (1, 2, 3):
             app.send_task("scheduling.tasks.run_cycle", args=[cluster_id])
-        assert all_heard.wait(10)
+        assert all_heard.wait(60)
     finally:
         (worker,), (thread,) = background._workers, background._threads
         worker.stop()
-        thread.join(10)
+        thread.join(60)
     assert (heard, acknowledged) == ([1, 2, 3], [])
 
 

@@ -219,20 +219,24 @@ def test_following_goes_on_after_silence(kant, world, in_pauses, monkeypatch):
 def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
     """Also where the time of the server's last line is later than that of what comes."""
     job = world.submit()
-    world.start(job, run=8.0)  # the server ends before, on slow machines too
+    path = world.path(world.start(job).pod_name)
     eventually(lambda: world.get(job)[0] == 200)
     monkeypatch.setattr("scheduling.api.logs.datetime", Later)
+    shown, show = [], logs._show
+    monkeypatch.setattr(logs, "_show", lambda *line: (shown.append(line), show(*line)))
 
     def restart():
+        eventually(lambda: len(shown) >= 2)  # all that the pod prints at first
         pod_logs.stop_reading()
         pod_logs._reader = LogReader()
+        world.sim.end_pod(path)
         eventually(lambda: "exit code" in world.get(job)[1])
         Job.objects.filter(pk=job.pk).update(state="SUCCEEDED")
 
-    later = threading.Timer(1.0, restart)
-    later.start()
+    restarting = threading.Thread(target=restart)
+    restarting.start()
     _, out, _ = kant("logs", "one", "--follow")
-    later.join()
+    restarting.join()
     assert out.splitlines()[1:] == [
         "no GPUs",
         "Kant: the server stops; ask again for what comes",

@@ -15,6 +15,7 @@ from kant.handler import Handler
 from tenants.web.listeners import nobody_listens
 
 THREADS = 3
+LATE_S = 60  # only a failure waits so long
 go_on, begun, ended = threading.Event(), threading.Semaphore(0), []
 
 
@@ -24,7 +25,7 @@ def here(_):
 
 def wait(_):
     begun.release()
-    assert go_on.wait(20)
+    assert go_on.wait(LATE_S)
     return HttpResponse("waited")
 
 
@@ -44,7 +45,7 @@ def follow(_):
 def asks_for_long(_):
     """As who waits for the answer of another process."""
     begun.release()
-    until = time.monotonic() + 20
+    until = time.monotonic() + LATE_S
     while not nobody_listens() and time.monotonic() < until:
         time.sleep(0.01)
     ended.append(nobody_listens())
@@ -64,7 +65,7 @@ urlpatterns = [
 def handler(settings):
     settings.ROOT_URLCONF = sys.modules[__name__]
     settings.MIDDLEWARE = ["kant.health.Health"]
-    settings.REQUEST_THREADS, settings.REQUEST_WAIT_S = THREADS, 0.05
+    settings.REQUEST_THREADS, settings.REQUEST_WAIT_S = THREADS, LATE_S
     go_on.clear()
     ended.clear()
     yield Handler()
@@ -87,7 +88,7 @@ async def asked(handler, address, takes=1000):
         if len(taken) == takes:
             gone.set()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LATE_S):
         await handler(scope, receive, send)
     headers = {name.decode(): value.decode() for name, value in taken[0]["headers"]}
     return taken[0]["status"], headers, b"".join(m.get("body", b"") for m in taken)
@@ -107,13 +108,16 @@ def test_threads_and_what_they_are_connected_to_stay(handler):
 
 
 @pytest.mark.parametrize(("address", "kind"), [("/api/wait", "problem"), ("/wait", "text/html")])
-def test_who_finds_no_thread_is_told_so_and_probes_are_answered(handler, address, kind):
+def test_who_finds_no_thread_is_told_so_and_probes_are_answered(handler, settings, address, kind):
     async def crowd():
         waiting = [asyncio.create_task(asked(handler, "/wait")) for _ in range(THREADS)]
         for _ in waiting:
-            await asyncio.to_thread(begun.acquire, timeout=20)
+            await asyncio.to_thread(begun.acquire, timeout=LATE_S)
         try:
-            return await asked(handler, address), await asked(handler, "/healthz")
+            settings.REQUEST_WAIT_S = 0.05
+            refused = await asked(handler, address)
+            settings.REQUEST_WAIT_S = LATE_S
+            return refused, await asked(handler, "/healthz")
         finally:
             go_on.set()
             assert [(await each)[2] for each in waiting] == [b"waited"] * THREADS
@@ -154,12 +158,12 @@ def test_who_goes_takes_no_thread_any_more(handler):
             "type": "http", "method": "GET", "path": "/long", "query_string": b"", "headers": []
         }  # fmt: skip
         asks = asyncio.create_task(handler(scope, receive, send))
-        await asyncio.to_thread(begun.acquire, timeout=20)
+        await asyncio.to_thread(begun.acquire, timeout=LATE_S)
         gone.set()
         await asks
 
     async def many():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LATE_S):
             await asyncio.gather(*(gone_again() for _ in range(THREADS)))
             return await asked(handler, "/here")
 

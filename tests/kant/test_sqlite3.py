@@ -13,7 +13,7 @@ def test_the_lock_is_handed_on_in_order():
     assert lock.acquire(0)
 
     def wait(name):
-        assert lock.acquire(10)
+        assert lock.acquire(60)
         order.append(name)
         lock.release()
 
@@ -25,7 +25,7 @@ def test_the_lock_is_handed_on_in_order():
             pass
     lock.release()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert order == [0, 1, 2, 3, 4]
     assert lock.acquire(0)
 

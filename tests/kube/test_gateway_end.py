@@ -15,8 +15,11 @@ from scheduling.kube.door.client import Client, Reply
 from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.door.watch import Reflector
 from scheduling.kube.seam import KubeError
+from tests.waiting import until
 
-MARGIN_S = 2.0  # of a machine that is busy
+MARGIN_S = 30.0  # of a machine that is busy; what it does not wait for takes longer
+LATE_S = 60.0
+UNHEARD_S = 3.0  # thirty times as long as the pauses between small answers
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,6 +51,11 @@ def stopped(made):
     return ended
 
 
+def heard_for(made):
+    """From its start until the server was heard last, in seconds."""
+    return made._client.heard_at - made._started_at
+
+
 async def deaf(*_):
     """Takes no notice of being cancelled."""
     while True:
@@ -71,10 +79,18 @@ def test_while_nothing_answers(silent):
 def test_although_a_task_does_not_notice_it(silent, monkeypatch, owner, name):
     if owner is Reflector:
         monkeypatch.setattr(gateway, "ensure_namespace", answered)
-    monkeypatch.setattr(owner, name, deaf)
+    begun = threading.Event()
+
+    def begins(*_, **__):
+        begun.set()
+        return deaf()
+
+    monkeypatch.setattr(owner, name, begins)
     made = opened(silent)
-    time.sleep(0.2)
+    if name != "close":  # which comes with the end
+        assert begun.wait(LATE_S)
     assert stopped(made)
+    assert begun.is_set()
     assert made.stop()
 
 
@@ -83,11 +99,11 @@ def test_while_credentials_are_read(silent, monkeypatch):
 
     def hangs(_access):
         begun.set()
-        released.wait(60)
+        released.wait()
 
     monkeypatch.setattr(client, "load_endpoint", hangs)
     made = opened(silent)
-    assert begun.wait(10)
+    assert begun.wait(LATE_S)
     assert stopped(made)
     released.set()
 
@@ -95,24 +111,26 @@ def test_while_credentials_are_read(silent, monkeypatch):
 def test_credentials_that_are_not_read_in_time_are_told(silent, monkeypatch):
     released = threading.Event()
     monkeypatch.setattr(client, "ACCESS_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(client, "load_endpoint", lambda _: released.wait(60))
+    monkeypatch.setattr(client, "load_endpoint", lambda _: released.wait())
     made = opened(silent)
+    until(lambda: made.trouble)
     with pytest.raises(KubeError, match="access is not read within"):
-        made.wait_synced(2)
+        made.wait_synced(0)
     released.set()
     assert stopped(made)
 
 
 def test_one_that_cannot_end_sends_nothing_more_and_tells_when_it_has_ended(silent, monkeypatch):
-    released = threading.Event()
+    begun, released = threading.Event(), threading.Event()
 
     async def blocks(*_):
-        released.wait(60)
+        begun.set()
+        released.wait()
         return await answered()
 
     monkeypatch.setattr(gateway, "ensure_namespace", blocks)
     made = opened(silent)
-    time.sleep(0.2)
+    assert begun.wait(LATE_S)
     assert not stopped(made)
     made.fence(time.monotonic() + 60)  # a late renewal does not wake it up
     assert made._executor.settler.fence == -math.inf
@@ -121,10 +139,9 @@ def test_one_that_cannot_end_sends_nothing_more_and_tells_when_it_has_ended(sile
 
 
 def test_a_server_that_sends_nothing_is_given_up(silent, monkeypatch):
-    monkeypatch.setattr(gateway, "UNHEARD_S", 0.5)
     made = opened(silent)
     assert not made.is_synced()
-    time.sleep(0.6)
+    monkeypatch.setattr(gateway, "UNHEARD_S", 0.0)
     with pytest.raises(KubeError, match="has sent nothing for"):
         made.is_synced()
     assert stopped(made)
@@ -132,7 +149,7 @@ def test_a_server_that_sends_nothing_is_given_up(silent, monkeypatch):
 
 @pytest.mark.parametrize("small_answers", [True, False])
 def test_silent_lists_are_waited_for_while_the_server_answers(silent, monkeypatch, small_answers):
-    monkeypatch.setattr(gateway, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(gateway, "UNHEARD_S", UNHEARD_S if small_answers else 0.5)
     monkeypatch.setattr(gateway, "ASK_S", 0.1)
     monkeypatch.setattr(gateway, "ensure_namespace", answered)
 
@@ -144,10 +161,11 @@ def test_silent_lists_are_waited_for_while_the_server_answers(silent, monkeypatc
 
     monkeypatch.setattr(Client, "call", call)
     made = opened(silent)
-    time.sleep(2.5)
     if small_answers:
+        until(lambda: heard_for(made) > UNHEARD_S)
         assert not made.is_synced()
     else:
+        time.sleep(0.6)
         with pytest.raises(KubeError, match="has sent nothing for"):
             made.is_synced()
     assert stopped(made)
@@ -159,7 +177,7 @@ def test_one_whose_thread_ended_says_so(silent, monkeypatch):
 
     monkeypatch.setattr(gateway, "DoorLoop", fails)
     made = opened(silent)
-    made._thread.join(10)
+    made._thread.join(LATE_S)
     with pytest.raises(KubeError, match="too many open files"):
         made.is_synced()
     assert stopped(made)
@@ -167,7 +185,7 @@ def test_one_whose_thread_ended_says_so(silent, monkeypatch):
 
 def test_a_first_list_is_waited_for_however_long_it_takes(silent, monkeypatch):
     """By who sets up a demo or a bench; a server that says nothing at all is given up."""
-    monkeypatch.setattr(gateway, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(gateway, "UNHEARD_S", UNHEARD_S)
     monkeypatch.setattr(gateway, "ASK_S", 0.1)
     monkeypatch.setattr(gateway, "LOOK_S", 0.1)
     monkeypatch.setattr(gateway, "ensure_namespace", answered)
@@ -191,11 +209,11 @@ def test_a_first_list_is_waited_for_however_long_it_takes(silent, monkeypatch):
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    waiting.join(3.0)  # as long as it is said to be there
+    until(lambda: heard_for(made) > UNHEARD_S)
     assert waiting.is_alive()
     with pytest.raises(KubeError, match="were not listed within 0 s"):
         made.wait_synced(0.2)
     speaks.clear()
-    waiting.join(10.0)
+    waiting.join(LATE_S)
     assert ["has sent nothing for" in text for text in waited] == [True]
     assert stopped(made)

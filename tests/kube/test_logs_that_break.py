@@ -19,7 +19,9 @@ from scheduling.kube.seam import KubeError
 OF = ContainerRef("ns", "pod", "uid-1", "main")
 POD = json.dumps({"metadata": {"uid": "uid-1"}, "spec": {"nodeName": "n"}}).encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-SOON_S = 5.0  # with what `impatient` sets, on a machine that is busy
+# On a machine that is busy, with what `impatient` sets; what is waited for is silent to the end of
+# the test.
+SOON_S = 30.0
 
 
 class Scripted(socketserver.StreamRequestHandler):
@@ -40,7 +42,7 @@ class Scripted(socketserver.StreamRequestHandler):
         self.wfile.write(data)
 
     def keep_open(self):
-        self.server.ended.wait(60)
+        self.server.ended.wait()
 
     def reset(self):
         self.connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
@@ -63,10 +65,10 @@ def server():
 @pytest.fixture
 def impatient(monkeypatch):
     for name, seconds in (
-        ("READ_WITHIN_S", 0.5),
-        ("FOLLOW_WITHIN_S", 0.5),
-        ("WHOLE_WITHIN_S", 2.0),
-        ("OPEN_WITHIN_S", 3.0),
+        ("READ_WITHIN_S", 1.0),
+        ("FOLLOW_WITHIN_S", 1.0),
+        ("WHOLE_WITHIN_S", 4.0),
+        ("OPEN_WITHIN_S", 5.0),
         ("GRACE_S", 0.3),
     ):
         monkeypatch.setattr(logs, name, seconds)
@@ -145,7 +147,7 @@ def test_it_ends_with_what_broke_it_and_gives_its_place_back(server, impatient, 
 def test_who_wants_all_of_it_waits_no_longer_than_a_bound(server, impatient):
     server.script, began = drips, time.monotonic()
     log, ended = opened(server)
-    with pytest.raises(KubeError, match="does not end within 2 s"):
+    with pytest.raises(KubeError, match="does not end within 4 s"):
         log.read()
     assert (ended, log.is_open) == ([1], False)
     assert time.monotonic() - began < SOON_S
@@ -160,28 +162,30 @@ def test_one_that_does_not_even_begin_is_not_opened(server, impatient, script):
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_a_server_that_does_not_tell_of_the_pod_is_not_waited_for(server, impatient, follow):
-    server.script, server.before = bad_chunk, lambda: server.ended.wait(60)
+def test_a_server_that_does_not_tell_of_the_pod_is_not_waited_for(server, monkeypatch, follow):
+    monkeypatch.setattr(logs, "OPEN_WITHIN_S", 1.0)
+    server.script, server.before = bad_chunk, server.ended.wait
     began = time.monotonic()
-    with pytest.raises(KubeError, match="does not answer within 3 s"):
+    with pytest.raises(KubeError, match="does not answer within 1 s"):
         opened(server, follow=follow)
     access = {"server": f"http://127.0.0.1:{server.server_address[1]}"}
-    with pytest.raises(KubeError, match="does not answer within 3 s"):
+    with pytest.raises(KubeError, match="does not answer within 1 s"):
         LogReader().containers(access, OF)
     assert time.monotonic() - began < 2 * SOON_S
 
 
-def test_one_cluster_that_does_not_open_keeps_no_other_waiting(server, impatient, monkeypatch):
+def test_one_cluster_that_does_not_open_keeps_no_other_waiting(server, monkeypatch):
     server.script, real = no_last_chunk, Client.open
+    others_are_open, refused = threading.Event(), []
 
     async def hangs(self):
         if "slow" in str(self._access):
-            await asyncio.sleep(60)
+            await asyncio.to_thread(others_are_open.wait)
+            raise KubeError("it is slow", "wait")
         await real(self)
 
     monkeypatch.setattr(Client, "open", hangs)
     reader = LogReader()
-    refused = []
 
     def slow():
         try:
@@ -191,11 +195,13 @@ def test_one_cluster_that_does_not_open_keeps_no_other_waiting(server, impatient
 
     thread = threading.Thread(target=slow)
     thread.start()
-    began = time.monotonic()
-    opened(server, reader=reader)
-    assert time.monotonic() - began < logs.OPEN_WITHIN_S
-    thread.join(SOON_S)
-    assert "does not answer within" in refused[0]
+    try:
+        opened(server, reader=reader)
+        assert not refused
+    finally:
+        others_are_open.set()
+    thread.join()
+    assert "it is slow" in refused[0]
 
 
 def test_a_defect_of_the_reader_ends_it_too(server, impatient, monkeypatch, caplog):
@@ -214,7 +220,7 @@ def test_who_is_told_to_end_waits_for_no_cluster(server, monkeypatch, at):
     monkeypatch.setattr(logs, "GRACE_S", 0.3)
     server.script, reader = silence, LogReader()
     if at == "opening":
-        server.before = lambda: server.ended.wait(60)
+        server.before = server.ended.wait
     threading.Timer(0.3, reader.stop).start()
     began = time.monotonic()
     with pytest.raises(Stopped):

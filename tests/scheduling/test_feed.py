@@ -35,7 +35,7 @@ def looks(monkeypatch):
 
 async def kind(stream):
     """The kind of the next event and what it lets its reader know."""
-    lines = (await asyncio.wait_for(anext(stream), 20)).decode().split("\n")
+    lines = (await asyncio.wait_for(anext(stream), 60)).decode().split("\n")
     assert lines[2:] == ["data:", "", ""]
     return lines[0].removeprefix("event: "), lines[1].removeprefix("id: ")
 
@@ -76,7 +76,7 @@ def test_it_looks_only_while_somebody_listens_and_tells_so_many_at_most(looks, m
         await streams[0].aclose()
         assert not feed.is_full
         await streams[1].aclose()
-        await asyncio.sleep(0.05)
+        await asyncio.to_thread(feed._thread.submit(int).result)  # after the look under way
         looked = len(looks.threads)
         await asyncio.sleep(0.1)
         assert len(looks.threads) == looked
@@ -99,7 +99,7 @@ def test_streams_end_with(looks, monkeypatch, cause):
             feed.end()
         elif cause == "the database":
             looks.mark = OperationalError("no answer")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for _ in stream:
                 pass
         if cause == "the process":

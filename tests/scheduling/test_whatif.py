@@ -200,8 +200,9 @@ def test_who_no_longer_listens_costs_nothing_more(fleet, answers, monkeypatch): 
 
 def test_who_waits_for_long_is_told_that_many_ask(fleet, answers, monkeypatch):  # noqa: F811
     keep(answers, fleet.cluster)
+    monkeypatch.setattr(serving, "LONGEST_S", 600.0)
     monkeypatch.setattr(line, "PATIENCE_S", 0.2)
-    said = served(answers, lambda: line.ask(fleet.cluster.pk, Sleeps(2.0)))
+    said = served(answers, lambda: line.ask(fleet.cluster.pk, Sleeps(600.0)))
     assert isinstance(said, Crowded)
 
 

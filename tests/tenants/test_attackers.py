@@ -117,11 +117,11 @@ def test_passwords_are_looked_at_one_at_a_time(monkeypatch):
     def look():
         with attempts.turn():
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=look)
     thread.start()
-    assert entered.wait(5)
+    assert entered.wait(60)
     with pytest.raises(attempts.Busy), attempts.turn():
         pass
     leave.set()

@@ -27,7 +27,7 @@ class Asked:
         self.calls.append([asked])
         self.threads[asked] = get_ident()
         if asked == "first":
-            assert self.go.wait(30)
+            assert self.go.wait(60)
         return self.answer(asked)
 
     def together(self, many):

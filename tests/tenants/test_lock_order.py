@@ -148,17 +148,17 @@ def test_who_submits_together_does_not_wait_for_a_lock_of_one(org, monkeypatch):
             with transaction.atomic():
                 Queue.objects.select_for_update().get(pk=org.queue.pk)
                 locked.set()
-                assert go.wait(30)
+                assert go.wait(60)
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(lock)
-        assert locked.wait(30)
+        assert locked.wait(60)
         with pytest.raises(joined.EachAlone):
             submit_together(both)
         go.set()
-        held.result(30)
+        held.result(60)
     assert not Job.objects.exists()
     assert all(isinstance(one, Job) for one in submit_together(both))
 
@@ -174,13 +174,13 @@ def crossed(write, delete):
                     write()
                 finally:
                     written.set()
-                assert waits.wait(30)
+                assert waits.wait(60)
         finally:
             connections.close_all()
 
     def deleting():
         try:
-            assert written.wait(30)
+            assert written.wait(60)
             delete()
         except DomainError as error:
             return error
