@@ -1,4 +1,4 @@
-// What every page shares: live updates, menus, dialogs, copying, forms that submit themselves.
+// What every page shares: live updates, menus, dialogs, copying, forms that are sent once.
 
 // --- live updates ---
 // An element with data-poll="5" gets a "refresh" event every 5 s; htmx and charts listen for it.
@@ -226,12 +226,6 @@
     form.requestSubmit();
   };
 
-  // Filters apply themselves; without script their button does.
-  document.addEventListener("change", (event) => {
-    const form = event.target.closest("form[data-autosubmit]");
-    if (form && event.target.type !== "search") form.requestSubmit();
-  });
-
   // A form that creates something is sent once, however often its button is pressed.
   document.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-once]")) return;
@@ -239,24 +233,8 @@
     event.target.dataset.sent = "yes";
   });
 
-  // A filter that is empty has no business in the address.
-  document.addEventListener("submit", (event) => {
-    const form = event.target;
-    if (!form.matches("form[data-autosubmit]")) return;
-    for (const field of form.elements) {
-      if (field.name && field.value === "") field.disabled = true;
-    }
-  });
-
   // The reader may come back to a page as it was left.
   addEventListener("pageshow", () => {
-    for (const form of document.forms) {
-      delete form.dataset.sent;
-      // Filters say what the page shows, not what was chosen when it was left.
-      if (form.matches("[data-autosubmit]")) form.reset();
-      for (const field of form.elements) {
-        if (form.matches("[data-autosubmit]")) field.disabled = false;
-      }
-    }
+    for (const form of document.forms) delete form.dataset.sent;
   });
 })();
