@@ -148,6 +148,16 @@ class AskedLevel(NamedTuple):
     required: bool
 
 
+class AskedTier(NamedTuple):
+    """A network level that somebody names by the highest tier of HyperNodes that his pods may share
+    no less than; `name`: the name of that tier, where it is given instead. As AskedLevel."""
+
+    field: str
+    tier: int
+    name: str
+    required: bool
+
+
 class PodLevels(NamedTuple):
     """Network levels that pods alike are to share, required and preferred; `wrong`: why they are
     not known, with the field and what helps."""
@@ -179,8 +189,8 @@ class Workload(Struct, frozen=True, gc=False):
     required_level: str = ""
     preferred_level: str = ""
     of_group: PodLevels = PodLevels()
-    asked: tuple[AskedLevel, ...] = ()
-    asked_of_group: tuple[AskedLevel, ...] = ()
+    asked: tuple[AskedLevel | AskedTier, ...] = ()
+    asked_of_group: tuple[AskedLevel | AskedTier, ...] = ()
     notes: Mapping[str, str] = {}
     advice: str = ""
     wait: Unclear | None = None

@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scheduling.kube.network.hyper_nodes import GROUP as VOLCANO
 from scheduling.kube.network.topologies import KAI, KUEUE
 from scheduling.kube.seam import Connected, NodeSeen, PodSeen
 from scheduling.kube.translate.manifests import TENANT
 from tests.kube.api import eventually
 
 HERE = Path(__file__).parent
-DEFINITIONS = [*yaml.safe_load_all((HERE / "topologies.yaml").read_text())]
+DEFINITIONS = [
+    body
+    for name in ("topologies.yaml", "hyper_nodes.yaml")
+    for body in yaml.safe_load_all((HERE / name).read_text())
+]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
 VERSIONS = {KUEUE: f"{KUEUE}/v1beta2", KAI: f"{KAI}/v1alpha1"}
@@ -149,6 +154,33 @@ def test_waiting_pods_follow_what_a_label_means(place, objects, open_door):
     door.forget()
     objects.remove()
     told(lambda levels: levels.wrong)
+
+
+def test_nodes_are_placed_by_the_hyper_nodes_that_have_them(place, objects, open_door):
+    def hyper_node(tier, kind, **selector):
+        members = [{"type": kind, "selector": selector}]
+        spec = {"tier": tier, "members": members}
+        kinds = f"{VOLCANO}/v1alpha1", "HyperNode", "hypernodes"
+        return objects.make(*kinds, f"tier{tier}", spec)
+
+    place.make_node()
+    leaf = hyper_node(1, "Node", regexMatch={"pattern": f"^{place.node}$"})
+    spine = hyper_node(2, "HyperNode", exactMatch={"name": leaf})
+    door = open_door()
+    placed(door, place.node, (f"{spine}/{leaf}", spine, ""))
+    assert door.gateway.remarks == ""
+    other = hyper_node(1, "Node", exactMatch={"name": place.node})
+
+    def is_told(each):
+        text = f"HyperNodes {leaf} and {other} both have the node: {leaf} counts"
+        return isinstance(each, NodeSeen) and text in each.facts.node.problems
+
+    door.until(is_told)
+    hyper_node(1, "HyperNode", exactMatch={"name": spine})
+    assert eventually(lambda: "which is not lower" in door.gateway.remarks)
+    objects.remove()
+    placed(door, place.node, ("", "", ""))
+    assert eventually(lambda: door.gateway.remarks == "") is True
 
 
 @pytest.mark.apiserver

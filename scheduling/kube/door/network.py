@@ -11,6 +11,13 @@ from typing import Any
 
 from scheduling.kube.door.client import Client
 from scheduling.kube.door.watch import Reflector, WatchedKind, WatchTimes
+from scheduling.kube.network.hyper_nodes import GROUP as VOLCANO
+from scheduling.kube.network.hyper_nodes import (
+    VERSION,
+    HyperNodeFacts,
+    KubeHyperNode,
+    hyper_node_facts,
+)
 from scheduling.kube.network.level_names import LevelNames
 from scheduling.kube.network.topologies import (
     KAI,
@@ -33,10 +40,10 @@ TOGETHER_S = 0.2  # changes of objects come together for so long: each moves man
 FORBIDDEN = 403
 
 
-def _kind(plural: str, group: str, *versions: str) -> WatchedKind:
+def _kind(plural: str, group: str, *versions: str, type: type = KubeTopology) -> WatchedKind:
     first, *others = (f"/apis/{group}/{version}/{plural}" for version in versions)
     return WatchedKind(
-        *(f"{plural}.{group}", first, "", KubeTopology),
+        *(f"{plural}.{group}", first, "", type),
         optional=True,
         other_paths=tuple(others),
     )
@@ -71,6 +78,7 @@ class NetworkWatch:
         self._network: Network = network_of(label_map, ())
         self._topologies: dict[str, TopologyFacts] = {}
         self._flavors: dict[str, FlavorFacts] = {}
+        self._hyper_nodes: dict[str, HyperNodeFacts] = {}
         follow = partial(Reflector[Any], client, times=times)
         self.reflectors: list[Reflector[Any]] = []
         for group, *versions in ((KUEUE, "v1beta2", "v1beta1", "v1alpha1"), (KAI, "v1alpha1")):
@@ -78,6 +86,8 @@ class NetworkWatch:
             self._follow(follow, kind, partial(topology_facts, group), self._topologies)
         flavors = _kind("resourceflavors", KUEUE, "v1beta2", "v1beta1")
         self._follow(follow, flavors, flavor_facts, self._flavors)
+        tree = _kind("hypernodes", VOLCANO, VERSION, type=KubeHyperNode)
+        self._follow(follow, tree, hyper_node_facts, self._hyper_nodes)
 
     @property
     def kinds(self) -> list[str]:
@@ -134,11 +144,12 @@ class NetworkWatch:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
-        found = network_of(self._label_map, self._topologies.values(), self._flavors.values())
+        known = self._topologies.values(), self._flavors.values(), self._hyper_nodes.values()
+        found = network_of(self._label_map, *known)
         before, self._network = self._network, found
         nodes = self._nodes()
-        if found.rows != before.rows:
-            self._translator.read_places_by(found.rows)
+        if (found.rows, found.tree) != (before.rows, before.tree):
+            self._translator.read_places_by(found.rows, found.tree)
             for name, facts in list(nodes.items()):
                 now = self._translator.placed_anew(facts)
                 if now != facts:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.types import DEFAULT_LEVELS
-from scheduling.kube.seam import AskedLevel
+from scheduling.kube.seam import AskedLevel, AskedTier
 from scheduling.kube.translate.labels import TABLE, LabelSource, label_table, reads_as_it_is
 from scheduling.kube.workloads.contradiction import Contradicts
 
@@ -18,14 +18,19 @@ HOSTNAME = "kubernetes.io/hostname"
 class LevelNames(Struct, frozen=True):
     """`of_label`: levels by label. `left_out`: labels that somebody calls levels and that are none
     of Kant's, each with the next wider level, "" = there is none. `by`: who says so, "" = Kant's
-    own table and the operator."""
+    own table and the operator. `of_tier`: levels of HyperNodes, the lowest tier first, "" = none is
+    left for it; `tier_names`: tiers by name."""
 
     of_label: Mapping[str, str]
     left_out: Mapping[str, str] = {}
     by: str = ""
+    of_tier: Mapping[int, str] = {}
+    tier_names: Mapping[str, int] = {}
 
-    def meant(self, asked: AskedLevel) -> str:
+    def meant(self, asked: AskedLevel | AskedTier) -> str:
         """The level. Raises Contradicts for one that Kant does not know."""
+        if isinstance(asked, AskedTier):
+            return self._of_tier(asked)
         label = asked.label
         if label in self.of_label:
             return self.of_label[label]
@@ -40,6 +45,29 @@ class LevelNames(Struct, frozen=True):
                 "node. Name a wider level.",
             )
         raise Contradicts(asked.field, f"Kant knows no network level by the label {label}; {self}")
+
+    def _of_tier(self, asked: AskedTier) -> str:
+        tier = self.tier_names.get(asked.name) if asked.name else asked.tier
+        if tier is None:
+            names = ", ".join(sorted(self.tier_names)) or "none"
+            raise Contradicts(
+                asked.field, f"No HyperNode has a tier of the name {asked.name}; names are {names}."
+            )
+        if not self.of_tier:
+            by = (
+                f"{self.by} says which levels there are" if self.by else "there are none that count"
+            )
+            raise Contradicts(
+                asked.field,
+                f"Kant knows no tiers of HyperNodes ({by}). Say {', '.join(LEVELS)} in the "
+                "annotation kant.io/required-level or kant.io/preferred-level instead.",
+            )
+        within = [each for each in self.of_tier if each <= tier]
+        level = self.of_tier[within[-1]] if within else ""
+        if level or not asked.required:
+            return level or (LEVELS[0] if not within else "")
+        tiers = ", ".join(f"{each} ({of})" for each, of in self.of_tier.items() if of)
+        raise Contradicts(asked.field, f"It is {tier}; tiers that Kant has levels for are {tiers}.")
 
     def __str__(self) -> str:
         known = ", ".join(sorted(self.of_label)) or "none"

@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from scheduling.engine.types import DEFAULT_LEVELS
+from scheduling.kube.network.hyper_nodes import GROUP as VOLCANO
+from scheduling.kube.network.hyper_nodes import HyperNodeFacts, HyperTree
 from scheduling.kube.network.level_names import (
     HOSTNAME,
     LEVELS,
@@ -64,12 +67,14 @@ class FlavorFacts(Struct, frozen=True, gc=False):
 
 
 class Network(Struct, frozen=True):
-    """Where nodes are, beyond the cluster's own label table: `rows` count in place of its. `names`
-    of levels in pods and groups; `remarks` for operators, one sentence each."""
+    """Where nodes are, beyond the cluster's own label table: `rows` count in place of its, and the
+    `tree` where there is one. `names` of levels in pods and groups; `remarks` for operators, one
+    sentence each."""
 
     names: LevelNames
     rows: Rows = {}
     remarks: tuple[str, ...] = ()
+    tree: HyperTree | None = None
 
 
 def topology_facts(group: str, raw: KubeTopology) -> TopologyFacts:
@@ -104,6 +109,7 @@ def network_of(
     label_map: Mapping[str, Any],
     topologies: Iterable[TopologyFacts],
     flavors: Iterable[FlavorFacts] = (),
+    hyper_nodes: Iterable[HyperNodeFacts] = (),
 ) -> Network:
     """What the objects of a cluster say together. An operator who has said which labels are levels
     is right."""
@@ -111,6 +117,7 @@ def network_of(
     own = Network(LevelNames(names_of_table(table)))
     if is_set(label_map):
         return own
+    tree = HyperTree(hyper_nodes)
     found = sorted(topologies, key=lambda each: (each.created_at, each.group, each.name))
     remarks = [f"{each} is not used. {each.wrong}." for each in found if each.wrong]
     named = {flavor.topology for flavor in flavors} - {""}
@@ -120,15 +127,33 @@ def network_of(
         for each in found
         if each.labels and not (of_flavors and each.group == KUEUE and each.name not in of_flavors)
     ]
+    if not usable and tree:
+        return _by_tree(tree, table, remarks)
     if not usable:
-        return msgspec.structs.replace(own, remarks=tuple(remarks))
+        return msgspec.structs.replace(own, remarks=(*remarks, *tree.remarks))
     first, *others = usable
+    if tree:
+        remarks.append(f"HyperNodes are not used. {first} says the levels.")
     remarks += [
         f"{each} is not used. {first}, which is older, says other levels."
         for each in others
         if not _is_within(each.labels, first.labels)
     ]
     return _network(first, table, remarks)
+
+
+def _by_tree(tree: HyperTree, table: Rows, remarks: Sequence[str]) -> Network:
+    told = {fact_of(level) for level in tree.levels.values() if level}
+    # No label tells where a node is, of scale-out levels that no HyperNode is of either.
+    told.update(map(fact_of, DEFAULT_LEVELS))
+    rows: Rows = dict.fromkeys(sorted(told), ())
+    names = LevelNames(
+        names_of_table({**table, **rows}),
+        by=f"HyperNodes of {VOLCANO}",
+        of_tier=tree.levels,
+        tier_names=tree.tier_names,
+    )
+    return Network(names, rows, (*remarks, *tree.remarks), tree)
 
 
 def is_set(label_map: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -44,6 +44,14 @@ LARGEST = 1 << 53
 PLACES = (*DEFAULT_LEVELS, "hyper_node")
 
 
+class PlacesNodes(Protocol):
+    """Says where a node is in the network by its name and labels: facts, and what contradicts."""
+
+    def place(
+        self, node: str, labels: Mapping[str, str]
+    ) -> tuple[dict[str, Sourced], tuple[str, ...]]: ...
+
+
 class NodeTranslator:
     """Translates the nodes of one cluster; knows the others' topology to find contradictions."""
 
@@ -51,15 +59,19 @@ class NodeTranslator:
         """Raises WrongRow for a row of `label_map` that cannot be used."""
         self._own_table = self._table = label_table(label_map)
         self._tree = TopologyTree()
+        self._places_by_name: PlacesNodes | None = None
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by node
         # Label keys and most values repeat on every node; one copy of each is enough.
         self._texts: dict[str, str] = {}
         # A kubelet that starts tells of no GPUs until its device plugin is there again.
         self._gpus: dict[str, int] = {}
 
-    def read_places_by(self, rows: Mapping[str, tuple[LabelSource, ...]]) -> None:
-        """These rows count in place of the table's own from now on."""
+    def read_places_by(
+        self, rows: Mapping[str, tuple[LabelSource, ...]], tree: "PlacesNodes | None" = None
+    ) -> None:
+        """These rows count in place of the table's own from now on, and what the tree says."""
         self._table = {**self._own_table, **rows}
+        self._places_by_name = tree
 
     def placed_anew(self, facts: NodeFacts) -> NodeFacts:
         """The same node where it is by the rows of now."""
@@ -68,7 +80,7 @@ class NodeTranslator:
         found |= self._facts(node.labels, PLACES)
         before = set(self._contradictions.get(node.name, ()))
         problems = [text for text in node.problems if text not in before]
-        topology, contradictions = self._place(node.name, found)
+        topology, contradictions = self._place(node.name, node.labels, found)
         changed = replace(
             node,
             topology=topology,
@@ -78,10 +90,13 @@ class NodeTranslator:
         return msgspec.structs.replace(facts, node=changed, facts=found)
 
     def _place(
-        self, name: str, facts: Mapping[str, Sourced]
+        self, name: str, labels: Mapping[str, str], facts: dict[str, Sourced]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The groups of the node, and what contradicts."""
+        """The groups of the node, and what contradicts; adds the facts that a tree tells."""
+        told, twice = self._places_by_name.place(name, labels) if self._places_by_name else ({}, ())
+        facts |= told
         topology, wrong = self._tree.place(name, [facts.get(level) for level in DEFAULT_LEVELS])
+        wrong = (*twice, *wrong)
         contradictions = tuple(storable(each) for each in wrong)
         self._contradictions.pop(name, None)
         if contradictions:
@@ -109,7 +124,7 @@ class NodeTranslator:
         for one, other in SYNONYMS:
             if one in labels and other in labels and labels[one] != labels[other]:
                 problems.append(f"labels {one}={labels[one]} and {other}={labels[other]} disagree")
-        topology, contradictions = self._place(name, facts)
+        topology, contradictions = self._place(name, labels, facts)
         problems += contradictions
         told = advertised(labels)
         if "gpu_model" in facts:

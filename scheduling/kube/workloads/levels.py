@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from scheduling.kube.network.level_names import LevelNames
-from scheduling.kube.seam import AskedLevel, PodLevels, Workload
+from scheduling.kube.seam import AskedLevel, AskedTier, PodLevels, Workload
 from scheduling.kube.workloads.contradiction import Contradicts
 
 KUEUE, KAI = "kueue.x-k8s.io/podset-{}-topology", "kai.scheduler/topology-{}-placement"
@@ -60,7 +60,7 @@ def levels_of_pod(notes: Mapping[str, str], names: LevelNames) -> PodLevels:
         return PodLevels(wrong=str(wrong))
 
 
-def known(asked: Iterable[AskedLevel], names: LevelNames) -> PodLevels:
+def known(asked: Iterable[AskedLevel | AskedTier], names: LevelNames) -> PodLevels:
     """Of two that name the same the first counts. Raises Contradicts."""
     required = preferred = ""
     for ask in asked:

@@ -9,7 +9,7 @@ scheduling.run.ai/v2alpha2 (KAI), scheduler.grove.io/v1alpha1, and Kueue's "Run 
 from collections.abc import Mapping
 from typing import Any
 
-from scheduling.kube.seam import AskedLevel, GangGroup, PodFacts, Reference, Workload
+from scheduling.kube.seam import AskedLevel, AskedTier, GangGroup, PodFacts, Reference, Workload
 from scheduling.kube.workloads.contradiction import Contradicts
 from scheduling.kube.workloads.levels import asked_by
 from scheduling.kube.workloads.reading import (
@@ -105,14 +105,32 @@ def read_coscheduling(_: PodFacts, found: Found) -> Workload:
 def read_volcano(pod: PodFacts, found: Found) -> Workload:
     spec = part_of(found, "spec")
     least = count_of(spec, "minMember", 1, "spec.minMember")
+    more: dict[str, Any] = {"version": VOLCANO_VERSION, "asked": _volcano_tier(spec)}
     tasks = part_of(spec, "minTaskMember")
     groups = [GangGroup(t, count_of(tasks, t, 0, f"spec.minTaskMember.{t}")) for t in sorted(tasks)]
     if sum(group.minimum for group in groups) != least:
         # Which tasks the others are of is not said.
         groups = [GangGroup("", least)]
-        return gang(KIND, found, groups, elastic=True, version=VOLCANO_VERSION)
+        return gang(KIND, found, groups, elastic=True, **more)
     mine = pod.labels.get(VOLCANO_TASK, pod.annotations.get(VOLCANO_TASK, ""))
-    return gang(KIND, found, groups, group=mine, elastic=True, version=VOLCANO_VERSION)
+    return gang(KIND, found, groups, group=mine, elastic=True, **more)
+
+
+def _volcano_tier(spec: Found) -> tuple[AskedTier, ...]:
+    """Raises Contradicts. Without a tier Volcano only packs the pods, as Kant does anyway."""
+    for policy in list_of(spec, "subGroupPolicy"):
+        if part_of(policy, "networkTopology"):
+            raise Contradicts(
+                "spec.subGroupPolicy[].networkTopology",
+                "Kant keeps all pods of the group together, or none. Make each a group of its own.",
+            )
+    network, field = part_of(spec, "networkTopology"), "spec.networkTopology.highestTier"
+    name, tier = str(network.get("highestTierName") or ""), network.get("highestTierAllowed")
+    if not name and tier is None:
+        return ()
+    required = network.get("mode") != "soft"
+    allowed = count_of(network, "highestTierAllowed", 0, f"{field}Allowed")
+    return (AskedTier(f"{field}{'Name' if name else 'Allowed'}", allowed, name, required),)
 
 
 def read_kai(pod: PodFacts, found: Found) -> Workload:

@@ -193,6 +193,7 @@ NETWORK: tuple[ResourceKind, ...] = tuple(
         ("kueue.x-k8s.io", "v1beta2", ("topologies", "Topology")),
         ("kueue.x-k8s.io", "v1beta2", ("resourceflavors", "ResourceFlavor")),
         ("kai.scheduler", "v1alpha1", ("topologies", "Topology")),
+        ("topology.volcano.sh", "v1alpha1", ("hypernodes", "HyperNode")),
     )
 )  # fmt: skip
 
