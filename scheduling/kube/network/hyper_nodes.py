@@ -41,7 +41,7 @@ class _Member(Struct, gc=False):
     selector: _Selector = msgspec.field(default_factory=_Selector)
 
 
-class _Spec(Struct, gc=False, rename="camel"):
+class _HyperNodeSpec(Struct, gc=False, rename="camel"):
     tier: int
     tier_name: str = ""
     members: list[_Member] = []
@@ -73,7 +73,7 @@ def hyper_node_facts(raw: KubeHyperNode) -> HyperNodeFacts:
     """Never raises."""
     facts = HyperNodeFacts(raw.metadata.name, raw.metadata.uid)
     try:
-        spec = msgspec.convert(raw.spec, _Spec)
+        spec = msgspec.convert(raw.spec, _HyperNodeSpec)
         nodes = [each.selector for each in spec.members if each.type == "Node"]
         within = [each.selector for each in spec.members if each.type == "HyperNode"]
         found = msgspec.structs.replace(
