@@ -28,7 +28,9 @@ setup: python ## Create the environment and compile the core (a second when noth
 
 wheel: setup ## Make dist/kant-*.whl with the compiled core: pip installs it without a compiler
 	@rm -rf dist
-	@$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	@tools=$$(mktemp -d) && trap 'rm -rf "$$tools"' EXIT \
+	  && $(BIN)/python -m pip install --quiet --target "$$tools" -r requirements-build.txt \
+	  && PYTHONPATH="$$tools" $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	@rm -rf build kant.egg-info
 	@ls dist/*.whl
 

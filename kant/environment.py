@@ -25,7 +25,15 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 HOST = "127.0.0.1"
 # What pip unpacks and keeps meanwhile, generously; the tests' tools are the larger part.
-NEEDS_MB = {False: 700, True: 1500}
+NEEDS_MB = {False: 600, True: 1500}
+# What packages bring and Kant never reads, which is a fifth of them. pip cannot leave it out.
+UNREAD = (
+    "kubernetes/aio",  # a second client of Kubernetes; Kant has the first one's configuration
+    "plotly/package_data/*.js",  # pages have a plotly.js of their own, in static/vendor
+    "plotly/labextension",
+    "../../../share/jupyter",
+    "**/LC_MESSAGES",  # translations; Kant speaks English (USE_I18N)
+)
 TELL_EVERY_S = 15.0
 # The newest Python whose tests were passed; with a newer one packages may have no wheels.
 NEWEST_TESTED = (3, 13)
@@ -97,7 +105,7 @@ def prepare(*, dev: bool) -> None:
     """Make what is missing of the environment; nothing where it is complete.
 
     Raises CannotStart."""
-    name = "requirements-dev.txt" if dev else "requirements-build.txt"
+    name = "requirements-dev.txt" if dev else "requirements.txt"
     stamp = VENV / (".dev" if dev else ".runtime")
     wanted = fingerprint(dev=dev)
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
@@ -108,6 +116,7 @@ def prepare(*, dev: bool) -> None:
         make_environment()
     check_index(ROOT / "requirements.txt")
     install(ROOT / name)
+    trim(VENV)
     if dev:  # it holds what runs, too
         (VENV / ".runtime").write_text(fingerprint(dev=False))
     stamp.write_text(wanted)
@@ -125,11 +134,9 @@ def tell_of_newer() -> None:
 
 
 def fingerprint(*, dev: bool) -> str:
-    """Of the lists of requirements, and of the Python that installs them."""
-    files = [ROOT / "requirements.txt", ROOT / "requirements-build.txt"]
-    if dev:
-        files = sorted(ROOT.glob("requirements*.txt"))
-    found = hashlib.sha256(sys.version.encode())
+    """Of the lists of requirements, of what is left out, and of the Python that installs them."""
+    files = sorted(ROOT.glob("requirements*.txt" if dev else "requirements.txt"))
+    found = hashlib.sha256(repr((sys.version, UNREAD)).encode())
     for file in files:
         found.update(file.read_bytes())
     return found.hexdigest()
@@ -157,6 +164,9 @@ def make_environment() -> None:
     if made.returncode:
         shutil.rmtree(VENV, ignore_errors=True)
         raise CannotStart(f"python -m venv failed ({last_line(made.stdout + made.stderr)}); {hint}")
+    # Python 3.11 brings one that builds packages; here none is built.
+    command = [str(PYTHON), "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"]
+    subprocess.run(command, capture_output=True, check=False)
 
 
 def check_index(requirements: Path) -> None:
@@ -204,6 +214,15 @@ def install(requirements: Path) -> None:
         errors = [line for line in text.splitlines() if line.startswith("ERROR")]
         raise CannotStart(f"pip install failed: {errors[0] if errors else last_line(text)}")
     print(f"Packages installed in {time.monotonic() - begun:.0f} s.", flush=True)
+
+
+def trim(environment: Path) -> None:
+    """Remove what nobody reads of the packages of an environment."""
+    for packages in environment.glob("lib/python*/site-packages"):
+        for pattern in UNREAD:
+            # Listed before the first is removed: a folder that is gone cannot be looked through.
+            for path in list(packages.glob(pattern)):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def last_line(text: str) -> str:

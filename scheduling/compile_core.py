@@ -1,6 +1,7 @@
 """`python -m scheduling.compile_core`: compile the decision core for this Python environment.
 
 Where that is not possible nothing is changed, and Python goes on interpreting the core.
+What compiles is fetched for it where it is not installed, and is not kept.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import IO, Any
 
 from scheduling.compiled import HOME, LIBRARY, ROOT, folder, sources
 
+TOOLS = ROOT / "requirements-build.txt"
 AS_IT_IS = "The decision core stays interpreted, at a third of its speed"
 
 
@@ -60,8 +62,18 @@ def ensure(where: Path, *, beside: bool) -> None:
             print("Compiling the decision core (once; a minute or two) ...", flush=True)
         log = HOME / "build.log"
         with log.open("wb") as told, tempfile.TemporaryDirectory(dir=HOME) as work:
-            command = [sys.executable, "-m", __spec__.name, "--into", work]
-            failed = subprocess.run(command, cwd=ROOT, stdout=told, stderr=told).returncode
+            tools = Path(work, "tools")
+            if not _has_tools() and (obstacle := _fetch(tools)):
+                print(f"{AS_IT_IS}: what compiles it cannot be fetched ({obstacle}).")
+                return
+            paths = [str(tools), *filter(None, [os.environ.get("PYTHONPATH")])]
+            failed = subprocess.run(
+                [sys.executable, "-m", __spec__.name, "--into", work],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdout=told,
+                stderr=told,
+            ).returncode
             if not failed:
                 for old in set(HOME.iterdir()) - {log, Path(lock.name), Path(work)}:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -88,9 +100,23 @@ def missing() -> str:
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not headers.exists():
         return f"there is no {headers}; on Debian: apt-get install python3-dev"
-    if any(importlib.util.find_spec(name) is None for name in ("mypyc", "setuptools")):
-        return "there is no mypyc or no setuptools; pip install -r requirements-build.txt"
+    if not (_has_tools() or TOOLS.exists()):  # a wheel's environment
+        return f"there is no mypyc or no setuptools, and no {TOOLS.name} that names them"
     return ""
+
+
+def _has_tools() -> bool:
+    """Whether what compiles is installed."""
+    return all(importlib.util.find_spec(name) for name in ("mypyc", "setuptools"))
+
+
+def _fetch(into: Path) -> str:
+    """Install what compiles into a folder; why that did not go, "" if it did."""
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    command += ["--retries", "1", "--timeout", "15", "--no-compile", "--target", str(into)]
+    ran = subprocess.run([*command, "-r", str(TOOLS)], capture_output=True, text=True, check=False)
+    said = ran.stderr.strip().splitlines()
+    return (said[-1] if said else "pip failed") if ran.returncode else ""
 
 
 def build(work: Path) -> None:

@@ -157,9 +157,7 @@ def _environment(folder: Path) -> Path:
     venv.create(folder, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     home = folder / "lib" / version / "site-packages"
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    named = [Requirement(text) for line in lines if (text := line.partition("#")[0].strip())]
-    for package in _with_needs(named):
+    for package in with_needs("requirements.txt"):
         for name in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
             link = home / name
             if not link.exists():
@@ -169,8 +167,15 @@ def _environment(folder: Path) -> Path:
     return home
 
 
-def _with_needs(named: list[Requirement]) -> list[Distribution]:
-    """The packages of these requirements, and all that they need here."""
+def pins(name: str) -> list[str]:
+    """What a list of requirements names, without why."""
+    lines = (ROOT / name).read_text().splitlines()
+    return [text for line in lines if (text := line.partition("#")[0].strip())]
+
+
+def with_needs(name: str) -> list[Distribution]:
+    """The packages of a list of requirements, and all that they need here."""
+    named = list(map(Requirement, pins(name)))
     seen: set[tuple[str, str]] = set()
     found: dict[str, Distribution] = {}
     while named:

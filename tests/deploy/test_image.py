@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from scheduling import compiled
 from tests.deploy import image
-from tests.deploy.image import context, environment, path_of, programs, stages
+from tests.deploy.image import context, environment, path_of, pins, programs, stages
 from tests.deploy.manifests import ROOT, command, containers, deployments
 
 # `make test` makes the image before; whoever runs these tests alone makes it within one of them.
@@ -35,16 +35,10 @@ def test_both_stages_are_the_python_that_kant_is_written_for():
     ]
 
 
-def pins(name):
-    """What a list of requirements names, without why."""
-    lines = (ROOT / name).read_text().splitlines()
-    return [text for line in lines if (text := line.partition("#")[0].strip())]
-
-
 def test_the_first_stage_makes_wheels_and_the_second_installs_them():
     build, final = stages()
     assert steps(build, "RUN") == [
-        "pip install -r requirements-build.txt",
+        "pip install -r requirements.txt -r requirements-build.txt",
         "pip wheel --no-build-isolation --wheel-dir /wheels .",
     ]
     assert steps(final, "RUN") == [
@@ -56,9 +50,9 @@ def test_the_first_stage_makes_wheels_and_the_second_installs_them():
 
 
 def test_what_builds_is_not_needed_by_what_runs():
-    assert pins("requirements-dev.txt")[0] == "-r requirements-build.txt"
-    first, *tools = pins("requirements-build.txt")
-    assert first == "-r requirements.txt"
+    parts = ["-r requirements.txt", "-r requirements-build.txt"]
+    assert pins("requirements-dev.txt")[:2] == parts
+    tools = pins("requirements-build.txt")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["build-system"]["requires"] == tools
     names = {Requirement(each).name for each in pins("requirements.txt")}

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +156,57 @@ def test_a_failed_build_is_tried_again_only_by_who_asks_for_it(builds, tmp_path,
     (tmp_path / "full").unlink()
     compile_core.ensure(where, beside=False)
     assert (where / "code").exists()
+    assert not where.with_suffix(".failed").exists()
+
+
+def a_wheel(path: Path, name: str) -> str:
+    """What pip installs by itself: a package with one module."""
+    with zipfile.ZipFile(path / f"{name}-1-py3-none-any.whl", "w") as file:
+        about = f"{name}-1.dist-info/"
+        file.writestr(f"{name}.py", "")
+        file.writestr(f"{about}METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        file.writestr(f"{about}WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr(f"{about}RECORD", "")
+    return str(path / file.filename)
+
+
+def test_what_compiles_is_there_only_while_it_does(monkeypatch, tmp_path) -> None:
+    """Where it is not installed."""
+    tools = tmp_path / "tools.txt"
+    tools.write_text(a_wheel(tmp_path, "of_a_compiler"))
+    monkeypatch.setattr(compile_core, "TOOLS", tools)
+    monkeypatch.setattr(compile_core, "_has_tools", lambda: False)
+    monkeypatch.setattr(compile_core, "HOME", tmp_path / "home")
+    monkeypatch.setenv("PYTHONPATH", "/of/whoever/calls")
+    run, found = subprocess.run, {}
+
+    def build(command: list[str], **how: Any) -> subprocess.CompletedProcess:
+        if "--into" not in command:
+            return run(command, **how)
+        found["paths"] = paths = how["env"]["PYTHONPATH"].split(os.pathsep)
+        found["modules"] = {path.name for path in Path(paths[0]).glob("*.py")}
+        Path(command[-1], "lib").mkdir()
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(compile_core.subprocess, "run", build)
+    compile_core.ensure(tmp_path / "home" / "new", beside=False)
+    assert found["modules"] == {"of_a_compiler.py"}
+    assert found["paths"][1:] == ["/of/whoever/calls"]
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {"new", "lock", "build.log"}
+
+
+def test_what_compiles_cannot_be_fetched_and_is_asked_for_again(monkeypatch, tmp_path, capsys):
+    tools = tmp_path / "tools.txt"
+    tools.write_text(str(tmp_path / "gone-1-py3-none-any.whl"))
+    monkeypatch.setattr(compile_core, "TOOLS", tools)
+    monkeypatch.setattr(compile_core, "_has_tools", lambda: False)
+    monkeypatch.setattr(compile_core, "HOME", tmp_path / "home")
+    where = tmp_path / "home" / "new"
+    compile_core.ensure(where, beside=False)
+    told = capsys.readouterr().out
+    assert "stays interpreted" in told
+    assert "what compiles it cannot be fetched (" in told
+    assert not where.exists()
     assert not where.with_suffix(".failed").exists()
 
 

@@ -5,15 +5,19 @@ import re
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pip
 import pytest
 
 from kant import environment
+from scheduling import compiled
+from tests.deploy.image import with_needs
 
 ROOT = Path(environment.__file__).parents[1]
 
@@ -25,8 +29,7 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(environment, "PYTHON", tmp_path / ".venv" / "bin" / "python")
     (tmp_path / "requirements.txt").write_text("django-htmx==1.29.0  # the smallest\n")
-    (tmp_path / "requirements-build.txt").write_text("-r requirements.txt\n")
-    (tmp_path / "requirements-dev.txt").write_text("-r requirements-build.txt\n")
+    (tmp_path / "requirements-dev.txt").write_text("-r requirements.txt\n")
     return tmp_path
 
 
@@ -119,6 +122,52 @@ def test_nothing_is_compiled_that_nobody_has_imported(clone, monkeypatch):
     environment.install(clone / "requirements.txt")
     assert (packages / "tiny.py").exists()
     assert not list(packages.rglob("*.pyc"))
+
+
+def test_what_nobody_reads_is_removed_and_nothing_else(tmp_path):
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    kept = {
+        "kubernetes/client/aio.py", "plotly/package_data/templates/a.json", "kubernetes/config.py",
+        "plotly/io.py", "django/conf/locale/de/formats.py", "django/conf/locale/__init__.py",
+    }  # fmt: skip
+    unread = {
+        "kubernetes/aio/client/api.py", "plotly/package_data/plotly.min.js",
+        "plotly/labextension/static/a.js", "../../../share/jupyter/labextensions/a.js",
+        "django/conf/locale/de/LC_MESSAGES/django.mo", "rest_framework/locale/de/LC_MESSAGES/a.po",
+    }  # fmt: skip
+    for name in kept | unread:
+        path = packages / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    environment.trim(tmp_path)
+    assert {name for name in kept | unread if (packages / name).exists()} == kept
+    environment.trim(tmp_path)  # of a second `make setup`
+
+
+UNDER = 300 * 2**20
+
+
+def blocks(path):
+    """The bytes that a file takes of a disk."""
+    return -(-path.stat().st_size // 4096) * 4096
+
+
+def test_what_runs_takes_no_more_of_a_disk_than_is_promised():
+    """Whatever else is installed here, and whether it was trimmed."""
+    home = Path(sysconfig.get_path("purelib"))
+    unread = {path for pattern in environment.UNREAD for path in home.glob(pattern)}
+    unread = {path.resolve() for path in unread}
+    taken = {}
+    for package in [*with_needs("requirements.txt"), distribution("pip")]:
+        for file in package.files:
+            path = Path(str(file.locate())).resolve()
+            if path.suffix != ".pyc" and path.exists() and unread.isdisjoint([path, *path.parents]):
+                taken[path] = blocks(path)
+    files = [path for path in compiled.folder().rglob("*") if path.is_file()]
+    taken |= {path: blocks(path) for path in files}
+    assert sum(taken.values()) > UNDER / 3  # it was measured at all
+    largest = sorted(taken.items(), key=lambda each: -each[1])[:10]
+    assert sum(taken.values()) < UNDER, largest
 
 
 def test_the_second_of_two_waits_for_the_first(clone):
