@@ -1,7 +1,9 @@
 // Figures of [data-chart] elements: fetched as JSON, coloured from the theme, redrawn in place.
 (() => {
   const CONFIG = { displayModeBar: false, displaylogo: false, showSendToCloud: false, responsive: true };
+  const LASTS = 60000; // as long as any other question of a page
   const kept = new WeakMap(); // element -> { etag, figure }
+  const underWay = new WeakSet();
 
   const colour = (styles, name) => {
     const value = styles.getPropertyValue(name).trim();
@@ -79,23 +81,39 @@
     element.replaceChildren(message);
   };
 
-  const load = async (element) => {
+  const tell = (name, part, ok) => document.dispatchEvent(new CustomEvent(name, { detail: { part, ok } }));
+
+  // Whether there is another figure than before.
+  const fetched = async (element) => {
     const old = kept.get(element);
+    const response = await fetch(element.dataset.chart, {
+      headers: { Accept: "application/json" }, signal: AbortSignal.timeout(LASTS),
+    });
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    const etag = response.headers.get("ETag");
+    if (old && etag && old.etag === etag) return false;
+    const figure = await response.json();
+    if (!old) element.replaceChildren();
+    kept.set(element, { etag, figure });
+    return true;
+  };
+
+  // One question at a time: an older answer cannot come after a newer one.
+  const load = async (element) => {
+    if (underWay.has(element)) return;
+    underWay.add(element);
+    tell("kant:asks", element);
+    let isAnother = false;
     try {
-      const response = await fetch(element.dataset.chart, { headers: { Accept: "application/json" } });
-      if (!response.ok) throw new Error(`the server answered ${response.status}`);
-      const etag = response.headers.get("ETag");
-      document.dispatchEvent(new CustomEvent("kant:news", { detail: { ok: true } }));
-      if (old && etag && old.etag === etag) return;
-      const figure = await response.json();
-      if (!old) element.replaceChildren();
-      kept.set(element, { etag, figure });
+      isAnother = await fetched(element);
+      tell("kant:news", element, true);
     } catch (error) {
       say(element, `This chart could not be loaded: ${error.message}.`);
-      document.dispatchEvent(new CustomEvent("kant:news", { detail: { ok: false } }));
-      return;
+      tell("kant:news", element, false);
+    } finally {
+      underWay.delete(element);
     }
-    draw(element);
+    if (isAnother) draw(element);
   };
 
   const start = () => {

@@ -10,19 +10,31 @@
   const due = new WeakMap();
   const asked = new WeakMap();
   const opened = Date.now();
+  const began = new WeakMap(); // request -> when it was sent
+  const open = new WeakMap(); // part whose answer is not there -> when it was asked for
+  const known = new WeakMap(); // part -> when was asked for what it shows
+  const failing = new WeakSet();
   let feed = null;
   let feedTried = 0;
   let changed = 0;
   let paused = false;
-  let lost = false;
   let lastNews = Date.now();
 
+  const parts = () => [...document.querySelectorAll("[data-poll]")];
+  const knownOf = (part) => known.get(part) ?? opened;
+  const isLate = (part) => Date.now() - (open.get(part) ?? Infinity) >= WORDS_LAST;
+
+  // A page is as old as the oldest of its parts whose last question failed, or has no answer yet.
   const show = () => {
-    const age = Math.round((Date.now() - lastNews) / 1000);
+    const lost = parts().filter((part) => failing.has(part));
+    const late = parts().filter(isLate);
+    const isOld = lost.length + late.length > 0;
+    const since = isOld ? Math.min(...[...lost, ...late].map(knownOf)) : lastNews;
+    const age = Math.round((Date.now() - since) / 1000);
     for (const label of document.querySelectorAll("[data-freshness]")) {
-      label.dataset.state = lost ? "lost" : paused ? "paused" : "live";
-      label.textContent = lost
-        ? `connection lost, shown as of ${age} s ago`
+      label.dataset.state = isOld ? "lost" : paused ? "paused" : "live";
+      label.textContent = isOld
+        ? `${lost.length ? "connection lost" : "no answer yet"}, shown as of ${age} s ago`
         : `${paused ? "paused" : "live"} · ${age < 2 ? "just now" : `${age} s ago`}`;
     }
   };
@@ -65,7 +77,12 @@
       changed = Date.now();
       refreshAll(true);
     });
-    feed.addEventListener("same", () => { if (!lost) news(true); });
+    // That is news of a page only if it shows what there was at the last change.
+    feed.addEventListener("same", () => {
+      const isCurrent = (part) => !failing.has(part) && !open.has(part) && knownOf(part) >= changed;
+      if (parts().every((part) => !("feed" in part.dataset) || isCurrent(part))) lastNews = Date.now();
+      show();
+    });
   };
   addEventListener("pagehide", () => feed?.close());
 
@@ -89,19 +106,42 @@
     show();
   });
 
-  const news = (ok) => {
-    lost = !ok;
-    if (ok) lastNews = Date.now();
+  const asks = (part) => open.set(part, Date.now());
+  const news = (part, ok, since) => {
+    open.delete(part);
+    if (ok) {
+      failing.delete(part);
+      known.set(part, since);
+      lastNews = Date.now();
+    } else failing.add(part);
     show();
   };
-  document.addEventListener("kant:news", (event) => news(event.detail.ok));
-  // It comes after a refused answer too, of which nothing was swapped in.
-  document.addEventListener("htmx:after:swap", (event) => {
-    if (event.detail.ctx.response.status < 400) news(true);
+  document.addEventListener("kant:asks", ({ detail: { part } }) => asks(part));
+  document.addEventListener("kant:news", ({ detail: { part, ok } }) => news(part, ok, open.get(part)));
+
+  const partOf = (ctx) => (ctx?.sourceElement?.matches("[data-poll]") ? ctx.sourceElement : null);
+  document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+    began.set(ctx, Date.now());
+    if (partOf(ctx)) asks(partOf(ctx));
   });
-  document.addEventListener("htmx:error", () => news(false));
-  document.addEventListener("htmx:response:error", (event) => {
-    if (event.detail.ctx.response.status !== 422) news(false);
+  // It comes after a refused answer too, of which nothing was swapped in.
+  document.addEventListener("htmx:after:swap", ({ detail: { ctx } }) => {
+    if (partOf(ctx) && ctx.response.status < 400) news(partOf(ctx), true, began.get(ctx));
+  });
+  for (const fault of ["htmx:error", "htmx:response:error"]) {
+    document.addEventListener(fault, ({ detail: { ctx } }) => {
+      if (partOf(ctx)) news(partOf(ctx), false);
+    });
+  }
+  // A part of a part is asked for by itself as well: what was asked for later stays.
+  document.addEventListener("htmx:before:swap", ({ detail: { ctx, tasks } }) => {
+    for (const { fragment } of tasks) {
+      for (const answered of fragment?.querySelectorAll("[data-poll]") ?? []) {
+        const here = document.getElementById(answered.id);
+        if (!here || !(known.get(here) > began.get(ctx))) continue;
+        answered.replaceChildren(...here.cloneNode(true).childNodes);
+      }
+    }
   });
   document.addEventListener("DOMContentLoaded", show);
 })();
