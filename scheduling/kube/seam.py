@@ -79,10 +79,11 @@ class NodeFacts(Struct, frozen=True, gc=False):
     """A node as the engine sees it, and where each fact came from (fact name → Sourced).
 
     Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, unnamed_unhealthy_gpus, shares (what
-    pods can get as parts of GPUs, in GPU-milli), device_choice ("exact": a pod gets the GPUs that
-    Kant chose; "count": the device plugin chooses), numa, nics, health. `tainted_at`: since when it
-    has taints, in seconds since the epoch, as far as it says. `keepers`: rules of pods on it, where
-    somebody has looked, and `other_keepers`: of those that are not Kant's.
+    pods can get as parts of GPUs, in GPU-milli), gpus_in_zone (how many one pod can get at most,
+    where that is not all), device_choice ("exact": a pod gets the GPUs that Kant chose; "count":
+    the device plugin chooses), numa, nics, health. `tainted_at`: since when it has taints, in
+    seconds since the epoch, as far as it says. `keepers`: rules of pods on it, where somebody has
+    looked, and `other_keepers`: of those that are not Kant's.
     """
 
     node: Node

@@ -474,6 +474,7 @@ class Session:
                     self._devices.inventory.node_seen(known, facts.node)
                     self.node_loss.seen(facts, now)
                     self.life.volumes.anti_affinity.node_seen(facts.node)
+                    self.life.volumes.zones.seen(facts.node)
                     if self.router is not None:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
@@ -481,6 +482,7 @@ class Session:
                     self.to_come.node_changed()
                     self._devices.inventory.node_gone(name)
                     self.node_loss.gone(name)
+                    self.life.volumes.zones.gone(name)
                     if self.router is not None:
                         self.router.node_gone(name)
                 case BudgetSeen(budget=budget):

@@ -8,15 +8,17 @@ import pytest
 import yaml
 
 from scheduling.kube.network.hyper_nodes import GROUP as VOLCANO
+from scheduling.kube.network.numa_zones import GROUP as NUMA
 from scheduling.kube.network.topologies import KAI, KUEUE
 from scheduling.kube.seam import Connected, NodeSeen, PodSeen
 from scheduling.kube.translate.manifests import TENANT
+from scheduling.kube.translate.nodes import GPUS_IN_ZONE
 from tests.kube.api import eventually
 
 HERE = Path(__file__).parent
 DEFINITIONS = [
     body
-    for name in ("topologies.yaml", "hyper_nodes.yaml")
+    for name in ("topologies.yaml", "hyper_nodes.yaml", "node_resource_topologies.yaml")
     for body in yaml.safe_load_all((HERE / name).read_text())
 ]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -50,7 +52,8 @@ class Objects:
         self._server, self._made = server, []
 
     def make(self, api_version, kind, plural, name, spec):
-        meta = {"name": f"{name}-{next(_numbers)}"}
+        # Objects of one second are ordered by name.
+        meta = {"name": f"{name}-{next(_numbers):05}"}
         body = {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec}
         path = f"/apis/{api_version}/{plural}"
         self._server.api.ok("POST", path, body)
@@ -60,6 +63,35 @@ class Objects:
     def topology(self, *widest_first, group=KUEUE):
         spec = {"levels": [{"nodeLabel": label} for label in widest_first]}
         return self.make(VERSIONS[group], "Topology", "topologies", "levels", spec)
+
+    def zones(self, node, *gpus, policy="single-numa-node"):
+        """What the agent on a node tells of its NUMA zones."""
+
+        def amounts(name, amount):
+            told = dict.fromkeys(("capacity", "allocatable", "available"), amount)
+            return {"name": name, **told}
+
+        body = {
+            "apiVersion": f"{NUMA}/v1alpha2",
+            "kind": "NodeResourceTopology",
+            "metadata": {"name": node},
+            "attributes": [
+                {"name": "topologyManagerPolicy", "value": policy},
+                {"name": "topologyManagerScope", "value": "pod"},
+            ],
+            "zones": [
+                {
+                    "name": f"node-{n}",
+                    "type": "Node",
+                    "costs": [{"name": "node-0", "value": 10}],
+                    "resources": [amounts("cpu", "32"), amounts("nvidia.com/gpu", count)],
+                }
+                for n, count in enumerate(gpus)
+            ],
+        }
+        path = f"/apis/{NUMA}/v1alpha2/noderesourcetopologies"
+        self._server.api.ok("POST", path, body)
+        self._made.append(f"{path}/{node}")
 
     def remove(self):
         for path in self._made:
@@ -181,6 +213,30 @@ def test_nodes_are_placed_by_the_hyper_nodes_that_have_them(place, objects, open
     objects.remove()
     placed(door, place.node, ("", "", ""))
     assert eventually(lambda: door.gateway.remarks == "") is True
+
+
+def test_what_one_pod_can_get_of_a_node_follows_its_zones(place, objects, open_door):
+    place.make_node()
+    loose = f"{place.node}-b"
+    place.make_node(loose)
+    objects.zones(place.node, 4, "4")
+    objects.zones(loose, 4, 4, policy="restricted")
+    door = open_door()
+
+    def told(most):
+        def is_it(each):
+            mine = isinstance(each, NodeSeen) and each.facts.node.name == place.node
+            return mine and each.facts.node.labels.get(GPUS_IN_ZONE) == most
+
+        return door.until(is_it).facts
+
+    assert told("4").facts["gpus_in_zone"].value == 4
+    others = [each.facts for each in door.seen if isinstance(each, NodeSeen)]
+    [other] = [facts for facts in others if facts.node.name == loose]
+    assert GPUS_IN_ZONE not in other.node.labels
+    door.forget()
+    objects.remove()
+    assert "gpus_in_zone" not in told(None).facts
 
 
 @pytest.mark.apiserver

@@ -19,6 +19,8 @@ from scheduling.kube.network.hyper_nodes import (
     hyper_node_facts,
 )
 from scheduling.kube.network.level_names import LevelNames
+from scheduling.kube.network.numa_zones import GROUP as NUMA
+from scheduling.kube.network.numa_zones import KubeNodeZones, ZoneFacts, zone_facts
 from scheduling.kube.network.topologies import (
     KAI,
     KUEUE,
@@ -86,6 +88,10 @@ class NetworkWatch:
             self._follow(follow, kind, partial(topology_facts, group), self._topologies)
         flavors = _kind("resourceflavors", KUEUE, "v1beta2", "v1beta1")
         self._follow(follow, flavors, flavor_facts, self._flavors)
+        self._zones: dict[str, ZoneFacts] = {}  # by node
+        translator.zones = self._zones
+        zones = _kind("noderesourcetopologies", NUMA, "v1alpha2", type=KubeNodeZones)
+        self._reflect(follow, zones, zone_facts, self._zones_seen, self._zones_gone)
         tree = _kind("hypernodes", VOLCANO, VERSION, type=KubeHyperNode)
         self._follow(follow, tree, hyper_node_facts, self._hyper_nodes)
 
@@ -109,6 +115,16 @@ class NetworkWatch:
             known.pop(facts.uid, None)
             self._look_soon()
 
+        self._reflect(follow, kind, translate, seen, gone)
+
+    def _reflect(
+        self,
+        follow: Callable[..., Reflector[Any]],
+        kind: WatchedKind,
+        translate: Callable[[Any], Any],
+        seen: Callable[[Any], None],
+        gone: Callable[[Any], None],
+    ) -> None:
         def health(error: KubeError | None) -> None:
             denied = str(error) if error is not None and error.code == FORBIDDEN else ""
             if denied != self._denied.pop(kind.plural, ""):
@@ -127,6 +143,23 @@ class NetworkWatch:
                 health=health,
             )
         )
+
+    # --- nodes one by one -------------------------------------------------------------------------
+    def _zones_seen(self, facts: ZoneFacts) -> None:
+        self._zones[facts.name] = facts
+        self._place(facts.name)
+
+    def _zones_gone(self, facts: ZoneFacts) -> None:
+        if self._zones.pop(facts.name, None) is not None:
+            self._place(facts.name)
+
+    def _place(self, name: str) -> None:
+        """Tell anew what is known of a node, if it is another one now."""
+        nodes = self._nodes()
+        before = nodes.get(name)
+        if before is not None and (now := self._translator.placed_anew(before)) != before:
+            nodes[name] = now
+            self._moved(now)
 
     # --- what they say together -------------------------------------------------------------------
     def node_news(self) -> None:
@@ -150,11 +183,8 @@ class NetworkWatch:
         nodes = self._nodes()
         if (found.rows, found.tree) != (before.rows, before.tree):
             self._translator.read_places_by(found.rows, found.tree)
-            for name, facts in list(nodes.items()):
-                now = self._translator.placed_anew(facts)
-                if now != facts:
-                    nodes[name] = now
-                    self._moved(now)
+            for name in list(nodes):
+                self._place(name)
         self._named(found.names)
         self._tell((*found.remarks, *self._unused(found, nodes), *self._unread()))
 

@@ -40,6 +40,9 @@ NICS = "kant.io/nics"
 LINK_MODEL = "kant.io/link-model"
 
 LARGEST = 1 << 53
+# A label that Kant gives a node for itself: how many of its GPUs one pod can get at most, as they
+# have to be of one NUMA zone. There is none where one can get all.
+GPUS_IN_ZONE = "kant.io/gpus-in-one-zone"
 # Facts that say where a node is in the network.
 PLACES = (*DEFAULT_LEVELS, "hyper_node")
 
@@ -52,6 +55,15 @@ class PlacesNodes(Protocol):
     ) -> tuple[dict[str, Sourced], tuple[str, ...]]: ...
 
 
+class ZonesOfNode(Protocol):
+    """What is known of the NUMA zones of a node (`network.numa_zones`)."""
+
+    @property
+    def wrong(self) -> str: ...
+
+    def gpus(self, resource: str) -> int: ...
+
+
 class NodeTranslator:
     """Translates the nodes of one cluster; knows the others' topology to find contradictions."""
 
@@ -60,6 +72,7 @@ class NodeTranslator:
         self._own_table = self._table = label_table(label_map)
         self._tree = TopologyTree()
         self._places_by_name: PlacesNodes | None = None
+        self.zones: Mapping[str, ZonesOfNode] = {}  # by node
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by node
         # Label keys and most values repeat on every node; one copy of each is enough.
         self._texts: dict[str, str] = {}
@@ -74,15 +87,17 @@ class NodeTranslator:
         self._places_by_name = tree
 
     def placed_anew(self, facts: NodeFacts) -> NodeFacts:
-        """The same node where it is by the rows of now."""
+        """The same node where it is by the rows of now, with its zones of now."""
         node = facts.node
-        found = {name: it for name, it in facts.facts.items() if name not in PLACES}
+        found = {n: it for n, it in facts.facts.items() if n not in PLACES and n != "gpus_in_zone"}
         found |= self._facts(node.labels, PLACES)
         before = set(self._contradictions.get(node.name, ()))
         problems = [text for text in node.problems if text not in before]
         topology, contradictions = self._place(node.name, node.labels, found)
+        labels = self._with_zones(node.name, node.labels, len(node.devices), found)
         changed = replace(
             node,
+            labels=labels,
             topology=topology,
             hyper_node=_text(found, "hyper_node"),
             problems=(*problems, *contradictions),
@@ -95,6 +110,10 @@ class NodeTranslator:
         """The groups of the node, and what contradicts; adds the facts that a tree tells."""
         told, twice = self._places_by_name.place(name, labels) if self._places_by_name else ({}, ())
         facts |= told
+        zones = self.zones.get(name)
+        if zones is not None and zones.wrong:
+            text = "its NodeResourceTopology cannot be read, and its NUMA zones do not count"
+            twice = (*twice, f"{text}: {zones.wrong}")
         topology, wrong = self._tree.place(name, [facts.get(level) for level in DEFAULT_LEVELS])
         wrong = (*twice, *wrong)
         contradictions = tuple(storable(each) for each in wrong)
@@ -102,6 +121,19 @@ class NodeTranslator:
         if contradictions:
             self._contradictions[name] = contradictions
         return topology, contradictions
+
+    def _with_zones(
+        self, name: str, labels: Mapping[str, str], gpus: int, facts: dict[str, Sourced]
+    ) -> Mapping[str, str]:
+        """The labels of the node, and the fact added, as its zones are."""
+        zones = self.zones.get(name)
+        most = zones.gpus(_text(facts, "gpu_resource")) if zones is not None else 0
+        if GPUS_IN_ZONE in labels:
+            labels = {key: value for key, value in labels.items() if key != GPUS_IN_ZONE}
+        if not 0 < most < gpus:
+            return labels
+        facts["gpus_in_zone"] = Sourced(most, "NodeResourceTopology: single-numa-node")
+        return {**labels, GPUS_IN_ZONE: str(most)}
 
     def _facts(self, labels: Mapping[str, str], names: Iterable[str]) -> dict[str, Sourced]:
         return {
@@ -143,7 +175,7 @@ class NodeTranslator:
             nics=_nics(raw, devices, facts, problems),
             topology=topology,
             hyper_node=_text(facts, "hyper_node"),
-            labels=labels,
+            labels=self._with_zones(name, labels, len(devices), facts),
             taints=tuple(taints),
             cpu_milli=_amount(status, "cpu", Fraction(1, MILLI), problems),
             memory_mib=_amount(status, "memory", MIB, problems),

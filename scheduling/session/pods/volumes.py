@@ -21,6 +21,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.constraints import written
 from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
 from scheduling.session.memory.storage import Need, Storage
+from scheduling.session.memory.zones import NumaZones
 from scheduling.session.pods.anti_affinity import AntiAffinity
 from scheduling.session.pods.device_claims import DeviceClaims, DevicePart, counts_devices
 from scheduling.session.pods.plain import PlainPods
@@ -61,7 +62,8 @@ class Volumes:
         self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
         self.keepers = AntiAffinity(self.foreign.groups.spaces)  # also those the engine is told of
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
-        self._judged = 0, 0, 0  # the versions of all by which they were judged
+        self.zones = NumaZones()
+        self._judged = 0, 0, 0, 0  # the versions of all by which they were judged
         self._to_judge = False  # all of them, for another reason
         self._awaiting: dict[str, LiveJob] = {}  # with pods that were placed and wait for claims
         self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
@@ -121,7 +123,7 @@ class Volumes:
             self.foreign.claims_change(self.storage.changed, self.out)
             self.storage.changed.clear()
         groups = self.foreign.groups.version
-        versions = self.storage.version, self.anti_affinity.version, groups
+        versions = self.storage.version, self.anti_affinity.version, groups, self.zones.least
         if self._judged == versions and not self._to_judge:
             return []
         repelled = self._judged[1:] != versions[1:]
@@ -157,7 +159,8 @@ class Volumes:
         claims = [self._claims(job, keys) for keys in _keys(job)]
         ruled = self._rules(job, claims)
         parts = self._device_parts(job)
-        told = any(claims) or any(ruled) or self.anti_affinity or parts
+        zoned = any(map(self.zones.concern, job.asked.pod_sets))
+        told = any(claims) or any(ruled) or self.anti_affinity or parts or zoned
         if not told and job.request is job.asked:
             return False
         if job.plain and job.state not in WAITING:
@@ -181,6 +184,12 @@ class Volumes:
                 sets[index] = replace(sets[index], **parts[index].changes(sets[index]))
                 for terms in parts[index].terms:
                     sets[index] = _narrowed(sets[index], terms)
+            if terms := self.zones.terms(sets[index]):
+                sets[index] = _narrowed(sets[index], terms)
+                notes.append(
+                    f"{sets[index].gpus} GPUs have to be of one NUMA zone where the kubelet wants "
+                    f"that; so it needs nodes with {said(terms)}."
+                )
             terms, keepers = self._kept_from(job, index)
             if terms:
                 sets[index] = _narrowed(sets[index], terms)

@@ -194,6 +194,10 @@ NETWORK: tuple[ResourceKind, ...] = tuple(
         ("kueue.x-k8s.io", "v1beta2", ("resourceflavors", "ResourceFlavor")),
         ("kai.scheduler", "v1alpha1", ("topologies", "Topology")),
         ("topology.volcano.sh", "v1alpha1", ("hypernodes", "HyperNode")),
+        (
+            "topology.node.k8s.io", "v1alpha2",
+            ("noderesourcetopologies", "NodeResourceTopology"),
+        ),
     )
 )  # fmt: skip
 
