@@ -563,7 +563,8 @@ class Policy:
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
     in its way but what it may preempt. `learned_run_times`: what is kept for heads goes by the run
-    times that were learned (`RunTimesLearned`) where a gang declares none.
+    times that were learned (`RunTimesLearned`) where a gang declares none; for one that fits on a
+    node only once it starves.
     `preemption`: the kinds that are allowed. By priority or
     reclaim nobody preempts before it has waited for `preempt_after_s`. A job is not
     preempted in its first `min_runtime_s` seconds, where its tenant has none of its own, nor more

@@ -20,6 +20,7 @@ from scheduling.engine.types import (
 
 BACKFILL = Policy(QueueingPolicy.BACKFILL, backfill_after_s=600)
 LIKELY = LearnedTime(100.0, (60.0, 90.0, 200.0))
+LONG = LearnedTime(10_000.0, (5_000.0,))
 
 
 def job(name, gpus=4, **more):
@@ -144,3 +145,50 @@ def test_pods_that_come_and_go_one_by_one_are_not_planned():
     cluster = Cluster()
     cluster.submit(0.0, job("0-service", 8, gang=False))
     assert cluster.state.jobs["0-service"].planned_s is None
+
+
+def crowded(policy=BACKFILL, **more):
+    """12 of 16 GPUs are used since 0; the head needs one whole node since 10."""
+    cluster = Cluster(policy)
+    cluster.submit(0.0, job("0-b", 8), job("0-a", 4))
+    _, told = cluster.submit(10.0, job("1-head", 8, **more))
+    return cluster, told
+
+
+def test_nodes_are_kept_for_who_needs_several_and_not_for_who_fits_on_one():
+    cluster, told = crowded()
+    assert told == {}
+    assert cluster.submit(20.0, job("2-fits", 4), likely=LONG) == ({"2-fits"}, {})
+    cluster.submit(30.0, job("3-wide", 16))
+    assert set(cluster.state.reserving) == {"3-wide"}
+
+
+def test_who_fits_on_one_node_is_kept_one_once_it_starves():
+    cluster, _ = crowded()
+    starves = 1.0 + 2 * LIKELY.most_s  # two of its like fit into the pool
+    assert run_cycle(cluster.state, (), 200.5).next_at == starves
+    assert cluster.tell(starves - 0.1)[1] == {}
+    _, told = cluster.tell(starves)
+    assert set(told) == {"1-head"}
+    assert told["1-head"] > starves
+    assert cluster.submit(starves + 1, job("2-fits", 4), likely=LONG)[0] == set()
+
+
+def test_when_a_job_starves_goes_by_what_is_learned_later():
+    cluster, _ = crowded()
+    longer = LearnedTime(400.0, (60.0, 90.0, 200.0))
+    cluster.tell(20.0, d.RunTimesLearned((("1-head", longer),)))
+    assert cluster.tell(202.0)[1] == {}
+    assert set(cluster.tell(801.0)[1]) == {"1-head"}
+
+
+@pytest.mark.parametrize("declared_s", [5.0, 5_000.0])
+def test_a_head_that_declares_its_run_time_is_kept_a_node_at_once(declared_s):
+    _, told = crowded(declared_s=declared_s)
+    assert set(told) == {"1-head"}
+
+
+def test_a_head_of_which_nothing_was_learned_is_kept_a_node_at_once():
+    cluster = Cluster()
+    cluster.submit(0.0, job("0-b", 8), job("0-a", 4))
+    assert set(cluster.tell(10.0, d.JobSubmitted(job("1-head", 8)))[1]) == {"1-head"}

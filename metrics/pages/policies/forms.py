@@ -50,8 +50,8 @@ LABELS = {
 }
 HELP = {
     "backfill_after_s": "Other jobs may pass a blocked head for this long; then none may delay it",
-    "learned_run_times": "Where a job declares no run time. Nodes are kept for a blocked head by "
-    "these times, and shorter jobs may use them until then",
+    "learned_run_times": "Where a job declares no run time. Nodes are kept by these times for "
+    "blocked jobs that need several or starve, and shorter jobs may use them until then",
     "preemption.priority": "A job that would borrow preempts only borrowers and its own tenant's "
     "jobs",
     "preemption.reclaim": "Jobs that cannot be preempted then cannot borrow",

@@ -3,6 +3,7 @@
 from typing import Final
 
 from scheduling.engine.backfill.closing import close_pools, close_quota
+from scheduling.engine.backfill.gathering import leads_from
 from scheduling.engine.backfill.giving_turns import line_up
 from scheduling.engine.backfill.heads import has_led, is_due, lead, plan
 from scheduling.engine.backfill.kept_quota import waits_first
@@ -77,7 +78,8 @@ class BestEffortFifo(QueueingRules):
 
 class Backfill(QueueingRules):
     """The nodes of its start, and the quota where it waits for that; all that strict FIFO closes
-    where no start is known and it has waited for longer than the threshold."""
+    where no start is known and it has waited for longer than the threshold. By learned run times
+    only for who needs several nodes, or starves (gathering.py)."""
 
     def close(
         self,
@@ -87,7 +89,11 @@ class Backfill(QueueingRules):
         wanted: frozenset[str],
     ) -> bool:
         if eq_class.refusal is None:
-            lead(walk, record, wanted)
+            due = leads_from(walk.state, record)
+            if due <= walk.out.now:
+                lead(walk, record, wanted)
+            else:
+                walk.state.wake_at(due)
             return False
         if not (waits_first(walk.state, walk.way, record) and is_due(walk, record)):
             return False

@@ -9,6 +9,7 @@ import math
 
 from scheduling.engine.admission.candidates import ask_of, assess, quota_stands
 from scheduling.engine.admission.limits import limits_of, over_job_limit
+from scheduling.engine.backfill.gathering import leads_from
 from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_first
 from scheduling.engine.memo import SETTLED, UNPLANNED, Finding, Question
 from scheduling.engine.queue.reservations import Reservations, Settled
@@ -129,6 +130,8 @@ def settle(
         until = min(until, unplanned.until)
     if due > now:
         until = min(until, due)
+    if state.policy.plans_by_learned and now < (leads := leads_from(state, record)):
+        until = min(until, leads)
     refused, freed_quota, booked = eq_class.refusal is not None, None, None
     # What it would close is closed already; it may be more when others have borrowed, and that is
     # news if it is its turn, or begins to wait for it.
