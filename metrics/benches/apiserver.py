@@ -308,7 +308,9 @@ class ApiServer:
     def _asked(self, method: str, path: str, body: Any, user: str, timeout_s: float | None) -> Any:
         request = urllib.request.Request(
             self.url + path,
-            data=None if body is None else json.dumps(body).encode(),
+            # As others write JSON: the server keeps spaces in what is opaque to it, and sees a
+            # change there when anybody writes the object without.
+            data=json.dumps(body, separators=(",", ":")).encode() if body is not None else None,
             headers={"Authorization": f"Bearer {user}-token", "Content-Type": "application/json"},
             method=method,
         )

@@ -83,12 +83,15 @@ class NodeFacts(Struct, frozen=True, gc=False):
     where that is not all), device_choice ("exact": a pod gets the GPUs that Kant chose; "count":
     the device plugin chooses), numa, nics, health. `tainted_at`: since when it has taints, in
     seconds since the epoch, as far as it says. `keepers`: rules of pods on it, where somebody has
-    looked, and `other_keepers`: of those that are not Kant's.
+    looked, and `other_keepers`: of those that are not Kant's. `unplugged`: the node without the
+    GPUs that labels tell of and no device plugin gives, for a driver of devices that does; None =
+    there are none such.
     """
 
     node: Node
     facts: Mapping[str, Sourced]
     uid: str
+    unplugged: Node | None = None
     tainted_at: Mapping[Taint, float] = {}
     keepers: tuple[KeepsAway, ...] = ()
     other_keepers: tuple[KeepsAway, ...] = ()

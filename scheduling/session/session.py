@@ -294,7 +294,10 @@ class Session:
             self.life.plain.answered(offers)
             self.changes.taken_up(offers)
             now = time.time()  # they came meanwhile
+        new_kinds = self._devices.demands.new_kinds
         self._tell_devices()  # of kinds that jobs have brought
+        if new_kinds:  # else what others hold would seem free for a pass
+            self.life.volumes.devices.tell_held(of_others=True)
         self._tell_of_nodes_to_come()
         self._divide(now)
         self.changes.look_back(now)
@@ -471,7 +474,8 @@ class Session:
                     self.nodes.seen(facts)
                     self.to_come.node_changed()
                     known = self.nodes.known(facts.node.name)
-                    self._devices.inventory.node_seen(known, facts.node)
+                    told = self.nodes.told(facts.node.name)
+                    self._devices.inventory.node_seen(known, told)
                     self.node_loss.seen(facts, now)
                     self.life.volumes.anti_affinity.node_seen(facts.node)
                     self.life.volumes.zones.seen(facts.node)

@@ -87,7 +87,7 @@ def test_with_fewer_tiers_labels_tell_hyper_nodes():
     translator.read_places_by(network.rows, network.tree)
     labels = {**H100, "nvidia.com/gpu.clique": "x.1"}
     facts = translator.translate(kube_node(name="n0", labels=labels))
-    assert facts.node.hyper_node == "x"
+    assert facts.node.hyper_node == "x.1"
     assert facts.facts["leaf"].source == "HyperNode of tier 1"
     translator.read_places_by({})
     assert translator.placed_anew(facts) == NodeTranslator({}).translate(

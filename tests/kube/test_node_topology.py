@@ -42,7 +42,7 @@ def test_groups_are_keyed_by_their_path(labels, topology):
 @pytest.mark.parametrize(
     ("labels", "hyper_node"),
     [
-        ({"nvidia.com/gpu.clique": "4b1c.7"}, "4b1c"),
+        ({"nvidia.com/gpu.clique": "4b1c.7"}, "4b1c.7"),
         ({"nvidia.com/gpu.clique": "rack-3"}, "rack-3"),
         ({"accelerator.topograph.run/domain": "d", "nvidia.com/gpu.clique": "x.1"}, "d"),
         ({"cloud.google.com/gce-topology-subblock": "s"}, ""),

@@ -129,6 +129,21 @@ def test_gpus_that_no_plugin_advertises_are_never_free():
 
 
 @pytest.mark.parametrize("amounts", [{GPU: "0"}, {}])
+def test_gpus_that_no_plugin_advertises_are_for_a_driver_of_devices_to_give(amounts):
+    """Feature discovery counts them in labels where no plugin is, too."""
+    facts = facts_of(capacity={"cpu": "64", "memory": "1Gi", **amounts})
+    bare = facts.unplugged
+    assert (bare.devices, bare.unnamed_unhealthy, bare.problems, bare.gpu_resource) == (
+        (),
+        0,
+        (),
+        "",
+    )
+    assert (bare.gpu_model, bare.cpu_milli) == (facts.node.gpu_model, 64_000)
+    assert facts_of().unplugged is None
+
+
+@pytest.mark.parametrize("amounts", [{GPU: "0"}, {}])
 def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
     """It tells of none until the device plugin is there again; what runs there goes on."""
     translator, labels = NodeTranslator({}), {"cloud.google.com/gke-accelerator": "nvidia-l4"}

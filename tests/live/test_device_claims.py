@@ -234,7 +234,7 @@ def test_devices_that_are_no_gpus_count_for_no_quota(world):
 
 WRONG = {
     "no claim": ({"of": "none"}, "ClaimNotReady", "There is no resource claim none in namespace"),
-    "no template": ({"template": "none"}, "ClaimNotReady", "has not been made of template none"),
+    "no template": ({"template": "none"}, "ClaimNotReady", "no resource claim template none in"),
     "no class": ({"of": "no-class"}, "ClaimNotReady", "There is no device class other."),
     "no device": (
         {"of": "no-device"},

@@ -174,7 +174,7 @@ def test_a_node_carries_the_labels_of_a_real_cluster():
     assert labels["nvidia.com/gpu.memory"] == "81920"
     assert labels["network.topology.nvidia.com/leaf"] == "leaf-0001"
     assert labels["network.topology.nvidia.com/core"] == "core-1"
-    assert labels["nvidia.com/gpu.clique"] == "gpu-domain-000.0"
+    assert labels["nvidia.com/gpu.clique"] == "gpu-domain-000"
     assert labels["kant.io/link-model"] == "pcie-4"
     assert node["metadata"]["annotations"] == {"kant.io/nics": "2"}
     assert amounts(node["status"]["capacity"]) == {

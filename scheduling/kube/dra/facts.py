@@ -209,7 +209,8 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
     None = it is not allocated. `reserved_for`: uids of the pods that use it. `made_for`: name and
     uid of the pod of which it holds the extended resources; its scheduler has made it. `owner`:
     those of the pod that it goes with. `not_ready`: which conditions of its devices do not hold
-    yet; `failed`: why they never will."""
+    yet; `failed`: why they never will. `domains`: uids of the ComputeDomains of which it asks for
+    channels."""
 
     namespace: str
     name: str
@@ -224,11 +225,12 @@ class DeviceClaimFacts(Struct, frozen=True, gc=False):
     owner: tuple[str, str] | None = None
     not_ready: tuple[str, ...] = ()
     failed: str = ""
+    domains: tuple[str, ...] = ()
 
 
 class TemplateFacts(Struct, frozen=True, gc=False):
     """A ResourceClaimTemplate: what claims that are made of it ask for, and their `spec`, labels
-    and annotations."""
+    and annotations. `domain`: the uid of the ComputeDomain for which it is there, "" = for none."""
 
     namespace: str
     name: str
@@ -238,6 +240,8 @@ class TemplateFacts(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     problem: str = ""
+    domain: str = ""
+    deleting: bool = False
 
 
 DeviceObject = SliceFacts | TaintRuleFacts | ClassFacts | DeviceClaimFacts | TemplateFacts

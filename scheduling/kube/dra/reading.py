@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scheduling.engine.types import NodeTerm, Toleration
+from scheduling.kube.dra.domains import DOMAIN, domains_of
 from scheduling.kube.dra.extended import ANNOTATION
 from scheduling.kube.dra.facts import (
     KIND,
@@ -211,6 +212,7 @@ def claim_facts(raw: KubeResourceClaim) -> DeviceClaimFacts:
         owner=owner,
         not_ready=not_ready,
         failed=failed,
+        domains=domains_of(devices.config),
     )
 
 
@@ -243,6 +245,8 @@ def template_facts(raw: KubeClaimTemplate) -> TemplateFacts:
         labels=of_claims.labels,
         annotations=of_claims.annotations,
         problem=problem,
+        domain=meta.labels.get(DOMAIN, ""),
+        deleting=bool(meta.deletion_timestamp),
     )
 
 

@@ -21,7 +21,6 @@ from scheduling.kube.network.level_names import (
     names_of_table,
 )
 from scheduling.kube.translate.labels import (
-    CLIQUE,
     LabelSource,
     is_label_key,
     label_table,
@@ -214,8 +213,6 @@ def levels_of(labels: Sequence[str], table: Rows) -> list[str]:
 
 def _known(label: str, table: Rows) -> int | None:
     """The place among LEVELS of a label that tells one of them in Kant's own table."""
-    if label == CLIQUE:
-        return 0
     for place, level in enumerate(LEVELS):
         if any(s.label == label and reads_as_it_is(s) for s in table[fact_of(level)]):
             return place

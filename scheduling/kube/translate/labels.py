@@ -30,7 +30,6 @@ INSTANCE_MODELS = {
     "Standard_ND96isr_H100_v5": "NVIDIA-H100-80GB-HBM3",
     "Standard_ND96isr_H200_v5": "NVIDIA-H200",
 }
-CLIQUE = "nvidia.com/gpu.clique"
 EKS_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in range(4, 0, -1))
 
 
@@ -48,11 +47,6 @@ class LabelSource(NamedTuple):
 def reads_as_it_is(source: LabelSource) -> bool:
     """Whether the fact is the value of the label itself."""
     return source.read is _as_it_is
-
-
-def _cluster_of_clique(value: str, _: Labels) -> str:
-    # <ClusterUUID>.<CliqueID>: the first part names the NVLink domain.
-    return value.rpartition(".")[0] or value
 
 
 def _if_nvlink_rack(value: str, labels: Labels) -> str:
@@ -110,7 +104,8 @@ TABLE: dict[str, tuple[LabelSource, ...]] = {
     ),
     "hyper_node": (
         LabelSource("accelerator.topograph.run/domain"),
-        LabelSource(CLIQUE, _cluster_of_clique),
+        # <ClusterUUID>.<CliqueID>: a rack, and the partition of it within which GPUs are joined.
+        LabelSource("nvidia.com/gpu.clique"),
         LabelSource("network.topology.nvidia.com/accelerator"),
         LabelSource("ds.coreweave.com/nvlink.domain"),
         LabelSource("topology.k8s.aws/ultraserver-id"),

@@ -102,7 +102,16 @@ class NodeTranslator:
             hyper_node=_text(found, "hyper_node"),
             problems=(*problems, *contradictions),
         )
-        return msgspec.structs.replace(facts, node=changed, facts=found)
+        bare = facts.unplugged
+        if bare is not None:
+            others = [text for text in bare.problems if text not in before]
+            bare = replace(
+                bare,
+                topology=topology,
+                hyper_node=changed.hyper_node,
+                problems=(*others, *contradictions),
+            )
+        return msgspec.structs.replace(facts, node=changed, facts=found, unplugged=bare)
 
     def _place(
         self, name: str, labels: Mapping[str, str], facts: dict[str, Sourced]
@@ -162,7 +171,9 @@ class NodeTranslator:
         if "gpu_model" in facts:
             model = facts["gpu_model"]
             facts["gpu_model"] = Sourced(told.model(str(model.value)), model.source)
-        gpus = _gpus(raw, told, facts, self._gpus.get(name, 0), problems)
+        of_gpus = list[str]()
+        gpus = _gpus(raw, told, facts, self._gpus.get(name, 0), of_gpus)
+        problems += of_gpus
         devices = gpus.devices
         self._gpus[name] = len(devices)
         schedulable = is_schedulable(raw, labels, facts, problems)
@@ -194,13 +205,21 @@ class NodeTranslator:
         if wrong_link:
             problems.append(wrong_link)
         if problems:
-            node = replace(node, problems=tuple(storable(each) for each in problems))
+            node = replace(node, problems=_storable(problems))
         since = {taint: at for taint, at in taints.items() if at is not None}
-        return NodeFacts(node, facts, raw.metadata.uid, since)
+        bare = None
+        if devices and not gpus.by_plugin:
+            others = _storable(each for each in problems if each not in of_gpus)
+            bare = replace(node, devices=(), gpu_resource="", unnamed_unhealthy=0, problems=others)
+        return NodeFacts(node, facts, raw.metadata.uid, bare, since)
 
     def _interned(self, labels: Mapping[str, str]) -> dict[str, str]:
         known = self._texts.setdefault
         return {known(key, key): known(value, value) for key, value in labels.items()}
+
+
+def _storable(problems: Iterable[str]) -> tuple[str, ...]:
+    return tuple(storable(each) for each in problems)
 
 
 def _text(facts: Mapping[str, Sourced], name: str) -> str:
@@ -209,12 +228,14 @@ def _text(facts: Mapping[str, Sourced], name: str) -> str:
 
 # --- GPUs -----------------------------------------------------------------------------------------
 class _Gpus(NamedTuple):
-    """The GPUs of a node, the resource by which they were counted, and how many are out of service
-    without a name."""
+    """The GPUs of a node, the resource by which they were counted, how many are out of service
+    without a name, and whether a device plugin has counted them: else labels tell of them, or the
+    node told before."""
 
     devices: tuple[Device, ...] = ()
     resource: str = ""
     unnamed: int = 0
+    by_plugin: bool = True
 
 
 def _gpus(
@@ -280,7 +301,7 @@ def _gpus(
     _sharing(raw, resource, usable, told.part, facts, problems)
     facts["numa"] = Sourced(sockets(total), "assumed from the number of GPUs")
     devices = devices_of(total, bad, memory, _gpu_ids(raw, total, problems))
-    return _Gpus(devices, resource, unnamed)
+    return _Gpus(devices, resource, unnamed, by_plugin=installed > 0)
 
 
 def _parts(

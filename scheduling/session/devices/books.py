@@ -26,7 +26,14 @@ from scheduling.kube.dra.facts import (
 )
 from scheduling.kube.seam import NewClaim, OwnClaim
 from scheduling.kube.translate.quantities import GPU_RESOURCES
-from scheduling.session.devices.demand import Demands, DeviceDemand, Held, is_gpu
+from scheduling.session.devices.demand import (
+    NOT_READY,
+    Demands,
+    DeviceDemand,
+    DeviceRefusal,
+    Held,
+    is_gpu,
+)
 from scheduling.session.devices.holders import DeviceHolders
 from scheduling.session.devices.inventory import Inventory, NodeGpus, gpu_model
 
@@ -75,6 +82,7 @@ class DeviceBooks:
         self.demands = Demands(self.inventory)
         self.claims: dict[ClaimName, DeviceClaimFacts] = {}
         self.templates: dict[ClaimName, TemplateFacts] = {}
+        self._domains: Counter[tuple[str, str]] = Counter()  # by namespace and uid
         self.changed: set[ClaimName] = set()
         self.assumed: dict[str, Assumed] = {}  # by uid of the claim
         self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod for which it was made
@@ -103,8 +111,7 @@ class DeviceBooks:
             case ClassFacts():
                 self.inventory.class_seen(facts)
             case TemplateFacts():
-                self.templates[facts.namespace, facts.name] = facts
-                self._taken_version += 1
+                self._know(facts, 1)
             case DeviceClaimFacts():
                 self._take(facts, comes=True)
 
@@ -119,10 +126,21 @@ class DeviceBooks:
             case TemplateFacts():
                 name = facts.namespace, facts.name
                 if name in self.templates and self.templates[name].uid == facts.uid:
-                    del self.templates[name]
-                    self._taken_version += 1
+                    self._know(facts, -1)
             case DeviceClaimFacts():
                 self._take(facts, comes=False)
+
+    def _know(self, facts: TemplateFacts, sign: int) -> None:
+        """A template is there, 1, or is not any more, -1."""
+        name = facts.namespace, facts.name
+        before = self.templates.pop(name, None)
+        if before is not None and not before.deleting:
+            self._domains[before.namespace, before.domain] -= 1
+        if sign > 0:
+            self.templates[name] = facts
+            if not facts.deleting:
+                self._domains[facts.namespace, facts.domain] += 1
+        self._taken_version += 1
 
     def _take(self, facts: DeviceClaimFacts, *, comes: bool) -> None:
         name = facts.namespace, facts.name
@@ -170,7 +188,28 @@ class DeviceBooks:
         own: Iterable[tuple[DeviceClaimFacts, OwnClaim]] = (),
     ) -> DeviceDemand:
         """`own`: claims that are made for the pod if they are not there. Raises DeviceRefusal."""
+        named = tuple(named)
+        for each in named:
+            self._check(namespace, each)
         return self.demands.of(namespace, uid, named, self.claims, extended, own)
+
+    def _check(self, namespace: str, named: PodClaim) -> None:
+        """Raises DeviceRefusal where a claim cannot come or cannot be used, as somebody has not
+        made, or has deleted, what it is made of."""
+        if named.claim is None:
+            if (namespace, named.template) not in self.templates:
+                text = f"There is no resource claim template {named.template} in namespace"
+                remedy = "Create it, or what it is made for, such as a ComputeDomain."
+                raise DeviceRefusal(NOT_READY, f"{text} {namespace}. {remedy}")
+            return
+        claim = self.claims.get((namespace, named.claim))
+        if claim is None or claim.given is not None:
+            return
+        for domain in claim.domains:
+            if self._domains[namespace, domain] <= 0:
+                text = f"Resource claim {claim.name} is for a channel of ComputeDomain {domain}"
+                remedy = "Make the pod again when there is another."
+                raise DeviceRefusal(NOT_READY, f"{text}, which is gone or going. {remedy}")
 
     def nodes_for(self, demand: DeviceDemand) -> tuple[NodeTerm, ...] | None:
         """The nodes on which there are devices for all of its claims now; None = numbers say it.

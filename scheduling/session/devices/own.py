@@ -62,6 +62,9 @@ def _from_template(books: DeviceBooks, namespace: str, name: str) -> OwnClaim:
         raise DeviceRefusal(
             NOT_READY, f"There is no resource claim template {name} {where}. Create it."
         )
+    if found.deleting:
+        text = f"Resource claim template {name} in namespace {namespace} is being deleted."
+        raise DeviceRefusal(NOT_READY, f"{text} Create it again when it is gone.")
     return OwnClaim(found.spec, found.labels, found.annotations)
 
 

@@ -24,6 +24,7 @@ from scheduling.engine.types import (
     Spread,
 )
 from scheduling.kube.seam import KeepsAway
+from scheduling.session.devices.demand import PREFIX
 
 Document = list[dict[str, Any]]
 NOTHING = PodRules()
@@ -68,6 +69,21 @@ def with_constraints(asked: JobRequest, document: Document) -> JobRequest:
     if len(document) != len(asked.pod_sets):
         return asked
     return replace(asked, pod_sets=tuple(map(_told, asked.pod_sets, document)))
+
+
+def with_devices(asked: JobRequest, document: Document) -> JobRequest:
+    """The request with what the engine counted of devices when the job was placed: its claims do
+    not ask for what they have."""
+    if len(document) != len(asked.pod_sets):
+        return asked
+    sets = []
+    for pod_set, of in zip(asked.pod_sets, document, strict=True):
+        told = of.get("extended", {}).items()
+        counted = {name: amount for name, amount in told if name.startswith(PREFIX)}
+        if counted:
+            pod_set = replace(pod_set, extended={**pod_set.extended, **counted})
+        sets.append(pod_set)
+    return asked if tuple(sets) == asked.pod_sets else replace(asked, pod_sets=tuple(sets))
 
 
 def _told(pod_set: PodSetSpec, of: Mapping[str, Any]) -> PodSetSpec:

@@ -40,6 +40,7 @@ from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS, MOVED, PREEMPTED, PlacementState
 from scheduling.models.shaped import Unreadable
 from scheduling.policy.document import to_policy
+from scheduling.session.memory.constraints import with_devices
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
 from scheduling.session.memory.raw import RawRow, RawRows
 from tenants import selectors
@@ -348,6 +349,8 @@ def add_constraints(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) ->
     for job_id, document in rows.values_list("job_id", "document"):
         if (job := live.get(str(job_id))) is not None:
             job.constraints = document
+            if job.state in HOLDING:
+                job.request = with_devices(job.asked, document)
 
 
 def _add_placement(job: LiveJob, row: Any) -> None:

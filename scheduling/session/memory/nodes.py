@@ -125,6 +125,10 @@ class Nodes:
             return facts
         gpus, amounts = self._devices[facts.node.name]
         node, sources = facts.node, dict(facts.facts)
+        if gpus.devices and facts.unplugged is not None:
+            node = facts.unplugged
+            sources.pop("unnamed_unhealthy_gpus", None)
+            sources.pop("gpu_resource", None)
         if gpus.devices and not node.devices and not node.gpu_parts:
             by_label = sources.get("gpu_model") if node.gpu_model else None
             model = node.gpu_model or gpus.model
@@ -193,9 +197,13 @@ class Nodes:
         return facts.node if facts else Node(name)
 
     def told(self, name: str) -> Node:
-        """As `known`, without what drivers of devices and operators say of it."""
+        """As `known`, without what drivers of devices and operators say of it: with no GPUs, where
+        a driver tells of them and no device plugin gives them."""
         facts = self._told.get(name)
-        return facts.node if facts else Node(name)
+        if facts is None:
+            return Node(name)
+        by_driver = name in self._devices and self._devices[name][0].devices
+        return facts.unplugged if by_driver and facts.unplugged is not None else facts.node
 
     # --- rows -----------------------------------------------------------------------------------
     def follow(self, cluster: ClusterState) -> None:

@@ -195,7 +195,7 @@ class DeviceClaims:
         if not self.books and not self._claims_for_devices and self._as_of is None:
             return False
         self._release_what_is_left()
-        self._tell_held()
+        self.tell_held()
         if self._gone:
             held = {uid for claim in self.books.claims.values() for uid in claim.reserved_for}
             self._gone &= held
@@ -665,15 +665,18 @@ class DeviceClaims:
         return job, pod if pod is not None and pod.attempt == attempt else None
 
     # --- what the engine counts -------------------------------------------------------------------
-    def _tell_held(self) -> None:
+    def tell_held(self, *, of_others: bool = False) -> None:
         """Tell the engine which devices are not free although no pod of Kant's counts them: claims
-        of others, and what a pod has beyond what it asks for."""
+        of others, and what a pod has beyond what it asks for. `of_others`: only the former that it
+        has not been told of."""
         left: dict[tuple[str, str], dict[str, int]] = {}
         booked: dict[tuple[str, str], PodSetSpec] = {}
         for claim, node, amounts in self.books.held():
             if self.foreign.mine is not None and node not in self.foreign.mine:
                 continue
             holder = self._holder(claim, node)
+            if of_others and holder is not None:
+                continue
             name = claim.uid
             if holder is not None:
                 name, pod_set = holder
@@ -691,12 +694,12 @@ class DeviceClaims:
             if gpus > 0 or more:
                 key = f"devices of {name} on {node}"
                 told[key] = OtherPodChanged(key, node, max(gpus, 0), 0, 0, more)
-        for key in self._told_held.keys() - told.keys():
+        for key in () if of_others else self._told_held.keys() - told.keys():
             self.out.deltas.append(OtherPodRemoved(key))
         for key, change in told.items():
             if self._told_held.get(key) != change:
                 self.out.deltas.append(change)
-        self._told_held = told
+        self._told_held = {**self._told_held, **told} if of_others else told
 
     def _holder(self, claim: DeviceClaimFacts, node: str) -> tuple[str, PodSetSpec] | None:
         """The pod of Kant's that counts the devices of a claim, and its pod set."""

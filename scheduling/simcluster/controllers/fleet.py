@@ -115,7 +115,7 @@ def _labels(node: FleetNode) -> dict[str, str]:
         ("network.topology.nvidia.com/leaf", node.leaf),
         ("network.topology.nvidia.com/spine", node.spine),
         ("network.topology.nvidia.com/core", node.superspine),
-        ("nvidia.com/gpu.clique", f"{node.hyper_node}.0" if node.hyper_node else ""),
+        ("nvidia.com/gpu.clique", node.hyper_node),
         ("kant.io/link-model", node.link_model),
         ("kant.io/zone", node.zone),
     ):
