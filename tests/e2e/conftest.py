@@ -20,7 +20,9 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 CONTRAST = "color-contrast"
 WIDE, NARROW = 1440, 390
 SESSIONS: dict[tuple[str, str], Any] = {}
-expect.set_options(timeout=30_000)
+# Of what surely comes: only a failure waits so long, however busy the machine is.
+WITHIN_MS = 60_000
+expect.set_options(timeout=WITHIN_MS)
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +93,7 @@ class Tab:
     also: set[str] = field(default_factory=set)  # other sites that it leads to
 
     def __post_init__(self) -> None:
+        self.page.set_default_timeout(WITHIN_MS)
         self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
         self.page.on("console", self._hear)
         self.page.on("request", self._watch)

@@ -109,7 +109,8 @@ def test_edits_that_are_not_saved_are_not_lost_by_a_careless_click(new_tab):
         dialog.dismiss()
 
     tab.page.on("dialog", stay)
-    tab.page.get_by_role("link", name="Jobs", exact=True).click()
+    with tab.page.expect_event("dialog"):
+        tab.page.get_by_role("link", name="Jobs", exact=True).click()
     tab.page.wait_for_timeout(300)
     assert (asked, tab.page.url) == (["beforeunload"], f"{tab.site}/policies/demo/")
     tab.page.get_by_role("link", name="Discard").click()
