@@ -1,10 +1,12 @@
 // Jobs that are chosen in the table stay chosen while it updates itself, and say how many they are.
+// So they do where the reader comes back to the table, by what they are: a browser would tick the
+// rows at the same places, where others may stand by now.
 (() => {
   const form = document.getElementById("chosen");
   const count = form.querySelector("[data-chosen-count]");
   const acts = form.querySelector("[data-chosen-acts]");
   const hint = count.textContent;
-  const chosen = new Set();
+  const chosen = new Set(history.state?.chosen);
   const boxes = () => [...document.querySelectorAll('#jobs-live input[name="id"]')];
 
   const show = () => {
@@ -19,6 +21,7 @@
     acts.hidden = chosen.size === 0;
     count.hidden = here.length === 0;
     count.textContent = chosen.size === 0 ? hint : `${chosen.size} chosen`;
+    history.replaceState({ ...history.state, chosen: [...chosen] }, "");
   };
 
   document.addEventListener("change", (event) => {
@@ -31,15 +34,13 @@
     show();
   });
   // A job that is over, or on another page by now, is chosen no more.
-  document.addEventListener("htmx:after:swap", () => {
+  const leaveOthers = () => {
     const here = new Set(boxes().map((box) => box.value));
     for (const id of chosen) if (!here.has(id)) chosen.delete(id);
     show();
-  });
-  show();
-  // The browser may have kept what was ticked when the reader comes back.
-  addEventListener("pageshow", () => {
-    for (const box of boxes()) if (box.checked) chosen.add(box.value);
-    show();
-  });
+  };
+  document.addEventListener("htmx:after:swap", leaveOthers);
+  // What was brought back before this script ran.
+  for (const box of boxes()) if (box.checked) chosen.add(box.value);
+  leaveOthers();
 })();
