@@ -29,7 +29,7 @@ from scheduling.services.jobs.document import document_of, document_of_array
 from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_array, submit_job
 from scheduling.services.queues.entry import given_to
 from tenants.api.base import ListView, View, location, rehearsed, shown
-from tenants.api.idempotency import idempotent
+from tenants.api.idempotency import Keyed, answered, idempotent, idempotent_at_once
 from tenants.api.schema import Shape
 from tenants.errors import Conflict
 from tenants.models import Scope
@@ -66,24 +66,33 @@ class JobsView(ListView):
     def get(self, _request: Request) -> Response:
         return self.page(JobOutput)
 
-    @idempotent()
-    def post(self, _request: Request) -> Response:
+    @idempotent_at_once
+    def post(self, _request: Request, keyed: Keyed | None) -> Response:
         document = self.body(JobInput)
-        if document.get("array") is not None:
-            return self._array(document)
-        job = submit_job(self.actor, document, dry_run=self.dry_run)
-        body = shown(JobOutput, job)
         if self.dry_run:
-            return self._rehearsed(job, body)
-        return Response(body, 201, headers=location(self.request, "api-job", job.pk))
+            return self._would(document)
+        submit = submit_job if document.get("array") is None else submit_array
+        return answered(
+            keyed,
+            self._created,
+            lambda receipt: submit(self.actor, document, receipt=receipt),
+        )
 
-    def _array(self, document: dict[str, Any]) -> Response:
-        array = submit_array(self.actor, document, dry_run=self.dry_run)
-        body = shown(JobArrayOutput, array)
-        if self.dry_run:
-            one = {name: value for name, value in document.items() if name != "array"}
-            return self._rehearsed(submit_job(self.actor, one, dry_run=True), body)
-        return Response(body, 201, headers=location(self.request, "api-job-array", array.id))
+    def _created(self, made: Job | selectors.JobArray) -> Response:
+        if isinstance(made, Job):
+            headers = location(self.request, "api-job", made.pk)
+            return Response(shown(JobOutput, made), 201, headers=headers)
+        headers = location(self.request, "api-job-array", made.id)
+        return Response(shown(JobArrayOutput, made), 201, headers=headers)
+
+    def _would(self, document: dict[str, Any]) -> Response:
+        if document.get("array") is None:
+            job = submit_job(self.actor, document, dry_run=True)
+            return self._rehearsed(job, shown(JobOutput, job))
+        array = submit_array(self.actor, document, dry_run=True)
+        one = {name: value for name, value in document.items() if name != "array"}
+        first = submit_job(self.actor, one, dry_run=True)
+        return self._rehearsed(first, shown(JobArrayOutput, array))
 
     def _rehearsed(self, job: Job, body: dict[str, Any]) -> Response:
         said = rehearse_job(self.actor, job)

@@ -1,29 +1,37 @@
 """Idempotency-Key: a POST sent twice happens once.
 
-The key is claimed first (committed, so that a second request sees it). Then the write and its
-stored answer are one transaction: after a crash the claim stands without an answer, and nothing
-was done. Such a claim may be taken over once it is old; the guard in `_answer` makes the slow
-original then fail instead of doing the write a second time.
+Where one function makes all that is asked (`idempotent_at_once`), key and answer are stored in its
+transaction: of two that come at once the later one waits, is undone and gets the answer of the
+other.
+
+Elsewhere (`idempotent`) the key is claimed first (committed, so that a second request sees it).
+Then the write and its stored answer are one transaction: after a crash the claim stands without an
+answer, and nothing was done. Such a claim may be taken over once it is old; the guard in `_answer`
+makes the slow original then fail instead of doing the write a second time.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
+from rest_framework.exceptions import APIException
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tenants.api.problems import Problem, bad_header
-from tenants.errors import Conflict
+from tenants.errors import Conflict, DomainError
 from tenants.models import IdempotencyKey, User
+from tenants.services.receipts import KeyTaken, Receipt
 from tenants.services.transactions import unit_of_work
+
+T = TypeVar("T")
 
 HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
@@ -47,19 +55,65 @@ def idempotent(forget: str = "") -> Callable[[Handler], Handler]:
             key = request.headers.get(HEADER)
             if key is None or view.dry_run:
                 return handler(view, request, *args, **kwargs)
-            claim = _claim(view.actor, request, key)
-            if claim.status is not None:
-                return _replayed(claim)
-            try:
-                return _answer(claim, lambda: handler(view, request, *args, **kwargs), forget)
-            except BaseException:
-                _unanswered(claim).delete()
-                raise
+            fresh = _fresh(view.actor, request, key)
+            return _by_claim(fresh, lambda: handler(view, request, *args, **kwargs), forget)
 
         wrapper.idempotent = True  # type: ignore[attr-defined]
         return wrapper
 
     return wrap
+
+
+class Keyed:
+    """A request that came with a key, and its answer once what it asks for was made."""
+
+    def __init__(self, fresh: Mapping[str, Any]) -> None:
+        self.fresh = fresh
+        self.response: Response | None = None
+
+    def receipt(self, show: Callable[[Any], Response]) -> Receipt:
+        """`show`: the answer to what was made."""
+
+        def answered(made: Any) -> IdempotencyKey:
+            self.response = show(made)
+            return IdempotencyKey(**self.fresh, **_kept(self.response))
+
+        return Receipt(self.fresh["user"].pk, self.fresh["key"], answered)
+
+
+def idempotent_at_once(handler: Handler) -> Handler:
+    """Wrap a `post(request, keyed)` that answers by `answered`: one function makes all it is asked
+    for and keeps the receipt, alone or with those of others."""
+
+    @wraps(handler)
+    def wrapper(view: Any, request: Request) -> Response:
+        key = request.headers.get(HEADER)
+        if key is None or view.dry_run:
+            return handler(view, request, None)
+        fresh = _fresh(view.actor, request, key)
+        try:
+            return handler(view, request, Keyed(fresh))
+        except KeyTaken:
+            pass
+        except (DomainError, APIException):
+            # What was answered before is answered again, whatever the request would meet now.
+            if not _mine(fresh).exists():
+                raise
+        return _by_claim(fresh, lambda: handler(view, request, None))
+
+    wrapper.idempotent = True  # type: ignore[attr-defined]
+    return wrapper
+
+
+def answered(
+    keyed: Keyed | None, show: Callable[[T], Response], do: Callable[[Receipt | None], T]
+) -> Response:
+    """The answer to what `do` makes, which keeps the receipt that it is given."""
+    if keyed is None:
+        return show(do(None))
+    do(keyed.receipt(show))
+    assert keyed.response is not None
+    return keyed.response
 
 
 def forget_old_keys() -> int:
@@ -68,23 +122,44 @@ def forget_old_keys() -> int:
     return deleted
 
 
-def _claim(user: User, request: Request, key: str) -> IdempotencyKey:
-    """A fresh claim (status None), or the answered one; raises a problem otherwise."""
+def _fresh(user: User, request: Request, key: str) -> dict[str, Any]:
+    """What is stored of a request with a key, besides its answer; raises a problem where it is
+    none."""
     if not (1 <= len(key) <= 128 and key.isascii() and key.isprintable()):
         raise bad_header(HEADER, "Must be 1 to 128 printable ASCII characters, e.g. a UUID.")
     # The raw body, before DRF consumes the stream.
     query = request.META.get("QUERY_STRING", "")
     digest = hashlib.sha256(query.encode() + b"\n" + request._request.body).hexdigest()
-    path = request.path[:500]
-    now = timezone.now()
-    wanted = {"method": request.method or "", "path": path, "body_digest": digest}
-    mine = IdempotencyKey.objects.filter(user=user, key=key)
+    wanted = {"method": request.method or "", "path": request.path[:500], "body_digest": digest}
+    return {"user": user, "key": key, **wanted}
+
+
+def _by_claim(fresh: Mapping[str, Any], act: Callable[[], Response], forget: str = "") -> Response:
+    """What was answered before, or what `act` answers, once the key is claimed for it."""
+    claim = _claim(fresh)
+    if claim.status is not None:
+        return _replayed(claim)
+    try:
+        return _answer(claim, act, forget)
+    except BaseException:
+        _unanswered(claim).delete()
+        raise
+
+
+def _mine(fresh: Mapping[str, Any]) -> QuerySet[IdempotencyKey]:
+    return IdempotencyKey.objects.filter(user=fresh["user"], key=fresh["key"])
+
+
+def _claim(fresh: Mapping[str, Any]) -> IdempotencyKey:
+    """A fresh claim (status None), or the answered one; raises a problem otherwise."""
+    wanted = {name: value for name, value in fresh.items() if name not in ("user", "key")}
+    now, mine = timezone.now(), _mine(fresh)
     over = Q(created_at__lt=now - KEPT) | Q(status=None, created_at__lt=now - ABANDONED)
     for _ in range(2):
         try:
             # A savepoint, so that PostgreSQL can go on after the refused insert.
             with transaction.atomic():
-                return IdempotencyKey.objects.create(user=user, key=key, **wanted)
+                return IdempotencyKey.objects.create(**fresh)
         except IntegrityError:
             # An answer kept long enough, or a claim nobody will answer, makes room.
             if not mine.filter(over).delete()[0]:
@@ -114,19 +189,21 @@ def _unanswered(claim: IdempotencyKey) -> Any:
 def _answer(claim: IdempotencyKey, act: Callable[[], Response], forget: str) -> Response:
     with unit_of_work(dry_run=False):
         response = act()
-        stored = json.loads(JSONRenderer().render(response.data)) if response.data else None
-        if forget and stored:
-            stored[forget] = None
-        kept = {name: response[name] for name in KEPT_HEADERS if name in response}
-        answered = _unanswered(claim).update(
-            status=response.status_code, response=stored, headers=kept
-        )
-        if not answered:
+        if not _unanswered(claim).update(**_kept(response, forget)):
             raise Conflict(
                 "This request took so long that its Idempotency-Key was given to a repetition of "
                 "it. Repeat it to get that answer."
             )
     return response
+
+
+def _kept(response: Response, forget: str = "") -> dict[str, Any]:
+    """What is stored of an answer."""
+    stored = json.loads(JSONRenderer().render(response.data)) if response.data else None
+    if forget and stored:
+        stored[forget] = None
+    headers = {name: response[name] for name in KEPT_HEADERS if name in response}
+    return {"status": response.status_code, "response": stored, "headers": headers}
 
 
 def _replayed(claim: IdempotencyKey) -> Response:

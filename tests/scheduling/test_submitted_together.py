@@ -10,9 +10,10 @@ from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.services.jobs import submit
-from scheduling.services.jobs.submission import acceptance, written
+from scheduling.services.jobs.submission import acceptance, together, written
 from tenants.models import IdempotencyKey, Queue, Tenant
 from tenants.services import joined
+from tenants.services.receipts import Receipt
 from tests import organisation
 from tests.waiting import until
 
@@ -201,17 +202,92 @@ def test_who_is_told_that_the_database_is_away_has_submitted_nothing(org, door, 
     assert list(Job.objects.values_list("name", flat=True)) == ["hello"]
 
 
-def test_a_key_holds_in_the_transaction_of_its_answer(org, door):
-    """It is not written with others, and they not with it."""
-    keyed, answers = posting(org, "ops", HELLO, **{"Idempotency-Key": "k"}), []
-    door.meanwhile(
+def keyed(org, who, document, key):
+    return posting(org, who, document, **{"Idempotency-Key": key})
+
+
+def test_those_with_a_key_are_written_with_others(org, door):
+    answers = door.meanwhile(
         posting(org, "eve", HELLO),
-        posting(org, "joe", HELLO),
-        then=lambda: answers.extend([keyed(), keyed()]),
+        keyed(org, "eve", HELLO | {"name": "a"}, "k"),
+        keyed(org, "joe", HELLO | {"name": "b"}, "k"),  # keys belong to their user
+        keyed(org, "eve", HELLO | {"gpus": 4096}, "refused"),
+        keyed(org, "lex", HELLO | {"tenant": "law", "name": "one"}, "k"),
+        keyed(org, "lex", HELLO | {"tenant": "law", "name": "too-many"}, "late"),
+        posting(org, "ops", HELLO),
     )
-    once, again = answers
-    assert once.status_code == 201
-    assert again.json() == once.json()
-    assert again.headers["Idempotency-Replayed"] == "true"
-    assert IdempotencyKey.objects.get().status == 201
-    assert Job.objects.filter(user__username="ops").count() == 1
+    assert door.together == [6]
+    assert [answer.status_code for answer in answers] == [201, 201, 201, 422, 201, 409, 201]
+    rows = IdempotencyKey.objects.values_list("user__username", "key", "status")
+    assert sorted(rows) == [("eve", "k", 201), ("joe", "k", 201), ("lex", "k", 201)]
+    for who, name, answer in [("eve", "a", answers[1]), ("joe", "b", answers[2])]:
+        again = keyed(org, who, HELLO | {"name": name}, "k")()
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert again.headers["Location"] == answer.headers["Location"]
+        assert again.json() == answer.json()
+        assert again.json()["name"] == name
+    other = keyed(org, "eve", HELLO, "k")()
+    assert (other.status_code, other.json()["code"]) == (409, "key-reused")
+    assert Job.objects.count() == 5
+    assert keyed(org, "eve", HELLO, "refused")().status_code == 201
+
+
+def test_a_key_that_is_there_is_answered_as_before(org, door):
+    """Twice in one transaction, and from before it."""
+    before = keyed(org, "eve", HELLO | {"name": "before"}, "old")
+    door.came.set()
+    once = before()
+    door.came.clear()
+    answers = door.meanwhile(
+        posting(org, "joe", HELLO),
+        before,
+        keyed(org, "eve", HELLO, "old"),
+        keyed(org, "joe", HELLO | {"name": "new"}, "k"),
+        keyed(org, "joe", HELLO | {"name": "new"}, "k"),
+        keyed(org, "joe", HELLO | {"name": "other"}, "k"),
+        posting(org, "ops", HELLO),
+    )
+    assert door.together == [6]
+    assert [answer.status_code for answer in answers] == [201, 201, 409, 201, 201, 409, 201]
+    assert answers[1].json() == once.json()
+    assert answers[4].json() == answers[3].json()
+    assert [answers[i].headers["Idempotency-Replayed"] for i in (1, 4)] == ["true"] * 2
+    assert {answers[i].json()["code"] for i in (2, 5)} == {"key-reused"}
+    names = Job.objects.values_list("name", flat=True)
+    assert sorted(names) == ["before", "hello", "hello", "new"]
+
+
+def test_one_with_a_key_that_came_meanwhile_harms_no_other(org, door, monkeypatch):
+    """By another process, after keys were looked for: all is undone, and each goes alone."""
+
+    def looked_too_early(receipts):
+        IdempotencyKey.objects.create(user=org.users["joe"], key="k", status=200, response={})
+        return set()
+
+    monkeypatch.setattr(together, "taken", looked_too_early)
+    answers = door.meanwhile(
+        posting(org, "eve", HELLO),
+        keyed(org, "eve", HELLO, "k"),
+        keyed(org, "joe", HELLO, "k"),
+        posting(org, "ops", HELLO),
+    )
+    assert [answer.status_code for answer in answers] == [201, 201, 409, 201]
+    assert answers[2].json()["code"] == "key-reused"
+    assert Job.objects.count() == IdempotencyKey.objects.count() + 1 == 3
+
+
+def test_keys_add_two_statements_for_all_of_them(org):
+    def receipt(number):
+        fresh = {"user": org.users["eve"], "key": f"k{number}", "method": "POST", "path": URL}
+        return Receipt(
+            org.users["eve"].pk, fresh["key"], lambda job: IdempotencyKey(**fresh, status=201)
+        )
+
+    def statements(receipts):
+        jobs = [submit.UsersJob(org.users["eve"], HELLO, one) for one in receipts]
+        with CaptureQueriesContext(connection) as asked:
+            assert all(isinstance(one, Job) for one in submit.submit_together(jobs))
+        return len(asked)
+
+    assert statements([receipt(i) for i in range(12)]) == statements([None] * 12) + 2
+    assert IdempotencyKey.objects.count() == 12

@@ -6,9 +6,11 @@ import pytest
 from django.utils import timezone
 
 from kant.celery import app
+from scheduling.api import jobs
 from scheduling.models import Job
+from tenants.api import tokens
 from tenants.api.idempotency import forget_old_keys
-from tenants.models import IdempotencyKey
+from tenants.models import ApiToken, IdempotencyKey, Tenant
 
 URL = "/api/v1/jobs"
 JOB = {"name": "once", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
@@ -47,21 +49,49 @@ def test_keys_belong_to_their_user(org, eve):
     assert Job.objects.count() == 2
 
 
-def test_while_the_first_is_being_answered_a_second_waits(eve, monkeypatch):
-    inner = {}
+def sent_within(monkeypatch, module, name, act):
+    """`act` is done while the first request is being answered, before it does anything."""
+    real, inner = getattr(module, name), []
 
     def slow(*args, **kwargs):
-        inner["answer"] = send(eve)
+        if not inner:
+            inner.append(None)
+            inner[0] = act()
         return real(*args, **kwargs)
 
-    from scheduling.api import jobs
+    monkeypatch.setattr(module, name, slow)
+    return inner
 
-    real = jobs.submit_job
-    monkeypatch.setattr(jobs, "submit_job", slow)
-    assert send(eve).status_code == 201
-    assert inner["answer"].status_code == 409
-    assert inner["answer"].json()["code"] == "key-in-flight"
-    assert Job.objects.count() == 1
+
+def test_while_the_first_is_being_answered_a_second_is_told_to_wait(eve, monkeypatch):
+    body, url = {"name": "t"}, "/api/v1/tokens"
+    inner = sent_within(monkeypatch, tokens, "create_token", lambda: send(eve, body, url=url))
+    assert send(eve, body, url=url).status_code == 201
+    assert (inner[0].status_code, inner[0].json()["code"]) == (409, "key-in-flight")
+    assert ApiToken.objects.filter(name="t").count() == 1
+
+
+@pytest.mark.parametrize("function", ["submit_job", "submit_array"])
+def test_of_two_jobs_at_once_the_later_gets_the_answer_of_the_other(eve, monkeypatch, function):
+    body = JOB if function == "submit_job" else JOB | {"array": {"count": 2}}
+    inner = sent_within(monkeypatch, jobs, function, lambda: send(eve, body))
+    later = send(eve, body)
+    assert (inner[0].status_code, later.status_code) == (201, 201)
+    assert later.json() == inner[0].json()
+    assert later["Idempotency-Replayed"] == "true"
+    assert later["Location"] == inner[0]["Location"]
+    assert Job.objects.count() == (1 if function == "submit_job" else 2)
+
+
+def test_what_was_answered_is_answered_again_though_it_would_be_refused_now(org, eve):
+    first = send(eve)
+    Tenant.objects.filter(name="vision").update(max_waiting=1)
+    again = send(eve)
+    assert (again.status_code, again.json()) == (201, first.json())
+    other = send(eve, {**JOB, "gpus": -1})
+    assert (other.status_code, other.json()["code"]) == (409, "key-reused")
+    assert send(eve, key="k2").status_code == 409
+    assert IdempotencyKey.objects.count() == 1
 
 
 def test_an_error_frees_the_key(eve):
@@ -78,17 +108,12 @@ def test_a_claim_of_a_process_that_died_is_taken_over(eve, org):
 
 
 def test_a_slow_original_does_not_act_after_its_claim_was_taken_over(eve, monkeypatch):
-    from scheduling.api import jobs
+    def taken_over():
+        return IdempotencyKey.objects.all().delete()
 
-    real = jobs.submit_job
-
-    def overtaken(*args, **kwargs):
-        IdempotencyKey.objects.all().delete()
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(jobs, "submit_job", overtaken)
-    assert send(eve).status_code == 409
-    assert not Job.objects.exists()
+    sent_within(monkeypatch, tokens, "create_token", taken_over)
+    assert send(eve, {"name": "t"}, url="/api/v1/tokens").status_code == 409
+    assert not ApiToken.objects.filter(name="t").exists()
 
 
 def test_a_key_is_kept_for_a_day(eve):

@@ -22,39 +22,54 @@ from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of
 from tenants.services.joined import Joined
+from tenants.services.receipts import Receipt, keep
 from tenants.services.transactions import unit_of_work
 
 
-def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = False) -> Job:
-    """Accept a job document (`services.job_spec`) and wake the scheduler of its cluster.
+def submit_job(
+    actor: User,
+    document: Mapping[str, Any],
+    *,
+    receipt: Receipt | None = None,
+    dry_run: bool = False,
+) -> Job:
+    """Accept a job document (`services.job_spec`) and wake the scheduler of its cluster. `receipt`:
+    kept in the transaction of the job.
 
     Raises Invalid (fields; also ExceedsCapacity and NoMatchingGpuType), NotFound for a tenant
     the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
-    waiting jobs, and for a queue that takes no jobs or has too many. Those that are submitted
-    while others are being written are written together (docs/decisions/0096).
+    waiting jobs, and for a queue that takes no jobs or has too many; KeyTaken. Those that are
+    submitted while others are being written are written together (docs/decisions/0096).
     """
-    submission = UsersJob(actor, document)
+    submission = UsersJob(actor, document, receipt)
     job = _submitted(submission, dry_run=True) if dry_run else _joined(submission)
     assert isinstance(job, Job)
     return job
 
 
 def _submitted(submission: UsersJob, *, dry_run: bool = False) -> Made:
-    actor, document = submission
+    actor, document, receipt = submission
     acceptance = Acceptance(actor, [document])
     order = acceptance.order_of(document)
     if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
     with unit_of_work(dry_run):
         acceptance.keep_beside([order])
-        return write_order(actor, order, acceptance.tree)
+        made = write_order(actor, order, acceptance.tree)
+        if receipt:
+            keep([(receipt, made)])
+        return made
 
 
 _joined = Joined(_submitted, submit_together, MOST_TOGETHER)
 
 
 def submit_array(
-    actor: User, document: Mapping[str, Any], *, dry_run: bool = False
+    actor: User,
+    document: Mapping[str, Any],
+    *,
+    receipt: Receipt | None = None,
+    dry_run: bool = False,
 ) -> selectors.JobArray:
     """Accept a document with `array: {count}` as that many jobs, all or none of them.
 
@@ -68,6 +83,8 @@ def submit_array(
         acceptance.keep_beside([order])
         array = write_order(actor, order, acceptance.tree)
         assert isinstance(array, selectors.JobArray)
+        if receipt:
+            keep([(receipt, array)])
     return array
 
 

@@ -9,15 +9,17 @@ from scheduling.services.jobs.submission.written import Made, write_orders
 from tenants.errors import DomainError
 from tenants.models import User
 from tenants.services.joined import EachAlone, nothing_done, one_transaction
+from tenants.services.receipts import Receipt, keep, taken
 
 MOST_TOGETHER = 32  # no more rows are told by one JSON text (`bulk.FEW`)
 
 
 class UsersJob(NamedTuple):
-    """A job document, and who submits it."""
+    """A job document, and who submits it. `receipt`: of one that came with a key."""
 
     actor: User
     document: Mapping[str, Any]
+    receipt: Receipt | None = None
 
 
 def submit_together(jobs: Sequence[UsersJob]) -> list[Made | Exception]:
@@ -26,14 +28,31 @@ def submit_together(jobs: Sequence[UsersJob]) -> list[Made | Exception]:
     Raises as `one_transaction`, and then none is accepted."""
     with nothing_done():
         ground = CommonGround({job.actor.pk for job in jobs}, [job.document for job in jobs])
-        answers = [_order(job, ground) for job in jobs]
-    asked = zip(jobs, answers, strict=True)
-    orders = [(job.actor, order) for job, order in asked if isinstance(order, Order)]
-    if not orders:
+        there = taken([job.receipt for job in jobs if job.receipt])
+        answers: list[Order | Exception] = []
+        for job in jobs:
+            if job.receipt is None or job.receipt.whose not in there:
+                answers.append(_order(job, ground))
+            else:  # it has been answered, or is when those before it here are
+                answers.append(EachAlone())
+            if job.receipt:
+                there.add(job.receipt.whose)
+    asked = [
+        (job, order) for job, order in zip(jobs, answers, strict=True) if isinstance(order, Order)
+    ]
+    if not asked:
         return [answer for answer in answers if isinstance(answer, Exception)]
     with one_transaction():
-        made = iter(write_orders(ground.tree, orders))
-        return [next(made) if isinstance(answer, Order) else answer for answer in answers]
+        given = write_orders(ground.tree, [(job.actor, order) for job, order in asked])
+        keep(
+            [
+                (job.receipt, made)
+                for (job, _), made in zip(asked, given, strict=True)
+                if job.receipt and not isinstance(made, DomainError)
+            ]
+        )
+        of_orders = iter(given)
+        return [next(of_orders) if isinstance(answer, Order) else answer for answer in answers]
 
 
 def _order(job: UsersJob, ground: CommonGround) -> Order | Exception:
