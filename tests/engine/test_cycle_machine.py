@@ -21,7 +21,7 @@ from tests.engine.scenario import ASKS
 def _without_bounds() -> Iterator[None]:
     """Else who remembers what failed has plans left for others, and decides otherwise. Moves are
     looked for more often than usual. Who asks everybody makes every plan, however hopeless; not
-    where the core is machine code, which calls itself directly."""
+    where the core is machine code, which calls itself directly (test_plans_left_out.py)."""
     may_succeed_at = preempt.may_succeed_at
 
     def asked(state: SchedulerState, claim: Claim, candidate: Candidate, now: float) -> float:
@@ -129,11 +129,3 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             count = len(world.leaving)
     world.teardown()
     assert services or sum(seen.values()) > 0
-
-
-@pytest.mark.interpreted
-@pytest.mark.parametrize("seed", seeds(12))
-def test_no_plan_that_is_left_out_would_succeed(seed: int) -> None:
-    """`_without_bounds` makes those plans here."""
-    assert preempt.may_succeed_at.__name__ == "asked"
-    test_a_busy_cluster_keeps_every_rule(1000 + seed)
