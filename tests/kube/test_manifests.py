@@ -191,6 +191,16 @@ def test_a_stand_in_asks_for_the_same_and_is_no_pod_of_the_job():
     assert not is_made(name, labels)
 
 
+def test_a_stand_in_has_claims_by_templates_or_none():
+    claims = {"gpus": {"template": "eight"}}
+    spec = stand_in_manifest(template(settings=PodSettings(device_claims=claims)), "pod", 0)["spec"]
+    assert spec["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": "eight"}]
+    assert spec["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
+    claims |= {"nic": {"device_class": "nic", "count": 1}}  # which Kant would make
+    for asked in (template(settings=PodSettings(device_claims=claims)), template()):
+        assert "resourceClaims" not in stand_in_manifest(asked, "pod", 0)["spec"]
+
+
 def test_what_a_pod_uses_of_its_namespace():
     settings = PodSettings(
         service_account="trainer",

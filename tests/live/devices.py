@@ -74,6 +74,12 @@ def plain_devices(count, **attributes):
     return [{"name": f"dev-{n}", "attributes": more} for n in range(count)]
 
 
+def has_namespace(world, name="kant-jobs"):
+    """Whether Kant has made the namespace of its jobs."""
+    items = world.call("GET", "/api/v1/namespaces")["items"]
+    return name in [each["metadata"]["name"] for each in items]
+
+
 def kind_of(value):
     return {bool: "bool", int: "int", str: "string"}[type(value)]
 

@@ -7,6 +7,7 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.services.jobs.changes import hold_job, release_job
 from tenants.models import Quota
+from tests.live.devices import gpus, has_namespace, plain_devices, publish, request
 from tests.live.growing import (
     B200,
     SELECTOR,
@@ -16,6 +17,8 @@ from tests.live.growing import (
     stand_ins,
 )
 from tests.live.plain_pods import condition, job_of, make, state_of
+from tests.live.test_extended_resources import class_for
+from tests.live.test_job_device_claims import template
 
 pytestmark = pytest.mark.live
 
@@ -183,3 +186,62 @@ def test_jobs_that_no_group_can_hold_have_none_and_copies_are_refused(autoscaled
     make(world, "copy", labels={"kant.io/tenant": "team", **labels})
     world.drive(lambda: condition(world, "copy") and condition(world, "copy")[1] == "NotHonoured")
     assert set(stand_ins(world).values()) == {("copy", "NotHonoured")}
+
+
+def driver_node(world, name):
+    """As `add_node`, of a group whose GPUs only a driver of devices gives."""
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    ready = [{"type": "Ready", "status": "True"}]
+    labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": B200}
+    labels["nvidia.com/gpu.count"] = "8"
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
+    body = {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
+    world.call("POST", "/api/v1/nodes", body)
+    publish(world, name, devices=gpus(8, model="NVIDIA B200"))
+
+
+def asks_of_stand_in(world):
+    """Its claims, and what its container asks for by names of GPUs and by claims."""
+    [pod] = world.pods().values()
+    resources = pod["spec"]["containers"][0]["resources"]
+    by_name = resources["requests"].get("nvidia.com/gpu")
+    return pod["spec"].get("resourceClaims", []), by_name, resources.get("claims", [])
+
+
+def test_a_stand_in_claims_gpus_that_only_a_driver_will_give(autoscaled):
+    world = autoscaled
+    class_for(world)
+    world.drive(lambda: has_namespace(world))
+    template(world, "eight", request(8))
+    job = b200_job(world, device_claims={"gpus": {"template": "eight"}})
+    world.drive(lambda: all_unschedulable(world, 1))
+    named = {"name": "gpus", "resourceClaimTemplateName": "eight"}
+    assert asks_of_stand_in(world) == ([named], None, [{"name": "gpus"}])
+    before = {p["metadata"]["uid"] for p in world.pods().values()}
+    world.restart_scheduler()
+    world.drive(lambda: world.scheduler.led and all_unschedulable(world, 1))
+    assert {p["metadata"]["uid"] for p in world.pods().values()} == before
+    driver_node(world, "b200-a")
+    world.drive_to(job, S.RUNNING)
+    world.drive(lambda: not stand_ins(world))
+    assert [place.node for place in world.placements(job)] == ["b200-a"]
+    # Another waits for the next node of the group, and is known to get its GPUs by claims.
+    b200_job(world, "next", device_claims={"gpus": {"template": "eight"}})
+    world.drive(lambda: all_unschedulable(world, 1))
+    [stands_in] = stand_ins(world).values()
+    spec = world.pods()[stands_in[0]]["spec"]
+    assert spec["resourceClaims"] == [named]
+
+
+def test_a_stand_in_claims_other_devices_beside_the_gpus_of_a_plugin(autoscaled):
+    world = autoscaled
+    class_for(world, resource="", name="nic.example.com")
+    world.drive(lambda: has_namespace(world))
+    template(world, "nic", request(1, "nic", "nic.example.com"))
+    job = b200_job(world, device_claims={"nic": {"template": "nic"}})
+    world.drive(lambda: all_unschedulable(world, 1))
+    named = {"name": "nic", "resourceClaimTemplateName": "nic"}
+    assert asks_of_stand_in(world) == ([named], "8", [{"name": "nic"}])
+    add_node(world)
+    publish(world, "b200-a", "nic.example.com", devices=plain_devices(1))
+    world.drive_to(job, S.RUNNING)

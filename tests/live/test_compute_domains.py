@@ -5,7 +5,7 @@ import pytest
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, NodeRecord
 from tenants.models import GpuType, Quota
-from tests.live.devices import claims, request, template
+from tests.live.devices import claims, has_namespace, request, template
 from tests.live.nvl72 import (
     CHANNEL,
     DRIVER,
@@ -215,7 +215,7 @@ def test_pods_whose_domain_was_deleted_start_nowhere(there, is_gone):
 
 def test_a_job_of_kant_has_channels(world):
     build(world, ("a-0", "a-1"))
-    world.drive(lambda: world.scheduler.led)  # it makes the namespace
+    world.drive(lambda: has_namespace(world))
     domain = ComputeDomain(world, namespace="kant-jobs").made()
     channel = {"channel": {"template": "channel"}}
     job = world.submit(pods=2, gpus=4, gpu_models=[GB200], device_claims=channel)

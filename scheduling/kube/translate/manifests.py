@@ -293,9 +293,18 @@ def stand_in_manifest(
     template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
 ) -> dict[str, Any]:
     """A pod that asks for what that of `pod_manifest` does and is none of the job: no Service finds
-    it, and no disruption budget counts it. No claims are made for it."""
-    template = replace(template, settings=replace(template.settings, device_claims={}))
+    it, and no disruption budget counts it. Kubernetes makes its claims of their templates; if
+    one has none, it has no claims."""
+    claims = template.settings.device_claims
+    if not all("template" in of for of in claims.values()):
+        claims = {}
+    template = replace(template, settings=replace(template.settings, device_claims=claims))
     manifest = pod_manifest(template, name, ordinal, milli)
+    if claims:
+        manifest["spec"]["resourceClaims"] = [
+            {"name": each, "resourceClaimTemplateName": of["template"]}
+            for each, of in claims.items()
+        ]
     manifest["metadata"]["labels"] = {
         STANDS_IN_FOR: template.job_id,
         TENANT: template.tenant,

@@ -175,7 +175,9 @@ class LiveJob:
     `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
     nodes the volumes are that its pods mount, and from which pods that run keep it away.
     `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
-    are left by both, "" = all. `constraints`: what the database knows of the difference.
+    are left by both, "" = all; `gpus_by_templates`: the pod sets, if Kant makes their pods, whose
+    GPUs come by claims that all have a template. `constraints`: what the database knows of the
+    difference.
     `noted_at`: when its events last told each reason why it waits, since it waits. `cluster`: the
     primary key of the one on which it is, by its row.
     """
@@ -224,6 +226,7 @@ class LiveJob:
     asked: JobRequest = field(init=False)
     volume_hold: ClaimHold | None = None
     node_note: str = ""
+    gpus_by_templates: frozenset[int] = frozenset()
     constraints: Document | None = None
 
     def __post_init__(self) -> None:

@@ -192,8 +192,8 @@ class DeviceClaims:
 
     def change(self) -> bool:
         """Take in what has changed of devices and claims; whether jobs are to be judged again."""
-        if not self.books and not self._claims_for_devices and self._as_of is None:
-            return False
+        if self.books.version == (0, 0) and not self._claims_for_devices and self._as_of is None:
+            return False  # no class and no template either: nothing was ever told
         self._release_what_is_left()
         self.tell_held()
         if self._gone:
@@ -312,14 +312,54 @@ class DeviceClaims:
             )
             self._find_nodes(part, job, index, demand)
         except DeviceRefusal as refusal:
-            part.hold = _refused(refusal, "see its device claims and the device class")
+            self._note_templates(job, index, by_claims=self._may_be_gpus(job, index))
+            if refusal.unclear.reason == NOT_THERE and self._keep_to_come(part):
+                part.notes.append(refusal.unclear.text)
+            else:
+                part.hold = _refused(refusal, "see its device claims and the device class")
             return part
+        self._note_templates(job, index, by_claims=by_claims)
         part.amounts = demand.amounts
         if by_claims:
             part.models = _models(part.pod_set, demand)
         else:
             self._keep_to_plugins(part)
         return part
+
+    def _note_templates(self, job: LiveJob, index: int, *, by_claims: bool) -> None:
+        """Know whether the GPUs of the pods come by claims, which are made of templates."""
+        claims = job.contents[index].settings.device_claims.values()
+        if by_claims and all("template" in of for of in claims):
+            job.gpus_by_templates |= {index}
+        else:
+            job.gpus_by_templates -= {index}
+
+    def _may_be_gpus(self, job: LiveJob, index: int) -> bool:
+        """Whether the pods claim devices of a class that stands for GPUs: the devices, which would
+        tell, are not there."""
+        names = PodNames(self.scope.namespaces.get(job.request.tenant, ""), "", "")
+        try:
+            own = own_claims(self.books, job.contents[index].settings.device_claims, names)
+        except DeviceRefusal:
+            return False  # of which the job is told
+        requests = (of for claim, _ in own.new for of in claim.asks.requests)
+        asked = {ask.device_class for alternatives in requests for ask in alternatives}
+        known = self.books.inventory.classes
+        return any(name in known and is_gpu(known[name].resource) for name in asked)
+
+    def _keep_to_come(self, part: DevicePart) -> bool:
+        """Only nodes that an autoscaler may add can have what the pods claim; whether there are
+        such with their GPUs."""
+        asked = part.pod_set
+        names = [
+            name
+            for name, node in self.books.inventory.to_come.items()
+            if len(node.devices) >= asked.gpus
+            and (not asked.gpu_models or node.gpu_model in asked.gpu_models)
+        ]
+        if names:
+            part.terms.append((by_name(names),))
+        return bool(names)
 
     def _keep_to_plugins(self, part: DevicePart) -> None:
         """A share of a GPU that is asked for by the name of a resource takes a device plugin."""

@@ -86,6 +86,8 @@ def stand_in(
     that have such GPUs; `name`: namespace and name."""
     asked = job.asked.pod_sets[pod_set]
     asked = replace(asked, nodes=narrowed(asked.nodes, of_group))
+    if pod_set in job.gpus_by_templates:
+        asked = replace(asked, gpus=0)
     milli = share_milli(node.gpu_memory_mib, asked) if asked.gpus else MILLI
     every = PodPlacement(pod_set, ordinal, node.name, (), MILLI, tuple(range(asked.nics)))
     extended = extended_of(node, every, asked)

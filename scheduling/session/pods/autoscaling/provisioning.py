@@ -187,7 +187,7 @@ class Provisioning:
             pods[0].namespace if pods else self._scope.namespaces.get(job.request.tenant, "")
         )
         uids = tuple(pod.uid for pod in pods)
-        made_of = job.version, groups, namespace, self._class, uids
+        made_of = job.version, groups, namespace, self._class, uids, job.gpus_by_templates
         known = self._plans.get(job.id)
         if known is not None and known.made_of == made_of:
             return known

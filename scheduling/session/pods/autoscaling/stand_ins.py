@@ -44,9 +44,10 @@ NO_ATTEMPT = -1  # of the key of an effect: it is about no pod of the job
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """The stand-ins of a job, by name: which pod set and ordinal; `digests`: by pod set what they
-    are made of. `made_of`: the version of the job, the groups, its namespace and what it misses."""
+    are made of. `made_of`: the version of the job, the groups, its namespace, what it misses, and
+    whose GPUs come by claims."""
 
-    made_of: tuple[int, Groups, str, tuple[tuple[int, int], ...]]
+    made_of: tuple[int, Groups, str, tuple[tuple[int, int], ...], frozenset[int]]
     names: dict[Name, tuple[int, int]]
     digests: dict[int, str]
 
@@ -190,7 +191,7 @@ class StandIns:
     def _plan(self, job: LiveJob, groups: Groups) -> _Wanted:
         namespace = self._scope.namespaces.get(job.request.tenant, "")
         missing = tuple(job.misses()) if job.state in HOLDING else ()
-        made_of = job.version, groups, namespace, missing
+        made_of = job.version, groups, namespace, missing, job.gpus_by_templates
         known = self._kept.get(job.id)
         if known is not None and known.made_of == made_of:
             return known
