@@ -213,7 +213,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
             "KANT_EMBEDDED": "false",
             "KANT_SECRET_KEY": "only for this test",
             "KANT_VAR_DIR": str(tmp_path),
-            "KANT_LEASE_SECONDS": "2",
+            "KANT_LEASE_SECONDS": "5",
             "DATABASE_URL": database,
             "REDIS_URL": address,
             "DJANGO_SETTINGS_MODULE": "tests.settings",

@@ -49,7 +49,6 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
             "KANT_EMBEDDED": "false",
             "KANT_SECRET_KEY": "only for this test",
             "KANT_VAR_DIR": str(tmp_path),
-            "KANT_LEASE_SECONDS": "2",
             "KANT_SAMPLE_SECONDS": "1",
             "KANT_METRICS_OPEN": "true",
             "DATABASE_URL": database,
