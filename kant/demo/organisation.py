@@ -20,8 +20,8 @@ from scheduling.services.policies.changes import change_policy
 from tenants.models import GpuType, QuotaMode, Role, Tenant, User
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.members import set_member
-from tenants.services.queue_terms import QueueTerms
-from tenants.services.queues import Why, create_queue
+from tenants.services.queues.change import Why, create_queue
+from tenants.services.queues.terms import QueueTerms
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.services.tenant_terms import TenantTerms

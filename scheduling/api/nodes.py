@@ -33,7 +33,7 @@ from tenants.errors import Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import access_of
 from tenants.services.audit import API
-from tenants.services.queues import Why
+from tenants.services.queues.change import Why
 
 
 class NodesView(ListView):

@@ -15,7 +15,7 @@ from tenants.api.base import View, rehearsed
 from tenants.api.schema import Shape
 from tenants.errors import Invalid
 from tenants.services.audit import API
-from tenants.services.queues import Why
+from tenants.services.queues.change import Why
 
 NAME = "organisation"
 FLAGS = {

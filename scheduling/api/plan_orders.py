@@ -17,7 +17,7 @@ from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 from tenants.errors import NotFound
 from tenants.services.audit import API
-from tenants.services.queues import Why
+from tenants.services.queues.change import Why
 
 
 class PlanOrdersView(ListView):

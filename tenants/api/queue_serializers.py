@@ -18,7 +18,7 @@ from tenants.api.fields import (
 from tenants.api.serializers import REASON
 from tenants.facts import QueueLoad
 from tenants.models import QueueOrder, QueueState
-from tenants.services.queue_terms import (
+from tenants.services.queues.terms import (
     BOUNDS,
     MOST_NAMES,
     MOST_OF_A_NAME,

@@ -24,9 +24,7 @@ from tenants.errors import Invalid, NotFound
 from tenants.models import AuditRecord, Queue, QueueState
 from tenants.permissions import access_of
 from tenants.services.audit import API
-from tenants.services.queue_revert import queue_reversal_of, revert_queue_change
-from tenants.services.queue_terms import QueueTerms, subject_of
-from tenants.services.queues import (
+from tenants.services.queues.change import (
     QueueChangeResult,
     Why,
     change_queue,
@@ -35,6 +33,8 @@ from tenants.services.queues import (
     release_queue,
     set_state,
 )
+from tenants.services.queues.revert import queue_reversal_of, revert_queue_change
+from tenants.services.queues.terms import QueueTerms, subject_of
 
 REASON = {"reason": "Why; kept in the audit trail. Required."}
 

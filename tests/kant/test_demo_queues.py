@@ -4,7 +4,7 @@ import pytest
 
 from kant.demo import organisation as demo
 from tenants.models import GpuType, Queue, Quota, User
-from tenants.services.queue_terms import QueueTerms
+from tenants.services.queues.terms import QueueTerms
 
 pytestmark = pytest.mark.django_db
 

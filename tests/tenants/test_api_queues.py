@@ -4,8 +4,8 @@ import pytest
 
 from scheduling.models import Job
 from tenants.models import AuditRecord, Queue, Tenant
-from tenants.services.queue_terms import NAMES, QueueTerms
-from tenants.services.queues import MOST_QUEUES
+from tenants.services.queues.change import MOST_QUEUES
+from tenants.services.queues.terms import NAMES, QueueTerms
 from tests.tenants.test_api_quotas import running
 
 LIST = "/api/v1/queues"

@@ -17,7 +17,7 @@ from tenants.errors import Invalid, NotFound
 from tenants.permissions import access_of
 from tenants.selectors import tenant_by_name
 from tenants.services.audit import API
-from tenants.services.queues import Why
+from tenants.services.queues.change import Why
 from webhooks.api.serializers import (
     DeliveryOutput,
     NewWebhookOutput,

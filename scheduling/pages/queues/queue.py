@@ -22,9 +22,7 @@ from tenants.selectors import (
     visible_tenants,
 )
 from tenants.services.audit import PAGE
-from tenants.services.queue_revert import FIELDS, said
-from tenants.services.queue_terms import QueueTerms, may_be_deleted, subject_of
-from tenants.services.queues import (
+from tenants.services.queues.change import (
     QueueChangeResult,
     Why,
     change_queue,
@@ -33,6 +31,8 @@ from tenants.services.queues import (
     release_queue,
     set_state,
 )
+from tenants.services.queues.revert import FIELDS, said
+from tenants.services.queues.terms import QueueTerms, may_be_deleted, subject_of
 from tenants.templatetags.ui import duration, words
 from tenants.web.pages import actor_of, live_or_whole, page_login_required
 

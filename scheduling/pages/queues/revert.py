@@ -14,14 +14,14 @@ from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.selectors import visible_audit_records
 from tenants.services.audit import PAGE
-from tenants.services.queue_revert import (
+from tenants.services.queues.change import Why
+from tenants.services.queues.revert import (
     FIELDS,
     QueueReversal,
     queue_reversal_of,
     revert_queue_change,
     said,
 )
-from tenants.services.queues import Why
 from tenants.templatetags.ui import words
 from tenants.web.pages import actor_of, page_login_required
 

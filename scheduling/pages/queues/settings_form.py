@@ -12,7 +12,7 @@ from scheduling.pages.forms import in_minutes, limit
 from tenants.errors import DomainError
 from tenants.forms import PLAIN_AMOUNT, Fields
 from tenants.models import QueueOrder, Role
-from tenants.services.queue_terms import (
+from tenants.services.queues.terms import (
     MAX_PRIORITY,
     MAX_RANK,
     MAX_RUN_S,

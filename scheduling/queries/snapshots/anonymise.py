@@ -34,14 +34,14 @@ class RowKinds(NamedTuple):
     kinds: tuple[str, ...]
 
 
-class Keyed(NamedTuple):
+class MappingKinds(NamedTuple):
     """A mapping: the kind of its keys, and of its values where these are names."""
 
     keys: str
     values: str = KEPT
 
 
-Names = str | RowKinds | Keyed
+Names = str | RowKinds | MappingKinds
 JOB, NODE, TENANT, USER, QUEUE = "job", "node", "tenant", "user", "queue"
 GROUP, LABEL, VALUE, POD, TEXT, MEANT = "group", "label", "value", "pod", "text", "meant"
 RESOURCE, DEVICE, NIC, DRIVER, VOLUME = "resource", "device", "nic", "driver", "volume"
@@ -55,9 +55,10 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     t.Toleration: {"key": LABEL, "operator": KEPT, "value": VALUE, "effect": KEPT},
     t.Node: {
         "name": NODE, "gpu_model": KEPT, "topology": GROUP, "hyper_node": GROUP,
-        "labels": Keyed(LABEL, VALUE), "extended": Keyed(RESOURCE), "link_model": KEPT,
-        "zone": KEPT, "problems": TEXT, "gpu_resource": RESOURCE, "out_of_service": TEXT,
-        "attach_limits": Keyed(DRIVER),
+        "labels": MappingKinds(LABEL, VALUE), "extended": MappingKinds(RESOURCE),
+        "link_model": KEPT, "zone": KEPT, "problems": TEXT, "gpu_resource": RESOURCE,
+        "out_of_service": TEXT,
+        "attach_limits": MappingKinds(DRIVER),
     },
     t.NodeExpression: {"key": LABEL, "operator": KEPT, "values": VALUE},
     t.HostPort: {"protocol": KEPT, "address": ADDRESS},
@@ -68,9 +69,9 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     t.GroupWish: {"group": MEANT, "key": LABEL},
     t.FreeableDevices: {"node": NODE, "steps": JOB},
     t.PodRules: {"groups": MEANT, "sole": TEXT},
-    t.NodeRules: {"node_selector": Keyed(LABEL, VALUE)},
+    t.NodeRules: {"node_selector": MappingKinds(LABEL, VALUE)},
     t.PodSetSpec: {
-        "name": SET, "gpu_models": KEPT, "extended": Keyed(RESOURCE), "required_level": KEPT,
+        "name": SET, "gpu_models": KEPT, "extended": MappingKinds(RESOURCE), "required_level": KEPT,
         "preferred_level": KEPT, "balance_level": KEPT,
     },
     t.JobRequest: {
@@ -80,13 +81,13 @@ KINDS: Mapping[type, Mapping[str, Names]] = {
     },
     t.PodPlacement: {"node": NODE},
     t.TenantSpec: {"id": TENANT, "parent": TENANT},
-    t.QueueSpec: {"tenant": TENANT, "name": QUEUE, "why": TEXT, "max_milli": Keyed(KEPT)},
+    t.QueueSpec: {"tenant": TENANT, "name": QUEUE, "why": TEXT, "max_milli": MappingKinds(KEPT)},
     t.QuotaSpec: {"tenant": TENANT, "gpu_model": KEPT},
     t.Shard: {"name": SHARD, "gpu_models": KEPT, "groups": GROUP},
-    t.Policy: {"strategies": Keyed(KEPT), "spare_nodes": Keyed(KEPT)},
+    t.Policy: {"strategies": MappingKinds(KEPT), "spare_nodes": MappingKinds(KEPT)},
     d.NodeRemoved: {"name": NODE},
     d.NeighbourChanged: {"name": NODE},
-    d.OtherPodChanged: {"uid": POD, "node": NODE, "extended": Keyed(RESOURCE)},
+    d.OtherPodChanged: {"uid": POD, "node": NODE, "extended": MappingKinds(RESOURCE)},
     d.OtherPodRemoved: {"uid": POD},
     d.TenantsChanged: {
         "used_elsewhere": RowKinds((TENANT, KEPT, KEPT, KEPT)),
@@ -205,7 +206,7 @@ def _named(value: Any, kind: Names, rename: Rename) -> Any:
     if isinstance(value, str):
         return value if kind == KEPT else rename(_one(kind), value)
     if isinstance(value, Mapping):
-        if not isinstance(kind, Keyed):
+        if not isinstance(kind, MappingKinds):
             return value
         return {
             _named(key, kind.keys, rename): _named(each, kind.values, rename)

@@ -18,7 +18,7 @@ from tenants.errors import Conflict, DomainError, FieldError, Invalid, NotAllowe
 from tenants.models import User
 from tenants.services import audit
 from tenants.services.audit import SCHEDULE
-from tenants.services.queues import Why
+from tenants.services.queues.change import Why
 from tenants.services.transactions import unit_of_work
 
 # What is ordered for a time without an end is tried for so long, and a plan is made so often.

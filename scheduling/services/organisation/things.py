@@ -16,8 +16,9 @@ from scheduling.services.policies.changes import change_policy, policy_of
 from tenants.models import GpuType, Membership, Queue, QueueState, Quota, Tenant, User
 from tenants.permissions import access_of
 from tenants.selectors import gpu_type_by_name, tenant_by_name
-from tenants.services import gpu_types, members, queues
-from tenants.services.queue_terms import QueueTerms
+from tenants.services import gpu_types, members
+from tenants.services.queues import change as queues
+from tenants.services.queues.terms import QueueTerms
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.tenant_terms import TenantTerms

@@ -14,7 +14,7 @@ from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound, 
 from tenants.models import AuditRecord, Queue, QueueState, Tenant, User
 from tenants.permissions import access_of
 from tenants.services import audit, locks
-from tenants.services.queue_terms import QueueTerms, as_document, may_be_deleted, subject_of
+from tenants.services.queues.terms import QueueTerms, as_document, may_be_deleted, subject_of
 from tenants.services.quota_terms import in_words
 from tenants.services.transactions import checked, unit_of_work
 

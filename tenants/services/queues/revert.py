@@ -7,14 +7,14 @@ from typing import Any
 
 from tenants.errors import Conflict
 from tenants.models import AuditRecord, Queue, Tenant, User
-from tenants.services.queue_terms import NAMES, QueueTerms, as_document
-from tenants.services.queues import (
+from tenants.services.queues.change import (
     QueueChangeResult,
     Why,
     change_queue,
     create_queue,
     delete_queue,
 )
+from tenants.services.queues.terms import NAMES, QueueTerms, as_document
 from tenants.services.transactions import unit_of_work
 
 FIELDS = ("state", *NAMES)

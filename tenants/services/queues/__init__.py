@@ -1,0 +1,1 @@
+"""Queues of tenants: what they say, changing and reverting that."""
