@@ -81,8 +81,9 @@ def returning(
         counts = lost.setdefault(job.id, [0] * len(job.pod_sets))
         if not job.preempts or (job.gang and not unit.whole):
             continue  # a gang that runs grows at nobody's expense
-        for pod_set, _ in unit.pods:
-            counts[pod_set] += 1
+        for pod_set, ordinal in unit.pods:
+            # What is beyond its count, because it was made smaller, comes back nowhere.
+            counts[pod_set] += ordinal < job.pod_sets[pod_set].count
     some = [state.jobs[name] for name, counts in lost.items() if any(counts)][:LOOKED_AT]
     if not some:
         return []
