@@ -38,9 +38,8 @@ def job_of(*tolerations, plain=False, notice_s=0.0, saved_at=0.0, spares=False):
 
 
 def node(*taints, at=None):
-    return NodeFacts(
-        Node("n", taints=taints), {}, "uid", {} if at is None else dict.fromkeys(taints, at)
-    )
+    since = {} if at is None else dict.fromkeys(taints, at)
+    return NodeFacts(Node("n", taints=taints), {}, "uid", tainted_at=since)
 
 
 def lost(watch, job, now, *, again=False):

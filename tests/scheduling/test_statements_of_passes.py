@@ -54,6 +54,7 @@ class Door:
         return len(self.seen)
 
     is_alive = True
+    remarks = ""
 
     def submit(self, effects):
         self.asked += effects
