@@ -146,10 +146,12 @@ class Session:
         self.gateway.start()
 
     def listed(self, now: float) -> None:
-        """Once the gateway is synced: take in what there is. The nodes are known then."""
+        """Once the gateway is synced: take in what there is. The nodes are known then, with the
+        devices that drivers tell of."""
         first = self.gateway.drain()
-        self._first = [seen for seen in first if not isinstance(seen, NodeSeen)]
-        self._observe((seen for seen in first if isinstance(seen, NodeSeen)), now)
+        of_nodes = NodeSeen, DevicesSeen
+        self._first = [seen for seen in first if not isinstance(seen, of_nodes)]
+        self._observe((seen for seen in first if isinstance(seen, of_nodes)), now)
 
     @property
     def first_pods(self) -> list[PodFacts]:
@@ -162,6 +164,8 @@ class Session:
         may take long, and raises where all this is in vain."""
         self.changes.start()
         self.nodes.cordoned(self.changes.cordons)
+        # Jobs hold GPUs of the model that their nodes have when they are taken up.
+        self._tell_devices()
         self._arrived(mine)
         still_leads()
         restore.take_up_jobs(self.changes)

@@ -5,6 +5,7 @@ import pytest
 from scheduling.engine.states import JobState as S
 from scheduling.engine.verdict import Reason
 from scheduling.models import Job, JobEvent
+from tenants.models import Quota
 from tests.live.devices import (
     GPU,
     NIC,
@@ -193,6 +194,34 @@ def test_a_job_gets_devices_that_a_preemption_frees(world):
     world.drive_to(high, S.RUNNING)
     assert sorted(world.state(job) is S.RUNNING for job in low) == [False, True]
     assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
+
+
+def test_a_new_scheduler_preempts_for_devices(world):
+    """Who holds them it knows from rows and claims alone."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0.0)
+    node_by_driver(world)
+    of_class(world)
+    low = [world.submit(f"low-{n}", gpus=2, device_claims=TWO) for n in range(2)]
+    for job in low:
+        world.drive_to(job, S.RUNNING)
+    world.restart_scheduler()
+    high = world.submit("high", gpus=2, device_claims=TWO, priority=5)
+    world.drive_to(high, S.RUNNING)
+    assert sorted(world.state(job) is S.RUNNING for job in low) == [False, True]
+    assert not JobEvent.objects.filter(reason="ClaimNotAllocated").exists()
+
+
+def test_a_new_scheduler_counts_gpus_of_drivers_in_quotas(world):
+    Quota.objects.update(guaranteed_milli=4_000)
+    for name in ("driver-1", "driver-2"):
+        node_by_driver(world, name)
+    of_class(world)
+    for job in [world.submit(f"first-{n}", gpus=2, device_claims=TWO) for n in range(2)]:
+        world.drive_to(job, S.RUNNING)
+    world.restart_scheduler()
+    more = world.submit("more", gpus=2, device_claims=TWO)
+    world.drive(lambda: waits_for(more)[0])
+    assert waits_for(more)[0] == Reason.WAITING_FOR_QUOTA
 
 
 def of_index(number):
