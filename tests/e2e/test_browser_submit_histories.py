@@ -128,7 +128,7 @@ def sent_by(command):
     (pods,) = body["pod_sets"]
     return (
         body["name"], body.get("priority", 0), body.get("declared_s") or 0,
-        pods.get("count", 1), float(pods.get("gpus", 0)),
+        pods.get("count", 1), pods.get("gpus", 0) * pods.get("gpu_milli", 1000) / 1000,
     )  # fmt: skip
 
 
