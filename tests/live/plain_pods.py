@@ -1,5 +1,7 @@
 """Pods that people make themselves, and what is to be seen on them."""
 
+from typing import NamedTuple
+
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Bind
@@ -70,13 +72,23 @@ def node_of(world, name="plain"):
     return pod and pod["spec"].get("nodeName")
 
 
+class PodScheduled(NamedTuple):
+    """The condition of that type; false where the pod has none yet."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+    def __bool__(self):
+        return self.status != ""
+
+
 def condition(world, name="plain"):
-    """(status, reason, message) of PodScheduled."""
     found = (pod_of(world, name) or {"status": {}})["status"].get("conditions", ())
     for each in found:
         if each["type"] == "PodScheduled":
-            return each["status"], each.get("reason", ""), each.get("message", "")
-    return None
+            return PodScheduled(each["status"], each.get("reason", ""), each.get("message", ""))
+    return PodScheduled()
 
 
 def told(world, name="plain"):
