@@ -212,7 +212,7 @@ def test_a_pod_that_can_never_be_bound_goes_with_its_job(world, monkeypatch):
     uid = make(world)
     world.drive(lambda: state_of(uid) is S.FAILED)
     none, (status, reason, text) = said
-    assert none is None
+    assert not none
     assert (status, reason) == ("False", "BindingFailed")
     assert text.startswith("BindingFailed: Pod plain could not be bound to")
     world.drive(lambda: pod_of(world) is None)
