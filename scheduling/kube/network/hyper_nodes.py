@@ -12,14 +12,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from scheduling.kube.network.level_names import LEVELS, fact_of
+from scheduling.kube.network.level_names import LEAF, LEVELS, fact_of
 from scheduling.kube.seam import Requirement, Sourced
 from scheduling.kube.translate.label_selectors import requirements, selects
 from scheduling.kube.translate.objects import LabelSelector, Meta
 from scheduling.kube.translate.texts import storable
 
 GROUP, VERSION = "topology.volcano.sh", "v1alpha1"
-LEAF = 1  # the place of the leaf among LEVELS
 
 
 class _Exact(Struct, gc=False):

@@ -12,6 +12,7 @@ from scheduling.kube.workloads.contradiction import Contradicts
 
 # Nearest first.
 LEVELS = (HYPER_NODE, *DEFAULT_LEVELS)
+LEAF = 1  # the place of the leaf among LEVELS
 HOSTNAME = "kubernetes.io/hostname"
 
 

@@ -15,6 +15,7 @@ from scheduling.kube.network.hyper_nodes import GROUP as VOLCANO
 from scheduling.kube.network.hyper_nodes import HyperNodeFacts, HyperTree
 from scheduling.kube.network.level_names import (
     HOSTNAME,
+    LEAF,
     LEVELS,
     LevelNames,
     fact_of,
@@ -31,7 +32,6 @@ from scheduling.kube.translate.texts import storable
 
 KUEUE, KAI = "kueue.x-k8s.io", "kai.scheduler"
 MOST_LEVELS = 16  # as their definitions have it
-LEAF = 1  # the place of the leaf among LEVELS
 Rows = Mapping[str, tuple[LabelSource, ...]]
 
 
@@ -116,7 +116,6 @@ def network_of(
     own = Network(LevelNames(names_of_table(table)))
     if is_set(label_map):
         return own
-    tree = HyperTree(hyper_nodes)
     found = sorted(topologies, key=lambda each: (each.created_at, each.group, each.name))
     remarks = [f"{each} is not used. {each.wrong}." for each in found if each.wrong]
     named = {flavor.topology for flavor in flavors} - {""}
@@ -126,12 +125,13 @@ def network_of(
         for each in found
         if each.labels and not (of_flavors and each.group == KUEUE and each.name not in of_flavors)
     ]
-    if not usable and tree:
-        return _by_tree(tree, table, remarks)
     if not usable:
+        tree = HyperTree(hyper_nodes)
+        if tree:
+            return _by_tree(tree, table, remarks)
         return msgspec.structs.replace(own, remarks=(*remarks, *tree.remarks))
     first, *others = usable
-    if tree:
+    if any(not each.wrong for each in hyper_nodes):
         remarks.append(f"HyperNodes are not used. {first} says the levels.")
     remarks += [
         f"{each} is not used. {first}, which is older, says other levels."

@@ -80,7 +80,7 @@ class NodeTranslator:
         self._gpus: dict[str, int] = {}
 
     def read_places_by(
-        self, rows: Mapping[str, tuple[LabelSource, ...]], tree: "PlacesNodes | None" = None
+        self, rows: Mapping[str, tuple[LabelSource, ...]], tree: PlacesNodes | None = None
     ) -> None:
         """These rows count in place of the table's own from now on, and what the tree says."""
         self._table = {**self._own_table, **rows}
@@ -124,8 +124,7 @@ class NodeTranslator:
             text = "its NodeResourceTopology cannot be read, and its NUMA zones do not count"
             twice = (*twice, f"{text}: {zones.wrong}")
         topology, wrong = self._tree.place(name, [facts.get(level) for level in DEFAULT_LEVELS])
-        wrong = (*twice, *wrong)
-        contradictions = tuple(storable(each) for each in wrong)
+        contradictions = _storable((*twice, *wrong))
         self._contradictions.pop(name, None)
         if contradictions:
             self._contradictions[name] = contradictions
