@@ -18,9 +18,10 @@ from scheduling.models import Cluster
 from scheduling.services.clusters.changes import change_cluster, create_cluster
 from scheduling.services.policies.changes import change_policy
 from tenants.models import GpuType, QuotaMode, Role, Tenant, User
+from tenants.services.audit import Why
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.members import set_member
-from tenants.services.queues.change import Why, create_queue
+from tenants.services.queues.change import create_queue
 from tenants.services.queues.terms import QueueTerms
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota

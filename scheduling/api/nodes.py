@@ -32,8 +32,7 @@ from tenants.api.schema import Shape
 from tenants.errors import Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import access_of
-from tenants.services.audit import API
-from tenants.services.queues.change import Why
+from tenants.services.audit import API, Why
 
 
 class NodesView(ListView):

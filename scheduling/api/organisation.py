@@ -14,8 +14,7 @@ from scheduling.services.organisation.plan import ThingChange
 from tenants.api.base import View, rehearsed
 from tenants.api.schema import Shape
 from tenants.errors import Invalid
-from tenants.services.audit import API
-from tenants.services.queues.change import Why
+from tenants.services.audit import API, Why
 
 NAME = "organisation"
 FLAGS = {

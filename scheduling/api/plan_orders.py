@@ -16,8 +16,7 @@ from tenants.api.base import ListView, OperatorsOnly, View, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 from tenants.errors import NotFound
-from tenants.services.audit import API
-from tenants.services.queues.change import Why
+from tenants.services.audit import API, Why
 
 
 class PlanOrdersView(ListView):

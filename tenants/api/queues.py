@@ -23,10 +23,9 @@ from tenants.api.schema import Shape
 from tenants.errors import Invalid, NotFound
 from tenants.models import AuditRecord, Queue, QueueState
 from tenants.permissions import access_of
-from tenants.services.audit import API
+from tenants.services.audit import API, Why
 from tenants.services.queues.change import (
     QueueChangeResult,
-    Why,
     change_queue,
     create_queue,
     delete_queue,

@@ -1,7 +1,9 @@
 """The audit trail: written in the same transaction as the change it tells of."""
 
+from dataclasses import dataclass
 from typing import Any
 
+from tenants.errors import FieldError
 from tenants.models import AuditRecord, Tenant, User
 
 ACTIONS = (
@@ -24,6 +26,27 @@ PAGE, API, COMMAND, SIGN_IN, SCHEDULE = SOURCES = (
     *("page", "api", "command", "sign-in"),
     "schedule",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What is kept of a change beside what it changed. `reverts`: the change that it takes back."""
+
+    reason: str
+    source: str
+    reverts: AuditRecord | None = None
+
+    def faults(self, *, required: bool) -> list[FieldError]:
+        return reason_faults(self.reason, required=required)
+
+
+def reason_faults(reason: str, *, required: bool = True) -> list[FieldError]:
+    """What is wrong with the reason of a change."""
+    if required and not reason.strip():
+        return [FieldError(("reason",), "Say why; it is kept in the audit trail.")]
+    if len(reason) > 2000 or "\0" in reason:
+        return [FieldError(("reason",), "Use at most 2,000 characters of plain text.")]
+    return []
 
 
 def record(

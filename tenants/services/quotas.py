@@ -7,7 +7,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from tenants import facts
-from tenants.errors import FieldError, Invalid, NotAllowed, NotFound, Stale
+from tenants.errors import Invalid, NotAllowed, NotFound, Stale
 from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
@@ -56,7 +56,7 @@ def change_quota(
     access = access_of(actor)
     if not agreed:
         may_change(access, change.tenant, overcommit=overcommit)
-    if faults := [*terms.faults(), *reason_faults(change.reason)]:
+    if faults := [*terms.faults(), *audit.reason_faults(change.reason)]:
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
         before = _locked(change)
@@ -92,7 +92,7 @@ def delete_quota(
     tenant, gpu_type = change.tenant, change.gpu_type
     if not agreed:
         may_change(access_of(actor), tenant)
-    if faults := reason_faults(change.reason):
+    if faults := audit.reason_faults(change.reason):
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
         quota = _locked(change)
@@ -136,15 +136,6 @@ def may_change(access: Access, tenant: Tenant, *, overcommit: bool = False) -> N
         )
     if overcommit and not access.operator:
         raise NotAllowed("Only operators may promise more GPUs than are installed.")
-
-
-def reason_faults(reason: str) -> list[FieldError]:
-    """What is wrong with the reason of a change."""
-    if not reason.strip():
-        return [FieldError(("reason",), "Say why; it is kept in the audit trail.")]
-    if len(reason) > 2000 or "\0" in reason:
-        return [FieldError(("reason",), "Use at most 2,000 characters of plain text.")]
-    return []
 
 
 def _locked(change: QuotaChange) -> Quota | None:

@@ -12,8 +12,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.queries.nodes.defragment import defragmentation
 from scheduling.queries.nodes.orders import orders_of
 from scheduling.services.clusters.node_orders import empty_nodes, lift_order, order_node
-from tenants.services.audit import API
-from tenants.services.queues.change import Why
+from tenants.services.audit import API, Why
 from tests.live.test_disruption_budgets import allowed, protect, running
 
 pytestmark = pytest.mark.live

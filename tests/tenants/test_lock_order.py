@@ -17,11 +17,12 @@ from scheduling.services.jobs.submit import submit_job
 from tenants.errors import DomainError
 from tenants.models import Queue, Quota, Tenant
 from tenants.services import joined
+from tenants.services.audit import Why
 from tenants.services.drafts.edits import DraftEdit, TenantEdit, edit_draft
 from tenants.services.gpu_types import delete_gpu_type
 from tenants.services.members import remove_member, set_member
 from tenants.services.moves.change import PlaceChange, change_together
-from tenants.services.queues.change import Why, change_queue, delete_queue, set_state
+from tenants.services.queues.change import change_queue, delete_queue, set_state
 from tenants.services.quota_sheet import QuotaEdit, carried_out, sheet_changes
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota

@@ -11,8 +11,9 @@ from tenants.errors import DomainError, Invalid
 from tenants.models import AuditRecord, Queue, Quota, Tenant
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services.audit import Why
 from tenants.services.moves.change import ChangeRefused, PlaceChange, change_together
-from tenants.services.queues.change import Why, create_queue, delete_queue, set_state
+from tenants.services.queues.change import create_queue, delete_queue, set_state
 from tenants.services.quota_sheet import SheetChange
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota

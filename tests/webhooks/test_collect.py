@@ -10,7 +10,7 @@ from metrics.models import MetricSample
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Job, JobEvent, PodSet
 from tenants.models import Quota
-from tenants.services.queues.change import Why
+from tenants.services.audit import Why
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from webhooks.models import HookDelivery, HookEvent, HookOutbox, Webhook

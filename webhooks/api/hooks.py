@@ -16,8 +16,7 @@ from tenants.api.serializers import ReasonInput
 from tenants.errors import Invalid, NotFound
 from tenants.permissions import access_of
 from tenants.selectors import tenant_by_name
-from tenants.services.audit import API
-from tenants.services.queues.change import Why
+from tenants.services.audit import API, Why
 from webhooks.api.serializers import (
     DeliveryOutput,
     NewWebhookOutput,

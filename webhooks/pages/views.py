@@ -16,8 +16,7 @@ from tenants.database.keyset import rows_after
 from tenants.errors import DomainError
 from tenants.models import Tenant
 from tenants.permissions import access_of
-from tenants.services.audit import PAGE
-from tenants.services.queues.change import Why
+from tenants.services.audit import PAGE, Why
 from tenants.web import shown_once
 from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole, page_login_required

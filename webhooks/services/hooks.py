@@ -14,7 +14,7 @@ from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound, 
 from tenants.models import Tenant, User
 from tenants.permissions import access_of
 from tenants.services import audit, locks
-from tenants.services.queues.change import Why
+from tenants.services.audit import Why
 from tenants.services.transactions import checked, unit_of_work
 from webhooks.models import DeliveryState, HookEvent, HookFormat, Webhook
 from webhooks.outbox.collect import begin_at

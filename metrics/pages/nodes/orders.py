@@ -15,8 +15,7 @@ from scheduling.queries.nodes.effects import NodeAct, NodesMeant, node_effects
 from scheduling.queries.nodes.orders import order_of
 from scheduling.services.clusters.node_orders import lift_order, order_node
 from tenants.errors import DomainError
-from tenants.services.audit import PAGE
-from tenants.services.queues.change import Why
+from tenants.services.audit import PAGE, Why
 from tenants.templatetags.ui import duration
 from tenants.web.pages import actor_of, page_login_required
 

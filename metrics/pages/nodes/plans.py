@@ -24,8 +24,7 @@ from scheduling.queries.nodes.effects import MOST_NODES
 from scheduling.services.clusters.node_orders import empty_nodes
 from scheduling.services.clusters.plan_orders import Approved, WholeNodes, cancel_plan, order_plan
 from tenants.errors import DomainError
-from tenants.services.audit import PAGE
-from tenants.services.queues.change import Why
+from tenants.services.audit import PAGE, Why
 from tenants.templatetags.ui import short_model
 from tenants.web.pages import actor_of
 

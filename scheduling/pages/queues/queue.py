@@ -21,10 +21,9 @@ from tenants.selectors import (
     visible_queues,
     visible_tenants,
 )
-from tenants.services.audit import PAGE
+from tenants.services.audit import PAGE, Why
 from tenants.services.queues.change import (
     QueueChangeResult,
-    Why,
     change_queue,
     create_queue,
     delete_queue,

@@ -13,8 +13,7 @@ from scheduling.pages.quotas.revert import Line
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.selectors import visible_audit_records
-from tenants.services.audit import PAGE
-from tenants.services.queues.change import Why
+from tenants.services.audit import PAGE, Why
 from tenants.services.queues.revert import (
     FIELDS,
     QueueReversal,

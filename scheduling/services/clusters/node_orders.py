@@ -14,7 +14,7 @@ from scheduling.services.common.doorbell import ring_after_commit
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.services import audit
-from tenants.services.queues.change import Why
+from tenants.services.audit import Why
 from tenants.services.transactions import unit_of_work
 
 CORDONED, DRAINS, UNCORDONED = "node.cordoned", "node.drained", "node.uncordoned"

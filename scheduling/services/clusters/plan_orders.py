@@ -17,8 +17,7 @@ from scheduling.services.clusters.node_orders import LATEST, empty_nodes
 from tenants.errors import Conflict, DomainError, FieldError, Invalid, NotAllowed
 from tenants.models import User
 from tenants.services import audit
-from tenants.services.audit import SCHEDULE
-from tenants.services.queues.change import Why
+from tenants.services.audit import SCHEDULE, Why
 from tenants.services.transactions import unit_of_work
 
 # What is ordered for a time without an end is tried for so long, and a plan is made so often.

@@ -17,7 +17,7 @@ from scheduling.services.organisation.plan import Applied, OrganisationPlan, Thi
 from scheduling.services.organisation.things import Key, Values, Writer
 from tenants.errors import DomainError, FieldError, Invalid, NotAllowed
 from tenants.models import AppliedDocument, User
-from tenants.services.queues.change import Why
+from tenants.services.audit import Why
 from tenants.services.transactions import checked, unit_of_work
 
 

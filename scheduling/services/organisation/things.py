@@ -17,6 +17,7 @@ from tenants.models import GpuType, Membership, Queue, QueueState, Quota, Tenant
 from tenants.permissions import access_of
 from tenants.selectors import gpu_type_by_name, tenant_by_name
 from tenants.services import gpu_types, members
+from tenants.services.audit import Why
 from tenants.services.queues import change as queues
 from tenants.services.queues.terms import QueueTerms
 from tenants.services.quota_terms import QuotaChange, QuotaTerms
@@ -51,7 +52,7 @@ class Writer:
     are installed."""
 
     actor: User
-    why: queues.Why
+    why: Why
     overcommit: bool = False
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tenants.effects import PlannedPlace
 from tenants.errors import DomainError, Invalid, Stale
 from tenants.models import DraftCell, DraftTenant, Quota, QuotaDraft, User
+from tenants.services.audit import reason_faults
 from tenants.services.drafts.edits import empty, locked_draft
 from tenants.services.drafts.wanted import is_edit, wanted
 from tenants.services.moves.change import (
@@ -17,7 +18,7 @@ from tenants.services.moves.change import (
 )
 from tenants.services.moves.typed import meant
 from tenants.services.quota_sheet import QuotaEdit, sheet_changes
-from tenants.services.quotas import QuotaChangeResult, reason_faults
+from tenants.services.quotas import QuotaChangeResult
 from tenants.services.transactions import unit_of_work
 
 

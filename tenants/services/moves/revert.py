@@ -11,6 +11,7 @@ from typing import Any
 from tenants.errors import Conflict, Invalid
 from tenants.models import AuditRecord, Tenant, User
 from tenants.services.approval import check_alone
+from tenants.services.audit import reason_faults
 from tenants.services.moves.change import (
     ChangeRefused,
     PlaceChange,
@@ -19,7 +20,6 @@ from tenants.services.moves.change import (
 )
 from tenants.services.moves.guaranteed import moved_milli
 from tenants.services.moves.typed import TITLES, as_typed, is_same, typed
-from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
 
 

@@ -21,6 +21,7 @@ from tenants.models import (
 )
 from tenants.permissions import Access, access_of
 from tenants.services.approval import needs_approval
+from tenants.services.audit import reason_faults
 from tenants.services.drafts.apply import DraftTried, edits_of, try_draft
 from tenants.services.drafts.cell_text import guaranteed_in
 from tenants.services.drafts.edits import empty, locked_draft
@@ -28,7 +29,6 @@ from tenants.services.drafts.wanted import wanted
 from tenants.services.moves.guaranteed import moved_milli
 from tenants.services.moves.typed import meant
 from tenants.services.orders.carrying_out import apply, close, end, record, record_all, taken
-from tenants.services.quotas import reason_faults
 from tenants.services.transactions import unit_of_work
 
 FURTHEST = timedelta(days=366)

@@ -1,7 +1,7 @@
 """Make, change, hold and delete the queues of a tenant, with the rights and the audit record they
 need. Jobs that are there keep what they have."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from tenants import facts
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound, Stale
-from tenants.models import AuditRecord, Queue, QueueState, Tenant, User
+from tenants.models import Queue, QueueState, Tenant, User
 from tenants.permissions import access_of
 from tenants.services import audit, locks
+from tenants.services.audit import Why
 from tenants.services.queues.terms import QueueTerms, as_document, may_be_deleted, subject_of
 from tenants.services.quota_terms import in_words
 from tenants.services.transactions import checked, unit_of_work
@@ -22,21 +23,6 @@ from tenants.services.transactions import checked, unit_of_work
 MOST_QUEUES = 64
 DEFAULTS = QueueTerms()
 CREATED, CHANGED, DELETED = "queue.created", "queue.changed", "queue.deleted"
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """What is kept of a change beside what it changed. `reverts`: the change that it takes back."""
-
-    reason: str
-    source: str
-    reverts: AuditRecord | None = None
-
-    def faults(self, *, required: bool) -> Iterator[FieldError]:
-        if required and not self.reason.strip():
-            yield FieldError(("reason",), "Say why; it is kept in the audit trail.")
-        if len(self.reason) > 2000 or "\0" in self.reason:
-            yield FieldError(("reason",), "Use at most 2,000 characters of plain text.")
 
 
 @dataclass(frozen=True, slots=True)

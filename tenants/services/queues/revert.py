@@ -7,9 +7,9 @@ from typing import Any
 
 from tenants.errors import Conflict
 from tenants.models import AuditRecord, Queue, Tenant, User
+from tenants.services.audit import Why
 from tenants.services.queues.change import (
     QueueChangeResult,
-    Why,
     change_queue,
     create_queue,
     delete_queue,
