@@ -5,15 +5,15 @@ import re
 from random import Random
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 
 from tests.cases import seeds
+from tests.e2e.answers import Answers
 from tests.e2e.test_browser_quota_edits import KEYS, PASTE
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 THEIRS = ("vision H100", "nlp H200")  # which the operator changes meanwhile
 STEPS = 14
-FATES = ("late", "late", "overtaken", "busy", "broken", "dropped", "lost", "twice", "plain")
 MOVES = ("Tab", "Shift+Tab", "Enter", "ArrowDown", "ArrowUp")
 
 
@@ -25,9 +25,9 @@ class History:
         self.tab, self.page, self.other = tab, tab.page, other.page
         self.names, self.typed, self.began = {}, {}, {}
         self.reason = ""
-        self.told = []  # for whom it fails
         self.page.on("dialog", lambda dialog: dialog.accept())
-        self.page.route("**/quotas/check/**", self.answer)
+        self.answers = Answers(self.page, "**/quotas/check/**", self.random)
+        self.told = self.answers.told
 
     def open(self):
         self.tab.open("/quotas/")
@@ -38,37 +38,6 @@ class History:
 
     def cell(self, key):
         return self.page.locator(f'[name="{self.names[key]}"]')
-
-    # --- the server ---
-    def answer(self, route):
-        fate = self.random.choice(FATES)
-        wait = self.random.choice((10, 60, 150, 400, 900))
-        self.told.append(f"check {fate} {wait}")
-        try:
-            if fate == "busy":
-                route.fulfill(status=503, body="busy")
-            elif fate == "broken":
-                route.fulfill(status=500, body="broken")
-            elif fate == "dropped":
-                route.abort("connectionreset")
-            else:
-                self.ask(route, fate, wait)
-        except Error as error:
-            # The page asked anew meanwhile, or went; what it had sent has arrived all the same.
-            self.told.append(str(error).splitlines()[0])
-
-    def ask(self, route, fate, wait):
-        if fate == "overtaken":
-            self.page.wait_for_timeout(wait)
-        answer = route.fetch()
-        if fate == "twice":
-            answer = route.fetch()
-        if fate == "lost":
-            route.abort("connectionreset")
-            return
-        if fate == "late":
-            self.page.wait_for_timeout(wait)
-        route.fulfill(response=answer)
 
     # --- what people do ---
     def write(self):
@@ -173,7 +142,7 @@ class History:
         expect(self.page.locator("form[data-unsent]")).to_have_count(0)
         self.shows_all()
         expect(self.page.get_by_label("Reason")).to_have_value(self.reason)
-        self.page.unroute_all(behavior="wait")
+        self.answers.honest()
         draft = self.page.request.get(f"{self.tab.site}/api/v1/quota-drafts/vera").json()
         kept = {f"{one['tenant']} {one['gpu_type']}": one["typed"] for one in draft["cells"]}
         edits = {key: text for key, text in self.typed.items() if text != self.began[key]}

@@ -5,14 +5,13 @@ import json
 from random import Random
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 
 from tests.cases import seeds
+from tests.e2e.answers import Answers
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 STEPS = 10
-FATES = ("late", "late", "overtaken", "busy", "broken", "dropped", "lost", "twice", "plain")
-STATUSES = {"busy": 503, "broken": 500}
 FIELDS = {
     "name": ("train", "a", "two words", "sweep-7"),
     "priority": ("0", "5", "-3", "12"),
@@ -33,50 +32,10 @@ APPLY = """() => {
 }"""
 
 
-class Answers:
-    """Of the server, each with a fate of its own until `honest`."""
-
-    def __init__(self, page, random):
-        self.page, self.random = page, random
-        self.told = []
-        page.route("**/preview/**", self.answer)
-
-    def answer(self, route):
-        fate = self.random.choice(FATES)
-        wait = self.random.choice((10, 60, 150, 400, 900))
-        self.told.append(f"{fate} {wait}")
-        try:
-            if fate in STATUSES:
-                route.fulfill(status=STATUSES[fate], body=fate)
-            elif fate == "dropped":
-                route.abort("connectionreset")
-            else:
-                self.ask(route, fate, wait)
-        except Error as error:
-            # The page has asked anew meanwhile.
-            self.told.append(str(error).splitlines()[0])
-
-    def ask(self, route, fate, wait):
-        if fate == "overtaken":
-            self.page.wait_for_timeout(wait)
-        answer = route.fetch()
-        if fate == "twice":
-            answer = route.fetch()
-        if fate == "lost":
-            route.abort("connectionreset")
-            return
-        if fate == "late":
-            self.page.wait_for_timeout(wait)
-        route.fulfill(response=answer)
-
-    def honest(self):
-        self.page.unroute_all(behavior="wait")
-
-
 class Form:
     def __init__(self, page, seed):
         self.page, self.random = page, Random(seed)
-        self.answers = Answers(page, self.random)
+        self.answers = Answers(page, "**/preview/**", self.random)
         self.typed = {}
 
     def field(self, name):

@@ -1,0 +1,47 @@
+"""Answers that are late, overtake each other, fail, are lost or come of two questions."""
+
+from playwright.sync_api import Error
+
+FATES = ("late", "late", "overtaken", "busy", "broken", "dropped", "lost", "twice", "plain")
+STATUSES = {"busy": 503, "broken": 500}
+
+
+class Answers:
+    """Of the server to questions at these addresses, each with a fate of its own until `honest`.
+    `told`: what has become of them, and what else a test notes between, for whom it fails."""
+
+    def __init__(self, page, addresses, random):
+        self.page, self.random = page, random
+        self.told = []
+        page.route(addresses, self.answer)
+
+    def answer(self, route):
+        fate = self.random.choice(FATES)
+        wait = self.random.choice((10, 60, 150, 400, 900))
+        self.told.append(f"{fate} {wait}")
+        try:
+            if fate in STATUSES:
+                route.fulfill(status=STATUSES[fate], body=fate)
+            elif fate == "dropped":
+                route.abort("connectionreset")
+            else:
+                self.ask(route, fate, wait)
+        except Error as error:
+            # The page asked anew meanwhile, or went; what it had sent has arrived all the same.
+            self.told.append(str(error).splitlines()[0])
+
+    def ask(self, route, fate, wait):
+        if fate == "overtaken":
+            self.page.wait_for_timeout(wait)
+        answer = route.fetch()
+        if fate == "twice":
+            answer = route.fetch()
+        if fate == "lost":
+            route.abort("connectionreset")
+            return
+        if fate == "late":
+            self.page.wait_for_timeout(wait)
+        route.fulfill(response=answer)
+
+    def honest(self):
+        self.page.unroute_all(behavior="wait")
