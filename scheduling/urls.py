@@ -29,6 +29,7 @@ urlpatterns = [
     path("jobs/", table.jobs, name="jobs"),
     path("jobs/jobs.csv", export.as_csv, name="jobs-csv"),
     path("jobs/chosen/", chosen.chosen, name="jobs-chosen"),
+    path("jobs/chosen/preview/", chosen.chosen_preview, name="jobs-chosen-preview"),
     path("jobs/columns/", columns.choose_columns, name="jobs-columns"),
     path("jobs/views/", saved_views.save_view, name="jobs-view-save"),
     path("jobs/views/remove/", saved_views.forget_view, name="jobs-view-remove"),
@@ -55,6 +56,11 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/hold/", job_views.job_hold, name="job-hold"),
     path("jobs/<uuid:job_id>/release/", job_views.job_release, name="job-release"),
     path("jobs/<uuid:job_id>/change/", job_views.job_change, name="job-change"),
+    path(
+        "jobs/<uuid:job_id>/change/preview/",
+        job_views.job_change_preview,
+        name="job-change-preview",
+    ),
     path("jobs/arrays/<uuid:array_id>/cancel/", job_views.array_cancel, name="array-cancel"),
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
@@ -120,5 +126,7 @@ urlpatterns = [
         name="member-remove",
     ),
     path("tenants/<slug:name>/place/", place.place, name="tenant-place"),
+    path("tenants/<slug:name>/place/preview/", place.place_preview, name="place-preview"),
     path("tenants/<slug:name>/limits/", tenant_views.limits, name="tenant-limits"),
+    path("tenants/<slug:name>/limits/preview/", tenant_views.limits_preview, name="limits-preview"),
 ]

@@ -9,14 +9,18 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPlace:
-    """Where a tenant will be in the tree, None = below nobody, and the weight of its share."""
+class PlannedTenant:
+    """What the scheduler will know of a tenant beside its quotas: where it is in the tree, None =
+    below nobody, the weight of its share, most jobs that run at once, None = no limit, and the
+    minimum run time of its jobs in seconds, None = as above."""
 
     parent: str | None
     weight: float
+    max_running: int | None = None
+    min_runtime_s: float | None = None
 
 
-NO_PLACES: Mapping[str, PlannedPlace] = {}
+NO_TENANTS: Mapping[str, PlannedTenant] = {}
 
 
 @dataclass(frozen=True, slots=True)

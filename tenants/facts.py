@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from tenants.effects import Aftermath, Effects, PlannedPlace
+from tenants.effects import Aftermath, Effects, PlannedTenant
 from tenants.models import Quota, User
 
 HIDDEN = ""  # stands for all tenants that somebody may not see
@@ -109,10 +109,10 @@ class SchedulingFacts(Protocol):
         self,
         viewer: User,
         after: Mapping[tuple[str, str], Quota | None],
-        places: Mapping[str, PlannedPlace],
+        planned: Mapping[str, PlannedTenant],
     ) -> Effects:
         """What it would do to jobs if these quotas, by tenant and GPU type, were stored, None = if
-        there were none, and these tenants had these places in the tree."""
+        there were none, and these tenants were as planned."""
 
     def aftermath(
         self,

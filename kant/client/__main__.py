@@ -176,11 +176,13 @@ def _parser() -> argparse.ArgumentParser:
         acts = command(verb, jobs.act, text, both)
         acts.set_defaults(verb=verb)
         acts.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
+        acts.add_argument("--preview", action="store_true", help=PREVIEW)
     changes = command(
         "change", jobs.change, "change waiting jobs; of running jobs only the times", both
     )
     changes.epilog = f"{submission.NONE} removes a time or a limit."
     changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
+    changes.add_argument("--preview", action="store_true", help=PREVIEW)
     submission.add_changeable(changes)
 
     scales = command(
@@ -306,6 +308,7 @@ ORDERS = "show, approve, call off, end or keep a planned or temporary change of 
 HOOKS = "tell other programs, or a Slack channel, what happens"
 TOKENS = "create, list and revoke API tokens"
 JOB = "id of the job, its beginning, or the name"
+PREVIEW = "show the effect on jobs; change nothing"
 REPLAY = "id of the replay, or its beginning"
 REPLAYS = "replay a cluster's history with another policy, other nodes or other quotas"
 # By metavar: what knows values that are not among the choices of the parser.
@@ -423,7 +426,7 @@ def _quota_flags(parser: argparse.ArgumentParser) -> None:
     )
     flag("--mode", choices=("shared", "isolated"), help="isolated: neither borrows nor lends")
     _written(parser, required=False)
-    flag("--preview", action="store_true", help="show the effect on jobs; change nothing")
+    flag("--preview", action="store_true", help=PREVIEW)
 
 
 def _written(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

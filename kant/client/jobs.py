@@ -9,6 +9,7 @@ from typing import Any
 from kant.client import output
 from kant.client.api import Api, while_typing
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
+from kant.client.previews import effects
 from kant.client.submission import CHANGEABLE, WHERE, document_of, given, read
 from kant.client.template_names import template_of
 
@@ -411,6 +412,9 @@ def wait(api: Api, args: argparse.Namespace) -> None:
 
 def act(api: Api, args: argparse.Namespace) -> None:
     """Cancel, hold or release each; all are tried, the first error is the exit code."""
+    if args.preview:
+        preview(api, args, args.verb)
+        return
     each(api, args, lambda path: api.post(f"{path}/{args.verb}"))
 
 
@@ -418,7 +422,22 @@ def change(api: Api, args: argparse.Namespace) -> None:
     fields = given(args, CHANGEABLE)
     if not fields:
         raise usage("Nothing to change. See: kant change --help")
+    if args.preview:
+        preview(api, args, "change", changes=fields)
+        return
     each(api, args, lambda path: api.patch(path, fields))
+
+
+def preview(api: Api, args: argparse.Namespace, act: str, **more: Any) -> None:
+    """What an act on the jobs would do to all jobs; those that refuse it are named."""
+    ids = [only_job(api, text).rsplit("/", 1)[-1] for text in args.jobs]
+    answer = api.post("jobs:act", {"act": act, "ids": ids, **more}, {"dry_run": "true"})
+    for one in answer["result"]["answers"]:
+        if one["problem"] is not None:
+            output.note(f"{output.short(one['id'])}: {one['problem']['detail']}")
+    effects.say(args, answer["effects"])
+    if answer["result"]["refused"]:
+        raise ClientError(FAILED, f"{answer['result']['refused']} of {len(ids)} would be refused.")
 
 
 def scale(api: Api, args: argparse.Namespace) -> None:

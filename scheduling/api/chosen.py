@@ -10,8 +10,10 @@ from scheduling.api.batch import ProblemOutput
 from scheduling.api.job_outputs import JobOutput
 from scheduling.api.job_serializers import JobChange
 from scheduling.queries.secret_viewers import hide_from
+from scheduling.services.jobs.effects import try_on_jobs
 from scheduling.services.jobs.many import MOST_AT_ONCE, Acted, JobAct, act_on_jobs
 from tenants.api.base import View, rehearsed, shown
+from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.fields import Choice, List, Serializer, Uuid
 from tenants.api.idempotency import idempotent
 from tenants.api.problems import described
@@ -49,21 +51,17 @@ class JobActOutput(serializers.Serializer[Any]):
 class JobActView(View):
     """Cancels, holds, releases or changes up to 500 jobs, each done or refused for itself: the
     answer is 200 and says of each what the call for it alone would have answered. A dry run changes
-    nothing and says which would refuse."""
+    nothing and says which would refuse, and what it would do to all jobs."""
 
     scope = Scope.SUBMIT
-    shapes = {"POST": Shape(JobActOutput, JobActInput)}
+    shapes = {"POST": Shape(JobActOutput, JobActInput, rehearsal=DryRunWithEffects)}
 
     @idempotent()
     def post(self, _request: Request) -> Response:
         asked = self.body(JobActInput)
-        acted = act_on_jobs(
-            self.actor,
-            asked["ids"],
-            JobAct(asked["act"]),
-            asked.get("changes"),
-            dry_run=self.dry_run,
-        )
+        given = asked["ids"], JobAct(asked["act"]), asked.get("changes")
+        tried = try_on_jobs(self.actor, *given) if self.dry_run else None
+        acted = tried.acted if tried else act_on_jobs(self.actor, *given)
         hide_from(self.actor, [one.after for one in acted if one.after])
         refused = sum(one.refused is not None for one in acted)
         body = {
@@ -71,7 +69,9 @@ class JobActView(View):
             "refused": refused,
             "answers": [self._answer(one) for one in acted],
         }
-        return rehearsed("update", body) if self.dry_run else Response(body)
+        if tried is None:
+            return Response(body)
+        return rehearsed("update", body, effects=effects_body(tried.effects))
 
     def _answer(self, one: Acted) -> dict[str, Any]:
         if one.refused is not None:

@@ -26,13 +26,16 @@ from scheduling.queries.secret_viewers import hide_from
 from scheduling.services.jobs.array_changes import change_array, hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.document import document_of, document_of_array
+from scheduling.services.jobs.effects import try_on_jobs
+from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_array, submit_job
 from scheduling.services.queues.entry import given_to
 from tenants.api.base import ListView, View, location, rehearsed, shown
+from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.idempotency import Keyed, answered, idempotent, idempotent_at_once
 from tenants.api.schema import Shape
 from tenants.errors import Conflict
-from tenants.models import Scope
+from tenants.models import Scope, User
 
 
 class JobsView(ListView):
@@ -104,12 +107,12 @@ class JobView(View):
     """One job. PATCH changes what it asks for while it waits, of one that has started only
     `run_limit_s`, `declared_s` and the counts of its pods: what is beyond a smaller count leaves,
     the highest ordinals first, and for a larger one places are looked for. Pods that run keep the
-    `KANT_WORLD_SIZE` that they began with."""
+    `KANT_WORLD_SIZE` that they began with. A dry run tells what the change would do to all jobs."""
 
     scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobOutput),
-        "PATCH": Shape(JobOutput, JobChange),
+        "PATCH": Shape(JobOutput, JobChange, rehearsal=DryRunWithEffects),
     }
 
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
@@ -118,40 +121,57 @@ class JobView(View):
     def patch(self, _request: Request, job_id: uuid.UUID) -> Response:
         changes = self.body(JobChange)
         job = selectors.job_by_id(self.actor, job_id)
-        return self.updated(JobOutput, change_job(self.actor, job, changes, dry_run=self.dry_run))
+        if self.dry_run and changes:
+            return _tried(self.actor, job, JobAct.CHANGE, changes)
+        return self.updated(JobOutput, change_job(self.actor, job, changes))
+
+
+ACTS = {JobAct.CANCEL: cancel_job, JobAct.HOLD: hold_job, JobAct.RELEASE: release_job}
+
+
+def _tried(actor: User, job: Job, act: JobAct, changes: Any = None) -> Response:
+    """What an act on one job would make of it, and do to all. Raises what refuses it."""
+    tried = try_on_jobs(actor, [job.pk], act, changes)
+    (one,) = tried.acted
+    if one.refused is not None:
+        raise one.refused
+    body = shown(JobOutput, one.after)
+    return rehearsed("update", body, effects=effects_body(tried.effects))
 
 
 class JobActionView(View):
-    """What is done to one job, without a body."""
+    """What is done to one job, without a body. A dry run tells what it would do to all jobs."""
 
     scope = Scope.SUBMIT
     shapes = {
-        "POST": Shape(JobOutput),
+        "POST": Shape(JobOutput, rehearsal=DryRunWithEffects),
     }
-    act: ClassVar[Callable[..., Job]]
+    act: ClassVar[JobAct]
 
     @idempotent()
     def post(self, _request: Request, job_id: uuid.UUID) -> Response:
         job = selectors.job_by_id(self.actor, job_id)
-        return self.updated(JobOutput, type(self).act(self.actor, job, dry_run=self.dry_run))
+        if self.dry_run:
+            return _tried(self.actor, job, self.act)
+        return self.updated(JobOutput, ACTS[self.act](self.actor, job))
 
 
 class JobCancelView(JobActionView):
     """Ends the job; its pods are deleted."""
 
-    act = cancel_job
+    act = JobAct.CANCEL
 
 
 class JobHoldView(JobActionView):
     """Keeps a waiting job from being started; it keeps its place in the queue."""
 
-    act = hold_job
+    act = JobAct.HOLD
 
 
 class JobReleaseView(JobActionView):
     """Lets a held job be started again."""
 
-    act = release_job
+    act = JobAct.RELEASE
 
 
 class JobDocumentView(View):

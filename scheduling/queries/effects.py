@@ -31,13 +31,13 @@ from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from tenants.database.chunks import chunks
 from tenants.effects import (
-    NO_PLACES,
+    NO_TENANTS,
     AffectedJob,
     EffectCounts,
     Effects,
     ImpossibleJob,
     LoanShift,
-    PlannedPlace,
+    PlannedTenant,
     ShiftingJob,
     StoppingJob,
 )
@@ -53,25 +53,25 @@ LEAST_SHIFT_S = 60.0
 def quota_effects(
     viewer: User,
     after: Mapping[QuotaKey, Quota | None],
-    places: Mapping[str, PlannedPlace] = NO_PLACES,
+    planned: Mapping[str, PlannedTenant] = NO_TENANTS,
 ) -> Effects:
     """What it would do if these quotas were stored, None = if there were none, and these tenants
-    had these places in the tree, as the viewer may see it."""
+    were as planned, as the viewer may see it."""
     nodes = NodeRecord.objects.all()
-    if not places:  # a tenant that moves may be of any cluster
+    if not planned:  # a tenant may be of any cluster
         nodes = nodes.filter(gpu_model__in={model for _, model in after})
     clusters = Cluster.objects.filter(is_active=True, pk__in=nodes.values("cluster"))
     terms = {key: None if quota is None else terms_of(quota) for key, quota in after.items()}
-    looked = _looked(clusters.order_by("name"), QuotasChange(terms, places))
-    return _told(viewer, looked, after, places)
+    looked = _looked(clusters.order_by("name"), QuotasChange(terms, planned))
+    return _told(viewer, looked, after, planned)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotasChange:
-    """These quotas are others, None = none any more; and these tenants stand elsewhere."""
+    """These quotas are others, None = none any more; and these tenants are as planned."""
 
     after: Mapping[QuotaKey, QuotaSpec | None]
-    places: Mapping[str, PlannedPlace] = field(default_factory=dict)
+    planned: Mapping[str, PlannedTenant] = field(default_factory=dict)
 
     def __call__(self, facts: Sequence[Delta]) -> Sequence[TenantsChanged]:
         told = next(fact for fact in facts if isinstance(fact, TenantsChanged))
@@ -84,8 +84,14 @@ class QuotasChange:
 
     def _tenants(self, told: TenantsChanged) -> tuple[TenantSpec, ...]:
         return tuple(
-            replace(one, parent=place.parent, weight=place.weight)
-            if (place := self.places.get(one.id))
+            replace(
+                one,
+                parent=then.parent,
+                weight=then.weight,
+                max_running=then.max_running,
+                min_runtime_s=then.min_runtime_s,
+            )
+            if (then := self.planned.get(one.id))
             else one
             for one in told.tenants
         )
@@ -167,7 +173,7 @@ def _told(
     viewer: User,
     looked: _Looked,
     after: Mapping[QuotaKey, Quota | None],
-    places: Mapping[str, PlannedPlace],
+    planned: Mapping[str, PlannedTenant],
 ) -> Effects:
     """In the nouns of pages and REST; of each list the most important ones."""
     found = looked.found
@@ -207,7 +213,7 @@ def _told(
         shifts=[_shifting(jobs, job, shifts[job]) for job in moved],
         impossible=[ImpossibleJob(jobs.one(job), impossible[job]) for job in never],
         possible=jobs.of(first["possible"]),
-        loans=_loans(viewer, found, after, places),
+        loans=_loans(viewer, found, after, planned),
         troubles=looked.troubles,
     )
 
@@ -285,7 +291,7 @@ def _loans(
     viewer: User,
     found: Sequence[RunEffects],
     after: Mapping[QuotaKey, Quota | None],
-    places: Mapping[str, PlannedPlace],
+    planned: Mapping[str, PlannedTenant],
 ) -> list[LoanShift]:
     """Who borrows what from whom now, and once what is decided at once is done."""
     more: Counter[Holder] = Counter()
@@ -296,7 +302,7 @@ def _loans(
     names = visible_names(viewer)
     amounts: dict[tuple[str, str, str], list[int]] = {}
     parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
-    then = parents | {name: place.parent for name, place in places.items()}
+    then = parents | {name: tenant.parent for name, tenant in planned.items()}
     books = quota_book(parents=parents), quota_book(after, held, parents=then)
     for side, book in enumerate(books):
         for use in quota_uses(book):

@@ -18,7 +18,7 @@ from scheduling.queries.effects import quota_effects
 from scheduling.queries.events.aftermath import aftermath
 from scheduling.queries.nodes.installed import groups_to_come, pools_of
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses
-from tenants.effects import Aftermath, Effects, PlannedPlace
+from tenants.effects import Aftermath, Effects, PlannedTenant
 from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
 from tenants.models import Quota, User
 
@@ -63,9 +63,9 @@ class Facts:
         self,
         viewer: User,
         after: Mapping[QuotaKey, Quota | None],
-        places: Mapping[str, PlannedPlace],
+        planned: Mapping[str, PlannedTenant],
     ) -> Effects:
-        return quota_effects(viewer, after, places)
+        return quota_effects(viewer, after, planned)
 
     def aftermath(
         self,

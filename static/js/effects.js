@@ -1,8 +1,21 @@
 // What a change would do is shown where it is seen at once, and only as long as it is of what the
-// fields say.
+// fields say: an answer to what they said before is thrown away.
 (() => {
   const shown = () => document.getElementById("effects");
+  const asked = new WeakMap(); // request -> how often the fields had changed
+  let changes = 0;
 
+  const forget = () => {
+    changes += 1;
+    shown()?.replaceChildren();
+  };
+
+  document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => asked.set(ctx, changes));
+  document.addEventListener("htmx:before:swap", (event) => {
+    const { ctx, tasks } = event.detail;
+    const isOurs = tasks.some((task) => task.target === shown());
+    if (isOurs && asked.get(ctx) !== changes) event.preventDefault();
+  });
   document.addEventListener("htmx:after:swap", () => {
     const card = shown()?.querySelector("[data-new]");
     if (!card) return;
@@ -10,6 +23,10 @@
     card.focus();
   });
   document.addEventListener("input", (event) => {
-    if (event.target.form?.querySelector("[data-previews]")) shown()?.replaceChildren();
+    if (event.target.form?.querySelector("[data-previews]")) forget();
   });
+  // A dialog shows other values when it is opened again.
+  document.addEventListener("close", (event) => {
+    if (event.target.contains(shown())) forget();
+  }, true);
 })();

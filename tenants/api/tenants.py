@@ -26,13 +26,13 @@ from tenants.api.serializers import (
     TenantOutput,
 )
 from tenants.errors import NotFound
-from tenants.models import AuditRecord, GpuType, Membership, Tenant, User
+from tenants.models import AuditRecord, GpuType, Membership, Quota, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.gpu_types import change_gpu_type, create_gpu_type, delete_gpu_type
 from tenants.services.members import remove_member, set_member
 from tenants.services.moves.revert import revert_tenant_change
-from tenants.services.previews.kept import quota_effects
+from tenants.services.previews.kept import quota_effects, tenant_effects
 from tenants.services.tenant_terms import TenantTerms
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 
@@ -71,10 +71,13 @@ class TenantsView(ListView):
 
 
 class TenantView(View):
+    """A dry run tells what a change of the place, the weight, the limit of running jobs or the
+    minimum run time would do to jobs; and what deleting the tenant with its quotas would."""
+
     shapes = {
         "GET": Shape(TenantOutput),
-        "PATCH": Shape(TenantOutput, TenantChange),
-        "DELETE": Shape(),
+        "PATCH": Shape(TenantOutput, TenantChange, rehearsal=DryRunWithEffects),
+        "DELETE": Shape(rehearsal=DryRunWithEffects),
     }
 
     def get(self, _request: Request, name: str) -> Response:
@@ -92,11 +95,19 @@ class TenantView(View):
             dry_run=self.dry_run,
         )
         body = _shown(self.actor, tenant)
-        return rehearsed("update", body) if self.dry_run else Response(body)
+        if not self.dry_run:
+            return Response(body)
+        effects = tenant_effects(self.actor, tenant, given.keys())
+        return rehearsed("update", body, effects=effects_body(effects))
 
     def delete(self, _request: Request, name: str) -> Response:
-        delete_tenant(self.actor, self.tenant(name), source=API, dry_run=self.dry_run)
-        return rehearsed("delete", None) if self.dry_run else Response(status=204)
+        tenant = self.tenant(name)
+        delete_tenant(self.actor, tenant, source=API, dry_run=self.dry_run)
+        if not self.dry_run:
+            return Response(status=204)
+        types = Quota.objects.filter(tenant__name=name).values_list("gpu_type__name", flat=True)
+        effects = quota_effects(self.actor, {(name, gpu_type): None for gpu_type in types})
+        return rehearsed("delete", None, effects=effects_body(effects))
 
     def tenant(self, name: str) -> Tenant:
         return selectors.tenant_by_name(access_of(self.actor), name)
@@ -135,7 +146,7 @@ class TenantRevertView(View):
         body = _shown(self.actor, done.tenant)
         if not self.dry_run:
             return Response(body)
-        effects = quota_effects(self.actor, {}, {done.tenant.name: done.place})
+        effects = quota_effects(self.actor, {}, {done.tenant.name: done.planned})
         return rehearsed("update", body, effects=effects_body(effects))
 
 

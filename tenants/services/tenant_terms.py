@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tenants.effects import PlannedTenant
 from tenants.models import Tenant
 
 MAX_JOBS = 1_000_000  # of the limits on jobs
@@ -38,6 +39,20 @@ OPERATORS_FIELDS = {
     "keep what others lent it.",
 }
 FIELDS = (*(field.name for field in fields(TenantTerms)), "is_active")
+
+
+# By these a change of a tenant changes what becomes of jobs that are there.
+FELT_BY_JOBS = frozenset(field.name for field in fields(PlannedTenant))
+
+
+def planned(tenant: Tenant) -> PlannedTenant:
+    """A tenant as it is, or would be, to the scheduler."""
+    return PlannedTenant(
+        tenant.parent.name if tenant.parent else None,
+        tenant.weight,
+        tenant.max_running,
+        tenant.min_runtime_s,
+    )
 
 
 def as_document(tenant: Tenant) -> dict[str, Any]:

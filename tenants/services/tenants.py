@@ -15,14 +15,17 @@ from tenants.services import audit, locks, quotas
 from tenants.services.approval import check_alone
 from tenants.services.moves.guaranteed import guaranteed_by_type, moved_milli
 from tenants.services.namespaces import refuse_unfit_namespace
+from tenants.services.previews.kept import attach, digest_of_change
 from tenants.services.quota_sums import Parents, excess_of
 from tenants.services.quota_terms import as_document as as_document_of_quota
 from tenants.services.tenant_terms import (
+    FELT_BY_JOBS,
     FIELDS,
     OPERATORS_FIELDS,
     OWN_FIELDS,
     TenantTerms,
     as_document,
+    planned,
 )
 from tenants.services.transactions import checked, unit_of_work
 
@@ -105,7 +108,7 @@ def change_tenant(
         if not changed:
             raise Conflict(f"Somebody else changed “{tenant.name}” just now. Read it again.")
         tenant.version += 1
-        audit.record(
+        record = audit.record(
             actor,
             "tenant.changed",
             tenant.name,
@@ -115,6 +118,8 @@ def change_tenant(
             reason=reason.strip(),
             source=source,
         )
+        if not FELT_BY_JOBS.isdisjoint(changes):
+            attach(digest_of_change({}, {tenant.name: planned(tenant)}), [record])
     return tenant
 
 

@@ -183,3 +183,13 @@ def test_a_change_is_taken_back_on_its_page(vera):
     assert vera.post(at, {"reason": "Back"}).status_code == 302
     assert stands() == ("research", 1.0)
     assert "as it was before this change already" in text_of(vera.get(at))
+
+
+def test_the_form_previews_the_draft_with_what_it_says_and_keeps_nothing(vera):
+    told = vera.post(f"{PLACE}preview/", form(parent="research", weight="4"))
+    assert told.context["title"] == "What this change would do"
+    assert told.context["effects"].until is not None
+    assert (drafted(), stands()) == ({}, ("research", 1.0))
+    assert "nothing to preview" in text_of(vera.post(f"{PLACE}preview/", form(parent="research")))
+    assert "weight" in text_of(vera.post(f"{PLACE}preview/", form(weight="heavy"))).lower()
+    assert vera.post("/tenants/nobody/place/preview/", form()).status_code == 404

@@ -395,7 +395,7 @@ def test_what_stands_behind_a_reason_is_told_in_words(as_user):
     assert "for job or array prepare to succeed" in text
     for part in ("After prepare", "Left 2 Used", "Used 49.384", "Free 12,345"):
         assert part in text
-    assert "Kant judges it anew when nodes, quotas, the policy or the job change" in text
+    assert "Kant checks again when nodes, quotas, the policy or the job change" in text
     assert page.content.decode().count(f'<a href="{job_url("prepare")}">prepare</a>') == 2
     foreign = str(Job.objects.get(name="urgent").pk)
     rows.update(reason="ReservedForHead", evidence={"ahead": foreign, "starts_at": 1893456000.0})
@@ -436,3 +436,17 @@ def test_the_page_of_a_node_marks_its_bad_gpus(as_user):
     assert text.count("3 Bad") == 1
     assert len(re.findall(r"\d Bad ", text)) == 1
     assert "Unhealthy GPUs 3 status.allocatable" in text
+
+
+def test_a_change_is_previewed_before_it_is_made(as_user):
+    client = as_user("operator")
+    job = Job.objects.filter(state="PENDING", held=False, array_id=None)[0]
+    now = {"initial-change-priority": str(job.priority)}
+    url = f"/jobs/{job.pk}/change/preview/"
+    told = client.post(url, {**now, "change-priority": str(job.priority + 1)})
+    assert told.context["title"] == "What this change would do"
+    assert Job.objects.get(pk=job.pk).priority == job.priority
+    same = client.post(url, {**now, "change-priority": str(job.priority)}).content.decode()
+    assert "nothing to preview" in same
+    too_much = client.post(url, {**now, "change-priority": "9" * 12}).content.decode()
+    assert "Correct" in too_much

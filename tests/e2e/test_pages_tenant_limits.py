@@ -163,3 +163,18 @@ def test_a_minimum_run_time_that_cannot_be_is_told_beside_its_field(as_user, typ
     assert answer.status_code == 422
     assert answer.context["form"].errors.keys() == {"min_runtime_min"}
     assert text in plain(answer)
+
+
+def test_the_form_is_previewed_before_it_is_sent(as_user):
+    ops = as_user("operator")
+    seen, preview = hidden(ops), f"{URL}preview/"
+    told = ops.post(preview, {**seen, **NONE, "max_running": "1"})
+    assert told.context["effects"].until is not None
+    assert Tenant.objects.get(name="vision").max_running is None
+    for typed, text in (
+        ({}, "Nothing is edited"),
+        ({"max_priority": "3"}, "only new ones do"),
+        ({"max_running": "x"}, "Correct the marked fields first."),
+    ):
+        assert text in plain(ops.post(preview, {**seen, **NONE, **typed})), typed
+    assert as_user("erin").post(preview, NONE).status_code == 404

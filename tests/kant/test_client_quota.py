@@ -208,6 +208,28 @@ def test_a_preview_says_what_it_would_do_to_jobs_and_changes_nothing(vision_wait
     assert "No waiting or running job changes." in told
 
 
+def test_an_act_on_jobs_is_previewed_and_names_who_refuses_it(vision_waits):
+    """A second job of vision waits behind the first: with quota for one, it is its turn next."""
+    Quota.objects.filter(tenant__name="vision").update(guaranteed_milli=8000)
+    first = Job.objects.get(name="waits")
+    second = Job.objects.create(
+        name="next", tenant=first.tenant, cluster=first.cluster,
+        submitted_at=timezone.now(), state="PENDING", gpu_milli=8000,
+    )  # fmt: skip
+    PodSet.objects.create(job=second, index=0, name="w", count=1, gpus=8, gpu_models=["H100"])
+    code, out, told = vision_waits("hold", "waits", "--preview")
+    assert code == 0, told
+    assert ["starts", "next", "vision"] in [line.split()[:3] for line in out.splitlines()]
+    assert "Nothing was changed." in told
+    code, out, _ = vision_waits("cancel", "waits", "--preview", "-o", "json")
+    assert (code, json.loads(out)["starts"][0]["name"]) == (0, "next")
+    code, _, told = vision_waits("change", "next", "--priority", "9", "--preview")
+    assert code == 0, told
+    code, _, told = vision_waits("release", "waits", "next", "--preview")
+    assert (code, told.count("The job is not on hold.")) == (1, 2)
+    assert set(Job.objects.values_list("state", "held", "priority")) == {("PENDING", False, 0)}
+
+
 def test_changes_say_what_was_told_and_what_happened(vision_waits):
     words = ("quota", "set", "vision", "H100", "--guaranteed", "8")
     heads = vision_waits("quota", "changes")[1].splitlines()[0]

@@ -15,9 +15,11 @@ from django.views.decorators.http import require_POST
 from scheduling.engine.states import HOLDING, JobState
 from scheduling.models import Job
 from scheduling.pages.jobs.columns import back_to_table
+from scheduling.pages.quotas.quota import refusal
+from scheduling.services.jobs.effects import try_on_jobs
 from scheduling.services.jobs.many import Acted, JobAct, act_on_jobs
 from scheduling.templatetags.jobs import gpu_time
-from tenants.errors import DomainError
+from tenants.errors import DomainError, Invalid
 from tenants.templatetags.ui import gpu_count
 from tenants.web.pages import actor_of, page_login_required
 
@@ -34,24 +36,45 @@ class ActWords:
     effects: Callable[[list[Acted]], list[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class ActAsked:
+    """What was sent: the jobs, and what to do to them."""
+
+    ids: list[uuid.UUID]
+    act: JobAct
+    priority: str
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> "ActAsked":
+        """Raises Invalid."""
+        priority = request.POST.get("priority", "").strip()
+        try:
+            ids = [uuid.UUID(text) for text in request.POST.getlist("id")]
+            act = JobAct(request.POST.get("act", ""))
+        except ValueError:
+            raise Invalid("That choice of jobs cannot be read. Choose them again.") from None
+        if act == JobAct.CHANGE and not WHOLE.fullmatch(priority):
+            raise Invalid("Write the new priority as a whole number, e.g. 10.")
+        return cls(ids, act, priority)
+
+    @property
+    def changes(self) -> dict[str, int]:
+        return {"priority": int(self.priority)} if self.act == JobAct.CHANGE else {}
+
+
 @require_POST
 @page_login_required
 def chosen(request: HttpRequest) -> HttpResponse:
-    try:
-        ids = [uuid.UUID(text) for text in request.POST.getlist("id")]
-        act = JobAct(request.POST.get("act", ""))
-    except ValueError:
-        return _refused(request, "That choice of jobs cannot be read. Choose them again.")
-    changes, priority = {}, request.POST.get("priority", "").strip()
-    if act == JobAct.CHANGE:
-        if not WHOLE.fullmatch(priority):
-            return _refused(request, "Write the new priority as a whole number, e.g. 10.")
-        changes = {"priority": int(priority)}
     confirmed = "confirmed" in request.POST
     try:
-        acted = act_on_jobs(actor_of(request), ids, act, changes, dry_run=not confirmed)
+        asked = ActAsked.of(request)
+        acted = act_on_jobs(
+            actor_of(request), asked.ids, asked.act, asked.changes, dry_run=not confirmed
+        )
     except DomainError as error:
-        return _refused(request, error.detail)
+        messages.error(request, error.detail, extra_tags="bad")
+        return back_to_table(request)
+    act, priority = asked.act, asked.priority
     will = [one for one in acted if one.refused is None]
     refused = [one for one in acted if one.refused is not None]
     words = _words(act, priority)
@@ -79,9 +102,17 @@ def chosen(request: HttpRequest) -> HttpResponse:
     return back_to_table(request)
 
 
-def _refused(request: HttpRequest, text: str) -> HttpResponse:
-    messages.error(request, text, extra_tags="bad")
-    return back_to_table(request)
+@require_POST
+@page_login_required
+def chosen_preview(request: HttpRequest) -> HttpResponse:
+    """What the act would do to all jobs, for the page that asks whether to do it."""
+    try:
+        asked = ActAsked.of(request)
+        tried = try_on_jobs(actor_of(request), asked.ids, asked.act, asked.changes)
+    except DomainError as error:
+        return refusal(request, error.detail)
+    context = {"title": "What it would do to other jobs", "effects": tried.effects}
+    return render(request, "parts/effects.html", context)
 
 
 def _jobs(count: int) -> str:

@@ -17,6 +17,7 @@ from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.pages.forms import ChangeForm
 from scheduling.pages.jobs.headline import headline
+from scheduling.pages.quotas.quota import refusal
 from scheduling.queries import selectors
 from scheduling.queries.evidence import names_in
 from scheduling.queries.evidence import shown as shown_evidence
@@ -35,6 +36,8 @@ from scheduling.queries.start_words import record_words, start_words
 from scheduling.queries.starts import hit_rate_of, told_start
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
+from scheduling.services.jobs.effects import try_on_jobs
+from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array, cancel_job
 from tenants.errors import DomainError, NotFound
 from tenants.models import User
@@ -255,6 +258,27 @@ def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
             return redirect("job", job_id)
     form.mark_errors()
     return job_page(request, job_or_404(request, job_id), form, status=422)
+
+
+@require_POST
+@page_login_required
+def job_change_preview(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    """What the form would do to all jobs; nothing is changed."""
+    found = job_or_404(request, job_id)
+    form = ChangeForm(found, request.POST)
+    if not form.is_valid():
+        return refusal(request, "Correct the fields that Change job would mark.")
+    if not form.has_changed():
+        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+    try:
+        tried = try_on_jobs(actor_of(request), [found.pk], JobAct.CHANGE, form.changes())
+    except DomainError as error:
+        return refusal(request, error.detail)
+    (one,) = tried.acted
+    if one.refused is not None:
+        return refusal(request, one.refused.detail)
+    context = {"title": "What this change would do", "effects": tried.effects}
+    return render(request, "parts/effects.html", context)
 
 
 @require_POST

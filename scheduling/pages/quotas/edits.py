@@ -73,7 +73,7 @@ def preview(request: HttpRequest) -> HttpResponse:
         return refusal(request, "Nothing is edited, so there is nothing to preview.")
     count = found.count
     title = f"What {'this change' if count == 1 else f'these {count} changes'} would do"
-    effects = quota_effects(actor_of(request), found.after, found.places)
+    effects = quota_effects(actor_of(request), found.after, found.planned)
     return render(request, "parts/effects.html", {"title": title, "effects": effects})
 
 

@@ -343,7 +343,7 @@ def quota_order_preview(request: HttpRequest, order_id: uuid.UUID) -> HttpRespon
     except Conflict as conflict:
         return refusal(request, f"It cannot be carried out as things are. {conflict.detail}")
     title = "What it would do, were it carried out now"
-    effects = quota_effects(actor, found.after, found.places)
+    effects = quota_effects(actor, found.after, found.planned)
     context = {"title": title, "effects": effects}
     return render(request, "parts/effects.html", context)
 

@@ -2,6 +2,7 @@
 and the page that takes such a change back."""
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -15,6 +16,7 @@ from tenants.models import AuditRecord, Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import subtree_ids, visible_audit_records, visible_names, visible_tenants
 from tenants.services.audit import PAGE
+from tenants.services.drafts.apply import try_draft
 from tenants.services.drafts.edits import TenantEdit, edit_draft
 from tenants.services.drafts.seen import SeenTenant, own_tenants
 from tenants.services.moves.revert import (
@@ -25,6 +27,7 @@ from tenants.services.moves.revert import (
 )
 from tenants.services.moves.typed import TITLES, as_typed, typed
 from tenants.services.previews.kept import quota_effects
+from tenants.services.transactions import unit_of_work
 from tenants.web.pages import actor_of, page_login_required
 
 
@@ -32,20 +35,15 @@ from tenants.web.pages import actor_of, page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def place(request: HttpRequest, name: str) -> HttpResponse:
     """Where a tenant stands in the tree, and the weight of its share."""
-    found = visible_tenants(request.user).filter(name=name).first()
-    access = access_of(request.user)
-    if found is None or not access.may_administer_from_above(found.pk):
-        raise Http404("There is no such tenant, or its place is not yours to change.")
+    found, access = _tenant_or_404(request, name), access_of(request.user)
     rows = [row for row in own_tenants(actor_of(request)) if row.tenant_id == found.pk]
     now = as_typed(found)
     values = now | (rows[0].fields if rows else {})
     errors: dict[str, list[str]] = {}
     if request.method == "POST":
-        values = {field: request.POST.get(field, now[field]) for field in TITLES}
+        values = _values(request, now)
         fields = dict.fromkeys(TITLES) if "take" in request.POST else values
-        seen = {field: request.POST.get(f"now-{field}") for field in TITLES}
-        edit = TenantEdit(found, fields, over=seen == now)
-        if kept(request, edit, errors):
+        if kept(request, _edit(request, found, fields), errors):
             return redirect("quotas")
     context = {
         "nav": "tenants",
@@ -59,6 +57,52 @@ def place(request: HttpRequest, name: str) -> HttpResponse:
     }
     status = 422 if errors else 200
     return render(request, "scheduling/tenants/tenant_place.html", context, status=status)
+
+
+@page_login_required
+@require_POST
+def place_preview(request: HttpRequest, name: str) -> HttpResponse:
+    """What the reader's draft would do with what the form says; neither is changed."""
+    found, actor = _tenant_or_404(request, name), actor_of(request)
+    try:
+        with unit_of_work(dry_run=True):
+            edit_draft(actor, tenants=[_edit(request, found, _values(request, as_typed(found)))])
+            tried = try_draft(actor, reason=REHEARSAL, source=PAGE, dry_run=True)
+    except DomainError as error:
+        return refusal(request, error.detail)
+    if tried.refused:
+        faults = [*tried.tenant_errors.values(), *tried.errors.values()]
+        return refusal(request, " ".join(dict.fromkeys(map(_told, faults))))
+    if not tried.count:
+        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+    alone = [one.tenant_id for one in tried.tenants] == [found.pk] and not tried.cells
+    title = "What this change would do" if alone else "What your draft would do with it"
+    effects = quota_effects(actor, tried.after, tried.planned)
+    return render(request, "parts/effects.html", {"title": title, "effects": effects})
+
+
+def _told(fault: DomainError) -> str:
+    """With the field that it is about, where it is about one."""
+    named = {field.rsplit(".", 1)[-1]: told for field, told in fault.by_field.items()}
+    texts = [f"{TITLES[name]}: {' '.join(told)}" for name, told in named.items() if name in TITLES]
+    return " ".join(texts) or fault.detail
+
+
+def _tenant_or_404(request: HttpRequest, name: str) -> Tenant:
+    found = visible_tenants(request.user).filter(name=name).first()
+    if found is None or not access_of(request.user).may_administer_from_above(found.pk):
+        raise Http404("There is no such tenant, or its place is not yours to change.")
+    return found
+
+
+def _values(request: HttpRequest, now: dict[str, str]) -> dict[str, str]:
+    return {field: request.POST.get(field, now[field]) for field in TITLES}
+
+
+def _edit(request: HttpRequest, found: Tenant, fields: Mapping[str, str | None]) -> TenantEdit:
+    """Over what somebody else has set meanwhile, where the form showed it."""
+    seen = {field: request.POST.get(f"now-{field}") for field in TITLES}
+    return TenantEdit(found, fields, over=seen == as_typed(found))
 
 
 def kept(request: HttpRequest, edit: TenantEdit, errors: dict[str, list[str]]) -> bool:
@@ -139,7 +183,7 @@ def tenant_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpRes
         done = revert_tenant_change(actor, record, reason=REHEARSAL, source=PAGE, dry_run=True)
     except DomainError as error:
         return refusal(request, error.detail)
-    effects = quota_effects(actor, {}, {done.tenant.name: done.place})
+    effects = quota_effects(actor, {}, {done.tenant.name: done.planned})
     context = {"title": "What taking it back would do", "effects": effects}
     return render(request, "parts/effects.html", context)
 

@@ -9,12 +9,13 @@ from django.contrib import messages
 from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from scheduling.engine.states import OPEN
 from scheduling.models import Job
 from scheduling.pages.forms import LimitsForm, show
 from scheduling.pages.polled import polled
+from scheduling.pages.quotas.quota import refusal
 from scheduling.queries import selectors
 from scheduling.queries.quota_use import quota_uses
 from tenants.errors import DomainError
@@ -29,7 +30,8 @@ from tenants.selectors import (
     visible_tenants,
 )
 from tenants.services.audit import PAGE
-from tenants.services.tenant_terms import LIMITS
+from tenants.services.previews.kept import tenant_effects
+from tenants.services.tenant_terms import FELT_BY_JOBS, LIMITS
 from tenants.services.tenants import change_tenant
 from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
@@ -174,10 +176,8 @@ def limited(tenant: Tenant, names: Collection[str]) -> list[dict[str, Any]]:
 def limits(request: HttpRequest, name: str) -> HttpResponse:
     """The form of a tenant's limits, for those who administer a tenant above it, and of its
     minimum run time and its namespace, for operators."""
-    found = visible_tenants(request.user).filter(name=name).first()
-    if found is None or not access_of(request.user).may_administer_from_above(found.pk):
-        raise Http404("There is no such tenant, or its limits are not yours to set.")
-    form = LimitsForm(found, request.POST or None, operator=access_of(request.user).operator)
+    found = _limited_or_404(request, name)
+    form = _limits_form(request, found)
     status = 200
     if request.method == "POST":
         if form.is_valid() and limits_changed(request, found, form):
@@ -186,6 +186,40 @@ def limits(request: HttpRequest, name: str) -> HttpResponse:
         status = 422
     context = {"nav": "tenants", "tenant": found, "form": form}
     return render(request, "scheduling/tenants/tenant_limits.html", context, status=status)
+
+
+@page_login_required
+@require_POST
+def limits_preview(request: HttpRequest, name: str) -> HttpResponse:
+    """What the form would do to jobs; nothing is changed."""
+    found, actor = _limited_or_404(request, name), actor_of(request)
+    form = _limits_form(request, found)
+    if not form.is_valid():
+        return refusal(request, "Correct the marked fields first.")
+    if not (changes := form.changes()):
+        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+    try:
+        then = change_tenant(actor, found, changes, source=PAGE, dry_run=True)
+    except DomainError as error:
+        return refusal(request, error.detail)
+    if FELT_BY_JOBS.isdisjoint(changes):
+        return refusal(request, "Jobs that wait or run now do not feel this; only new ones do.")
+    context = {
+        "title": "What this change would do",
+        "effects": tenant_effects(actor, then, changes.keys()),
+    }
+    return render(request, "parts/effects.html", context)
+
+
+def _limited_or_404(request: HttpRequest, name: str) -> Tenant:
+    found = visible_tenants(request.user).filter(name=name).first()
+    if found is None or not access_of(request.user).may_administer_from_above(found.pk):
+        raise Http404("There is no such tenant, or its limits are not yours to set.")
+    return found
+
+
+def _limits_form(request: HttpRequest, found: Tenant) -> LimitsForm:
+    return LimitsForm(found, request.POST or None, operator=access_of(request.user).operator)
 
 
 def limits_changed(request: HttpRequest, found: Tenant, form: LimitsForm) -> bool:

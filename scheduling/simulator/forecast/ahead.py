@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from scheduling.engine.decisions import CycleResult, Waiting
-from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted
+from scheduling.engine.deltas import Delta, JobChanged, JobEnded, JobRestored, JobSubmitted
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.agenda import END, GONE
 from scheduling.simulator.forecast.ground import Ground
@@ -113,6 +114,27 @@ class RunAhead(Simulation):
             self._push(self.now, GONE, (job.id, run.epoch, pod))
         if job.gang:
             self._push(max(self.now, was.started_at + lasts), END, (job.id, run.epoch, -1, -1, 0))
+
+    def _change(self, delta: Delta) -> None:
+        """A job may be over, or ask for something else, too."""
+        if isinstance(delta, JobEnded):
+            self._awaited.discard(delta.job_id)
+            self._give_up(delta.job_id)
+        elif isinstance(delta, JobSubmitted):
+            self._waits_anew(delta)
+        elif isinstance(delta, JobChanged):
+            run = self.jobs[delta.job.id]
+            run.arrival = replace(run.arrival, job=delta.job)
+            self._deltas.append(delta)
+        else:
+            super()._change(delta)
+
+    def _waits_anew(self, delta: JobSubmitted) -> None:
+        """A job that waits already waits with other wishes, or is held or released."""
+        job = delta.job
+        self._knows(job, self.jobs[job.id].arrival.duration_s)
+        (self._awaited.discard if delta.held else self._awaited.add)(job.id)
+        self._deltas.append(delta)
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for part in result.started:

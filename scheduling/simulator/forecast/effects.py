@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import (
+    JobChanged,
+    JobEnded,
+    JobSubmitted,
     NodeChanged,
     NodeRemoved,
     PastUse,
@@ -30,8 +33,9 @@ from scheduling.simulator.model import TimedChange
 AHEAD_S = 14 * 86400.0  # what comes later will be changed by others first
 SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
 MIDDLE = 0.5
+OfJob = JobChanged | JobEnded | JobSubmitted
 # One that is no TimedChange is made at the scene's instant.
-Change = NodeChanged | NodeRemoved | TenantsChanged | PolicyChanged | PastUse | TimedChange
+Change = NodeChanged | NodeRemoved | TenantsChanged | PolicyChanged | PastUse | OfJob | TimedChange
 
 
 class Holder(NamedTuple):
@@ -68,10 +72,10 @@ class Shift:
 @dataclass(frozen=True, slots=True)
 class RunEffects:
     """`starts`: jobs that start at once, and would not without the change; `delayed`: the other
-    way round. `stops`: by job, within `SOON_S` of
-    the last change. `impossible`: why jobs can never start any more;
-    `possible`: jobs that can now. `shifts`: of all who wait. `held_before`, `held_after`: milli-GPU
-    after the decisions of `now`. `until`: how far both runs went."""
+    way round. `stops`: by job, within `SOON_S` of the last change. `impossible`: why jobs can never
+    start any more; `possible`: jobs that can now. `shifts`: of all who wait with the change.
+    `held_before`, `held_after`: milli-GPU after the decisions of `now`. `until`: how far both runs
+    went."""
 
     now: float
     until: float
@@ -214,18 +218,32 @@ def effects_of(
     after = Course(ground, base.lasting, change, until=far, most_cycles=cycles, enough=enough)
     after.starts_all()
     until = min(far, after.now) if after.stopped_early else far
-    return _compared(ground.scene, base, after, until)
+    return _compared(ground.scene, base, after, until, _waiting(ground.scene, change))
 
 
 def _cycles(lasting: Mapping[str, float]) -> int:
     return CYCLES + CYCLES_PER_JOB * len(lasting)
 
 
-def _compared(scene: Scene, before: BaseRun, after: Course, until: float) -> RunEffects:
+def _waiting(scene: Scene, change: Sequence[Change]) -> set[str]:
+    """Who waits with the change: without those that it ends or holds, with those it releases."""
+    found = {job.id for job in scene.waiting}
+    for one in change:
+        if isinstance(one, JobEnded):
+            found.discard(one.job_id)
+        elif isinstance(one, JobSubmitted):
+            (found.discard if one.held else found.add)(one.job.id)
+    return found
+
+
+def _compared(
+    scene: Scene, before: BaseRun, after: Course, until: float, waiting: set[str]
+) -> RunEffects:
     now = scene.now
     shifts = {
         job.id: Shift(_by(until, before.starts, job), _by(until, after.starts, job))
-        for job in scene.waiting
+        for job in (*scene.waiting, *scene.held)
+        if job.id in waiting
     }
     at_once = [j for j, s in shifts.items() if s.after == now and not _by_now(s.before, now)]
     delayed = [j for j, s in shifts.items() if _by_now(s.before, now) and s.after != now]
@@ -240,7 +258,7 @@ def _compared(scene: Scene, before: BaseRun, after: Course, until: float) -> Run
             if stop.at <= after.soon and not _stops_anyway(before.stops.get(job), stop)
         },
         {job: why for job, why in after.never.items() if job not in before.never},
-        tuple(job for job in before.never if job not in after.never),
+        tuple(job for job in before.never if job not in after.never and job in waiting),
         shifts,
         before.held,
         after.held,

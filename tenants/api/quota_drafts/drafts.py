@@ -214,7 +214,7 @@ class DraftApplyView(View):
             "warnings": found.warnings,
         }
         if self.dry_run:
-            effects = quota_effects(self.actor, found.after, found.places)
+            effects = quota_effects(self.actor, found.after, found.planned)
             return rehearsed("update", body, found.warnings, effects=effects_body(effects))
         return Response(body)
 

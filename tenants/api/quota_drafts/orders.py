@@ -75,7 +75,7 @@ class OrderActView(View):
         if not self.tells_effects:
             return rehearsed("update", body)
         found = rehearse(order)
-        effects = quota_effects(self.actor, found.after, found.places)
+        effects = quota_effects(self.actor, found.after, found.planned)
         return rehearsed("update", body, effects=effects_body(effects))
 
 

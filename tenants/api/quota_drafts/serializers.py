@@ -319,8 +319,8 @@ class OrderOutput(serializers.Serializer[Any]):
 
 class AppliedTenantOutput(serializers.Serializer[Any]):
     tenant = serializers.CharField(source="tenant.name")
-    parent = serializers.CharField(source="place.parent", allow_null=True)  # type: ignore[assignment]
-    weight = serializers.FloatField(source="place.weight")
+    parent = serializers.CharField(source="planned.parent", allow_null=True)  # type: ignore[assignment]
+    weight = serializers.FloatField(source="planned.weight")
 
 
 class AppliedDraftOutput(serializers.Serializer[Any]):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tenants.effects import PlannedPlace
+from tenants.effects import PlannedTenant
 from tenants.errors import DomainError, Invalid, Stale
 from tenants.models import DraftCell, DraftTenant, Quota, QuotaDraft, User
 from tenants.services.audit import reason_faults
@@ -55,9 +55,9 @@ class DraftTried:
         }
 
     @property
-    def places(self) -> dict[str, PlannedPlace]:
+    def planned(self) -> dict[str, PlannedTenant]:
         """The tenants that would stand elsewhere, or weigh more or less."""
-        return {one.tenant.name: one.place for one in self.tenant_results.values()}
+        return {one.tenant.name: one.planned for one in self.tenant_results.values()}
 
     @property
     def warnings(self) -> list[str]:

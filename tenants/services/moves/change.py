@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import F
 
 from tenants import facts
-from tenants.effects import PlannedPlace
+from tenants.effects import PlannedTenant
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
 from tenants.models import AuditRecord, GpuType, Tenant, User
 from tenants.permissions import Access, access_of, lineage
@@ -23,7 +23,7 @@ from tenants.services.previews.kept import attach, digest_of_change
 from tenants.services.quota_sheet import SheetChange, SheetRefused, carried_out
 from tenants.services.quota_sums import Overpromise, excess_of
 from tenants.services.quotas import QuotaChangeResult, excess_sentence, owner_of
-from tenants.services.tenant_terms import as_document
+from tenants.services.tenant_terms import as_document, planned
 from tenants.services.tenants import may_change_tenant, take_turns
 from tenants.services.transactions import unit_of_work
 
@@ -48,9 +48,8 @@ class PlaceChanged:
     record: AuditRecord | None
 
     @property
-    def place(self) -> PlannedPlace:
-        above = self.tenant.parent
-        return PlannedPlace(above.name if above else None, self.tenant.weight)
+    def planned(self) -> PlannedTenant:
+        return planned(self.tenant)
 
 
 class ChangeRefused(Exception):
@@ -145,8 +144,8 @@ def _carried_out(
     records = [one.record for one in done.values() if one.record]
     records += [one.record for one in results.values() if one.record]
     terms = {one.change.key: one.terms for one in quotas}
-    places = {one.tenant.name: one.place for one in done.values()}
-    attach(digest_of_change(terms, places), records)
+    then = {one.tenant.name: one.planned for one in done.values()}
+    attach(digest_of_change(terms, then), records)
     return ChangedTogether(done, results)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import F, Q
 from django.utils import timezone
 
-from tenants.effects import PlannedPlace
+from tenants.effects import PlannedTenant
 from tenants.errors import Conflict, DomainError
 from tenants.models import OrderCell, OrderState, OrderTenant, Quota, QuotaOrder, Tenant, User
 from tenants.services import audit, locks
@@ -95,11 +95,10 @@ def apply(order: QuotaOrder, now: datetime, *, source: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedOrder:
-    """The quotas as an order would make them, by tenant and GPU type, and where tenants would
-    stand."""
+    """The quotas and tenants as an order would make them; quotas by tenant and GPU type."""
 
     after: dict[tuple[str, str], Quota | None]
-    places: dict[str, PlannedPlace]
+    planned: dict[str, PlannedTenant]
 
 
 def rehearse(order: QuotaOrder) -> RehearsedOrder:
@@ -110,7 +109,7 @@ def rehearse(order: QuotaOrder) -> RehearsedOrder:
         (items.cells[at].tenant.name, items.cells[at].gpu_type.name): result.quota
         for at, result in done.quotas.items()
     }
-    return RehearsedOrder(after, {one.tenant.name: one.place for one in done.tenants.values()})
+    return RehearsedOrder(after, {one.tenant.name: one.planned for one in done.tenants.values()})
 
 
 @dataclass(frozen=True, slots=True)

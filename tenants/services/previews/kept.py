@@ -5,7 +5,7 @@ it is the same change.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from hashlib import sha256
@@ -14,9 +14,10 @@ from typing import Any
 from django.utils import timezone
 
 from tenants import facts
-from tenants.effects import NO_PLACES, AffectedJob, Effects, PlannedPlace
-from tenants.models import AuditRecord, ChangePreview, Quota, User
+from tenants.effects import NO_TENANTS, AffectedJob, Effects, PlannedTenant
+from tenants.models import AuditRecord, ChangePreview, Quota, Tenant, User
 from tenants.services.quota_terms import QuotaTerms, gpus
+from tenants.services.tenant_terms import FELT_BY_JOBS, planned
 
 KEPT = timedelta(days=7)  # of a change that was not made
 JOBS_KEPT = 5  # of each list
@@ -31,16 +32,24 @@ Document = dict[str, Any]
 def quota_effects(
     viewer: User,
     after: Mapping[QuotaKey, Quota | None],
-    places: Mapping[str, PlannedPlace] = NO_PLACES,
+    tenants: Mapping[str, PlannedTenant] = NO_TENANTS,
 ) -> Effects:
     """What it would do to jobs if these quotas were stored, None = if there were none, and these
-    tenants stood elsewhere in the tree; kept for when they do."""
-    effects = facts.scheduling().quota_effects(viewer, after, places)
+    tenants were as planned; kept for when they are."""
+    effects = facts.scheduling().quota_effects(viewer, after, tenants)
     terms = {key: QuotaTerms.of(quota) if quota else None for key, quota in after.items()}
-    # What moves may change who borrows of every GPU type.
-    types = [] if places else sorted({gpu_type for _, gpu_type in after})
-    keep(viewer, digest_of_change(terms, places), effects, gpu_types=types)
+    # A tenant may borrow GPUs of every type.
+    types = [] if tenants else sorted({gpu_type for _, gpu_type in after})
+    keep(viewer, digest_of_change(terms, tenants), effects, gpu_types=types)
     return effects
+
+
+def tenant_effects(viewer: User, tenant: Tenant, changed: Collection[str]) -> Effects:
+    """What it would do to jobs if these fields of a tenant were as they are in `tenant`; where jobs
+    that are there feel none of them, nothing is looked at."""
+    if FELT_BY_JOBS.isdisjoint(changed):
+        return Effects(timezone.now())
+    return quota_effects(viewer, {}, {tenant.name: planned(tenant)})
 
 
 def digest_of_quotas(after: Mapping[QuotaKey, QuotaTerms | None]) -> str:
@@ -49,13 +58,13 @@ def digest_of_quotas(after: Mapping[QuotaKey, QuotaTerms | None]) -> str:
 
 
 def digest_of_change(
-    after: Mapping[QuotaKey, QuotaTerms | None], places: Mapping[str, PlannedPlace]
+    after: Mapping[QuotaKey, QuotaTerms | None], tenants: Mapping[str, PlannedTenant]
 ) -> str:
-    """The same of quotas and of tenants that stand elsewhere in the tree."""
-    if not places:
+    """The same of quotas and of tenants."""
+    if not tenants:
         return digest_of_quotas(after)
-    moved = [[name, asdict(place)] for name, place in sorted(places.items())]
-    return digest_of(["quotas and tenants", _rows(after), moved])
+    told = [[name, asdict(one)] for name, one in sorted(tenants.items())]
+    return digest_of(["quotas and tenants", _rows(after), told])
 
 
 def _rows(after: Mapping[QuotaKey, QuotaTerms | None]) -> list[Any]:

@@ -1,0 +1,83 @@
+"""What an act on jobs would do to all jobs: who starts, who stops, whose wait changes."""
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scheduling.engine.deltas import Delta, JobChanged, JobEnded, JobRestored, JobSubmitted
+from scheduling.engine.states import HOLDING, OPEN
+from scheduling.models import Cluster, Job
+from scheduling.queries.effects import change_effects
+from scheduling.queries.explain import policy_in_use
+from scheduling.queries.known import jobs_of
+from scheduling.services.jobs.many import Acted, JobAct, act_on_jobs
+from scheduling.simulator.forecast.effects import OfJob
+from tenants.effects import Effects
+from tenants.models import User
+from tenants.services.transactions import unit_of_work
+
+RESIZED = "{}: what other numbers of pods of a job that runs would do cannot be previewed."
+
+
+@dataclass(frozen=True, slots=True)
+class ActTried:
+    """What would become of each of the jobs, in their order, and what it would do to all."""
+
+    acted: Sequence[Acted]
+    effects: Effects
+
+
+def try_on_jobs(
+    actor: User,
+    ids: Collection[uuid.UUID],
+    act: JobAct,
+    changes: Mapping[str, Any] | None = None,
+) -> ActTried:
+    """Rehearse `act_on_jobs`; nothing is changed. Raises as that does."""
+    with unit_of_work(dry_run=True):
+        acted = act_on_jobs(actor, ids, act, changes)
+        jobs = [one.after for one in acted if one.after and one.refused is None]
+        resized = [j for j in jobs if "pod_sets" in (changes or {}) and j.state in HOLDING]
+        then = _told([job for job in jobs if job not in resized])
+    clusters = Cluster.objects.filter(is_active=True, pk__in={job.cluster_id for job in jobs})
+    effects = change_effects(actor, clusters.order_by("name"), JobsChange(then))
+    if resized:
+        troubles = [*effects.troubles, *(RESIZED.format(job.name) for job in resized)]
+        effects = replace(effects, troubles=troubles)
+    return ActTried(acted, effects)
+
+
+def _told(jobs: Sequence[Job]) -> dict[str, JobSubmitted | None]:
+    """What a scheduler would be told of these jobs; None = they are over."""
+    found: dict[str, JobSubmitted | None] = {str(job.pk): None for job in jobs}
+    by_scope: dict[tuple[int, str], list[str]] = {}
+    for job in jobs:
+        if job.state in OPEN:
+            by_scope.setdefault((job.cluster_id, job.scope), []).append(str(job.pk))
+    for (cluster_id, scope), ids in by_scope.items():
+        for one in jobs_of(cluster_id, scope, ids, policy_in_use(cluster_id)):
+            waits = (fact for fact in one.facts if isinstance(fact, JobSubmitted))
+            found[one.request.id] = next(waits, JobSubmitted(one.request))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobsChange:
+    """These jobs are over (None), or wait or run as is told of them."""
+
+    then: Mapping[str, JobSubmitted | None]
+
+    def __call__(self, facts: Sequence[Delta]) -> list[OfJob]:
+        found: list[OfJob] = []
+        for fact in facts:
+            if not isinstance(fact, JobSubmitted | JobRestored) or fact.job.id not in self.then:
+                continue
+            told = self.then[fact.job.id]
+            if told is None:
+                found.append(JobEnded(fact.job.id, succeeded=False))
+            elif isinstance(fact, JobRestored):
+                found.append(JobChanged(told.job))
+            elif told != fact:
+                found.append(told)
+        return found
