@@ -208,3 +208,40 @@ def test_names_and_positions_are_there_where_the_column_is(as_user):
     places = page.context["positions"]
     assert sorted(places.values()) == sorted(set(places.values()))
     assert min(places.values()) == 1
+
+
+def test_unticking_every_column_is_refused_not_taken_for_the_usual_ones(as_user):
+    vik = as_user("vik")
+    vik.post("/jobs/columns/", {"column": ["by"]})
+    answer = vik.post("/jobs/columns/", {}, follow=True)
+    assert "Choose at least one column beside name and state." in answer.content.decode()
+    assert answer.context["columns"] == ("by",)
+
+
+def test_the_table_begins_with_how_many_wait_and_run_of_what_is_filtered(as_user):
+    client = as_user("operator")
+    waiting = Job.objects.filter(state__in=list(WAITING))
+    active = Job.objects.filter(state__in=list(HOLDING))
+    for query, of in (("", {}), ("state=ended", {}), ("tenant=vision", {"tenant__name": "vision"})):
+        standing = client.get(f"/jobs/?{query}").context["standing"]
+        told = (standing.waiting, standing.active)
+        assert told == (waiting.filter(**of).count(), active.filter(**of).count())
+        assert standing.held == waiting.filter(held=True, **of).count()
+    live = client.get("/jobs/", headers={"HX-Request": "true"}).content.decode()
+    assert 'id="jobs-standing" hx-swap-oob="innerMorph"' in live
+    assert client.get("/jobs/?state=nonsense").context["standing"] is None
+    Job.objects.all().delete()
+    assert client.get("/jobs/").context["standing"] is None
+
+
+def test_the_page_that_asks_tells_what_the_act_would_do_to_other_jobs(as_user):
+    client = as_user("operator")
+    running = Job.objects.filter(state="RUNNING")[0]
+    sent = {"act": "cancel", "id": [str(running.pk)]}
+    asked = client.post("/jobs/chosen/", sent).content.decode()
+    assert 'hx-post="/jobs/chosen/preview/"' in asked
+    told = client.post("/jobs/chosen/preview/", sent)
+    assert told.context["title"] == "What it would do to other jobs"
+    assert Job.objects.get(pk=running.pk).state == "RUNNING"
+    unread = client.post("/jobs/chosen/preview/", {"act": "cancel", "id": ["x"]})
+    assert "cannot be read" in unread.content.decode()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -55,9 +56,14 @@ def unknown_columns(request: HttpRequest) -> dict[str, UnknownFilter]:
 @page_login_required
 def choose_columns(request: HttpRequest) -> HttpResponse:
     """Keep the reader's choice, or take it back."""
-    usual = "usual" in request.POST
-    chosen = () if usual else known(request.POST.getlist("column"))
-    keep_columns(actor_of(request), chosen)
+    chosen = known(request.POST.getlist("column"))
+    if "usual" in request.POST:
+        keep_columns(actor_of(request), ())
+    elif chosen:
+        keep_columns(actor_of(request), chosen)
+    else:  # none kept = the usual ones, which nobody has asked for
+        text = "Choose at least one column beside name and state. The columns stay as they were."
+        messages.error(request, text, extra_tags="bad")
     return back_to_table(request, without="columns")
 
 

@@ -2,9 +2,10 @@
 
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urlencode
 
-from django.db.models import Q
+from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
@@ -56,6 +57,8 @@ def _jobs(request: HttpRequest) -> HttpResponse:
         rows = rows.filter(after_cursor(cursor, order_of(filters)))
     found = list(rows[: JOBS_PER_PAGE + 1])
     page = found[:JOBS_PER_PAGE]
+    filtered = any(value for name, value in filters.items() if name != "sort")
+    counted = not array and not unknown and (filtered or page)
     context = {
         "nav": "jobs",
         "jobs": page,
@@ -63,10 +66,11 @@ def _jobs(request: HttpRequest) -> HttpResponse:
         "first": not cursor,
         "what_is_gone": selectors.what_is_gone(),
         "filters": filters,
-        "filtered": any(value for name, value in filters.items() if name != "sort"),
+        "filtered": filtered,
         "columns": columns,
         "positions": positions(page) if "position" in columns else {},
         "array": array,
+        "standing": standing_of(seen, filters, actor_of(request).pk) if counted else None,
         "unknown": unknown,
         "live": live,
     }
@@ -93,6 +97,34 @@ def _around(
         "live_address": "?" + urlencode(shown),
         "views": views_of(actor_of(request), request.GET.dict()),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class JobsStanding:
+    """How many jobs wait, `held` of them on hold, and how many start or run, with their milli-GPU;
+    `oldest`: when the first that waits was submitted, None = none waits."""
+
+    waiting: int
+    waiting_milli: int
+    held: int
+    oldest: datetime | None
+    active: int
+    active_milli: int
+
+
+def standing_of(seen: QuerySet[Job], filters: dict[str, str], user_id: int) -> JobsStanding:
+    """Of the jobs that the filters let through, whatever their state."""
+    rows = filtered_jobs(seen, {**filters, "state": "open", "sort": ""}, user_id).order_by()
+    waits = Q(state__in=list(WAITING))
+    found = rows.aggregate(
+        waiting=Count("pk", filter=waits),
+        waiting_milli=Sum("gpu_milli", filter=waits, default=0),
+        held=Count("pk", filter=waits & Q(held=True)),
+        oldest=Min("submitted_at", filter=waits),
+        active=Count("pk", filter=~waits),
+        active_milli=Sum("gpu_milli", filter=~waits, default=0),
+    )
+    return JobsStanding(**found)
 
 
 @dataclass(frozen=True, slots=True)
