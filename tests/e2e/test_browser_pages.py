@@ -158,7 +158,7 @@ def test_errors_are_friendly_pages(new_tab):
     tab = new_tab()
     tab.allowed = {403, 404}
     tab.sign_in("erin")
-    for path, heading in (("/ops/", "You may not open this"), ("/nope/", "There is nothing here")):
+    for path, heading in (("/ops/", "You may not open this"), ("/nope/", "Page not found")):
         tab.page.goto(f"{tab.site}{path}")
         expect(tab.page.locator("h1")).to_have_text(heading)
         assert tab.axe() == []

@@ -133,7 +133,7 @@ def test_edits_outlive_the_sign_in(new_tab, found_out_by):
         cell(tab, "nlp H100").fill("6")
         lowered["nlp H100"] = "6"
         tab.page.keyboard.press("Enter")
-        tab.page.get_by_text("Your sign-in is over.").wait_for()
+        tab.page.get_by_text("Your sign-in has ended.").wait_for()
         assert draft_of(tab) == before | lowered
         assert tab.axe() == []
         tab.page.get_by_role("link", name="Sign in again").click()
@@ -172,7 +172,7 @@ def test_a_page_stays_while_its_sign_in_is_over_and_says_so(new_tab):
     tab.page.context.clear_cookies(name="sessionid")
     with tab.page.expect_response("**/quotas/editors/"):
         tab.page.evaluate("document.getElementById('editors').dispatchEvent(new Event('refresh'))")
-    tab.page.get_by_text("Your sign-in is over.").wait_for()
+    tab.page.get_by_text("Your sign-in has ended.").wait_for()
     tab.page.keyboard.type("8")
     expect(cell(tab, "nlp H100")).to_have_value("48")
 

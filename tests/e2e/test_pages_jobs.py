@@ -54,7 +54,7 @@ def test_an_address_that_only_takes_a_button_says_so(as_user, path):
     answer = as_user("erin").get(path)
     assert answer.status_code == 405
     assert "POST" in answer["Allow"]
-    assert "This address only takes a button" in answer.content.decode()
+    assert "This address has no page" in answer.content.decode()
 
 
 def test_table_shows_only_tenants_of_the_reader(as_user):
@@ -196,7 +196,7 @@ FAR = "0001-01-01T00:00:00+14:00|0b8f3c52-6d0e-4f7a-9a41-5c2d7e8f9a10"  # not a 
 def test_damaged_cursors_are_not_found(as_user, cursor):
     answer = as_user("operator").get(f"/jobs/?after={cursor}")
     assert answer.status_code == 404
-    assert "There is nothing here" in answer.content.decode()
+    assert "Page not found" in answer.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -466,7 +466,7 @@ def test_a_job_that_waits_says_what_would_start_and_when_as_before_it_was_submit
 def test_a_reason_that_holds_for_ever_is_not_as_of_a_time(as_user):
     client = as_user("erin")
     never = client.get(job_url("wait-004")).content.decode()
-    assert "and true since. Kant judges it anew when nodes, quotas" in never
+    assert "and unchanged since. Kant checks again when nodes, quotas" in never
     assert 'class="aside soft">since ' in never
     assert "at most once a minute" not in never
     waits = client.get(job_url("wait-000")).content.decode()

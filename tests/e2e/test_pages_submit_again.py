@@ -191,7 +191,7 @@ def test_a_job_that_one_may_not_see_is_not_there(as_user):
     client = as_user("erin")
     foreign = Job.objects.filter(tenant__name="search").first()
     for job in (foreign, str(uuid.uuid4()), "nonsense", "\0"):
-        assert "There is nothing here" in like(client, job, 404)
+        assert "Page not found" in like(client, job, 404)
     assert "You may not submit" in like(as_user("vik"), foreign)
     assert "Filled in from" not in like(as_user("erin"), "")
 

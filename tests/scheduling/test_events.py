@@ -173,7 +173,7 @@ def test_the_page_shows_them_with_links(past, client):
     assert 'href="/ops/nodes/demo/h001/"' in page
     assert "Policy changed" in page
     none = client.get("/events/", {"kind": "losses", "node": "h000"}).content.decode()
-    assert "Nothing happened that matches" in none
+    assert "No event matches" in none
     for wrong in ({"kind": "x"}, {"until": "soon"}, {"node": "x"}, {"job": "x"}, {"period": "x"}):
         assert "so nothing matches" in client.get("/events/", wrong).content.decode()
     assert client.get("/events/?after=x").status_code == 404

@@ -104,7 +104,7 @@ def test_operators_read_who_leads_and_what_is_left_to_do(led):
     page.force_login(org.users["ops"])
     text = " ".join(page.get("/schedulers/").content.decode().split())
     assert "Keeps up" in text
-    assert "40 news not taken in, and more jobs to read" in text
+    assert "40 updates not read yet, and more jobs to read" in text
 
 
 @pytest.mark.parametrize(

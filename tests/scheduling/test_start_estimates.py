@@ -215,7 +215,7 @@ def test_operators_see_how_true_estimates_were_on_page_rest_and_prometheus(fleet
     pages = Client()
     pages.force_login(fleet.users["ops"])
     page = pages.get("/ops/").content.decode()
-    assert "How true start estimates were" in page
+    assert "How often start estimates held" in page
     assert "0.0 %" in page
     page = pages.get(f"/jobs/{job_id}/").content.decode()
     assert "<dt>Starts</dt>" in page
