@@ -28,6 +28,8 @@
     const { figure } = kept.get(element);
     const styles = getComputedStyle(document.documentElement);
     const { meta, ...given } = figure.layout;
+    // Of nothing there is no chart: the sentence says so.
+    element.closest("figure").classList.toggle("blank", meta.table.rows.length === 0);
     // The template of the figure says how it looks; only the font is the page's.
     const font = { family: getComputedStyle(document.body).fontFamily };
     Plotly.react(element, coloured(figure.data, styles), { ...coloured(given, styles), font }, CONFIG);

@@ -32,7 +32,7 @@ def test_a_node_is_drained_followed_and_taken_back(as_user, held):
     assert not NodeOrder.objects.exists()
     done = told(client.post(f"{page}drain/", form, follow=True))
     assert f"{held.node} is being drained." in done
-    for text in ("Being drained", "new fans", "Stop the drain", held.job.name, "leaves."):
+    for text in ("Being drained", "new fans", "Stop the drain", held.job.name, "have to leave."):
         assert text in done
     NodeRecord.objects.filter(name=held.node).update(
         schedulable=False, facts={"health": {"value": "draining", "source": "an order of operator"}}
@@ -119,3 +119,17 @@ def test_whole_nodes_are_planned_with_their_price_and_freed_as_they_were_shown(a
     assert client.get(f"{page}?job=nothing").status_code == 404
     assert as_user("erin").get(page).status_code == 403
     assert as_user("erin").post(cancel, {"reason": "no"}).status_code == 403
+
+
+def test_the_numbers_above_the_nodes_lead_to_the_nodes_that_they_count(as_user):
+    client = as_user("operator")
+    standing = client.get("/ops/nodes/").context["standing"]
+    assert standing["nodes"] == NodeRecord.objects.count()
+    for show in ("free", "part", "trouble"):
+        page = client.get(f"/ops/nodes/?show={show}")
+        assert page.context["page"].paginator.count == standing[show] > 0
+        assert page.context["standing"] == standing
+    assert standing["out"] == NodeRecord.objects.filter(schedulable=False).count() > 0
+    assert client.get("/ops/nodes/?show=nonsense").context["standing"] == {}
+    live = client.get("/ops/nodes/", headers={"HX-Request": "true"}).content.decode()
+    assert 'id="nodes-standing" hx-swap-oob="innerMorph"' in live

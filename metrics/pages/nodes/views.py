@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.core.paginator import Paginator
-from django.db.models import F, Q
+from django.db.models import Count, F, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
@@ -50,6 +50,13 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         | Q(healthy_gpus__lt=F("gpus"))
         | Q(facts__has_key="unhealthy_nics"),
     }
+    # Of all that the other filters let through, so that these numbers lead to what they count.
+    standing = rows.order_by().aggregate(
+        nodes=Count("pk"),
+        gpus_there=Sum("gpus", default=0),
+        out=Count("pk", filter=Q(schedulable=False)),
+        **{name: Count("pk", filter=of) for name, of in filters.items()},
+    )
     unknown = dict(chosen.unknown)
     if show in filters:
         rows = rows.filter(filters[show])
@@ -77,6 +84,7 @@ def _nodes(request: HttpRequest) -> HttpResponse:
         "show": show,
         "free": free,
         "unknown": unknown,
+        "standing": {} if unknown else standing,
         "remarks": [
             (c, text) for c in _shown(chosen.scope.cluster, chosen.clusters) if (text := remarks(c))
         ],

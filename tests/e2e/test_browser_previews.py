@@ -1,0 +1,67 @@
+"""Previews of changes in a browser: beside the form, and only of what its fields say."""
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_limits_of_a_tenant_are_previewed_by_keyboard_alone(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/tenants/vision/limits/")
+    tab.page.focus("#id_max_running")
+    tab.page.keyboard.type("1")
+    tab.page.get_by_role("button", name="Preview").focus()
+    tab.page.keyboard.press("Enter")
+    card = tab.page.locator("#effects section")
+    expect(card).to_be_focused()
+    tab.check_looks()
+    tab.page.fill("#id_max_running", "2")
+    expect(card).to_have_count(0)
+
+
+def test_an_answer_to_what_the_fields_said_before_is_thrown_away(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/tenants/vision/place/")
+    held = []
+    tab.page.route("**/place/preview/", lambda route: held.append(route))
+    weight, preview = tab.page.locator("#id_weight"), tab.page.get_by_role("button", name="Preview")
+    weight.fill("3")
+    with tab.page.expect_request("**/place/preview/"):
+        preview.click()
+    weight.fill("4")
+    with tab.page.expect_response("**/place/preview/"):
+        held.pop().continue_()
+    with tab.page.expect_request("**/place/preview/"):
+        preview.click()
+    expect(tab.page.locator("#effects > *")).to_have_count(0)
+    held.pop().continue_()
+    expect(tab.page.locator("#effects section")).to_have_count(1)
+
+
+def test_a_change_of_a_job_is_previewed_in_its_dialog(new_tab, address):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open(address("JOB wait-001"))
+    tab.page.get_by_role("button", name="Change", exact=True).click()
+    tab.page.fill("[name=change-priority]", "50")
+    tab.page.locator("#change").get_by_role("button", name="Preview").click()
+    card = tab.page.locator("#change #effects section")
+    expect(card).to_be_focused()
+    assert tab.axe() == []
+    assert tab.overflow() == 0
+    tab.page.keyboard.press("Escape")
+    tab.page.get_by_role("button", name="Change", exact=True).click()
+    expect(card).to_have_count(0)
+
+
+def test_the_page_that_asks_about_chosen_jobs_tells_what_becomes_of_others(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/jobs/?state=active")
+    tab.page.locator("#jobs-live input[name=id]").first.check()
+    tab.page.click("button:text-is('Cancel jobs')")
+    expect(tab.page.locator("#effects h2")).to_have_text("What it would do to other jobs")
+    tab.check_looks()
