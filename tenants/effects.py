@@ -128,6 +128,11 @@ class Effects:
     troubles: Sequence[str] = ()
 
     @property
+    def ahead_s(self) -> float:
+        """How far was looked, in seconds."""
+        return 0.0 if self.until is None else (self.until - self.as_of).total_seconds()
+
+    @property
     def is_nothing(self) -> bool:
         """Whether no job that waits or runs is touched, as far as was looked."""
         return self.counts == EffectCounts() and not self.loans

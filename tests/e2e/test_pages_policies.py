@@ -337,7 +337,7 @@ def test_the_change_is_previewed_from_now_on_and_not_saved(ops):
     check, before = checked(ops, queueing="strict-fifo", **{"preemption.reclaim": "on"}), now()
     answer = ops.post(f"{URL}preview/", hidden(check) | {"reason": ""})
     assert "What it would do from now on" in plain(answer)
-    assert "Kant looked ahead until" in plain(answer)
+    assert "ahead, as if every job ran" in plain(answer)
     assert now() == before
 
 
