@@ -5,6 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.e2e.site import PASSWORD
+
 pytestmark = pytest.mark.browser
 
 
@@ -52,4 +54,40 @@ def test_columns_and_views_are_kept(new_tab):
     assert re.search(r"columns=.*position", tab.page.url)
     tab.check_looks()
     tab.page.click("[aria-label='Remove the view What is open']")
+    expect(tab.page.locator(".view")).to_have_count(0)
+
+
+def test_columns_are_chosen_by_keyboard_alone(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/jobs/?columns=gpus")
+    menu = tab.page.locator("summary:has-text('Columns')")
+    menu.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.keyboard.press("Tab")
+    expect(tab.page.locator("[name=column][value=position]")).to_be_focused()
+    assert tab.axe() == []
+    tab.page.keyboard.press("Escape")
+    expect(menu).to_be_focused()
+    expect(tab.page.locator("details.menu[open]")).to_have_count(0)
+
+
+def test_the_name_of_a_view_outlives_the_sign_in(new_tab):
+    tab = new_tab()
+    tab.sign_in("vik")
+    tab.open("/jobs/?state=waiting")
+    tab.page.click("summary:has-text('Keep view')")
+    name = tab.page.locator(".menu-panel [name=name]")
+    name.fill("What waits")
+    tab.page.context.clear_cookies(name="sessionid")
+    tab.page.click(".menu-panel button:has-text('Keep')")
+    tab.page.fill("#id_username", "vik")
+    tab.page.fill("#id_password", PASSWORD)
+    tab.page.press("#id_password", "Enter")
+    tab.page.get_by_text("Your sign-in ended before this was sent.").wait_for()
+    expect(name).to_have_value("What waits")
+    tab.page.click(".menu-panel button:has-text('Keep')")
+    expect(tab.page.locator(".view [aria-current]")).to_have_count(0)
+    tab.page.click(".view a:has-text('What waits')")
+    tab.page.click("[aria-label='Remove the view What waits']")
     expect(tab.page.locator(".view")).to_have_count(0)
