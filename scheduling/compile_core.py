@@ -19,9 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+from scheduling import compile_parts
 from scheduling.compiled import HOME, LIBRARY, ROOT, folder, sources
 
 TOOLS = ROOT / "requirements-build.txt"
+PARTS = HOME / "parts"  # what the files of C were compiled to
 AS_IT_IS = "The decision core stays interpreted, at a third of its speed"
 
 
@@ -75,7 +77,7 @@ def ensure(where: Path, *, beside: bool) -> None:
                 stderr=told,
             ).returncode
             if not failed:
-                for old in set(HOME.iterdir()) - {log, Path(lock.name), Path(work)}:
+                for old in set(HOME.iterdir()) - {log, Path(lock.name), Path(work), PARTS}:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
                 os.replace(Path(work, "lib"), where)
     if failed:
@@ -120,8 +122,8 @@ def _fetch(into: Path) -> str:
 
 
 def build(work: Path) -> None:
-    """Compile into the folder `lib` of this one."""
-    from mypyc.build import mypycify
+    """Compile into the folder `lib` of this one. What is in `PARTS` is not compiled again."""
+    from mypyc.build import include_dir, mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
@@ -130,14 +132,24 @@ def build(work: Path) -> None:
 
         def build_extensions(self) -> None:
             one_by_one: Callable[..., list[str]] = self.compiler.compile
+            told = [*self.compiler.compiler_so, *flags]
+            parts = compile_parts.KeptParts(PARTS, _makers(told, Path(include_dir())))
+
+            def compile_one(file: str, how: dict[str, Any]) -> str:
+                [made] = self.compiler.object_filenames([file], output_dir=how["output_dir"])
+                key = parts.key(Path(file).read_bytes())
+                if not parts.take(key, Path(made)):
+                    one_by_one([file], **how)
+                    parts.keep(key, Path(made))
+                return made
 
             def compile_all(files: list[str], **how: Any) -> list[str]:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    parts = pool.map(lambda file: one_by_one([file], **how), files)
-                    return [each for part in parts for each in part]
+                    return list(pool.map(lambda file: compile_one(file, how), files))
 
             self.compiler.compile = compile_all
             super().build_extensions()
+            parts.forget_others()
 
     options = ["--config-file=", "--ignore-missing-imports", f"--cache-dir={work / 'types'}"]
     extensions = mypycify(
@@ -147,13 +159,27 @@ def build(work: Path) -> None:
         target_dir=str(work / "c"),
         group_name=LIBRARY,
     )
-    for extension in extensions:  # calls between its files need not be found by name
-        extension.extra_compile_args.append("-fvisibility=hidden")
+    try:
+        compile_parts.cut(work / "c", LIBRARY)
+    except ValueError as obstacle:
+        print(f"Every change compiles all: the C files cannot be cut apart, {obstacle}.")
+    # Calls between the files of one extension need not be found by name.
+    flags = [*extensions[0].extra_compile_args, "-fvisibility=hidden"]
+    for extension in extensions:
+        extension.extra_compile_args = flags
     command = BuildCore(Distribution({"name": LIBRARY, "ext_modules": extensions}))
     command.build_lib, command.build_temp = str(work / "lib"), str(work / "objects")
     command.parallel = os.cpu_count()
     command.ensure_finalized()
     command.run()
+
+
+def _makers(told: list[str], runtime: Path) -> list[str]:
+    """What machine code depends on beside the C it is made of: the compiler and what it is told,
+    this Python, and mypyc's C library (its folder)."""
+    version = subprocess.run([told[0], "--version"], capture_output=True, text=True, check=True)
+    headers = sorted(runtime.rglob("*.h"))
+    return [*told, version.stdout, sys.version, *(header.read_text() for header in headers)]
 
 
 if __name__ == "__main__":
