@@ -4,7 +4,7 @@ import tempfile
 import time
 import uuid
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -18,7 +18,7 @@ from metrics.benches.apiserver import SCHEDULER, ApiServer, programs
 from metrics.benches.bare_client import BarePod, create_and_bind
 from metrics.benches.native.database import Postgres
 from metrics.benches.native.idle import idle
-from metrics.benches.native.pods import Native, by_kant, by_kube_scheduler, migrated
+from metrics.benches.native.pods import Native, NativeKant, by_kant, by_kube_scheduler, migrated
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube.translate import manifests
@@ -76,7 +76,7 @@ def _compared(nodes: int, pods: int) -> dict[str, Any]:
     """Medians of rounds in which both take turns, so that a busy machine slows both; and how soon a
     pod that comes alone is bound."""
     programs()
-    kant, other = list[Native](), list[Native]()
+    kant, other = list[NativeKant](), list[Native]()
     with tempfile.TemporaryDirectory(prefix="kant-bench-") as name, Postgres() as postgres:
         folder = Path(name)
         migrated(postgres, folder)
@@ -90,6 +90,8 @@ def _compared(nodes: int, pods: int) -> dict[str, Any]:
         "native_per_s": round(rate, 1),
         "native_cpu_ms": round(cpu, 2),
         "native_statements": round(_median(kant, "statements"), 3),
+        "native_pause_ratio": round(_median(kant, "pause"), 2),
+        "native_peak_mb": max(one.peak_mb for one in kant),
         "kube_scheduler_per_s": round(other_rate, 1),
         "kube_scheduler_cpu_ms": round(other_cpu, 2),
         "ratio": round(rate / other_rate, 3),
@@ -103,7 +105,7 @@ def _compared(nodes: int, pods: int) -> dict[str, Any]:
     }
 
 
-def _median(found: list[Native], figure: str) -> float:
+def _median(found: Sequence[Native | NativeKant], figure: str) -> float:
     return median(getattr(one, figure) for one in found)
 
 

@@ -13,7 +13,7 @@ from django.db import connection
 from metrics.benches import binds
 from metrics.benches.native import idle as native_idle
 from metrics.benches.native.idle import Idle
-from metrics.benches.native.pods import Native
+from metrics.benches.native.pods import UNBOUND, Native, NativeKant, pause
 from metrics.benches.scheduler_process import Statements
 
 AGAINST = ("bench", "binds", "--server", "kube-apiserver", "--against", "kube-scheduler")
@@ -23,18 +23,18 @@ def test_both_take_turns_and_medians_are_told(monkeypatch, capsys):
     turns = []
     rates = iter([100.0, 50.0, 10.0, 80.0, 130.0, 60.0])
 
-    def bound_by(name, statements):
+    def bound_by(name, kind, *of_kant):
         def bound(folder, nodes, pods, *_):
             turns.append((name, folder.name, nodes, pods))
-            return Native(next(rates), float(len(turns)), statements)
+            return kind(next(rates), float(len(turns)), *of_kant)
 
         return bound
 
     monkeypatch.setattr(binds, "programs", dict)
     monkeypatch.setattr(binds, "Postgres", nullcontext)
     monkeypatch.setattr(binds, "migrated", lambda *_: None)
-    monkeypatch.setattr(binds, "by_kant", bound_by("kant", 0.05))
-    monkeypatch.setattr(binds, "by_kube_scheduler", bound_by("kube", None))
+    monkeypatch.setattr(binds, "by_kant", bound_by("kant", NativeKant, 0.05, 2.5, 300.2))
+    monkeypatch.setattr(binds, "by_kube_scheduler", bound_by("kube", Native))
     monkeypatch.setattr(binds, "idle", lambda *_: Idle(0.0123, 0.004))
     call_command(*AGAINST, "--nodes", "5", "--pods", "40", "--json")
     assert [turn[0] for turn in turns] == ["kant", "kube"] * 3
@@ -45,8 +45,22 @@ def test_both_take_turns_and_medians_are_told(monkeypatch, capsys):
     assert (figures["native_cpu_ms"], figures["kube_scheduler_cpu_ms"]) == (3.0, 4.0)
     assert (figures["ratio"], figures["cpu_ratio"]) == (1.667, 0.75)
     assert (figures["native_statements"], figures["rounds"]) == (0.05, 3)
+    assert (figures["native_pause_ratio"], figures["native_peak_mb"]) == (2.5, 300.2)
     assert (figures["idle_p50_ms"], figures["kube_scheduler_idle_p50_ms"]) == (12.3, 4.0)
     assert figures["idle_ratio"] == 3.08
+
+
+def test_a_pause_is_told_in_times_of_a_hundredth_of_the_pods():
+    # 400 pods, one each 10 ms, but for 2 s in which none is bound.
+    bound = [n * 0.01 + (2.0 if n >= 200 else 0.0) for n in range(400)]
+    assert pause(bound) == pytest.approx(2.01 / 0.04)
+
+
+def test_pods_that_are_not_bound_yet_are_seen(db):
+    """A statement that asks for no column returns nothing, whatever there is."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNBOUND.replace("scheduling_job WHERE bound_at IS NULL", "(SELECT 1) one"))
+        assert cursor.fetchall() == [(1,)]
 
 
 class TwoSchedulers:
