@@ -12,6 +12,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.empty import pods_when_empty
+from scheduling.engine.placement.explain import explain
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.preemption.reprieve import can_return
 from scheduling.engine.statement import Statement
@@ -118,6 +119,32 @@ def test_pod_sets_of_unlike_shares_fill_unlike_devices_together():
     found = place_job(Statement(state), JobRequest("x", "t", 0.0, sets), strategy="spread")
     assert not isinstance(found, PlacementFailure)
     assert [p.node for p in sorted(found)] == ["n1", "n1", "n0", "n0"]
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("level", ["leaf", "spine", "hyper-node"])
+@pytest.mark.parametrize("of_job", [True, False])
+def test_a_group_is_as_large_as_what_all_its_gpus_hold_together(strategy, level, of_job):
+    """GPUs of one model with unlike memory, none of which hold the gang without the others."""
+    sizes = {"n0": 24_576, "n1": 40_000, "n2": 46_068, "n3": 80_000}
+    nodes = [
+        replace(gpus(name, memory, 2), topology=("l0", "s0", ""), hyper_node="h0")
+        for name, memory in sizes.items()
+    ]
+    far = replace(gpus("far", 80_000, 2), topology=("l1", "s1", ""), hyper_node="h1")
+    fit = 2 * sum(memory // 20_000 for memory in sizes.values())  # of which n3 holds 8
+    for pods, fits in ((fit, True), (fit + 1, False), (9, True)):
+        wish = {"required_level": level}
+        asked = share(20_000, count=pods, **({} if of_job else wish))
+        job = JobRequest("j", "t", 0.0, (asked,), **(wish if of_job else {}))
+        state = cluster_of(*nodes, far)
+        found = place_job(Statement(state), job, strategy=strategy)
+        assert (not isinstance(found, PlacementFailure)) == fits, pods
+        if fits:
+            assert {p.node for p in found} <= set(sizes)
+        else:
+            told = explain(state, job, found).evidence
+            assert told.get("best_group_pods", told.get("possible_pods")) == fit
 
 
 ASKS = st.one_of(

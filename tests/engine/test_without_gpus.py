@@ -9,9 +9,13 @@ from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.rehearse import copied, submitted
 from scheduling.engine.types import (
+    NO_GPUS,
     CpuJobs,
     JobKind,
+    JobRequest,
+    Nic,
     NodeRules,
+    PodSetSpec,
     Policy,
     QueueingPolicy,
     Taint,
@@ -292,6 +296,21 @@ WRONG = {
         "each have none",
     ),
 }
+
+
+@pytest.mark.parametrize("models", [(), ("H100",), (NO_GPUS,)])
+@pytest.mark.parametrize("gang", [True, False])
+def test_no_pod_without_gpus_waits_for_nics(models, gang):
+    """Also beside pods with GPUs: whichever nodes have NICs, it would get none there."""
+    world = small_cluster()
+    world.pending.append(d.NodeChanged(replace(node("n0", 8), nics=(Nic(0), Nic(1)))))
+    sets = (PodSetSpec("gpu", 1, 1), PodSetSpec("cpu", 1, 0, models, cpu_milli=1, nics=1))
+    job = JobRequest("j", "a", 0.0, sets, gang=gang)
+    world.pending.append(d.JobSubmitted(job))
+    assert not world.cycle(1.0).started
+    verdict = world.state.jobs["j"].verdict
+    assert verdict.reason is Reason.MISCONFIGURED
+    assert "'cpu': asks for NICs, which come with GPUs" in verdict.summary
 
 
 @pytest.mark.parametrize("name", WRONG)

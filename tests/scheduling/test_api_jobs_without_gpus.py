@@ -34,7 +34,7 @@ def test_a_job_without_gpus_is_taken(org, eve):
         ({"extended": {"v.com/fpga": 0}}, "/pod_sets/1/gpus", "The pod asks for nothing"),
         ({"cpu_milli": 1, "gpu_type": "H100"}, "/pod_sets/1/gpu_type", "asks for no GPU"),
         ({"cpu_milli": 1, "gpu_types": ["H100"]}, "/pod_sets/1/gpu_types", "asks for no GPU"),
-        ({"cpu_milli": 1, "nics": 1}, "/pod_sets/1/nics", "asks for no GPU"),
+        ({"cpu_milli": 1, "nics": 1}, "/pod_sets/1/nics", "NICs come with GPUs"),
         (
             {"extended": {"nvidia.com/mig-1g.10gb": 1}},
             "/pod_sets/1/extended/nvidia.com~1mig-1g.10gb",
@@ -49,6 +49,17 @@ def test_a_job_without_gpus_asks_for_something_that_is_there_without_them(
     [error] = eve.post(URL, document, format="json").json()["errors"]
     assert error["pointer"] == pointer
     assert text in error["detail"]
+
+
+@pytest.mark.parametrize("gang", [True, False])
+def test_pods_without_gpus_beside_pods_with_them_ask_for_no_nics_either(eve, gang):
+    """They would get none on any node, and wait for ever."""
+    document = without_gpus(cpu_milli=1, nics=2) | {"gang": gang}
+    document["pod_sets"][0]["gpus"] = 8
+    [error] = eve.post(URL, document, format="json").json()["errors"]
+    assert error["pointer"] == "/pod_sets/1/nics"
+    document["pod_sets"][1]["gpus"] = 1
+    assert eve.post(URL, document, format="json").status_code == 201
 
 
 def test_without_a_node_for_it_a_job_without_gpus_is_refused(eve):

@@ -329,13 +329,18 @@ class Attempt:
             least = max(self.least[index], 1)
             if want <= 0:
                 continue
-            best: dict[str, int] = {}
+            # A pool comes once for each size of GPU memory that a share is a part of.
+            by_pool: dict[PoolIndex, dict[str, int]] = {}
             for pool, milli, mask in self._pools(index, None):
                 view = self._view(index, pool, milli, mask, ())
                 held = view.in_groups(*view.capacity(), level)
-                keys = domains_at(view, level).keys
+                keys, here = domains_at(view, level).keys, by_pool.setdefault(pool, {})
                 for group in held.nonzero()[0].tolist():
-                    best[keys[group]] = max(best.get(keys[group], 0), int(held[group]))
+                    here[keys[group]] = here.get(keys[group], 0) + int(held[group])
+            best: dict[str, int] = {}
+            for here in by_pool.values():
+                for key, pods in here.items():
+                    best[key] = max(best.get(key, 0), pods)
             fits = {key: pods for key, pods in best.items() if pods >= least}
             weight = max(self.job.pod_sets[index].gpus, 1)
             if room is None:

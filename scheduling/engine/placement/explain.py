@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import numpy as np
+
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement.empty import (
     empty_nodes,
@@ -17,8 +19,7 @@ from scheduling.engine.placement.fit import free_on, share_beyond, share_milli
 from scheduling.engine.placement.kept_out import MAX_TOLD, KeptOut, kept_out
 from scheduling.engine.placement.place import PlacementFailure
 from scheduling.engine.placement.pod_rules import Around, kept_from, mask_of_nodes, may_be
-from scheduling.engine.placement.pods import domains_at
-from scheduling.engine.placement.request import level_number
+from scheduling.engine.placement.request import HYPER, level_number
 from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import BEYOND, MILLI, PART_OF_GPU, JobRequest, Node, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted
@@ -327,6 +328,9 @@ def _room(
                 room.usable_nodes += 1
                 room.free += free_on(state, slot)
         room.empty = max(room.empty, empty.pods) if job.gang else room.empty + empty.pods
+        at_level = level_number(level, state.levels) if level else 0
+        domains = pool.layout.hyper if at_level == HYPER else pool.layout.levels[at_level]
+        in_groups = np.zeros(len(domains.keys), np.int64)
         for size, nodes in pool.layout.memory_sizes:
             milli = share_milli(size, pod_set)
             if not milli:
@@ -350,11 +354,10 @@ def _room(
             if pod_set.gpus:
                 by_gpus = PoolView(state, pool, bare, milli, nodes).capacity()[1]
                 room.by_gpus += int(by_gpus.sum())
-            number = level_number(level, state.levels) if level else 0
-            groups = view.in_groups(at, pods, number)
-            if groups.size and int(groups.max()) > room.widest:
-                room.widest = int(groups.max())
-                room.widest_name = domains_at(view, number).keys[int(groups.argmax())]
+            in_groups += view.in_groups(at, pods, at_level)
+        if in_groups.size and int(in_groups.max()) > room.widest:
+            room.widest = int(in_groups.max())
+            room.widest_name = domains.keys[int(in_groups.argmax())]
     return room
 
 

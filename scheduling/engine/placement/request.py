@@ -52,7 +52,7 @@ def _wrong_amounts(s: PodSetSpec) -> str:
         return "an extended amount is negative or larger than any node; correct it"
     if not (s.gpus or s.gpu_memory_mib or s.cpu_milli or s.memory_mib or any(s.extended.values())):
         return "asks for no GPU, CPU or memory; ask for something"
-    if s.avoids_gpus and s.nics:
+    if s.nics and not s.gpus:
         return "asks for NICs, which come with GPUs; ask for none, or for a GPU"
     if not 1 <= s.gpu_milli <= MILLI:
         return f"gpu_milli is {s.gpu_milli}; a share of one GPU is 1 to {MILLI}"

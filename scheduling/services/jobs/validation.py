@@ -118,6 +118,11 @@ def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faul
         for name in item.get("extended", {}) if bare else ():
             text = "Kubernetes gives huge pages beside cpu_milli or memory_mib only. Give one."
             faults.unless(not name.startswith(HUGE_PAGES), (*at, "extended", name), text)
+        if not amount(item, "gpus", 0) and amount(item, "nics", 0):
+            text = (
+                "NICs come with GPUs; the pod asks for none. Give gpus, e.g. 8, or leave this out."
+            )
+            faults.add((*at, "nics"), text)
         if not has_gpus:
             _check_without_gpus(item, at, faults)
 
@@ -125,7 +130,7 @@ def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faul
 def _check_without_gpus(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     """What is there on nodes with GPUs only, to which pods of such a job do not go."""
     parts = [("extended", name) for name in item.get("extended", {}) if is_part(name)]
-    given = [(name,) for name in ("gpu_type", "gpu_types", "nics") if item.get(name)]
+    given = [(name,) for name in ("gpu_type", "gpu_types") if item.get(name)]
     for field in (*given, *parts):
         text = "The job asks for no GPU. Give gpus, e.g. 8, or leave this out."
         faults.add((*at, *field), text)
