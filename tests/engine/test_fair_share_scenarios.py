@@ -315,6 +315,22 @@ SCENARIOS = {
           gone x5
           big -> starts
     """,
+    "a service that was next in line may lose its place to who comes before its turn": """
+        nodes  H100: 8 8
+        quota  a H100 0 | b H100 24 | x H100 16
+        policy best-effort-fifo, fair_share=yes, preemption=reclaim, min_runtime_s=0
+        at 0
+          + own  b 1x8 H100 -> starts
+          + web  a 2x8 H100 pods -> starts 1 pods
+        at 10
+          + mine b 1x8 H100 -> WaitingForPreemption
+          + more b 1x4 H100 -> InsufficientGpus
+          web -> preempted for mine
+        at 11
+          pod-ends web 0
+          mine -> starts
+          more -> InsufficientGpus
+    """,
     "of a tenant's quota": """
         nodes  H100: 16
         quota  a H100 4 isolated

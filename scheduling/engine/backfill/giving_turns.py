@@ -27,9 +27,9 @@ def line_up(walk: Walk, eq_class: EquivalenceClass) -> None:
         _keep(walk, eq_class, record, pools)
         return
     of_queues = eq_class.tenant if eq_class.tenant in state.queues.ordered else ANYBODY
-    for model in pools:
-        walk.in_line.setdefault((model, ANYBODY), eq_class)
-        walk.in_line.setdefault((model, of_queues), eq_class)
+    for key in [(model, whose) for model in pools for whose in (ANYBODY, of_queues)]:
+        if _next_in_line(walk, key) is None:
+            walk.in_line[key] = eq_class
 
 
 def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
@@ -39,7 +39,7 @@ def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
         return
     wanted = sorted(pools_wanted(state, by))
     for key in [(model, whose) for model in wanted for whose in (ANYBODY, by.job.tenant)]:
-        ahead = walk.in_line.get(key)
+        ahead = _next_in_line(walk, key)
         record = state.jobs[ahead.head] if ahead is not None else None
         if ahead is None or record is None or key[0] in walk.way.heads:
             continue
@@ -54,6 +54,16 @@ def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
                     tell(record, told, walk.out)
             for line in lines:
                 del walk.in_line[line]
+
+
+def _next_in_line(walk: Walk, key: tuple[str, str]) -> EquivalenceClass | None:
+    """Who found no room first. Not a class whose jobs have all lost places to a preemption since:
+    services that lacked pods."""
+    ahead = walk.in_line.get(key)
+    if ahead is not None and not ahead.jobs:
+        del walk.in_line[key]
+        return None
+    return ahead
 
 
 def _keep(walk: Walk, eq_class: EquivalenceClass, record: JobRecord, pools: list[str]) -> None:
