@@ -255,6 +255,20 @@ SCENARIOS = {
           + mine rec 1x4 H100 -> WaitingForPreemption
           b2 -> preempted for mine
     """,
+    "what a borrower ahead waits to borrow is not kept from who has a right to it": """
+        nodes  H100: 1 1 1 1
+        quota  root H100 4 | left H100 2 | l1 H100 1 | l2 H100 1 | right H100 2
+        tree   left < root | l1 < left | l2 < left | right < root
+        policy strict-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + r1   right 2x1 H100 p9 -> starts
+          + a1   l1 1x1 H100 p9 -> starts
+          + a2   l1 1x1 H100 p8 -> starts borrowing 1
+        at 5
+          + more right 1x1 H100 p9 -> WaitingForQuota
+          + mine l2 1x1 H100 p-9 -> WaitingForPreemption
+          a2 -> preempted for mine
+    """,
     "the reason names who owes, however far up the accounts are full": """
         nodes  H100: 8 8
         quota  root H100 16 | org H100 16 | rec H100 8 | batch H100 8

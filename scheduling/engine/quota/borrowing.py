@@ -134,8 +134,9 @@ def awaited(asked: Iterable[tuple[Chain, int]], no: Refusal) -> Awaited:
 
 
 def wants(chain: Chain, milli: int, kept: Kept) -> bool:
-    """Whether `milli` more would borrow of what is kept, be that there or not."""
-    return any(
+    """Whether `milli` more would borrow of what is kept, be that there or not. Who is within its
+    guarantee borrows nothing: what others owe is no part of what is kept."""
+    return would_borrow(chain, milli) and any(
         borrows and (account in kept or account.cohort in kept)
         for account, _, _, _, borrows in _steps(chain, milli)
     )
