@@ -161,7 +161,7 @@ class World:
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
 def test_no_job_is_preempted_more_than_its_limit(most: int) -> None:
     reached = 0
-    for seed in seeds(20):
+    for seed in seeds(20, usual=72):
         world = World(1_000 * most + seed, most)
         world.play(60)
         reached += sum(times == most for times in world.lost.values())

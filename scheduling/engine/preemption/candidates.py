@@ -5,7 +5,7 @@ jobs lose single pods.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduling.engine.preemption.cost import cost_of
@@ -15,6 +15,10 @@ from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import PodPlacement, PreemptionKind
 
 PodAt = tuple[int, int]  # pod set, ordinal
+# Of jobs, which of their pods may go.
+AnyOf = dict[str, frozenset[PodAt]]
+# Pods of a job that go together, by which kind, and since when they hold their places.
+_Part = tuple[tuple[PodAt, ...], PreemptionKind, float]
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +69,7 @@ class Victims:
         self.protected_until = math.inf
         self.soon_at = math.inf
         self._before_min_runtime = False
+        self._any_of: Mapping[str, frozenset[PodAt]] | None = None
         self._only_backfilled = state.only_backfilled
         self._records = self._who_may_lose()
         self.none = not self._records
@@ -124,13 +129,19 @@ class Victims:
         return found
 
     def units(
-        self, *, whole: frozenset[str] | None = None, before_min_runtime: bool = False
+        self,
+        *,
+        whole: frozenset[str] | None = None,
+        before_min_runtime: bool = False,
+        any_of: Mapping[str, frozenset[PodAt]] | None = None,
     ) -> list[EvictionCandidate]:
         """All eligible units. Elastic gangs offer only what exceeds `min`, but these go `whole`;
-        None = all of them. With `unripe`, also those that have not run long enough yet, but will
-        have within the policy's minimum run time."""
+        None = all of them. With `before_min_runtime`, also those that have not run long enough yet,
+        but will have within the policy's minimum run time. Of a job that goes on with as few pods
+        as its disruption budget protects, the last ones are offered; with `any_of` all of
+        these, or of a job that it does not name all, which is more than the budget allows."""
         found: list[EvictionCandidate] = []
-        self._before_min_runtime = before_min_runtime
+        self._before_min_runtime, self._any_of = before_min_runtime, any_of
         for record in self._records:
             if record.job.gang:
                 found += self._units_of_gang(record, whole)
@@ -186,8 +197,9 @@ class Victims:
             since = record.placed_since(pod)
             if (kind := self._kind(record, (pod,), since)) is not None:
                 offered.append((pod, kind, since))
-        for pod, kind, since in offered[record.protected(len(offered)) :]:
-            yield self._unit(record, (pod,), False, kind, since)
+        left = self._within_budget([((pod,), kind, since) for pod, kind, since in offered], record)
+        for pods, kind, since in left:
+            yield self._unit(record, pods, False, kind, since)
 
     def _units_of_gang(
         self, record: JobRecord, whole: frozenset[str] | None
@@ -214,12 +226,66 @@ class Victims:
             since = max(map(record.placed_since, together))
             if (kind := self._kind(record, together, since)) is not None:
                 offered.append((together, kind, since))
-        spared = record.protected(sum(len(together) for together, _, _ in offered))
-        for together, kind, since in offered:
-            if spared > 0:
-                spared -= len(together)
-            else:
-                yield self._unit(record, together, False, kind, since)
+        for together, kind, since in self._within_budget(offered, record):
+            yield self._unit(record, together, False, kind, since)
+
+    def _within_budget(self, offered: list[_Part], record: JobRecord) -> list[_Part]:
+        """Of parts that the job can do without those that it may lose now."""
+        pods = sum(len(together) for together, _, _ in offered)
+        spared = record.protected(pods)
+        if not spared:
+            return offered
+        if self._any_of is not None and spared < pods:
+            chosen = self._any_of.get(record.job.id)
+            return [part for part in offered if chosen is None or chosen.issuperset(part[0])]
+        for at, (together, _, _) in enumerate(offered):
+            if spared <= 0:
+                return offered[at:]
+            spared -= len(together)
+        return []
+
+    def beyond_budget(
+        self, units: Iterable[EvictionCandidate]
+    ) -> tuple[list[EvictionCandidate], int] | None:
+        """Of a job that loses more of these than its disruption budget allows: what it loses, the
+        smallest loss first, and how many pods it may lose. None if there is no such job."""
+        of: dict[str, list[EvictionCandidate]] = {}
+        for unit in units:
+            if not unit.whole:
+                of.setdefault(unit.record.job.id, []).append(unit)
+        for name in sorted(of):
+            pods = sum(len(unit.pods) for unit in of[name])
+            if spared := of[name][0].record.protected(pods):
+                return sorted(of[name], key=lambda u: u.order), pods - spared
+        return None
+
+    def largest_within_budgets(self, *, whole: frozenset[str] | None) -> AnyOf:
+        """Of jobs that budgets let lose only some of their pods, those with the most GPUs."""
+        of: dict[str, list[EvictionCandidate]] = {}
+        for unit in self.units(whole=whole, any_of={}):
+            if not unit.whole:
+                of.setdefault(unit.record.job.id, []).append(unit)
+        found: AnyOf = {}
+        for name, mine in of.items():
+            pods = sum(len(unit.pods) for unit in mine)
+            if spared := mine[0].record.protected(pods):
+                mine.sort(key=lambda u: sum(u.on.values()) / len(u.pods), reverse=True)
+                most = [pod for unit in mine for pod in unit.pods]
+                whole_units = -(-(pods - spared) // len(mine[0].pods)) * len(mine[0].pods)
+                found[name] = frozenset(most[:whole_units])
+        return found
+
+    @property
+    def any_budget(self) -> bool:
+        """Whether disruption budgets protect some pods, and not all, of jobs that could go on
+        without them."""
+        return any(
+            record.disruptions is not None
+            and (record.job.elastic or not record.job.gang)
+            and record.may_lose
+            and record.protected(len(record.pods))
+            for record in self._records
+        )
 
     def _unit(
         self,

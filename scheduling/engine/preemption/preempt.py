@@ -7,6 +7,7 @@ starts when the last victim is reported gone. A job never preempts one that pree
 
 import math
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import Candidate, ask_of, assess
@@ -19,7 +20,7 @@ from scheduling.engine.demand.requested import smallest_starts
 from scheduling.engine.demand.shapes import narrowed
 from scheduling.engine.memo import IN_VAIN, UNPLANNED, Finding, Question
 from scheduling.engine.outcome import Outcome
-from scheduling.engine.preemption.candidates import EvictionCandidate, Victims
+from scheduling.engine.preemption.candidates import AnyOf, EvictionCandidate, PodAt, Victims
 from scheduling.engine.preemption.feasibility import may_succeed_at
 from scheduling.engine.preemption.ranks import Loss, rank
 from scheduling.engine.preemption.returns import steadier
@@ -39,6 +40,8 @@ MODELS_COMPARED = 4
 # more units than these are in question; else all of them or none.
 ELASTIC_TRIED, ELASTIC_UNITS = 16, 200
 ALTERNATIVES_TOLD = 4
+# How often victims are looked for where some jobs would lose more than disruption budgets allow.
+BUDGETS_TRIED = 16
 
 
 class _Unplanned(UnplannedAtAll):
@@ -246,6 +249,11 @@ def _plan_for(
             best = plan
             if victims.any_elastic and not stops and len(units) <= ELASTIC_UNITS:
                 ways += _near(plan, units, whole, ways)
+    if victims.any_budget and not stops:
+        for whole in (None, frozenset[str]()) if victims.any_elastic else (None,):
+            plan = _of_any_pods(state, record, candidate, asked, claim, victims, whole, out)
+            if plan is not None and (best is None or _judged(plan) < _judged(best)):
+                best = plan
     if best is not None:
         return best
     until, ripe = victims.protected_until, None
@@ -265,6 +273,60 @@ def _plan_for(
         state.memo.note(in_vain, record, why, tried, until)
     record.no_plan.awaits_min_runtime |= ripe is not None
     _try_again_at(state, record, until, victims.protected_until)
+    return None
+
+
+def _of_any_pods(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    asked: dict[str, int],
+    claim: Claim,
+    victims: Victims,
+    whole: frozenset[str] | None,
+    out: Outcome,
+) -> Plan | None:
+    """A plan where it does not matter which of its pods a disruption budget lets go: as if it said
+    nothing and, where a job would then lose too many, without one of these pods, or with no more
+    than those of the smallest loss; the best first."""
+    found: list[tuple[tuple[int, Loss], int, Plan, AnyOf]] = []
+    seen: set[frozenset[tuple[str, frozenset[PodAt]]]] = set()
+
+    def look(any_of: AnyOf) -> None:
+        if len(seen) >= BUDGETS_TRIED or frozenset(any_of.items()) in seen:
+            return
+        seen.add(frozenset(any_of.items()))
+        units = victims.units(whole=whole, any_of=any_of)
+        if not could_suffice(state, claim.needs, units):
+            return
+        rank(state, claim, units)
+        plan = plan_for(state, record, candidate, asked, units)
+        if plan is not None:
+            plan = steadier(state, claim, candidate, units, plan, out.now)
+        if plan is not None:
+            heappush(found, (_judged(plan), len(seen), plan, any_of))
+
+    largest = victims.largest_within_budgets(whole=whole)
+    if not could_suffice(state, claim.needs, victims.units(whole=whole, any_of=largest)):
+        return None
+    out.plans += 1
+    look({})
+    while found:
+        _, _, plan, any_of = heappop(found)
+        beyond = victims.beyond_budget(plan.units)
+        if beyond is None:
+            return plan
+        mine, most = beyond
+        name = mine[0].record.job.id
+        few: list[PodAt] = []
+        for unit in mine:
+            if len(few) + len(unit.pods) <= most:
+                few += unit.pods
+        look(any_of | {name: frozenset(few)})
+        left = any_of.get(name) or frozenset(mine[0].record.pods)
+        unlike = {(unit.cost, *sorted(unit.on.items())): unit for unit in mine}
+        for unit in unlike.values():
+            look(any_of | {name: left.difference(unit.pods)})
     return None
 
 

@@ -72,11 +72,17 @@ def allows_without(
 
 
 def relieve(
-    book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[EvictionCandidate]
+    book: QuotaBook,
+    tenant: str,
+    asked: Mapping[str, int],
+    units: list[EvictionCandidate],
+    gone: Iterable[EvictionCandidate] = (),
 ) -> list[EvictionCandidate] | None:
-    """The units whose going lets quota allow `asked`: the cheapest, of who is within its guarantee
-    those of its nearest relatives first. None when none of them do."""
-    if book.refusal_of(tenant, asked) is None:
+    """The units whose going lets quota allow `asked`, beside those that are `gone` anyway: the
+    cheapest, of who is within its guarantee those of its nearest relatives first. None when none of
+    them do."""
+    gone = list(gone)
+    if not gone and book.refusal_of(tenant, asked) is None:
         return []
     by_right = not any(book.would_borrow(tenant, m, milli) for m, milli in asked.items())
     far: dict[str, int] = {}
@@ -88,7 +94,7 @@ def relieve(
     for unit in sorted(units, key=_price, reverse=True):
         models = frozenset(unit.record.pods[pod][0] for pod in unit.pods)
         alike.setdefault((unit.record.job.tenant, models), []).append(unit)
-    with trial(book, ()) as books:
+    with trial(book, gone) as books:
         while (no := book.refusal_of(tenant, asked)) is not None:
             helpful = [held for held in alike if _helps(book, held, no)]
             if not helpful:
@@ -99,12 +105,13 @@ def relieve(
             books.take(alike[cheapest].pop())
             if not alike[cheapest]:
                 del alike[cheapest]
-        last = sorted(books.out, key=lambda u: (*_near(u, far), u.order))
+        taken = [unit for unit in books.out if unit not in gone]
+        last = sorted(taken, key=lambda u: (*_near(u, far), u.order))
         for unit in reversed(last):
             books.give_back(unit)
             if book.refusal_of(tenant, asked) is not None:
                 books.take(unit)
-        return sorted(books.out, key=lambda u: u.order)
+        return sorted((u for u in books.out if u not in gone), key=lambda u: u.order)
 
 
 def _near(unit: EvictionCandidate, far: Mapping[str, int]) -> tuple[bool, int]:

@@ -72,13 +72,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LevelChoice:
-    """The cheapest victims found at one topology level; level "" is the whole pool.
+    """The cheapest victims found at one topology level; level "" is the whole pool. `first`: those
+    of them that go for quota, whose weight does not count where they go whatever the level.
 
     `rooms`: for each group looked at, the room of each pod set, that of the victims first.
     """
 
     level: str
     weight: int
+    first: list[EvictionCandidate]
     units: list[EvictionCandidate]
     rooms: list[list[Room]]
 
@@ -98,17 +100,19 @@ def plan_for(
     first = _first(state, record, asked, units)
     if first is None:
         return None
-    scopes = _scopes(state, record, candidate, units, frozenset(first))
+    scopes = _scopes(state, record, candidate, units, first)
+    if first:
+        scopes = _by_places(state, record, candidate, asked, units, first, scopes)
     percent = 100 if any(s.slice_size for s in candidate.job.pod_sets) else NARROW_AT
     limit = min((scope.weight for scope in scopes), default=0) * percent // 100
     narrow = [scope for scope in scopes if scope.weight <= limit]
     dear = sorted((s for s in scopes if s.weight > limit), key=lambda s: s.weight)
     failed = 0
     for at, scope in enumerate(ordered := [*narrow, *dear]):
-        plan = _try(state, record, _at_level(candidate, scope.level), [*first, *scope.units])
+        plan = _try(state, record, _at_level(candidate, scope.level), [*scope.first, *scope.units])
         if plan is not None:
-            choices = _other_choices(state, record, asked, units, first, scope)
-            choices += [(s.level, [*first, *s.units]) for s in ordered[at + 1 :]]
+            choices = _other_choices(state, record, asked, units, scope.first, scope)
+            choices += [(s.level, [*s.first, *s.units]) for s in ordered[at + 1 :]]
             return _compared(state, record, candidate, plan, scope.level, choices, failed)
         failed += 1
     if len(units) > TRY_ALL_UNITS:
@@ -122,22 +126,53 @@ def plan_for(
     return plan
 
 
+def _by_places(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    asked: dict[str, int],
+    units: list[EvictionCandidate],
+    first: list[EvictionCandidate],
+    scopes: list[LevelChoice],
+) -> list[LevelChoice]:
+    """The choices, or in place of each the cheapest victims by their places and those that have to
+    go for quota beside them, where these weigh less than the ones that go for quota first."""
+    found = {scope.level: scope for scope in scopes}
+    for scope in _scopes(state, record, candidate, units, []):
+        rest = [unit for unit in units if unit not in scope.units]
+        beside = _first(state, record, asked, rest, scope.units)
+        if beside is None:
+            continue
+        weight = _weight([*scope.units, *beside]) - _weight(first)
+        known = found.get(scope.level)
+        if known is None or weight < known.weight:
+            found[scope.level] = replace(scope, weight=max(weight, 0), first=beside)
+    names = (*state.cluster.levels, HYPER_NODE, "")
+    return sorted(found.values(), key=lambda scope: names.index(scope.level))
+
+
 def _first(
-    state: SchedulerState, record: JobRecord, asked: dict[str, int], units: list[EvictionCandidate]
+    state: SchedulerState,
+    record: JobRecord,
+    asked: dict[str, int],
+    units: list[EvictionCandidate],
+    gone: list[EvictionCandidate] | None = None,
 ) -> list[EvictionCandidate] | None:
-    """The cheapest units whose going lets quota and limits allow the job; None when none do."""
-    first = relieve(state.book, record.job.tenant, asked, units)
+    """The cheapest units whose going, beside those that are `gone`, lets quota and limits allow the
+    job; None when none do."""
+    gone = gone or []
+    first = relieve(state.book, record.job.tenant, asked, units, gone)
     to_stop = jobs_to_stop(state, record)
     if first is None or not to_stop:
         return first
     for unit in sorted(units, key=lambda u: u.order):
-        if stops_enough(state, to_stop, _stopped(first)):
+        if stops_enough(state, to_stop, _stopped([*gone, *first])):
             break
         tenant = unit.record.job.tenant
         short = [name for name in state.book.lineage(tenant) if name in to_stop]
         if unit.whole and unit not in first and short:
             first.append(unit)
-    return first if stops_enough(state, to_stop, _stopped(first)) else None
+    return first if stops_enough(state, to_stop, _stopped([*gone, *first])) else None
 
 
 def _stopped(units: Iterable[EvictionCandidate]) -> list[str]:
@@ -249,9 +284,11 @@ def _scopes(
     record: JobRecord,
     candidate: Candidate,
     units: list[EvictionCandidate],
-    first: frozenset[EvictionCandidate],
+    first: list[EvictionCandidate],
 ) -> list[LevelChoice]:
-    """The best choice at each level that could hold the job, the narrowest level first."""
+    """The best choice at each level that could hold the job, the narrowest level first; `first` go
+    anyway."""
+    already = frozenset(first)
     job = candidate.job
     sets = [(s, n) for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n]
     if len(sets) == 1:
@@ -266,7 +303,7 @@ def _scopes(
             groups = [[room] for room in scans[0].rooms(level)]
         else:
             groups = [[scan.room for scan in scans]]
-        chosen = [(_of_rooms(joint, first), joint) for joint in groups]
+        chosen = [(_of_rooms(joint, already), joint) for joint in groups]
         possible = [(units, joint) for units, joint in chosen if units is not None]
         rooms: list[list[Room]] = []
         taken: list[EvictionCandidate] | None = None
@@ -275,13 +312,13 @@ def _scopes(
             taken, joint = possible.pop(best)
             rooms = [joint, *(other for _, other in possible)]
         if spots is not None:
-            exact = least_of(state, job, sets, spots, level, first)
+            exact = least_of(state, job, sets, spots, level, already)
             if exact is None:
                 continue
             if taken is None or _weight(exact) < _weight(taken) or not _plain(sets):
                 taken = exact
         if taken is not None:
-            found.append(LevelChoice(level, _weight(taken), taken, rooms))
+            found.append(LevelChoice(level, _weight(taken), first, taken, rooms))
     return found
 
 
