@@ -144,3 +144,28 @@ def test_what_fits_only_in_parts_is_told_and_keeps_nobody_waiting(asked, wishes,
     verdict = world.state.jobs["head"].verdict
     assert verdict.reason is Reason.EXCEEDS_CAPACITY
     assert text in verdict.summary
+
+
+@pytest.mark.parametrize("outside", ["n0", "n2"])
+@pytest.mark.parametrize("elsewhere", ["", "h1"])
+@pytest.mark.parametrize("wishes", ["slice_size=2", ""])
+def test_a_limit_per_leaf_counts_in_each_hyper_node(outside, elsewhere, wishes):
+    """The rest of a leaf, in another hyper-node or in none, is nothing that the pods would use."""
+    world = play("""
+        nodes  L4: 1
+        quota  a H100 64
+        policy strict-fifo
+        at 0
+    """)
+    for name, hyper in ((outside, elsewhere), ("n1", "h0")):
+        at = {"topology": ("l0", "s0", "t0"), "hyper_node": hyper}
+        world.pending.append(d.NodeChanged(node(name, 8, **at)))
+    words = ("required_level=hyper-node", "max_per_leaf=2", *wishes.split())
+    world.pending.append(d.JobSubmitted(job("fits", "a", "2x4 H100", *words, at=1.0)))
+    world.pending.append(d.JobSubmitted(job("never", "a", "2x4 H100", "max_per_leaf=1", at=2.0)))
+    result = world.cycle(3.0)
+    assert [start.job_id for start in result.started] == ["fits"]
+    assert len({p.node for p in result.started[0].placements}) == 1
+    verdict = world.state.jobs["never"].verdict
+    assert verdict is not None
+    assert verdict.reason is Reason.EXCEEDS_CAPACITY

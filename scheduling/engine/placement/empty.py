@@ -61,17 +61,19 @@ def empty_nodes(
     empty."""
     level = level_of(job, pod_set)
     at = level_number(level, state.levels) if level else None
-    most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[int, int]()
+    most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[tuple[int, str | None], int]()
     for number, slot in enumerate(pool.layout.slots):
         node = state.facts[slot]
         if node is None or not will_admit(node, pod_set):
             continue
         holds = pods_when_empty(node, pod_set)
+        where = None if at is None else group_key(state, slot, at)
         if most_in_leaf is not None:
-            leaf = pool.layout.leaf_of[number]
+            # A hyper-node need not be all of a leaf, and pods go to none of the rest of it then.
+            leaf = pool.layout.leaf_of[number], where
             holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
             in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
-        yield number, node, None if at is None else group_key(state, slot, at), holds
+        yield number, node, where, holds
 
 
 def level_of(job: JobRequest, pod_set: PodSetSpec) -> str:
