@@ -53,17 +53,46 @@ def test_the_page_of_a_tenant_follows_its_jobs(new_tab, write):
     write("update scheduling_job set name = 'wait-001' where name = 'renamed-001'")
 
 
+# What the feed tells the page, in the order of its words.
+HEARS = """
+window.heard = [];
+window.EventSource = class extends EventSource {
+  constructor(address) {
+    super(address);
+    for (const kind of ["changed", "same"]) this.addEventListener(kind, () => heard.push(kind));
+  }
+};
+"""
+
+
 def test_a_page_hears_of_changes(new_tab, write):
-    tab = new_tab()
+    """Its clock stands still, so that nothing but the feed can have it ask."""
+    tab, asked = new_tab(), []
+    page, clock = tab.page, tab.page.clock
     tab.sign_in("vera")
-    with tab.page.expect_response("**/feed/") as feed:
-        tab.open("/tenants/vision/")
+    page.add_init_script(HEARS)
+    clock.install()
+    tab.open("/tenants/vision/")
+    clock.pause_at(page.evaluate("Date.now()") + 1000)
+    page.on("request", lambda request: asked.append(request.url))
+
+    def hear(kind):
+        while kind not in page.evaluate("heard.splice(0)"):
+            page.wait_for_timeout(20)
+
+    with page.expect_response("**/feed/") as feed:
+        clock.run_for(1000)
     assert feed.value.headers["content-type"] == "text/event-stream"
-    with tab.page.expect_response("**/tenants/vision/"):  # what was so when the stream began
-        pass
-    write("update tenants_tenant set version = version + 1 where name = 'vision'")
-    with tab.page.expect_response("**/tenants/vision/", timeout=9000):  # before words are too old
-        pass
+    hear("changed")  # what was so when the stream began
+    with page.expect_response("**/tenants/vision/") as answered:
+        clock.run_for(6000)
+    answered.value.finished()
+    asked.clear()
+    clock.run_for(6000)  # longer than pages ask without a feed, shorter than words last
+    hear("same")
+    assert asked == []
+    with page.expect_response("**/tenants/vision/"):
+        write("update tenants_tenant set version = version + 1 where name = 'vision'")
 
 
 def test_token_is_made_once_shown_once_and_revoked(new_tab):
