@@ -131,7 +131,7 @@ def test_what_is_typed_stays_and_what_is_said_of_it_is_of_it(form, seed):
 
 @pytest.mark.parametrize("shown", ["Form", "YAML"])
 @pytest.mark.parametrize(
-    ("status", "told"), [(503, "asked again"), (0, "asked again"), (401, "sign-in has ended")]
+    ("status", "told"), [(503, "asks again"), (0, "asks again"), (401, "sign-in has ended")]
 )
 def test_a_question_without_an_answer_is_told_and_asked_again(form, shown, status, told):
     tab, page = form
