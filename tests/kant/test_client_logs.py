@@ -229,6 +229,7 @@ def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
         eventually(lambda: len(shown) >= 2)  # all that the pod prints at first
         pod_logs.stop_reading()
         pod_logs._reader = LogReader()
+        eventually(lambda: len(shown) >= 3)  # or the pod may end before the log is let go
         world.sim.end_pod(path)
         eventually(lambda: "exit code" in world.get(job)[1])
         Job.objects.filter(pk=job.pk).update(state="SUCCEEDED")
