@@ -105,7 +105,8 @@ def _look() -> str:
 
 async def _set_within(news: asyncio.Event, seconds: float) -> None:
     try:
-        await asyncio.wait_for(news.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await news.wait()
     except TimeoutError:
         return
 

@@ -91,11 +91,13 @@ async def _run(arguments: argparse.Namespace, token: str) -> None:
     parent = os.getppid()
     while not ended.is_set() and os.getppid() == parent:
         try:
-            await asyncio.wait_for(ended.wait(), PARENT_CHECK_S)
+            async with asyncio.timeout(PARENT_CHECK_S):
+                await ended.wait()
         except TimeoutError:
             continue
     with suppress(TimeoutError):
-        await asyncio.wait_for(server.stop(), STOP_WITHIN_S)
+        async with asyncio.timeout(STOP_WITHIN_S):
+            await server.stop()
 
 
 def main() -> int:

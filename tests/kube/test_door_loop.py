@@ -10,7 +10,7 @@ import time
 import pytest
 
 from scheduling.kube.door import loop as door_loop
-from scheduling.kube.door.loop import DoorLoop
+from scheduling.kube.door.loop import DoorLoop, aside
 
 # A connection that is being made is polled; then its descriptor is gone, or is another file's.
 CLOSED = """
@@ -53,6 +53,29 @@ def test_no_descriptor_that_was_closed_ends_the_process(of, then):
         [sys.executable, "-c", CLOSED, of, then], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
+
+
+def test_who_is_cancelled_as_an_answer_comes_ends():
+    """Or a door that is told to end while names are found goes on with what it found."""
+    ended = threading.Event()
+
+    def names_it():
+        ended.set()
+        return "the answer"
+
+    async def look():
+        looking = asyncio.create_task(aside(names_it, 60))
+        await asyncio.sleep(0)
+        ended.wait(60)
+        for thread in threading.enumerate():
+            if thread.name == "kube-access":
+                thread.join(60)  # the answer waits for the loop
+        looking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await looking
+
+    with asyncio.Runner(loop_factory=DoorLoop) as runner:
+        runner.run(look())
 
 
 @pytest.fixture

@@ -75,7 +75,8 @@ async def read(connection, data, cuts, *, ends=False):
             connection.connection_lost(None)
 
     coming = asyncio.create_task(come())
-    found = await asyncio.wait_for(whole(connection), 5)
+    async with asyncio.timeout(60):
+        found = await whole(connection)
     await coming
     return found
 

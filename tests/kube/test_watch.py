@@ -115,7 +115,8 @@ class Watched:
             times=WatchTimes(first=1.0, last=8.0),
         )
         task = asyncio.get_running_loop().create_task(self.reflector.run())
-        await asyncio.wait_for(self.client.done.wait(), 60)
+        async with asyncio.timeout(60):
+            await self.client.done.wait()
         task.cancel()
 
     @property

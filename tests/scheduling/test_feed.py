@@ -35,7 +35,8 @@ def looks(monkeypatch):
 
 async def kind(stream):
     """The kind of the next event and what it lets its reader know."""
-    lines = (await asyncio.wait_for(anext(stream), 60)).decode().split("\n")
+    async with asyncio.timeout(60):
+        lines = (await anext(stream)).decode().split("\n")
     assert lines[2:] == ["data:", "", ""]
     return lines[0].removeprefix("event: "), lines[1].removeprefix("id: ")
 

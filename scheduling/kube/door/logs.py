@@ -166,7 +166,8 @@ class Log:
             while True:
                 waiting = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop)
                 try:
-                    piece = await asyncio.wait_for(asyncio.wrap_future(waiting), _LONGEST_S)
+                    async with asyncio.timeout(_LONGEST_S):
+                        piece = await asyncio.wrap_future(waiting)
                 except TimeoutError:
                     raise _broken_off(_LONGEST_S) from None
                 if isinstance(piece, _End):
@@ -409,8 +410,8 @@ class _Request:
         """None: nothing yet, as of a container that is followed and has printed nothing, or that
         is not read any more."""
         try:
-            within = SILENT_AFTER_S if self._follow else None
-            return await asyncio.wait_for(asyncio.shield(self._reply), within)
+            async with asyncio.timeout(SILENT_AFTER_S if self._follow else None):
+                return await asyncio.shield(self._reply)
         except TimeoutError:
             return None
 

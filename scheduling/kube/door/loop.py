@@ -53,4 +53,5 @@ async def aside(work: Callable[[], T], within_s: float) -> T:
             loop.call_soon_threadsafe(tell, result, error)
 
     threading.Thread(target=run, name="kube-access", daemon=True).start()
-    return await asyncio.wait_for(done, within_s)
+    async with asyncio.timeout(within_s):
+        return await done
