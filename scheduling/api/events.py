@@ -21,6 +21,7 @@ from scheduling.queries.events.stream import (
     stream,
 )
 from scheduling.queries.names import cluster_names, node_names
+from scheduling.queries.selectors import visible_jobs, what_is_gone
 from tenants.api.base import View
 from tenants.api.filters import MomentField, asked_for
 from tenants.api.pagination import bad_cursor, limit_of
@@ -121,6 +122,8 @@ class EventsView(View):
                 job = UUID(text)
             except ValueError:
                 raise bad_query("job", "Must be the id of a job.") from None
+            if not visible_jobs(self.actor).filter(pk=job).exists():
+                raise bad_query("job", f"There is no job {job} that you may see.{what_is_gone()}")
         return EventsWanted(since, until, kind, tenants, cluster, node, job)
 
 

@@ -1,6 +1,7 @@
 """Query parameters of the lists. A value that cannot be understood is an error, never ignored."""
 
 from typing import Any
+from uuid import UUID
 
 import django_filters as filters
 from django.db.models import QuerySet
@@ -17,8 +18,14 @@ from scheduling.models import (
     SchedulerLease,
 )
 from scheduling.models.jobs import PlacementState
-from scheduling.queries.names import cluster_names, gpu_type_names, submitter_names
-from scheduling.queries.selectors import accepting, in_tenant, matching
+from scheduling.queries.names import (
+    cluster_names,
+    gpu_type_names,
+    queue_names,
+    reason_names,
+    submitter_names,
+)
+from scheduling.queries.selectors import accepting, in_tenant, matching, visible_jobs
 from tenants.api.filters import (
     AnyOf,
     FilterSet,
@@ -29,6 +36,7 @@ from tenants.api.filters import (
     OneOf,
     of_tenant,
 )
+from tenants.api.problems import bad_query
 from tenants.names import Names
 
 MAX_GPUS = 10**9
@@ -48,11 +56,16 @@ class JobFilter(FilterSet):
         max_length=63,
         label="Name of a cluster.",
     )
-    queue = filters.CharFilter("queue", max_length=63, label="Name of a queue of the tenants.")
+    queue = Named(
+        "queue", names=queue_names, max_length=63, label="Name of a queue of the tenants."
+    )
     state = AnyOf(JobState)
     kind = OneOf(JobKind)
-    reason = filters.CharFilter(
-        "reason", max_length=REASON_LENGTH, label="Reason code; kubelets have others."
+    reason = Named(
+        "reason",
+        names=lambda _, jobs: reason_names(jobs),
+        max_length=REASON_LENGTH,
+        label="Reason code; kubelets have others.",
     )
     gpu_type = Named(
         method="accepting",
@@ -67,7 +80,7 @@ class JobFilter(FilterSet):
     max_gpus = filters.NumberFilter(
         method="at_most", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at most."
     )
-    array = filters.UUIDFilter("array_id", label="Jobs of this array.")
+    array = filters.UUIDFilter(method="in_array", label="Jobs of this array.")
     held = FlagFilter("held", label="true or false.")
     submitted_after = MomentFilter("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     submitted_before = MomentFilter("submitted_at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
@@ -78,6 +91,11 @@ class JobFilter(FilterSet):
     class Meta:
         model = Job
         fields: list[str] = []
+
+    def in_array(self, rows: QuerySet[Job], _: str, array_id: UUID) -> QuerySet[Job]:
+        if not visible_jobs(self.request.user).filter(array_id=array_id).exists():
+            raise bad_query("array", f"There is no array {array_id} that you may see.")
+        return rows.filter(array_id=array_id)
 
     def in_tenant(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
         return in_tenant(rows, name)

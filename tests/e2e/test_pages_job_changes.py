@@ -296,10 +296,16 @@ def test_an_array_is_reached_from_its_jobs_and_counted(as_user):
     assert names(client.get(f"{ARRAY_URL}&state=ended")) == {"sweep-0"}
 
 
-@pytest.mark.parametrize("array", ["x", uuid.UUID(int=0), "%00"])
-def test_an_unknown_array_is_not_found(as_user, array):
-    assert as_user("erin").get(f"/jobs/?array={array}").status_code == 404
-    assert as_user("vik").get(ARRAY_URL).status_code == 404
+@pytest.mark.parametrize(
+    ("who", "array"), [("erin", "x"), ("erin", uuid.UUID(int=0)), ("vik", story.ARRAY)]
+)
+def test_an_unknown_array_is_told_as_any_other_filter(as_user, who, array):
+    page = as_user(who).get(f"/jobs/?array={array}")
+    assert names(page) == set()
+    assert f"<h2>There is no array “{array}” that you may see</h2>" in page.content.decode()
+    assert f"There is no array “{array}” that you may see." in (
+        as_user(who).get(f"/jobs/jobs.csv?array={array}", follow=True).content.decode()
+    )
 
 
 def test_an_array_is_cancelled_after_asking(as_user):

@@ -135,7 +135,7 @@ def test_only_tenants_with_edits_are_shown_where_asked(as_user):
     assert cells_of(vera.get("/quotas/?edited=mine")) == set()
     vera.post("/quotas/check/", sheet("", vision="100"))
     assert cells_of(vera.get("/quotas/?edited=mine&gpu=H200")) == {key("vision")}
-    assert "There is no such choice" in vera.get("/quotas/?edited=yes").content.decode()
+    assert "There is no choice of tenants “yes”" in vera.get("/quotas/?edited=yes").content.decode()
 
 
 def test_a_full_draft_says_so_and_keeps_what_it_has(as_user, monkeypatch):

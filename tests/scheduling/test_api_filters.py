@@ -3,12 +3,38 @@
 from datetime import UTC, datetime
 
 import pytest
+from django_filters import CharFilter
 
 from scheduling.models import Job, Placement
-from tenants.api.filters import MomentField
+from tenants.api.filters import FilterSet, MomentField, Named
 from tests.scheduling.test_api_jobs_list import job
 
 NODES = "clusters/demo/nodes"
+NOBODYS = "00000000-0000-4000-8000-000000000000"
+
+
+def every(of):
+    for one in of.__subclasses__():
+        yield one
+        yield from every(one)
+
+
+def test_each_filter_by_a_text_searches_or_knows_the_names_that_there_are():
+    sets = list(every(FilterSet))
+    assert {"JobFilter", "TenantFilter", "WebhookFilter", "ReplayFilter"} <= {
+        one.__name__ for one in sets
+    }
+    # Shards are known to a cluster, which the view asks; whole names are looked up.
+    known = {("GlobalQueueFilter", "scope")}
+    assert [
+        (one.__name__, name)
+        for one in sets
+        for name, its in one.base_filters.items()
+        if isinstance(its, CharFilter)
+        and not isinstance(its, Named)
+        and name not in ("q", "name")
+        and (one.__name__, name) not in known
+    ] == []
 
 
 def told(org, who, path, query):
@@ -32,6 +58,11 @@ def listed(org, who, path, query):
         ("jobs", "user=eva", "user=lex", "user “eva” that you may see, but “eve”"),
         ("jobs", "cluster=demos", "cluster=demo&user=lex", "cluster “demos”, but “demo”"),
         ("jobs", "gpu_type=h1000", "gpu_type=T4", "GPU type “h1000”, but “H100”"),
+        ("jobs", "queue=defalt", "queue=default", "queue “defalt” that you may see, but “default”"),
+        ("jobs", "reason=OOMKiled", "reason=OOMKilled", "reason “OOMKiled”, but “OOMKilled”"),
+        ("jobs", "reason=onhold", "reason=OnHold", "reason “onhold”, but “OnHold”"),
+        ("jobs", f"array={NOBODYS}", None, f"array {NOBODYS} that you may see"),
+        ("events", f"job={NOBODYS}", None, f"job {NOBODYS} that you may see"),
         (NODES, "gpu_type=B300", "gpu_type=T4", "GPU type “B300”"),
         (NODES, "leaf=leaf1", "leaf=leaf-0&q=z", "leaf “leaf1”, but “leaf-1”"),
         (NODES, "spine=s", None, "spine “s”"),

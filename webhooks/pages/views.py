@@ -15,11 +15,19 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from tenants.database.keyset import rows_after
 from tenants.errors import DomainError
 from tenants.models import Tenant
+from tenants.names import Names, but
 from tenants.permissions import access_of
 from tenants.services.audit import PAGE, Why
 from tenants.web import shown_once
 from tenants.web.conditional import by_its_text
-from tenants.web.pages import actor_of, live_or_whole, page_login_required
+from tenants.web.pages import (
+    UnknownFilter,
+    actor_of,
+    live_or_whole,
+    page_login_required,
+    unknown_names,
+    unknown_values,
+)
 from webhooks.models import DeliveryState, HookDelivery, HookFormat, Webhook
 from webhooks.pages.forms import WebhookForm
 from webhooks.selectors import delivery_by_id, hook_by_id, visible_hooks
@@ -35,16 +43,19 @@ PER_PAGE, ORDER = 50, ("-created_at", "-id")
 def webhooks(request: HttpRequest) -> HttpResponse:
     user, access = actor_of(request), access_of(request.user)
     hooks = visible_hooks(user, access)
-    asked = request.GET.get("tenant", "")
+    asked, unknown = request.GET.get("tenant", ""), unknown_names(request, ("tenant",))
     administered = _administered(request)
-    if asked and asked not in {tenant.name for tenant in administered}:
-        raise Http404("There is no such tenant, or you do not administer it.")
-    if asked:
+    names = {tenant.name for tenant in administered}
+    if asked and asked not in names:
+        text = f"There is no tenant “{asked}” that you administer{but(asked, names)}"
+        unknown["tenant"] = UnknownFilter("tenant", asked, text)
+    elif asked:
         hooks = hooks.filter(tenant__name=asked)
     context = {
         "nav": "webhooks",
-        "hooks": hooks,
-        "tenant": asked,
+        "hooks": hooks.none() if unknown else hooks,
+        "tenant": "" if "tenant" in unknown else asked,
+        "unknown": unknown,
         "may_create": access.operator or bool(administered),
     }
     answer = render(request, live_or_whole(request, "webhooks/webhooks.html"), context)
@@ -113,18 +124,18 @@ def webhook_settings(request: HttpRequest, webhook_id: uuid.UUID) -> HttpRespons
 @require_GET
 def webhook(request: HttpRequest, webhook_id: uuid.UUID) -> HttpResponse:
     hook = _found(request, webhook_id)
-    state = request.GET.get("state", "")
+    filters = {"state": request.GET.get("state", "")}
     deliveries: QuerySet[HookDelivery] = hook.deliveries.defer("body")
-    if state not in ("", *DeliveryState.values):
-        raise Http404("There is no such state of a delivery.")
-    if state:
-        deliveries = deliveries.filter(state=state)
+    known = {"state": Names("state of a delivery", fixed=tuple(DeliveryState.values))}
+    unknown = unknown_names(request, filters, "before") | unknown_values(filters, known)
+    if filters["state"]:
+        deliveries = deliveries.filter(state=filters["state"])
     if before := request.GET.get("before", ""):
         last = deliveries.filter(pk=_uuid(before)).first()
         if last is None:
             raise Http404("This page of deliveries does not exist. Start from the newest.")
         deliveries = deliveries.filter(rows_after(ORDER, (last.created_at, last.pk)))
-    rows = list(deliveries.order_by(*ORDER)[: PER_PAGE + 1])
+    rows = [] if unknown else list(deliveries.order_by(*ORDER)[: PER_PAGE + 1])
     context = {
         "nav": "webhooks",
         "hook": hook,
@@ -132,7 +143,8 @@ def webhook(request: HttpRequest, webhook_id: uuid.UUID) -> HttpResponse:
         "deliveries": rows[:PER_PAGE],
         "older": rows[PER_PAGE - 1].pk if len(rows) > PER_PAGE else None,
         "newest": not before,
-        "state": state,
+        "state": filters["state"],
+        "unknown": unknown,
         "states": DeliveryState.choices,
         "kept_days": KEPT.days,
         "signed": hook.format == HookFormat.STANDARD,

@@ -25,6 +25,7 @@ from scheduling.policy.document import effective
 from scheduling.queries.wording import policy_differences
 from scheduling.services.policies.changes import policy_of
 from tenants.errors import DomainError, NotFound
+from tenants.names import but
 from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole
 
@@ -117,7 +118,7 @@ def replays(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": [shown(replay) for replay in page],
         "clusters": Cluster.objects.exists(),
-        "unknown": {},
+        "takes": ("page",),
     }
     answer = render(request, live_or_whole(request, "metrics/replays/replays.html"), context)
     return by_its_text(request, answer)
@@ -134,7 +135,7 @@ def replay_new(request: HttpRequest) -> HttpResponse:
     wanted = request.GET.get("cluster", "") or request.POST.get("cluster", "")
     names = {cluster.name: cluster for cluster in clusters}
     if wanted and wanted not in names:
-        raise Http404(f"There is no cluster “{wanted}”.")
+        raise Http404(f"There is no cluster “{wanted}”{but(wanted, names)}.")
     cluster = names.get(wanted) or (like.cluster if like else clusters[0])
     shapes = shapes_of(cluster)
     grid = QuotaGrid({shape.gpu_type for shape in shapes})
@@ -171,7 +172,7 @@ def replay_new(request: HttpRequest) -> HttpResponse:
         "most_days": services.MOST.days,
         "like": like,
         "kept": policy_differences(policy, policy | kept),
-        "unknown": {},
+        "takes": ("cluster", "like"),
     }
     return render(request, "metrics/replays/replay_new.html", context, status=status)
 

@@ -23,7 +23,7 @@ from scheduling.queries.events.stream import (
 )
 from scheduling.queries.evidence import names_in
 from scheduling.queries.names import cluster_names, node_names
-from scheduling.queries.selectors import what_is_gone
+from scheduling.queries.selectors import visible_jobs, what_is_gone
 from tenants.api.filters import MomentField
 from tenants.database.keyset import BadCursor
 from tenants.names import Names, tenant_names
@@ -151,10 +151,14 @@ def _wanted(
         elif name == "cluster":
             cluster = names.row(value)
     if filters["job"]:
+        said = f"“{filters['job'][:64]}” is not the id of a job"
         try:
             job = UUID(filters["job"])
+            known_job = visible_jobs(request.user).filter(pk=job).exists()
+            said = "" if known_job else f"There is no job {job} that you may see"
         except ValueError:
-            said = f"“{filters['job'][:64]}” is not the id of a job"
+            pass
+        if said:
             unknown["job"] = UnknownFilter("job", filters["job"], said)
     return EventsWanted(since, until, filters["kind"], tenants, cluster, filters["node"], job)
 

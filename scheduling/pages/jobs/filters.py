@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -12,7 +13,7 @@ from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.models import Job
 from scheduling.pages.jobs.columns import unknown_columns
 from scheduling.queries import selectors
-from scheduling.queries.names import gpu_type_names, submitter_names
+from scheduling.queries.names import gpu_type_names, queue_names, reason_names, submitter_names
 from scheduling.queries.selectors import visible_jobs
 from scheduling.queries.wording import STATE_WORDS
 from tenants.names import Names, tenant_names
@@ -80,6 +81,8 @@ def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
         "tenant": lambda: tenant_names(user),
         "gpu": gpu_type_names,
         "user": lambda: submitter_names(user, visible_jobs(user)),
+        "queue": lambda: queue_names(user, visible_jobs(user)),
+        "reason": lambda: reason_names(visible_jobs(user)),
         "since": lambda: Names("period", fixed=tuple(SINCE)),
         "sort": lambda: Names("order", fixed=tuple(SORTS)),
     }
@@ -88,6 +91,8 @@ def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
         # Whose names somebody may know is asked of the database.
         if filters[name] and filters[name] not in (names := names_of()):
             told[name] = names.none_such(filters[name])
+    if filters["array"] and not _is_array(user, filters["array"]):
+        told["array"] = f"There is no array “{filters['array'][:64]}” that you may see"
     for name in ("min_gpus", "max_gpus"):
         try:
             if filters[name]:
@@ -98,6 +103,13 @@ def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
     if filters["sort"] in OF_OPEN_JOBS and over and "state" not in told:
         told["sort"] = "Jobs that are over are listed by time alone: newest or oldest first"
     return told
+
+
+def _is_array(user: Any, array_id: str) -> bool:
+    try:
+        return visible_jobs(user).filter(array_id=UUID(array_id)).exists()
+    except ValueError:
+        return False
 
 
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:

@@ -80,7 +80,9 @@ def _which(job: Job, name: str, number: str) -> tuple[PodSet, int]:
 
 def _options(previous: str) -> LogOptions:
     if previous not in ("", "true"):
-        raise Invalid.field("previous", "The filter previous must be true, or left out.")
+        raise Invalid.field(
+            "previous", f"There is no run “{previous[:64]}”; previous must be true, or left out."
+        )
     return LogOptions(tail=LINES, limit_bytes=MOST_BYTES, previous=bool(previous))
 
 

@@ -49,8 +49,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
 def _jobs(request: HttpRequest) -> HttpResponse:
     live = request.htmx  # type: ignore[attr-defined]
     filters, columns = filters_in(request), columns_in(request)
-    array = array_or_404(request, filters["array"]) if filters["array"] else None
     unknown, seen = unknown_in(request, filters), visible_jobs(request.user)
+    is_array = filters["array"] and "array" not in unknown
+    array = shown_array(request, uuid.UUID(filters["array"])) if is_array else None
     cursor = request.GET.get("after", "")
     rows = seen.none() if unknown else filtered_jobs(seen, filters, actor_of(request).pk)
     if cursor and not unknown:
@@ -77,7 +78,10 @@ def _jobs(request: HttpRequest) -> HttpResponse:
     if live:
         return render(request, "scheduling/jobs/_jobs_live.html", context)
     shown = {**request.GET.dict(), "columns": ",".join(columns)}
-    around = _around(request, filters, shown, selectors.reasons_of_waiting(seen))
+    reasons = selectors.reasons_of_waiting(seen)
+    if "reason" not in unknown:
+        reasons.add(filters["reason"])
+    around = _around(request, filters, shown, reasons)
     return render(request, "scheduling/jobs/jobs.html", context | around)
 
 
@@ -89,7 +93,7 @@ def _around(
         "states": STATE_CHOICES,
         "sorts": [(name, title) for name, (title, _) in SORTS.items()],
         "periods": [(name, title) for name, (title, _) in SINCE.items()],
-        "reasons": sorted({*reasons, filters["reason"]} - {""}),
+        "reasons": sorted(reasons - {""}),
         "tenants": visible_tenants(request.user),
         "gpu_types": GpuType.objects.all(),
         "rare": [name for name in RARE if filters[name]],
@@ -138,13 +142,13 @@ class ShownArray:
     may_release: bool
 
 
-def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
+def shown_array(request: HttpRequest, array_id: uuid.UUID) -> ShownArray:
     user = actor_of(request)
     try:
-        first = selectors.first_of_array(user, uuid.UUID(array_id))
-        array = selectors.array_by_id(user, uuid.UUID(array_id))
-    except (ValueError, NotFound):
-        raise Http404("There is no such array, or it is of a tenant you cannot see.") from None
+        first = selectors.first_of_array(user, array_id)
+        array = selectors.array_by_id(user, array_id)
+    except NotFound as error:  # its last job went this moment
+        raise Http404(error.detail) from None
     unfinished = sum(count for state, count in array.states.items() if state not in TERMINAL)
     allowed = access_of(user).may_cancel(first.tenant_id, first.user_id)
     waiting = Job.objects.filter(array_id=first.array_id, state__in=list(WAITING)).order_by()

@@ -15,7 +15,7 @@ from scheduling.queries.names import gpu_type_names
 from scheduling.queries.quota_use import quota_uses
 from tenants.facts import QuotaUse
 from tenants.models import DraftCell, GpuType, Quota, Tenant
-from tenants.names import tenant_names
+from tenants.names import Names, tenant_names
 from tenants.permissions import Access, access_of
 from tenants.selectors import subtree_ids, visible_tenants
 from tenants.services.drafts.cell_text import cell_text, named_terms
@@ -168,7 +168,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
         mine = {cell.tenant_id for cell in drafted.values()}
         wanted = [(t, depth) for t, depth in wanted if t.pk in mine]
     elif filters["edited"]:
-        text = f"There is no such choice. Known here: {MINE}."
+        text = Names("choice of tenants", fixed=(MINE,)).none_such(filters["edited"])
         unknown["edited"] = UnknownFilter("edited", filters["edited"], text)
         wanted = []
     page = Paginator(wanted, max(1, CELLS // max(1, len(types)))).get_page(request.GET.get("page"))

@@ -13,13 +13,15 @@ from django.views.decorators.http import require_http_methods, require_POST
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import Role, Tenant
+from tenants.names import Names
 from tenants.permissions import access_of
 from tenants.selectors import members_with_inherited, parents_by_id, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.members import remove_member, set_member
-from tenants.web.pages import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required, unknown_names, unknown_values
 
 PER_PAGE = 50
+FILTERS = ("q", "role")
 
 
 class MemberForm(Fields):
@@ -88,23 +90,24 @@ def _is_set(request: HttpRequest, tenant: Tenant, form: MemberForm) -> bool:
 
 
 def _listed(request: HttpRequest, tenant: Tenant) -> dict[str, Any]:
-    wanted, role = request.GET.get("q", "").strip(), request.GET.get("role", "")
-    if role not in ("", *Role.values):
-        raise Http404("There is no such role.")
+    filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
+    roles = Names("role", fixed=tuple(Role.values))
+    unknown = unknown_names(request, FILTERS, "page") | unknown_values(filters, {"role": roles})
     access, parents = access_of(request.user), parents_by_id()
     everybody = members_with_inherited(tenant, access, parents)
-    found = everybody.shown
-    if wanted:
-        found = found.filter(user__username__icontains=wanted)
-    if role:
-        found = found.filter(role=role)
+    found = everybody.shown.none() if unknown else everybody.shown
+    if filters["q"]:
+        found = found.filter(user__username__icontains=filters["q"])
+    if filters["role"]:
+        found = found.filter(role=filters["role"])
     page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     return {
         "nav": "tenants",
         "tenant": tenant,
         "page": page,
         "hidden": everybody.hidden,
-        "filters": {"q": wanted, "role": role},
+        "filters": filters,
+        "unknown": unknown,
         "roles": Role.choices,
     }
 
