@@ -6,6 +6,7 @@ names of the fields, as the definition has them.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from msgspec import Struct, inspect
@@ -19,6 +20,8 @@ from tenants.errors import Path
 
 S = TypeVar("S", bound=Struct)
 STRUCT = inspect.StructType
+# The engine counts in seconds: the last moments of the calendar would be rounded to beyond its end.
+FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, faults: Faults) -> None:
@@ -27,13 +30,27 @@ def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, fault
         if field.name not in given:
             continue
         value, here = given[field.name], (*at, field.name)
-        if field.limits and not field.limits[0] <= value <= field.limits[1]:
-            faults.add(here, texts.between(*field.limits))
+        _check_ranges(field.type, value, here, faults)
         if field.kind.check is not None:
             field.kind.check(value, here, faults)
         if field.column:  # what has none is a document of its own, that is looked at by itself
             for inner, part, its in _inside(plain(field.type), value, here):
                 check_values(inner, part, its, faults)
+
+
+def _check_ranges(of: inspect.Type, value: Any, at: Path, faults: Faults) -> None:
+    """Each amount and each time in a value, also of those in lists and maps."""
+    match plain(of):
+        case inspect.IntType(ge=int(least), le=int(most)):
+            faults.unless(least <= value <= most, at, texts.between(least, most))
+        case inspect.DateTimeType():
+            faults.unless(FIRST <= value <= LAST, at, texts.between(FIRST.date(), LAST.date()))
+        case inspect.ListType(item_type=item):
+            for index, each in enumerate(value):
+                _check_ranges(item, each, (*at, index), faults)
+        case inspect.DictType(value_type=item):
+            for name, each in value.items():
+                _check_ranges(item, each, (*at, name), faults)
 
 
 def _inside(

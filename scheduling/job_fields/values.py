@@ -184,24 +184,20 @@ def _annotations(given: Mapping[str, str], at: Path, faults: Faults) -> None:
 
 
 def _extended(amounts: Mapping[str, int], at: Path, faults: Faults) -> None:
-    """Extended resources of Kubernetes: qualified names, whole amounts; disk and huge pages in MiB.
+    """Extended resources of Kubernetes: qualified names, disk and huge pages in MiB.
 
     Kubernetes counts them in quotas as `requests.NAME`, which has to be a qualified name too.
     """
-    for name, amount in amounts.items():
+    for name in amounts:
         if name in OWN_RESOURCES:
             faults.add((*at, name), f"Ask for it by `{OWN_RESOURCES[name]}`.")
-        elif is_space(name):
-            faults.unless(0 <= amount <= MAX_EXTENDED, (*at, name), texts.between(0, MAX_EXTENDED))
-        elif (
+        elif not is_space(name) and (
             "/" not in name
             or not is_label_key(f"requests.{name}")
             or name.startswith("requests.")
             or ("kubernetes.io/" in name and not name.startswith(OF_CLASS))
         ):
             faults.add((*at, name), "Not the name of an extended resource, e.g. vendor.com/card.")
-        elif not 0 <= amount <= MAX_EXTENDED:
-            faults.add((*at, name), texts.between(0, MAX_EXTENDED))
 
 
 def _variables(given: Mapping[str, Any], at: Path, faults: Faults) -> None:

@@ -1,13 +1,16 @@
 """The definition of a job's fields agrees with what is stored and what the engine knows."""
 
 import dataclasses
+from datetime import UTC, datetime
 
 import pytest
+from msgspec import inspect
 
 from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
-from scheduling.job_fields.nouns import columns_of, pod_set_of, wishes_of
-from scheduling.job_fields.parts import fields_of
+from scheduling.job_fields.faults import Faults
+from scheduling.job_fields.nouns import check_values, columns_of, pod_set_of, wishes_of
+from scheduling.job_fields.parts import fields_of, plain
 from scheduling.models import Job, PodSet
 
 # Of a job request, what its document does not say.
@@ -35,3 +38,62 @@ def test_what_is_stored_is_nobody_elses():
     columns_of(one)["env"]["A"] = "1"
     assert columns_of(other)["env"] == {}
     assert fields_of(PodSetDocument)["env"].default == {}
+
+
+def wrong_values(of):
+    """(what is wrong, path to it) of a type: each amount and each time in it, one beyond its ends,
+    however deep in lists and maps; documents inside are tried by themselves."""
+    match plain(of):
+        case inspect.IntType(ge=int(least), le=int(most)):
+            yield from ((wrong, ()) for wrong in (least - 1, most + 1, -(2**70), 10**400))
+        case inspect.DateTimeType():
+            yield from ((wrong.replace(tzinfo=UTC), ()) for wrong in (datetime.min, datetime.max))
+        case inspect.ListType(item_type=item):
+            yield from (([value], (0, *at)) for value, at in wrong_values(item))
+        case inspect.DictType(value_type=item):
+            yield from (
+                ({"vendor.com/a": v}, ("vendor.com/a", *at)) for v, at in wrong_values(item)
+            )
+
+
+def documents(struct, seen):
+    """A document, and all that stand in it."""
+    if struct not in seen:
+        seen.append(struct)
+        for field in fields_of(struct).values():
+            for inner in _structs(field.type):
+                documents(inner, seen)
+    return seen
+
+
+def _structs(of):
+    match plain(of):
+        case inspect.StructType(cls=struct):
+            yield struct
+        case inspect.ListType(item_type=item) | inspect.DictType(value_type=item):
+            yield from _structs(item)
+
+
+BEYOND = [
+    pytest.param(struct, field.name, value, at, id=f"{struct.__name__}-{field.name}-{number}")
+    for struct in documents(JobDocument, [])
+    for field in fields_of(struct).values()
+    for number, (value, at) in enumerate(wrong_values(field.type))
+]
+
+
+@pytest.mark.parametrize(("struct", "name", "value", "at"), BEYOND)
+def test_no_amount_and_no_time_is_beyond_its_range_at_any_depth(struct, name, value, at):
+    faults = Faults()
+    check_values(struct, {name: value}, (), faults)
+    assert [(one.path, one.detail.split(" to ")[0].rsplit(" ", 1)[0]) for one in faults.found] == [
+        ((name, *at), "Must be from")
+    ]
+
+
+def test_what_is_tried_beyond_its_range_holds_amounts_in_lists_and_in_maps():
+    tried = {(struct.values[0].__name__, struct.values[1]) for struct in BEYOND}
+    assert ("SecurityDocument", "supplemental_groups") in tried
+    assert ("PodSetDocument", "extended") in tried
+    assert ("JobDocument", "not_before") in tried
+    assert ("ProbeDocument", "port") in tried
