@@ -32,6 +32,7 @@ from kant.client.account import ClientAccount
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
+from kant.client.examples import add_examples
 from kant.client.flags.numbers import Parser
 from kant.client.previews import defrag, nodes
 from kant.client.quota import drafts, orders
@@ -124,13 +125,14 @@ def _parser() -> argparse.ArgumentParser:
         )
         made.set_defaults(run=lambda args: run(Api(account.current()), args))
         if formats:
-            made.add_argument("-o", "--output", choices=formats, default=formats[0])
+            text = f"how to print it (default: {formats[0]})"
+            made.add_argument("-o", "--output", choices=formats, default=formats[0], help=text)
         return made
 
     both = ("table", "json")
     sign_in = command("login", None, "sign in and keep the token for later commands", ())
     sign_in.set_defaults(run=login)
-    sign_in.add_argument("url", nargs="?", help=f"address of Kant ({account.DEFAULT_URL})")
+    sign_in.add_argument("url", nargs="?", help=f"address of Kant (default: {account.DEFAULT_URL})")
     sign_in.add_argument("-u", "--user", help="user name (default: ask for it)")
     command("logout", None, "revoke the token and forget it", ()).set_defaults(run=logout)
     command("whoami", whoami, "show who is signed in and what they may do", both)
@@ -166,8 +168,10 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_flags(printed, submission.duration_s)
     waits = command("wait", jobs.wait, "wait until a job runs, or has ended", both)
     waits.add_argument("job", metavar="JOB", help=JOB)
-    waits.add_argument("--until", choices=("end", "running"), default="end")
-    waits.add_argument("--timeout", type=submission.duration_s, metavar="TIME", help="e.g. 10m")
+    waits.add_argument("--until", choices=("end", "running"), default="end",
+                       help="what to wait for (default: end)")  # fmt: skip
+    waits.add_argument("--timeout", type=submission.duration_s, metavar="TIME",
+                       help="wait no longer than this, e.g. 10m (default: no limit)")  # fmt: skip
     for verb, text in (
         ("cancel", "cancel jobs or arrays"),
         ("hold", "hold waiting jobs: they do not start until released"),
@@ -222,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     changed.add_argument("--moves", action="store_true",
                          help="changes of tenants instead: place, weight, …")  # fmt: skip
     changed.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="at most this many (20)"
+        "--limit", type=int, default=20, metavar="N", help="at most this many (default: 20)"
     )
     reverted = command(
         "revert",
@@ -266,7 +270,9 @@ def _parser() -> argparse.ArgumentParser:
     asked.add_argument("-c", "--cluster", help="only of this cluster")
     asked.add_argument("-s", "--state", action="append", type=str.upper, choices=replays.STATES,
                        help="only in this state; repeat for more")  # fmt: skip
-    asked.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    asked.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="at most this many (default: 20)"
+    )
     one = command(
         "show", replays.show, "show the progress of a replay, or its result", with_ids, tries
     )
@@ -297,9 +303,11 @@ def _parser() -> argparse.ArgumentParser:
     told = commands.add_parser("webhooks", help=HOOKS, description=f"{HOOKS.capitalize()}.")
     hooks = told.add_subparsers(title="commands", metavar="COMMAND", required=True)
     webhooks.add_commands(command, hooks, _written, both)
-    shells = commands.add_parser("completion", help="print a script for completion in your shell")
+    text = "print a script for completion in your shell"
+    shells = commands.add_parser("completion", help=text, description=f"{text.capitalize()}.")
     shells.set_defaults(run=completion.script)
-    shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
+    shells.add_argument("shell", choices=tuple(completion.SCRIPTS), help="the shell that you use")
+    add_examples(parser)
     return parser
 
 
@@ -352,7 +360,7 @@ def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
     made = of_queue("create", queues.create, "create a queue")
     changed = of_queue("set", queues.set_queue, "change settings of a queue")
     for parser in (made, changed):
-        queues.add_settings(parser)
+        queues.add_settings(parser, new=parser is made)
         _written(parser, required=False)
     _written(of_queue("delete", queues.delete, "delete a queue; all its jobs must be over"))
     text = "list the waiting jobs of a cluster in the order of its scheduler"
@@ -360,11 +368,15 @@ def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
     order.add_argument("cluster", nargs="?", help="name of the cluster, if there are several")
     order.add_argument("-G", "--gpu-type", help="only jobs that accept this GPU type")
     order.add_argument("--scope", metavar="SHARD", help="only jobs of this shard of the cluster")
-    order.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    order.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="at most this many (default: 20)"
+    )
     order.add_argument("--all", action="store_true", help="no limit")
     record = command("changes", queues.changes, "list who changed which queue", both, actions)
     record.add_argument("-t", "--tenant", help="only of this tenant")
-    record.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    record.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="at most this many (default: 20)"
+    )
     reverted = command("revert", queues.revert, "revert a change of a queue", both, actions)
     reverted.add_argument("change", metavar="ID", help="id of the change, or its beginning")
     _written(reverted)
@@ -407,8 +419,8 @@ def _node_commands(command: Any, both: Sequence[str]) -> None:
 def _quota_flags(parser: argparse.ArgumentParser) -> None:
     """What is not given stays as it is."""
     flag = parser.add_argument
-    flag("tenant", metavar="TENANT")
-    flag("gpu_type", metavar="GPU_MODEL")
+    flag("tenant", metavar="TENANT", help="name of the tenant")
+    flag("gpu_type", metavar="GPU_TYPE", help="GPU type of the quota")
     flag(
         "--guaranteed", type=places.amount, metavar="GPUS", help="GPUs that the tenant always gets"
     )
@@ -442,16 +454,17 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     flag("-u", "--user", help="only by this user; me: yours")
     flag("-c", "--cluster", help="only on this cluster")
     flag(
-        "-s", "--state", action="append", type=str.upper, help="only in this state; repeat for more"
-    )
-    flag("--kind", help="only of this kind")
+        "-s", "--state", action="append", type=str.upper,
+        help="only in this state, e.g. pending or running; repeat for more",
+    )  # fmt: skip
+    flag("--kind", help="only of this kind: training, inference or development")
     flag("--reason", help="only with this reason, e.g. FragmentedCapacity")
     flag("-G", "--gpu-type", help="only jobs that accept this GPU type")
     flag("--min-gpus", metavar="N", help="only with at least this many GPUs")
     flag("--max-gpus", metavar="N", help="only with at most this many GPUs")
     flag("--array", metavar="ID", help="only of this array")
     flag("-q", metavar="TEXT", help="only with this text in the name, or at the start of the id")
-    flag("--limit", type=int, default=50, metavar="N", help="at most this many (50)")
+    flag("--limit", type=int, default=50, metavar="N", help="at most this many (default: 50)")
     flag("--all", action="store_true", help="no limit")
 
 

@@ -28,7 +28,9 @@ KANT = b"Kant: "  # begins the line in which the server says why a log is not wh
 def add_flags(parser: argparse.ArgumentParser, duration_s: Callable[[str], int]) -> None:
     flag = parser.add_argument
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--pod", type=int, default=0, metavar="N", help="number of the pod (0)")
+    which.add_argument(
+        "--pod", type=int, default=0, metavar="N", help="number of the pod (default: 0)"
+    )
     which.add_argument("--all", action="store_true", help="all pods; each line begins with its pod")
     flag("--pod-set", metavar="NAME", help="pod set (default: the first)")
     flag("--container", metavar="NAME", help="container, if the pod has several")

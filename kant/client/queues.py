@@ -170,17 +170,23 @@ def full_names(beginning: str) -> Iterator[tuple[str, str]]:
 
 
 # --- arguments ------------------------------------------------------------------------------------
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """What is not given stays as it is, of a new queue as without it."""
+def add_settings(parser: argparse.ArgumentParser, *, new: bool) -> None:
+    """What is not given stays as it is; of a new queue the defaults hold."""
     flag = parser.add_argument
+
+    def of_new(default: object) -> str:
+        return f" (default: {default})" if new else ""
+
     flag("--title", metavar="TEXT", help="title of the queue")
     flag(
         "--rank",
         type=int,
         metavar="N",
-        help="rank; the tenant's queue of the highest rank goes first",
+        help=f"rank; the tenant's queue of the highest rank goes first{of_new(0)}",
     )
-    flag("--weight", type=float, metavar="N", help="share among queues of the same rank (1)")
+    flag(
+        "--weight", type=float, metavar="N", help=f"share among queues of the same rank{of_new(1)}"
+    )
     flag(
         "--order", choices=ORDERS, help=f"order of its jobs; {POLICY}: as the policy of the cluster"
     )

@@ -29,6 +29,7 @@ TEMPLATE = "TEMPLATE"
 # As many values as Kant takes in one body.
 MOST_NODES = 100_000
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+DEFAULT = re.compile(r" \(default[^)]*\)")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -60,10 +61,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_changeable(parser: argparse.ArgumentParser) -> None:
-    """The flags of CHANGEABLE, what may be asked for anew while a job waits."""
+    """The flags of CHANGEABLE, what may be asked for anew while a job waits. What is not given
+    stays as it is, whatever the default of a new job is."""
     for one in FLAGS:
         if one.changes:
-            _add(parser, one)
+            _add(parser, one._replace(says=DEFAULT.sub("", one.says)))
 
 
 def _add(parser: argparse.ArgumentParser, flag: CliFlag) -> None:

@@ -44,13 +44,14 @@ def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str])
     _settings(made, required=True)
     written(made, required=False)
     changed = of_one("set", change, "change settings of a webhook")
-    changed.add_argument("--name", metavar="TEXT")
-    changed.add_argument("--url", metavar="URL")
+    changed.add_argument("--name", metavar="TEXT", help="another name")
+    changed.add_argument("--url", metavar="URL", help="another address of the receiver")
     _settings(changed, required=False)
     turned = changed.add_mutually_exclusive_group()
-    turned.add_argument("--on", dest="is_on", action="store_true", default=None)
+    turned.add_argument("--on", dest="is_on", action="store_true", default=None,
+                        help="turn it on")  # fmt: skip
     turned.add_argument("--off", dest="is_on", action="store_false", default=None,
-                        help="and drop waiting deliveries")  # fmt: skip
+                        help="turn it off, and drop waiting deliveries")  # fmt: skip
     written(changed, required=False)
     of_one("test", test, "send a test event, and show whether it arrived")
     of_one("rotate", rotate, "create a new secret and print it; the old one lasts one more day",
@@ -59,20 +60,31 @@ def add_commands(command: Any, commands: Any, written: Any, both: Sequence[str])
     sent = of_one("deliveries", deliveries, "list what was sent and what waits, the newest first")
     sent.add_argument("-s", "--state", action="append", choices=("waiting", "delivered", "failed"),
                       help="only in this state; repeat for more")  # fmt: skip
-    sent.add_argument("--limit", type=int, default=20, metavar="N", help="at most this many (20)")
+    sent.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="at most this many (default: 20)"
+    )
     again = of_one("redeliver", redeliver, "send deliveries again, with the same ids", ())
     again.add_argument("deliveries", nargs="+", metavar="ID", help="id of a delivery")
 
 
 def _settings(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Of a new webhook (`required`), or of one of which stays what is not given."""
     flag = parser.add_argument
+
+    def of_new(default: object) -> str:
+        return f" (default: {default})" if required else ""
+
     flag("-e", "--event", dest="events", action="append", choices=EVENTS, required=required,
          help="event to send; repeat for more")  # fmt: skip
-    flag("--format", choices=FORMATS, help="signed JSON (standard), or a message for Slack")
+    flag(
+        "--format",
+        choices=FORMATS,
+        help=f"standard: signed JSON; slack: a message for Slack{of_new('standard')}",
+    )
     flag("--pending", dest="pending_s", type=int, metavar="SECONDS",
-         help="job.pending_long: after this wait (3600)")  # fmt: skip
+         help=f"job.pending_long: after this wait{of_new(3600)}")  # fmt: skip
     flag("--gfr", dest="gfr_percent", type=float, metavar="PERCENT",
-         help="gfr.high: from this GFR on (10)")  # fmt: skip
+         help=f"gfr.high: from this GFR on{of_new(10)}")  # fmt: skip
 
 
 def listed(api: Api, args: argparse.Namespace) -> None:

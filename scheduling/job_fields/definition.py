@@ -115,10 +115,10 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     """What one pod of a set needs and runs, and how many there are. `name` "" = by its place."""
 
     name: Annotated[Name, values.SLUGS] = ""
-    count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (1)")] = 1
+    count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (default: 1)")] = 1
     min_count: Annotated[Pods | None,
         Asked("Minimum pods", "Start with this many pods and grow (elastic gang). Empty: all"),
-        Flag("--min-count", "N", "fewest pods to start with; the gang then grows (elastic)")] = None
+        Flag("--min-count", "N", "fewest pods to start with, as an elastic gang")] = None
     gpu_types: Annotated[list[Name], Meta(max_length=32), values.GPU_TYPES, Column("gpu_models"),
         Flag("-G --gpu-type", "TYPE",
              "GPU type it may run on; repeat for more, the preferred first", again=True)] = []
@@ -280,7 +280,7 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Flag("--priority", "N", "higher goes first")] = 0
     gang: Annotated[bool,
         Asked("Start all pods together or none (gang)"),
-        Flag("--gang", "", "all pods start together (default)", reads="yes_or_no")] = True
+        Flag("--gang", "", "all pods start together (default: yes)", reads="yes_or_no")] = True
     preemptible: Annotated[bool,
         Meta(description="Whether others may preempt the job. Where the policy has `reclaim`, a "
                          "job that cannot be preempted uses only the guarantee of its tenant."),

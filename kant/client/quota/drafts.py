@@ -168,10 +168,11 @@ def add_flags(command: Any, kinds: Any, formats: Any) -> None:
     made = command("set", set_cell, text, formats, kinds)
     gone = command("drop", drop, "remove a quota or a tenant from your draft", formats, kinds)
     for parser in (made, gone):
-        parser.add_argument("tenant", metavar="TENANT")
-    made.add_argument("gpu_type", metavar="GPU_MODEL")
-    gone.add_argument("gpu_type", metavar="GPU_MODEL", nargs="?",
-                      help="not given: the place and weight of the tenant")  # fmt: skip
+        parser.add_argument("tenant", metavar="TENANT", help="name of the tenant")
+    made.add_argument("gpu_type", metavar="GPU_TYPE", help="GPU type of the quota")
+    gone.add_argument("gpu_type", metavar="GPU_TYPE", nargs="?",
+                      help="GPU type of the quota (default: none, the place and weight "
+                      "of the tenant)")  # fmt: skip
     made.add_argument("gpus", type=_amount_or_cell, metavar="GPUS",
                       help="GPUs that the tenant always gets; or a cell of the CSV of the page of "
                       "quotas in quotes, e.g. '8 shared borrow 4 lend any'")  # fmt: skip

@@ -100,7 +100,7 @@ def revert(api: Api, args: argparse.Namespace) -> bool:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tenant", metavar="TENANT")
+    parser.add_argument("tenant", metavar="TENANT", help="name of the tenant")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--below", metavar="TENANT", help="tenant above it then")
     where.add_argument("--top", action="store_true", help="below nobody; for operators")

@@ -37,8 +37,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("-c", "--cluster", help="name of the cluster, if there are several")
     flag("--since", type=moment_or_length, metavar="WHEN|TIME",
-         help="start of the period: 2030-01-24T00:00Z, or 14d before its end (7d)")  # fmt: skip
-    flag("--until", type=moment, metavar="WHEN", help="end of the period (now)")
+         help="start of the period: 2030-01-24T00:00Z, or 14d before its end "
+         "(default: 7d)")  # fmt: skip
+    flag("--until", type=moment, metavar="WHEN", help="end of the period (default: now)")
     flag("--policy", type=_setting, action="append", default=[], metavar=FIELD,
          help="field of the policy, e.g. queueing=backfill, preemption=priority,reclaim, "
          "strategies.training=e-binpack; repeat for more")  # fmt: skip

@@ -24,14 +24,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("-c", "--cluster", help="only of this cluster")
     flag("--node", help="only of this node and of jobs that had places on it")
     flag("--since", type=moment_or_length, metavar="WHEN|TIME",
-         help="start of the period: 2030-01-24T00:00Z, or 2h before its end (1d)")  # fmt: skip
-    flag("--until", type=moment, metavar="WHEN", help="end of the period (now)")
+         help="start of the period: 2030-01-24T00:00Z, or 2h before its end "
+         "(default: 1d)")  # fmt: skip
+    flag("--until", type=moment, metavar="WHEN", help="end of the period (default: now)")
     flag(
         "--limit",
         type=int,
         default=50,
         metavar="N",
-        help="at most this many, the newest first (50)",
+        help="at most this many, the newest first (default: 50)",
     )
     flag("--all", action="store_true", help="no limit")
 

@@ -34,10 +34,17 @@ Row = dict[str, Any]
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
-    flag("what", nargs="?", choices=tuple(SORTS), default="tenants", help="what to list (tenants)")
+    flag(
+        "what",
+        nargs="?",
+        choices=tuple(SORTS),
+        default="tenants",
+        help="what to list (default: tenants)",
+    )
     every = tuple(dict.fromkeys(name for names in SORTS.values() for name in names))
     flag("--sort", choices=every, default="held",
-         help="what to sort by (held); not `asked` for nodes, `free` only for nodes")  # fmt: skip
+         help="what to sort by (default: held); not `asked` for nodes, `free` only "
+         "for nodes")  # fmt: skip
     flag("-t", "--tenant", help="only this tenant and tenants below it; not for nodes")
     flag("-G", "--gpu-type", help="only this GPU type")
     flag("-c", "--cluster", help="only this cluster")
@@ -46,7 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20,
         metavar="N",
-        help=f"at most this many rows (20), up to {MOST}",
+        help=f"at most this many rows (default: 20), up to {MOST}",
     )
     flag("--watch", nargs="?", type=duration_s, const=WATCH_S, metavar="TIME",
          help=f"refresh every {WATCH_S} s, or every TIME, until Ctrl-C")  # fmt: skip
