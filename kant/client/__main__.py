@@ -32,7 +32,7 @@ from kant.client.account import ClientAccount
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
-from kant.client.examples import add_examples
+from kant.client.flags.examples import add_examples
 from kant.client.flags.numbers import Parser
 from kant.client.previews import defrag, nodes
 from kant.client.quota import drafts, orders

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from kant.client.__main__ import _parser
-from kant.client.examples import EXAMPLES
+from kant.client.flags.examples import EXAMPLES
 
 # Of a default that only the server knows no other wording may be in use.
 ASIDE = re.compile(r"\((?!default)")
