@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from scheduling.queries.starts import BASES, HitRate, ToldStart
+from tenants.templatetags.ui import duration
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 SOON_S = 60.0  # how much sooner than now is now
@@ -28,11 +29,12 @@ def start_words(told: ToldStart) -> StartWords:
         return StartWords("–", told.reason)
     by = f"By {BASES[told.basis]}; its own run time: {told.text}."
     if told.overdue:
+        late = duration((now - told.p90).total_seconds())
         at = f"{told.p90:%Y-%m-%d %H:%M} UTC"
-        return StartWords("overdue", f"It was expected to start before {at}. {by}")
+        return StartWords("overdue", f"It was expected before {at}, {late} ago. {by}")
     low = (told.p10 - now).total_seconds()
     high = (told.p90 - now).total_seconds()
-    return StartWords(span_words(low, high), f"Four of five such jobs start then. {by}")
+    return StartWords(span_words(low, high), f"Four of five such jobs start in this time. {by}")
 
 
 def span_words(low: float, high: float) -> str:

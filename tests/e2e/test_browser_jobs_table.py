@@ -91,3 +91,16 @@ def test_the_name_of_a_view_outlives_the_sign_in(new_tab):
     tab.page.click(".view a:has-text('What waits')")
     tab.page.click("[aria-label='Remove the view What waits']")
     expect(tab.page.locator(".view")).to_have_count(0)
+
+
+def test_chips_and_rows_of_the_table_stand_on_one_line(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/jobs/?state=waiting&columns=gpus,by")
+    cells = tab.page.locator("#jobs-live td.main:has(.chip ~ .chip)")
+    expect(cells.first).to_be_visible()
+    tops = "(cells) => cells.map(c => [...c.querySelectorAll('.chip')].map(e => e.offsetTop))"
+    assert [each for each in cells.evaluate_all(tops) if len(set(each)) > 1] == []
+    # One of an array has a link more.
+    heights = "(rows) => [...new Set(rows.map(r => Math.round(r.getBoundingClientRect().height)))]"
+    assert len(tab.page.locator("#jobs-live tbody tr").evaluate_all(heights)) == 1

@@ -100,7 +100,7 @@ def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
 def test_gang_curve_names_the_largest_gang_and_keeps_its_labels_apart():
     curve = {1: (40, 40), 8: (5, 5), 24: (1, 1), 32: (1, 0), 40: (1, 0), 64: (0, 0)}
     layout = node_charts.gang_curve(curve)["layout"]
-    assert layout["meta"]["summary"] == "Gangs of up to 40 GPUs fit now, up to 24 inside one leaf."
+    assert layout["meta"]["summary"] == "Gangs of up to 40 GPUs fit, up to 24 inside one leaf."
     assert layout["xaxis"]["tickvals"] == [1, 8, 24, 40, 64]
 
 

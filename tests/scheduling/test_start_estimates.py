@@ -1,6 +1,7 @@
 """Start estimates: worked out from rows, told in rows, held against the starts."""
 
 import os
+import re
 import time
 from datetime import timedelta
 from unittest.mock import Mock
@@ -237,6 +238,8 @@ def test_everything_goes_on_while_the_forecaster_is_away(fleet):
     now = told_start(job)
     assert now.old
     assert start_words(now).short == "overdue"
+    # Once, with how late it is.
+    assert re.match(r"It was expected before \S+ \S+ UTC, [^.]+ ago\. By ", start_words(now).more)
 
 
 def test_one_process_forecasts_for_a_cluster_and_another_takes_over(fleet):

@@ -182,7 +182,7 @@ def _spread(sizes: Sequence[int]) -> list[int]:
 
 
 def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()) -> Figure:
-    """How many gangs of each size fit now, anywhere and inside one leaf, on log axes.
+    """How many gangs of each size fit, anywhere and inside one leaf, on log axes.
 
     `pending`: sizes in GPUs of waiting jobs, marked under the curve. Zero cannot stand on a log
     axis, so a line ends where nothing fits.
@@ -223,7 +223,7 @@ def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()
     in_leaf = max((s for s in sizes if curve[s][1]), default=0)
     return figure(
         lines,
-        summary=f"Gangs of up to {largest} GPUs fit now, up to {in_leaf} inside one leaf.",
+        summary=f"Gangs of up to {largest} GPUs fit, up to {in_leaf} inside one leaf.",
         columns=["Gang size, GPUs", "Fit anywhere", "Fit inside one leaf"],
         rows=[[s, *curve[s]] for s in sizes],
         xaxis=axis("gang size, GPUs", type="log", tickvals=ticks, ticktext=[str(s) for s in ticks]),
