@@ -7,6 +7,7 @@ on, as its users' do.
 """
 
 import atexit
+import gc
 import importlib
 import io
 import json
@@ -33,6 +34,7 @@ PACKAGES = (
     *("celery.worker.components", "django.contrib.admin.options", "django.core.handlers.asgi"),
     *("django.core.management.commands.migrate", "django.db.backends.postgresql.base"),
     *("django.db.backends.sqlite3.base", "django.test.client", "django.views.generic"),
+    *("django_filters", "numpy.random", "prometheus_client.exposition"),
     *("django_htmx.middleware", "kombu.transport.memory", "kombu.transport.redis", "msgspec"),
     *("prompt_toolkit", "psycopg_pool", "requests", "uvicorn.lifespan.on", "uvloop"),
     *("uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto"),
@@ -143,11 +145,12 @@ def run(args, *, capture_output=False, check=False, timeout=None, **options):
 
 # --- the template ---------------------------------------------------------------------------------
 def main():
-    """Fork whenever it is asked for. In a child it returns when its program has ended."""
+    """Fork whenever it is asked for."""
     asked = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    gc.freeze()  # or each child copies what its collections look through
     with selectors.DefaultSelector() as selector:
         selector.register(asked, selectors.EVENT_READ)
         while True:
@@ -170,8 +173,7 @@ def main():
                     asked.close()
                     for file in (*others, files[3]):
                         os.close(file)
-                    become(json.loads(request), files[:3])
-                    return
+                    leave(end_of(json.loads(request), files[:3]))
                 pid, tell = key.data
                 selector.unregister(key.fd)
                 os.close(key.fd)
@@ -210,6 +212,35 @@ def become(request, files):
         path = Path(first).resolve()
         sys.argv, sys.path[0] = [first, *rest], str(path.parent)
         runpy.run_path(str(path), run_name="__main__")
+
+
+def end_of(request, files):
+    """Run that program to its end; the status with which an interpreter would end then."""
+    try:
+        become(request, files)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def leave(status):
+    """End as an interpreter does, but that modules are not taken down: one by one, that copies all
+    memory that the template has, for as much CPU as a cluster takes to start."""
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    for file in (sys.stdout, sys.stderr):
+        with suppress(ValueError, BrokenPipeError):  # it is closed, or nobody reads it
+            file.flush()
+    if status == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 0xFF)
 
 
 def _written(number, unbuffered, **options):

@@ -44,6 +44,28 @@ def test_modules_and_scripts_run_and_fail_as_such(kind, tmp_path):
         assert process.returncode == 1
 
 
+LAST_WORDS = """
+import atexit, sys, threading, time
+atexit.register(print, "at the end")
+threading.Thread(target=lambda: (time.sleep(0.05), print("waited for"))).start()
+print("begins")
+raise SystemExit({})
+"""
+
+
+@pytest.mark.parametrize("kind", [subprocess.Popen, forked.Forked])
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [("", 0, ""), ("None", 0, ""), ("7", 7, ""), ("-1", 255, ""), ("'wrong'", 1, "wrong\n")],
+)
+def test_it_ends_as_such(kind, code, status, said):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with kind([sys.executable, "-c", LAST_WORDS.format(code)], **pipes) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (status, said)
+    assert out == "begins\nwaited for\nat the end\n"
+
+
 @pytest.mark.parametrize("kind", [subprocess.Popen, forked.Forked])
 def test_it_has_a_session_of_its_own_where_that_is_asked(kind):
     command = [sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"]
