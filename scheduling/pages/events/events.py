@@ -15,9 +15,11 @@ from scheduling.models import Cluster
 from scheduling.pages.polled import polled
 from scheduling.queries.events.stream import (
     CHANGES,
+    MOST_COUNTED,
     SUBJECTS,
     EventsWanted,
     StreamEvent,
+    counts,
     event_kinds,
     stream,
 )
@@ -54,6 +56,8 @@ THEME_TITLES = {
     "jobs": "Everything about jobs",
     CHANGES: "What people changed",
 }
+# What the page begins with: the first is what somebody may have to act on.
+COUNTED = ("losses", "starts", "ends", CHANGES)
 KIND_CHOICES = [
     ("Several", list(THEME_TITLES.items())),
     ("One kind, of jobs", [(kind.value, words(kind)) for kind in JobEventKind]),
@@ -86,8 +90,13 @@ def _events(request: HttpRequest) -> HttpResponse:
             raise Http404(
                 "This page of events does not exist. Start again from the first."
             ) from None
+    found = [] if unknown else zip(COUNTED, counts(actor_of(request), wanted, COUNTED), strict=True)
     context = {
         "nav": "events",
+        "counts": [
+            (kind, THEME_TITLES[kind], min(number, MOST_COUNTED), number > MOST_COUNTED)
+            for kind, number in found
+        ],
         "rows": [(row, _address(row)) for row in rows],
         "names": names_in(request.user, [row.message for row in rows if row.event]),
         "older": older,
@@ -175,6 +184,10 @@ def _address(row: StreamEvent) -> str:
         return reverse("node", args=parts)
     if what == "quota" and len(parts) == 2:
         return reverse("quota", args=parts)
+    if what == "queue" and row.subject.count("/") == 1:
+        return reverse("queue", args=row.subject.split("/"))
+    if what == "member" and row.tenant:
+        return reverse("tenant-members", args=[row.tenant])
     if what == "policy":
         return reverse("policy-changes", args=[row.subject])
     if what == "tenant" and row.tenant:

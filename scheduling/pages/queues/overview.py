@@ -1,8 +1,9 @@
 """The page of all queues: what waits in each at which stage, its head, what runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -116,6 +117,9 @@ def _queues(request: HttpRequest, access: Access) -> HttpResponse:
         "nav": "queues",
         "page": Paginator(rows, QUEUES_PER_PAGE).get_page(request.GET.get("page")),
         "stages": totals(rows),
+        "standing": standing_of(rows),
+        # The table of jobs has no filter that finds part of the name of a queue, or its state.
+        "all_jobs": not (filters["q"] or filters["state"]),
         "filters": filters,
         "filtered": any(filters.values()),
         "unknown": unknown,
@@ -129,6 +133,29 @@ def _queues(request: HttpRequest, access: Access) -> HttpResponse:
 
 def any_to_administer(access: Access, tenants: Iterable[Tenant]) -> bool:
     return any(access.may_administer(tenant.pk) for tenant in tenants)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesStanding:
+    """How many jobs wait in some queues, and since when the oldest; `not_open`: (state, its title,
+    how many of the queues are in it), of those in which some are."""
+
+    waiting: int
+    oldest: datetime | None
+    not_open: list[tuple[str, str, int]]
+
+
+def standing_of(rows: Collection[QueueRow]) -> QueuesStanding:
+    states = Counter(row.now.queue.state for row in rows)
+    return QueuesStanding(
+        waiting=sum(row.now.waiting for row in rows),
+        oldest=min((row.now.oldest for row in rows if row.now.oldest), default=None),
+        not_open=[
+            (value, title, states[value])
+            for value, title in QueueState.choices
+            if value != QueueState.OPEN and states[value]
+        ],
+    )
 
 
 def totals(rows: Iterable[QueueRow]) -> list[dict[str, Any]]:

@@ -2,9 +2,11 @@
 of it; sent, it makes quotas what the reader's draft says."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.db.models import Sum
@@ -26,7 +28,9 @@ from scheduling.pages.quotas.edits import (
 )
 from scheduling.pages.quotas.quota import NOTHING_EDITED
 from scheduling.pages.quotas.shown import MINE, ShownPart, key_of, matrix, savebar
+from scheduling.pages.quotas.standing import quota_standing
 from scheduling.pages.tenants.tenants import in_tree_order
+from scheduling.queries.selectors import visible_jobs
 from tenants.errors import Invalid
 from tenants.models import DraftCell, GpuType, Quota
 from tenants.permissions import Access, access_of
@@ -151,11 +155,23 @@ def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]
         "filters": shown.filters,
         "only_mine": shown.filters["edited"] == MINE,
         "totals": totals(shown.types),
+        "standing": None
+        if shown.unknown
+        else quota_standing(
+            visible_jobs(request.user), shown.wanted, shown.uses, shown.filters["gpu"]
+        ),
+        "of_part": of_part(shown.filters),
         **savebar(request, shown),
         "editors": editors(request, access),
         "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
         **more,
     }
+
+
+def of_part(filters: Mapping[str, str]) -> str:
+    """The part of the matrix, as pages say it that have the same two filters."""
+    said = {name: filters[name] for name in ("tenant", "gpu") if filters[name]}
+    return f"?{urlencode(said)}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)

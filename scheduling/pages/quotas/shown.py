@@ -113,7 +113,8 @@ class ShownPart:
     """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
     many tenants a page. `tenants`: all that the reader may see, with their depth. `drafted`: the
     reader's edits, wherever they are, by the keys of their cells; `placed`: of tenants. A wrong
-    filter shows nothing and is `unknown`. `access`: of the reader."""
+    filter shows nothing and is `unknown`. `access`: of the reader. `wanted`: the
+    tenants of all pages; `uses`: of all quotas."""
 
     filters: dict[str, str]
     unknown: dict[str, UnknownFilter]
@@ -126,6 +127,8 @@ class ShownPart:
     orders: list[ShownOrder]
     placed: list[PlacedTenant]
     access: Access
+    wanted: list[Tenant]
+    uses: list[QuotaUse]
 
     @property
     def drafted_elsewhere(self) -> list[str]:
@@ -220,8 +223,9 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
         rows.append(MatrixRow(tenant, depth, cells))
     placed = [PlacedTenant(SeenTenant(row, names)) for row in own_tenants(actor_of(request))]
     return ShownPart(
-        filters, unknown, tenants, all_types, columns, page, rows, drafted, orders, placed, access
-    )
+        filters, unknown, tenants, all_types, columns, page, rows, drafted, orders, placed, access,
+        [t for t, _ in wanted], list(uses.values()),
+    )  # fmt: skip
 
 
 def longest_bars(uses: Iterable[QuotaUse]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from scheduling.models import Job
 from scheduling.pages.forms import LimitsForm, show
 from scheduling.pages.polled import polled
 from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.quotas.standing import quota_standing
 from scheduling.queries import selectors
 from scheduling.queries.quota_use import quota_uses
 from tenants.errors import DomainError
@@ -77,7 +78,8 @@ def _tenants(request: HttpRequest, access: Access) -> HttpResponse:
     )
     counts = open_jobs(visible)
     uses: dict[str, list[QuotaUse]] = {}
-    for use in quota_uses():
+    known = quota_uses()
+    for use in known:
         uses.setdefault(use.tenant, []).append(use)
     rows = [
         {
@@ -93,7 +95,11 @@ def _tenants(request: HttpRequest, access: Access) -> HttpResponse:
     return render(
         request,
         live_or_whole(request, "scheduling/tenants/tenants.html"),
-        {"nav": "tenants", "rows": rows},
+        {
+            "nav": "tenants",
+            "rows": rows,
+            "standing": quota_standing(selectors.visible_jobs(request.user), visible, known),
+        },
     )
 
 
