@@ -16,6 +16,14 @@ class InputError(ValueError):
     """A file or name that cannot be used; the message says what would do."""
 
 
+class NamedTwice(InputError):
+    """A mapping has a name twice: nobody knows which value is meant."""
+
+    def __init__(self, line: int, name: str) -> None:
+        super().__init__(f"line {line}: the name {name[:60]!r} stands twice; keep one")
+        self.line, self.name = line, name
+
+
 # A line that is longer is none of a trace, a log or an inventory.
 MOST_OF_A_LINE = 1 << 20
 # What an archive may unpack to: so many characters in any case, or so many a byte of it. Traces
@@ -92,7 +100,7 @@ def _pieces(path: Path) -> Iterator[str]:
 
 def yaml_of(text: str) -> Any:
     """The value of a YAML document. Raises InputError where its aliases make more of it than
-    MOST_NODES, or lead back into themselves; yaml.YAMLError; RecursionError."""
+    MOST_NODES, or lead back into themselves, NamedTwice; yaml.YAMLError; RecursionError."""
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -115,6 +123,7 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
         known[id(node)] = 0
         match node:
             case yaml.MappingNode():
+                _refuse_twice(node)
                 found = 1 + sum(_nodes(k, known) + _nodes(v, known) for k, v in node.value)
             case yaml.SequenceNode():
                 found = 1 + sum(_nodes(each, known) for each in node.value)
@@ -122,6 +131,15 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
                 found = 1
         known[id(node)] = found
     return found
+
+
+def _refuse_twice(node: yaml.MappingNode) -> None:
+    names: set[str] = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in names:
+                raise NamedTwice(key.start_mark.line + 1, key.value)
+            names.add(key.value)
 
 
 def _line_ends(piece: str) -> int:

@@ -187,7 +187,9 @@ def found_in(name: str, what: str) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{name} cannot be read: {error}.") from None
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_unique)
+    except _Twice as error:
+        raise usage(f"{name}: the name {error} stands twice in one mapping. Keep one.") from None
     except RecursionError:
         raise usage(f"{name} is nested too deeply for a {what}.") from None
     except ValueError as error:
@@ -209,6 +211,8 @@ def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
                 f"{name} holds no {what}: its aliases make it more than {MOST_NODES:,} values."
             )
         return None if root is None else loader.construct_document(root)
+    except _Twice as error:
+        raise usage(f"{name}: the name {error} stands twice in one mapping. Keep one.") from None
     except yaml.YAMLError as error:
         raise usage(f"{name} is neither JSON nor YAML: {error}") from None
     except RecursionError:
@@ -217,10 +221,25 @@ def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
         loader.dispose()
 
 
+class _Twice(Exception):
+    """A mapping has this name twice: nobody knows which value is meant."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Twice(repr(name[:60]))
+        found[name] = value
+    return found
+
+
 def _nodes(node: Any, known: dict[int, int]) -> int:
     """How many YAML nodes there are in one, aliases followed; each is counted once."""
     if id(node) not in known:
         inside = node.value if isinstance(node.value, list) else []
+        if node.id == "mapping":
+            _unique([(str(key.value), None) for key, _ in inside])
         parts = [each for pair in inside for each in (pair if isinstance(pair, tuple) else (pair,))]
         known[id(node)] = 1 + sum(_nodes(each, known) for each in parts)
     return known[id(node)]

@@ -1,8 +1,8 @@
 """Files and names of a simulated run: fleets, inventories, policies; each error in one line."""
 
-import json
 import re
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from scheduling.policy import document as policies
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
 from scheduling.text_files import InputError, lines_of, suffix_of, text_of, yaml_of
+from tenants.api.parsers import REMEDY, StrictJSONParser
+from tenants.api.problems import Problem
 
 __all__ = ["InputError", "clusters_of", "fleet_of", "length_of", "lines_of", "policy_of"]
 
@@ -61,11 +63,10 @@ def policy_of(text: str) -> Policy:
     if not text.endswith(".json"):
         return simulation.policy_of(text, list(STRATEGIES))
     try:
-        document = json.loads(text_of(Path(text)))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{text}: is no JSON ({error})") from None
-    except RecursionError:
-        raise InputError(f"{text}: is nested far too deeply for a policy") from None
+        document = StrictJSONParser().parse(BytesIO(text_of(Path(text)).encode()))
+    except Problem as error:
+        told = str(error.detail).removesuffix(REMEDY).replace("The body", "The file").strip()
+        raise InputError(f"{text}: {told}") from None
     if not isinstance(document, dict):
         raise InputError(f"{text}: must be one object of policy fields")
     for fault in policies.faults(document):

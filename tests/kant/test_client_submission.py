@@ -127,7 +127,12 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
     assert made["pod_sets"][0]["gpu_types"] == ["A100"]
     code, out, _ = kant(*flags, "-f", "-", stdin='{"name": "piped"}')
     assert (code, json.loads(out)["name"]) == (0, "piped")
-    for text, words in (("[1]", "holds no job"), ("a: [", "neither JSON nor YAML")):
+    for text, words in (
+        ("[1]", "holds no job"),
+        ("a: [", "neither JSON nor YAML"),
+        ('{"gpus": 1, "gpus": 2}', "the name 'gpus' stands twice"),
+        ("gpus: 1\nenv: {A: x, A: y}", "the name 'A' stands twice"),
+    ):
         file.write_text(text)
         code, _, told = kant("submit", "-f", str(file))
         assert (code, words in told and str(file) in told) == (2, True)

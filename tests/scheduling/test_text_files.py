@@ -7,7 +7,7 @@ import re
 import pytest
 
 from scheduling import text_files
-from scheduling.text_files import InputError, lines_of, text_of
+from scheduling.text_files import InputError, NamedTwice, lines_of, text_of, yaml_of
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -89,3 +89,23 @@ def test_files_are_read_in_pieces_as_line_by_line(tmp_path, monkeypatch, piece):
                 text_of(path)
         assert read == lines
     assert ends == {None, "", "it unp", "cannot"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "name"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "a"),
+        ("x:\n  - {a: 1}\n  - {a: 1, a: 1}\n", 3, "a"),
+        ("1: x\n2: x\n1: y\n", 3, "1"),
+        ('{"a": {"b": 1, "b": 2}}', 1, "b"),
+    ],
+)
+def test_a_name_that_stands_twice_in_yaml_is_refused_with_its_line(text, line, name):
+    with pytest.raises(NamedTwice, match=f"line {line}: the name '{name}' stands twice") as error:
+        yaml_of(text)
+    assert (error.value.line, error.value.name) == (line, name)
+
+
+def test_one_name_in_two_mappings_and_aliases_of_one_stand_once():
+    read = yaml_of("a: &x {b: 1}\nc: *x\nd: {b: 2}\n")
+    assert read == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 2}}

@@ -21,6 +21,7 @@ OPENB = (
 )
 OWN_PRIORITY = "id,submitted_at,duration_s,gpus,pods,priority\n"
 ITP = "job_id,submission_time,duration,num_gpu\n"
+OWN_JSON = '{"id": "a", "submitted_at": 0, "duration_s": 1, "gpus": 1, "pods": 1, %s}\n'
 OWN = "id,submitted_at,duration_s,gpus,pods,tenant,kind,after\n"
 
 
@@ -116,6 +117,12 @@ def test_each_format_is_recognised_and_read(text, job):
     [
         ("", "line 1: the trace is empty"),
         ("a,b,c\n1,2,3\n", "line 1: no known trace begins like this"),
+        (
+            "id,submitted_at,duration_s,gpus\n",
+            "the header lacks pods of the format kant-csv",
+        ),
+        ("duration_s,id,user,gpus\n", "lacks submitted_at, pods of the format kant-csv"),
+        ("job_id,submission_time,num_gpu\n", "line 1: the header lacks duration of the format itp"),
         ("job_id,submission_time,duration,num_gpu\nx,1,2\n", "line 2, column num_gpu: is missing"),
         ("job_id,submission_time,duration,num_gpu\nx,1,-2,1\n", "line 2, column duration: is '-2'"),
         ("job_id,submission_time,duration,num_gpu\nx,1,nan,1\n", "line 2, column duration"),
@@ -126,7 +133,16 @@ def test_each_format_is_recognised_and_read(text, job):
         (OWN + "x,0,1,1.5,1,,,\n", "column gpus: is '1.5'"),
         (OWN + "x,0,1,1,0,,,\n", "column pods: is '0'"),
         ('{"id": 1, "speed": 2}\n', "key speed: is unknown"),
-        ('{"id": \n', "line 1: is not JSON"),
+        ('{"id": \n', "line 1: is not JSON (Expecting value at character 9"),
+        (OWN_JSON % '"gpus": 2', "line 1: is not JSON .the name 'gpus' stands twice in one object"),
+        (
+            OWN_JSON % '"tenant": "a\\u0000"',
+            "column tenant: is 'a.x00', expected a text without",
+        ),
+        (OWN_JSON % '"user": "\\ud800"', "column user: is '.ud800', expected a text without NUL"),
+        (OWN_JSON % f'"priority": {"9" * 5000}', "line 1, column priority: is '99999"),
+        (OWN_JSON % '"priority": NaN', "line 1, column priority: is 'NaN'"),
+        (OWN + "x\0,0,1,1,1,,,\n", "column id: is 'x.x00', expected a text without NUL"),
         ("{}\n[1]\n", "line 1, column"),
         (ITP + "x,1_0,1,1\n", "line 2, column submission_time: is '1_0'"),
         (

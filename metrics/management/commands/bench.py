@@ -43,7 +43,7 @@ class Command(BaseCommand):
             self.stdout.write("\n".join(modules))
             return
         if not given["name"]:
-            raise CommandError(f"name a benchmark: {', '.join(modules)}")
+            raise CommandError(f"name a benchmark: {', '.join(modules)}", returncode=2)
         known = {"verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color"}
         known |= {"skip_checks", "name", "list", "json"}
         options = {key: value for key, value in given.items() if key not in known}

@@ -67,7 +67,7 @@ class Command(BaseCommand):
                 runner = over_workers(study, options) if options.get("celery") else in_parallel
                 return study.run(options, progress, runner)
             except InputError as error:
-                raise CommandError(str(error)) from None
+                raise CommandError(str(error), returncode=2) from None
             except KeyboardInterrupt:
                 raise CommandError("Interrupted before the first run began.") from None
 

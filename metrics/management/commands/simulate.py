@@ -119,7 +119,7 @@ class Command(BaseCommand):
         try:
             document, outcome = self._run(options, journal)
         except (InputError, TraceError, traces.TraceFormatError, ValueError) as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(error), returncode=2) from None
         except DatabaseError as error:
             raise CommandError(
                 f"--from-history: the database cannot be read ({error}); does it run, and has "

@@ -36,9 +36,10 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **given: Any) -> None:
         for name in ("speed", "limit", "tenants"):
             if not 0 < given[name] < math.inf:
-                raise CommandError(f"--{name} must be a number greater than 0")
+                raise CommandError(f"--{name} must be a number greater than 0", returncode=2)
         if not is_http_address(given["url"]):
-            raise CommandError("--url must be the address of Kant, e.g. http://127.0.0.1:8000")
+            told = "--url must be the address of Kant, e.g. http://127.0.0.1:8000"
+            raise CommandError(told, returncode=2)
         own = None if given["token"] else self._own_token()
         token = own.secret if own else given["token"]
         bar = tqdm(total=given["limit"], unit="job", disable=None)

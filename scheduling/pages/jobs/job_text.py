@@ -1,7 +1,7 @@
 """A job as a text that people edit: the document that REST takes, as YAML or JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from io import BytesIO
@@ -11,7 +11,7 @@ import yaml
 from rest_framework.exceptions import ValidationError
 
 from scheduling.api.job_serializers import JobInput
-from scheduling.text_files import InputError, yaml_of
+from scheduling.text_files import InputError, NamedTwice, yaml_of
 from tenants.api.base import shared
 from tenants.api.parsers import REMEDY, StrictJSONParser
 from tenants.api.problems import Problem, faults_of
@@ -122,13 +122,10 @@ def _json(text: str) -> Any:
 
 def _json_of_yaml(text: str) -> str:
     try:
-        value = yaml_of(text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        for line, name in _named_twice(root):
-            raise WrongText([TextFault(line, name, "It stands twice. Keep one.")])
-        return json.dumps(_plain(value))
-    except WrongText:
-        raise
+        return json.dumps(_plain(yaml_of(text)))
+    except NamedTwice as error:
+        told = TextFault(error.line, error.name, "It stands twice. Keep one.")
+        raise WrongText([told]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = error.problem or error.context or "it cannot be read"
@@ -138,20 +135,6 @@ def _json_of_yaml(text: str) -> str:
         raise WrongText([TextFault(None, "", f"This is no YAML: {error}.")]) from None
     except RecursionError:
         raise WrongText([TextFault(None, "", "It is nested too deeply.")]) from None
-
-
-def _named_twice(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """(line, name) of each name that its mapping has already."""
-    match node:
-        case yaml.MappingNode():
-            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for at, (key, value) in enumerate(node.value):
-                if key.value in names[:at]:
-                    yield key.start_mark.line + 1, key.value
-                yield from _named_twice(value)
-        case yaml.SequenceNode():
-            for each in node.value:
-                yield from _named_twice(each)
 
 
 def _plain(value: Any) -> Any:

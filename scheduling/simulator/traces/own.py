@@ -6,6 +6,7 @@ cluster, cluster_selector, cluster_labels (label=value separated by blanks, an o
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -37,15 +38,34 @@ def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             if not line.strip():
                 continue
             try:
-                yield Row(number, _flat(number, json.loads(line)))
+                yield Row(number, _flat(number, _decoded(line)))
             except TraceFormatError as error:
                 bad.met(error)
             except RecursionError:
                 bad.met(TraceFormatError(f"line {number}: is nested far too deeply for a job"))
+            except json.JSONDecodeError as error:
+                told = f"{error.msg} at character {error.pos + 1}"
+                bad.met(TraceFormatError(f"line {number}: is not JSON ({told})"))
             except ValueError as error:
                 bad.met(TraceFormatError(f"line {number}: is not JSON ({error})"))
 
     return _jobs(rows(), bad)
+
+
+def _decoded(line: str) -> Any:
+    """Numbers stay as they are written: `Row` reads them."""
+    return json.loads(
+        line, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_unique
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a name that stands twice: nobody knows which value is meant."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the name {twice[:60]!r} stands twice in one object")
+    return found
 
 
 def _jobs(rows: Iterable[Row], bad: BadRows) -> Iterator[TraceJob]:

@@ -52,6 +52,13 @@ def _recognised(first: str, line: int) -> str:
             return name
     if first.startswith(";") or len(first.split()) == len(published.SWF_FIELDS):
         return "swf"
+    lacks = {name: [c for c in columns if c not in header] for name, columns in _COLUMNS.items()}
+    nearest = min(lacks, key=lambda name: len(lacks[name]) / len(_COLUMNS[name]))
+    if 2 * len(lacks[nearest]) <= len(_COLUMNS[nearest]):
+        raise TraceFormatError(
+            f"line {line}: the header lacks {', '.join(lacks[nearest])} of the format {nearest}; "
+            "add what is missing, or name another format by --format"
+        )
     raise TraceFormatError(
         f"line {line}: no known trace begins like this ({first.strip()[:80]!r}); known formats are "
         f"{', '.join(FORMATS)}"

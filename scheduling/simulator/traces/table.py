@@ -53,6 +53,9 @@ class Row:
     def text(self, column: str, default: str | None = None) -> str:
         value = (self.values.get(column) or "").strip()
         if value:
+            # Of these no file could be written, nor a database filled.
+            if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
+                raise self.wrong(column, "a text without NUL and halves of surrogate pairs")
             return value
         if default is None:
             raise self.wrong(column, "a text")
