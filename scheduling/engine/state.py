@@ -82,6 +82,7 @@ class SchedulerState:
         self.jobs: dict[str, JobRecord] = {}  # every job that waits or runs
         self.running: dict[str, JobRecord] = {}  # those that have started
         self.jobs_started = 0  # so far, and how many have got places that others leave
+        self.jobs_stopped = 0  # so far, where tenants may run no more than so many at once
         self.growing: dict[str, JobRecord] = {}  # elastic gangs of these that miss pods
         self.placed = Placed()
         self.promised: dict[str, JobRecord] = {}  # whose places others still leave (`leaving`)
@@ -113,6 +114,7 @@ class SchedulerState:
         self._due: list[tuple[float, str]] = []
         self._early = Early()
         self._timers: list[float] = []
+        self._terms_until = math.inf  # until when time leaves each class what it left it last
         self._walked = 0  # what nodes had gained when last all classes were walked
 
     # --- the place of a job in the queue ------------------------------------------------------
@@ -264,7 +266,8 @@ class SchedulerState:
     def next_walk(self) -> Merge:
         """The classes to ask now in the global order: all of them; or, where nothing happened but
         that jobs came, and all of them behind what is in the way, the classes of those jobs. Not so
-        where the order is not that of the jobs, or anybody's places might be taken."""
+        where the order is not that of the jobs, anybody's places might be taken, or some would not
+        be over any more when those ahead start."""
         came, last = self.queue.touched, self.queue_reservations.last
         ahead = last is not None and any(
             eq_class.jobs and eq_class.jobs[0] <= last for eq_class in came
@@ -272,9 +275,10 @@ class SchedulerState:
         anybody = self.policy.preemption and not self.only_backfilled
         if not self.memo.remembers:
             self._make_anew()
-        elif not (self.dirty or ahead or self.by_shares or anybody):
+        elif not (self.dirty or ahead or self.by_shares or anybody or self._terms_are_over):
             return Merge(sorted((eq_class.jobs[0], eq_class) for eq_class in came if eq_class.jobs))
         self.dirty = False
+        self._terms_until = math.inf
         self.queue_reservations = self.queue_reservations.next_walk()
         eq_classes = self.queue.ordered
         if self.turns:
@@ -285,6 +289,14 @@ class SchedulerState:
             eq_classes = self.queue.awake(self.memo, self._walked, self.cluster.now)
             self._walked = self.memo.gains
         return self._merge(eq_classes, self.usage.standings)
+
+    def note_terms(self, until: float) -> None:
+        """What is left to a class changes then, if it is still not asked: it is over too late."""
+        self._terms_until = min(self._terms_until, until)
+
+    @property
+    def _terms_are_over(self) -> bool:
+        return self._terms_until < self.cluster.now
 
     def _merge(
         self, eq_classes: list[tuple[OrderKey, EquivalenceClass]], standings: Standings | None
@@ -464,7 +476,8 @@ class SchedulerState:
             version, freed = self.memo.room
             return version, freed, 0
         version, booked = self.memo.holders
-        return version, booked, self.displaced_out
+        # A job that holds nothing may be all that is too much for a limit of jobs.
+        return version, booked, self.displaced_out + self.jobs_stopped
 
     def at_preemption_limit(self, record: JobRecord) -> bool:
         """Whether the job has been preempted as often as it may be."""
@@ -519,7 +532,8 @@ class SchedulerState:
 
     def give_back_all(self, record: JobRecord) -> None:
         self.give_back(record, sorted(record.pods))
-        self.running.pop(record.job.id, None)
+        stopped = self.running.pop(record.job.id, None) is not None
+        self.jobs_stopped += stopped and self.book.limits_jobs
         self.growing.pop(record.job.id, None)
         self.cluster.times.pop(record.job.id, None)
         self.promised.pop(record.job.id, None)

@@ -285,6 +285,20 @@ PERMISSIONS = {
         [d.QueuesChanged((QueueSpec("t", DEFAULT_QUEUE, held=True),))],
         [d.QueuesChanged(())],
     ),
+    "a job that holds nothing ends, at a limit of jobs": (
+        [
+            d.TenantsChanged((TenantSpec("t", max_running=1),), AMPLE),
+            d.JobRestored(replace(WEB, id="idle"), (), 0.0),
+        ],
+        [d.JobEnded("idle")],
+    ),
+    "one that waits to be placed again is requeued, at a limit of jobs": (
+        [
+            d.TenantsChanged((TenantSpec("t", max_running=1),), AMPLE),
+            d.JobRestored(replace(WEB, id="idle"), (), 0.0),
+        ],
+        [d.JobRequeued("idle", 99.0)],
+    ),
     "a job that was fixed may be preempted": (
         [d.JobRestored(replace(BUSY, preemptible=False), RUNS.placements, 0.0)],
         [d.JobRestored(BUSY, RUNS.placements, 0.0)],

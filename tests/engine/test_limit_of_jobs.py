@@ -53,6 +53,32 @@ SCENARIOS = {
         at 10
           + high a 1x1 H100 p9 -> WaitingForQuota running=1 max_running=1
     """,
+    "one that runs and gets more places counts once": """
+        nodes  H100: 4 4 | L4: 4
+        quota  a H100 16 | a L4 4 | b H100 4
+        tenant a max_running=2
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  b 1x4 H100 -> starts
+        at 10
+          + web  a 2x4 H100 pods p9 -> starts 1 pod
+          low  -> preempted for web
+        at 20
+          + next a 1x1 L4 -> starts
+    """,
+    "so it does at the limit of a queue": """
+        nodes  H100: 4 4 | L4: 4
+        quota  a H100 16 | a L4 4 | b H100 4
+        queue  a/default max_running=2
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  b 1x4 H100 -> starts
+        at 10
+          + web  a 2x4 H100 pods p9 -> starts 1 pod
+          low  -> preempted for web
+        at 20
+          + next a 1x1 L4 -> starts
+    """,
     "the limit of a tenant above: the lowest of all below it goes": """
         nodes  H100: 8 8
         quota  dept H100 16 | a H100 8 | b H100 8

@@ -4,6 +4,8 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.preemption.candidates import Victims
+from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.types import (
     PodPlacement,
     Policy,
@@ -342,3 +344,27 @@ def test_a_simulated_job_is_protected_since_it_runs() -> None:
         settings=Settings(bind_delay_s=100.0),
     )
     assert rows(run.run())["high"][0] == 160.0
+
+
+def test_a_gang_that_grew_may_go_in_the_next_cycle() -> None:
+    """What it was taken to run for is over, so nothing but this very cycle protects it; as a whole
+    it is protected since it started."""
+    world = play("""
+        nodes  H100: 4 4
+        quota  a H100 8
+        policy best-effort-fifo, preemption=priority, min_runtime_s=60
+        at 0
+          + other a 1x4 H100 -> starts
+          + low   a 2x4 H100 min=1 -> starts 1 pod
+        at 100
+          ends other
+          low -> starts 1 pod
+    """)
+    state, urgent = world.state, job("urgent", "a", "1x8 H100", "p9")
+    run_cycle(state, [d.JobSubmitted(urgent, held=True)], 100.0)
+    asked = {"H100": 8000}
+    claim = Claim(state, state.jobs["urgent"], asked, asked, borrows=False, overdue=False)
+    grew = Victims(state, claim, 100.0, frozenset({"low"}))
+    assert not grew.units()
+    assert grew.protected_until == 100.0
+    assert [unit.whole for unit in Victims(state, claim, 100.0, frozenset()).units()] == [True]

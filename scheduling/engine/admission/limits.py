@@ -91,9 +91,8 @@ def _beyond(state: SchedulerState, record: JobRecord) -> Beyond | None:
 def _running_of(state: SchedulerState, queue: QueueSpec) -> int:
     """Jobs of the queue that run or are about to, here and elsewhere."""
     runs = state.queues.runs_elsewhere(queue)
-    for records in (state.running, state.promised):
-        for record in records.values():
-            runs += record.job.queue == queue.name and record.job.tenant == queue.tenant
+    for record in _run_here(state):
+        runs += record.job.queue == queue.name and record.job.tenant == queue.tenant
     return runs
 
 
@@ -161,9 +160,16 @@ def _running(state: SchedulerState) -> Counter[str]:
     running = Counter[str]()
     for tenant, jobs in state.book.jobs_elsewhere:
         running[tenant] += jobs
-    running.update(record.job.tenant for record in state.running.values())
-    running.update(record.job.tenant for record in state.promised.values())
+    running.update(record.job.tenant for record in _run_here(state))
     return running
+
+
+def _run_here(state: SchedulerState) -> Iterator[JobRecord]:
+    """Jobs that run or are about to; one that runs may wait for places of more of its pods."""
+    yield from state.running.values()
+    for name, record in state.promised.items():
+        if name not in state.running:
+            yield record
 
 
 def watch_run_limit(state: SchedulerState, record: JobRecord, now: float) -> None:

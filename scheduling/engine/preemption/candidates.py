@@ -179,7 +179,7 @@ class Victims:
         least = self._state.min_runtime_of(record.job)
         runs_from = self._state.runs_from(record, pods)
         until = max(runs_from, since) + least
-        if until <= self._now and not (since >= self._now and record.job.id in self._just_started):
+        if until <= self._now and not self._just_got(record, pods):
             return True
         until = max(until, self._now)
         self.protected_until = min(until, self.protected_until)
@@ -189,6 +189,13 @@ class Victims:
         if soon_at > self._now:
             self.soon_at = min(self.soon_at, soon_at)
         return soon_at <= self._now
+
+    def _just_got(self, record: JobRecord, pods: tuple[PodAt, ...]) -> bool:
+        """Whether the job gets any of these places in this very cycle; in the next it may lose
+        them, if nothing but that protects it."""
+        if record.job.id not in self._just_started:
+            return False
+        return any(record.placed_since(pod) >= self._now for pod in pods)
 
     def _single_pods(self, record: JobRecord) -> Iterator[EvictionCandidate]:
         """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
@@ -211,9 +218,7 @@ class Victims:
             yield from self._surplus_units(record, surplus)
             return
         since = record.started_at
-        grew = record.job.id in self._just_started and record.placed_at
-        last = max(record.placed_at.values()) if grew else since
-        kind = self._kind(record, tuple(pods), last)
+        kind = self._kind(record, tuple(pods), since)
         if kind is not None and record.protected(len(pods)) == 0:
             yield self._unit(record, tuple(pods), True, kind, since)
 

@@ -54,7 +54,8 @@ class WantedPods:
 @dataclass(slots=True)
 class Spot:
     """A node: what is free there; how many pods of each set it may hold at most; its groups by
-    level, "" = none; units and what each would give back."""
+    level, "" = none; units and what each would give back. `shared`: the pods on each device that
+    pods share, which is free once all of them are gone."""
 
     name: str
     free: Amounts
@@ -62,6 +63,7 @@ class Spot:
     groups: tuple[str, ...]
     units: list[EvictionCandidate] = field(default_factory=list)
     gives: list[Amounts] = field(default_factory=list)
+    shared: tuple[frozenset[PodKey], ...] = ()
     # Of each set, when the node has the devices that its pods claim; None = numbers say it.
     devices: tuple[FreeableDevices | None, ...] = ()
     # By pods: the smallest sets of units, by number, that make room for them.
@@ -259,21 +261,23 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -
     if len(spot.units) > MAX_UNITS:
         cheap = sorted(
             range(len(spot.units)),
-            key=lambda n: (spot.units[n].weight // max(1, spot.gives[n][0]), n),
+            key=lambda n: (spot.units[n].weight // spot.units[n].on[spot.name], n),
         )[:MAX_UNITS]
         spot.units = [spot.units[n] for n in cheap]
         spot.gives = [spot.gives[n] for n in cheap]
     masks = sorted(range(1 << len(spot.units)), key=lambda mask: (mask.bit_count(), mask))
     have: list[tuple[int, Amounts]] = []
+    by_devices = any(of is not None for of in spot.devices)
+    gone = [_keys(unit) for unit in spot.units] if by_devices or spot.shared else []
+    freed_by = [by for pods in spot.shared if (by := _holders(pods, gone))]
     for mask in masks:
         there = list(spot.free)
+        there[0] += MILLI * sum([mask & by == by for by in freed_by])
         for n, gives in enumerate(spot.gives):
             if mask >> n & 1:
                 there = [left + more for left, more in zip(there, gives, strict=True)]
         have.append((mask, tuple(there)))
     known: dict[Amounts, list[tuple[int, ...]]] = {}
-    by_devices = any(of is not None for of in spot.devices)
-    gone = [_keys(unit) for unit in spot.units] if by_devices else []
     for pods in _counts(spot.most):
         need = [0] * len(spot.free)
         for n, w in zip(pods, wanted, strict=True):
@@ -290,6 +294,16 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -
             known[asked] = _smallest(have, asked)
         if known[asked]:
             spot.needs[pods] = known[asked]
+
+
+def _holders(pods: frozenset[PodKey], of_units: Sequence[frozenset[PodKey]]) -> int:
+    """The units that hold these pods, a bit for each; 0 = others hold some of them, too."""
+    found, left = 0, pods
+    for n, keys in enumerate(of_units):
+        if not keys.isdisjoint(pods):
+            found |= 1 << n
+            left -= keys
+    return 0 if left else found
 
 
 def _keys(unit: EvictionCandidate) -> frozenset[PodKey]:
@@ -345,8 +359,9 @@ Sets = Sequence[tuple[PodSetSpec, int]]  # pod sets, and how many pods of each
 def spots_of(
     state: SchedulerState, record: JobRecord, sets: Sets, units: Iterable[EvictionCandidate]
 ) -> list[Spot] | None:
-    """The nodes that may take pods of the job; None where they are too many, or GPUs are shared,
-    which no count of GPU-milli describes."""
+    """The nodes that may take pods of the job; None where they are too many, or units on one of
+    which pods share GPUs, or where it asks for shares itself, which no count of GPU-milli
+    describes."""
     cluster, pools = state.cluster, state.pools
     if record.pods or any(s.gpu_milli < MILLI or s.gpu_memory_mib for s, _ in sets):
         return None
@@ -387,23 +402,41 @@ def spots_of(
         for p in unit.places:
             if p.node not in found:
                 continue
-            if p.milli < MILLI:
-                return None
             spec, node = specs[p.pod_set], cluster.node(p.node)
             assert node is not None
             held = extended_of(node, p, spec)
             more = (
-                *(len(p.devices) * MILLI, spec.cpu_milli, spec.memory_mib),
+                *(len(p.devices) * MILLI if p.milli == MILLI else 0, spec.cpu_milli),
+                spec.memory_mib,
                 *(1, len(p.nics) if spec.nics else 0),
                 *[held.get(resource, 0) for resource in names],
             )
             before = gives.get(p.node, [0] * len(more))
             gives[p.node] = [some + each for some, each in zip(before, more, strict=True)]
         for name, sums in gives.items():
-            if sums[0]:
+            if unit.on[name]:
                 found[name].units.append(unit)
                 found[name].gives.append(tuple(sums))
+    for spot in found.values():
+        spot.shared = _shared(cluster, spot.name)
+        if spot.shared and len(spot.units) > MAX_UNITS:
+            return None  # the cheapest of them alone might free no device
     return list(found.values())
+
+
+def _shared(cluster: ClusterState, name: str) -> tuple[frozenset[PodKey], ...]:
+    """The pods on each healthy device of the node that pods share."""
+    node = cluster.node(name)
+    assert node is not None
+    of: dict[int, list[PodKey]] = {d.index: [] for d in node.devices if d.healthy}
+    for key in cluster.pods_on(name):
+        booking = cluster.booking(key)
+        assert booking is not None
+        if booking.placement.milli < MILLI:
+            for device in booking.placement.devices:
+                if device in of:
+                    of[device].append(key)
+    return tuple([frozenset(keys) for keys in of.values() if keys])
 
 
 def _extended(sets: Sets) -> list[str]:

@@ -297,6 +297,7 @@ def _scopes(
         levels = (job.required_level,)
     scans = [_scan(state, s, n, tuple(filter(None, levels)), units) for s, n in sets]
     spots = spots_of(state, record, sets, units)
+    counted = _plain(sets) and not any(spot.shared for spot in spots or ())
     found = []
     for level in levels:
         if len(scans) == 1:
@@ -315,7 +316,7 @@ def _scopes(
             exact = least_of(state, job, sets, spots, level, already)
             if exact is None:
                 continue
-            if taken is None or _weight(exact) < _weight(taken) or not _plain(sets):
+            if taken is None or not counted or _weight(exact) < _weight(taken):
                 taken = exact
         if taken is not None:
             found.append(LevelChoice(level, _weight(taken), first, taken, rooms))
@@ -413,8 +414,11 @@ def _try(
             for pod in unit.pods:
                 statement.evict((unit.record.job.id, *pod))
         placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes), idle)
-        if isinstance(placed, PlacementFailure) or books.refuses(
-            record.job, state.pools, candidate
+        # Of a job that is no gang any pods may be placed, but nobody goes for less than was asked.
+        if (
+            isinstance(placed, PlacementFailure)
+            or len(placed) < sum(candidate.counts)
+            or books.refuses(record.job, state.pools, candidate)
         ):
             statement.rollback()
             return None
