@@ -8,7 +8,7 @@ its start. A head that will borrow gives way to other tenants' jobs that borrow 
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scheduling.engine.admission.candidates import ask_of
 from scheduling.engine.admission.limits import takes_last
@@ -39,11 +39,18 @@ def beside_holds(
     most = ahead.starts_at - now if terms.behind else math.inf
     record, least = terms.record, _least_bound(state, eq_class, terms.record, heads, most, now)
     shorter = least is not record
+    times = (
+        eq_class.shortest,
+        record.planned_s,
+        least.planned_s,
+        state.jobs[eq_class.head].planned_s,
+    )
+    until = min(terms.until, _until(heads, times, ahead.starts_at, now))
     if again:
         record = least
     bound = [h for h in heads if h.job_id != record.job.id and not is_over(record, h, now)]
     if not bound:
-        return terms._replace(record=record, shorter=shorter, by_right=terms)
+        return terms._replace(record=record, shorter=shorter, by_right=terms, until=until)
     starts = [start for way in ask_of(state, record).ways for start in way.starts]
     nodes, unsure, rights = set[str](), False, set[str]()
     for head in bound:
@@ -78,6 +85,7 @@ def beside_holds(
         unsure=unsure or shorter,
         shorter=shorter,
         by_right=terms,
+        until=until,
     )
 
 
@@ -91,6 +99,15 @@ def _in_front(
         return [head for head in heads if again or head.job_id != mine]
     key = first.key
     return [h for h in heads if state.jobs[h.job_id].key < key or (again and h.job_id == mine)]
+
+
+def _until(
+    heads: Sequence[Head], times: Iterable[float | None], first_at: float, now: float
+) -> float:
+    """When the first of these run times does not end any more before a head starts."""
+    starts = [first_at, *[head.hold.at for head in heads if head.hold is not None]]
+    over = [at - planned_s for planned_s in times if planned_s is not None for at in starts]
+    return min([until for until in over if until >= now], default=math.inf)
 
 
 def is_over(record: JobRecord, head: Head, now: float) -> bool:

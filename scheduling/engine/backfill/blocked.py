@@ -41,6 +41,7 @@ def settled(walk: Walk, eq_class: EquivalenceClass) -> bool:
     as_of = still_settled(walk.state, walk.way, eq_class)
     if as_of is None:
         return False
+    walk.state.note_terms(as_of.until)
     if walk.state.memo.draws():
         _check(walk, eq_class, terms_of(walk, eq_class))
     if walk.state.takes_turns and as_of.in_somebodys_way:
@@ -120,6 +121,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
             closed=False,
             preempts=preempts,
             lacks=lacks,
+            terms_until=terms.until,
         )
 
 
@@ -137,8 +139,17 @@ def _shut_out(walk: Walk, eq_class: EquivalenceClass, terms: Terms, wanted: froz
         close_quota(walk, eq_class, record, kept)
         return
     away = kept_from(state, walk.way, record, wanted, kept) if kept else frozenset[str]()
-    now = out.now
-    settle(state, walk.way, eq_class, now, closed=True, withheld=away, kept=kept, lacks=lacks)
+    settle(
+        state,
+        walk.way,
+        eq_class,
+        out.now,
+        closed=True,
+        withheld=away,
+        kept=kept,
+        lacks=lacks,
+        terms_until=terms.until,
+    )
 
 
 def put_off(walk: Walk, eq_class: EquivalenceClass) -> None:

@@ -105,12 +105,14 @@ def settle(
     withheld: frozenset[str] = frozenset(),
     kept: Kept = frozenset(),
     lacks: bool = False,
+    terms_until: float = math.inf,
 ) -> None:
     """Note what the blocked class's answer rests on; nothing where it may change by itself.
 
     `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
     (`withheld`, `kept`); `preempts`: its first job may take places from others; `lacks`: it could
-    not start though all that runs had ended.
+    not start though all that runs had ended; `terms_until`: when time alone changes what is left to
+    the class.
     """
     memo = state.memo
     memo.forget(SETTLED, eq_class)
@@ -120,7 +122,7 @@ def settle(
     if state.queues.limit_of(record.job) is not None:
         return  # what the queue may hold more changes with every pod of it
     ask, plans = ask_of(state, record), None
-    since, until = record.blocked_since, now + state.refresh_s
+    since, until = record.blocked_since, min(now + state.refresh_s, terms_until)
     due = math.inf if since is None else since + state.policy.backfill_after_s
     if preempts:
         plans = state.allows_plans
@@ -162,5 +164,6 @@ def settle(
         0 if to_ask else NO_NODE if refused else ask.gpus,
         memo.nodes if lacks else None,
         memo.quotas,
+        terms_until,
     )
     memo.note(_SETTLED, eq_class, True, as_of, until)

@@ -3,6 +3,7 @@
 import math
 
 from scheduling.engine.admission.candidates import assess, pools_wanted, quota_stands
+from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.backfill.beside_holds import beside_holds
 from scheduling.engine.backfill.kept_quota import closes_quota, kept_from
 from scheduling.engine.backfill.walk import ANYBODY, Walk
@@ -25,9 +26,15 @@ def terms_of(walk: Walk, eq_class: EquivalenceClass, *, again: bool = False) -> 
     state, now = walk.state, walk.out.now
     if eq_class.refusal is not None and not quota_stands(state, eq_class):
         assess(state, eq_class)
-    if not ahead.holds or eq_class.refusal is not None:
-        return terms  # whom quota refuses need not be told what else is kept from it
-    return beside_holds(walk.state, walk.way, eq_class, terms, models, ahead, now, again=again)
+    if ahead.holds and eq_class.refusal is None:
+        # Whom quota refuses need not be told what else is kept from it.
+        way, of_heads = walk.way, terms
+        terms = beside_holds(state, way, eq_class, of_heads, models, ahead, now, again=again)
+    state.note_terms(terms.until)
+    if terms.later and (eq_class.refusal is not None or over_job_limit(state, first) is not None):
+        # It starts nowhere, whoever goes first; of what it waits for it is the first in order.
+        return terms._replace(later=False)
+    return terms
 
 
 def _left_by_heads(
@@ -48,7 +55,10 @@ def _left_by_heads(
     if kept:
         closed |= kept_from(walk.state, way, first, models, kept)
     if short is not None or not ahead.heads:
-        return Terms(short or first, closed, kept=kept, behind=short is not None)
+        until = math.inf
+        if short is not None and short.planned_s is not None:
+            until = ahead.starts_at - short.planned_s
+        return Terms(short or first, closed, kept=kept, behind=short is not None, until=until)
     return Terms(first, closed, ahead.nodes, kept, ahead.later, turns=ahead.turns)
 
 

@@ -58,7 +58,8 @@ class Terms(NamedTuple):
     kept for others only because it is their turn. `bar`: what this head will need has closed some
     of the pools. `unsure`: what is left to it may grow without news. `shorter`: more is left to
     another job of the class, which is over sooner. `by_right`: what is left to it
-    if it preempts: who has a right to places does not wait for a head that waits for quota.
+    if it preempts: who has a right to places does not wait for a head that waits for quota. `until`
+    then it is so by the passing of time: afterwards jobs of the class are over too late.
     """
 
     record: JobRecord
@@ -72,6 +73,7 @@ class Terms(NamedTuple):
     unsure: bool = False
     shorter: bool = False
     by_right: "Terms | None" = None
+    until: float = math.inf
 
     @property
     def claim(self) -> "Terms":
@@ -203,7 +205,7 @@ class Settled:
     depends on that no other jobs can be preempted for it. `jobs_started`: where a limit of jobs may
     come to keep it waiting too, how many had. `needs`: wholly free GPUs of a node without which it
     need not be asked whatever else was given back, quota apart. `nodes`: of a class that is in
-    nobody's way because of what it lacks, the facts of nodes.
+    nobody's way because of what it lacks, the facts of nodes. `until`: that of the terms.
     """
 
     first: OrderKey
@@ -223,6 +225,7 @@ class Settled:
     needs: int
     nodes: int | None
     quotas: int
+    until: float
 
     @property
     def in_somebodys_way(self) -> bool:
