@@ -231,12 +231,36 @@ class Checks:
                     other = self.state.jobs[key[3]]
                     if other is not record and (grows or key < record.key):
                         contested = used & within_reach(self.state, other)
-                        assert all(self._closed_by_quota(other, model) for model in contested)
+                        assert all(
+                            self._closed_by_quota(other, model)
+                            or self._was_closed_by_quota(other, model, result)
+                            for model in contested
+                        )
 
     def _over_job_limit(self, name: str) -> bool:
         verdict = self.state.jobs[name].verdict
         at_its_limit = verdict is not None and verdict.reason is Reason.QUEUE_LIMIT_REACHED
         return at_its_limit or (verdict is not None and "max_running" in verdict.evidence)
+
+    def _was_closed_by_quota(self, record, model: str, result) -> bool:
+        """Whether a job ahead closed its quota until jobs that started in this very cycle put that
+        one's tenant at its limit: it is in nobody's way any more."""
+        book = self.state.book
+        own = book.chain(record.job.tenant, model)[:1]
+        tenants = {self.state.jobs[start.job_id].job.tenant for start in result.started}
+        grown = {name for tenant in tenants for name in book.lineage(tenant)}
+        for eq_class in self.state.queue.eq_classes:
+            ahead = self.state.jobs[eq_class.head]
+            limited = ahead.verdict is not None and "max_running" in ahead.verdict.evidence
+            if (
+                limited
+                and eq_class.refusal is not None
+                and ahead.key < record.key
+                and ahead.verdict.evidence["tenant"] in grown
+                and own == book.chain(ahead.job.tenant, model)[:1]
+            ):
+                return True
+        return False
 
     def _closed_by_quota(self, record, model: str) -> bool:
         way, book, tenant = self.state.queue_reservations, self.state.book, record.job.tenant
