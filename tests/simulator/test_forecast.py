@@ -126,10 +126,10 @@ def test_long_runs_that_have_not_ended_yet_count_as_long():
 
 def test_the_product_limit_is_that_of_the_textbook():
     values, chances = survival([1.0, 3.0, 5.0], [2.0, 4.0, 6.0], by_share=False)
-    assert values == [1.0, 3.0, 5.0, 12.0]
+    assert values.tolist() == [1.0, 3.0, 5.0, 12.0]
     # 1/6; then a quarter of what is left, then half of that, then the rest.
     assert chances == pytest.approx([1 / 6, 5 / 24, 5 / 16, 5 / 16])
-    assert survival([0.5], [0.7, 2.0], by_share=True)[0] == [0.5, 1.0, 4.0]
+    assert survival([0.5], [0.7, 2.0], by_share=True)[0].tolist() == [0.5, 1.0, 4.0]
 
 
 def test_of_what_nothing_is_known_half_takes_up_to_an_hour():

@@ -47,9 +47,15 @@ def size_of(gpu_milli: int) -> int:
     return (gpus - 1).bit_length() + 1 if gpus > 0 else 0
 
 
+def size_kin(job: Traits) -> Kin:
+    """All jobs of its size class."""
+    return Kin("", "", "", size_of(job.gpu_milli))
+
+
 def kin_of(job: Traits) -> tuple[Kin, ...]:
     """The groups that a job belongs to, the most alike first."""
-    stem, size = stem_of(job.name), size_of(job.gpu_milli)
+    stem, of_size = stem_of(job.name), size_kin(job)
+    size = of_size.size
     found: list[Kin] = []
     if job.user:
         if stem:
@@ -57,7 +63,7 @@ def kin_of(job: Traits) -> tuple[Kin, ...]:
         found += [Kin(job.tenant, job.user, "", size), Kin(job.tenant, job.user, "", -1)]
     elif stem:
         found.append(Kin(job.tenant, "", stem, size))
-    return (*found, Kin(job.tenant, "", "", size), Kin("", "", "", size), EVERYBODY)
+    return (*found, Kin(job.tenant, "", "", size), of_size, EVERYBODY)
 
 
 def in_words(kin: Kin, count: int) -> str:

@@ -9,7 +9,7 @@ is outlived is corrected, not kept).
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,7 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.simulator.forecast.likeness import EVERYBODY, Kin, Traits, in_words, kin_of
+from scheduling.simulator.forecast.likeness import (
+    EVERYBODY,
+    Kin,
+    Traits,
+    in_words,
+    kin_of,
+    size_kin,
+)
+from scheduling.simulator.forecast.neighbours import ENDED, Neighbour, nearest
 from scheduling.simulator.forecast.succession import EDGE, Likeness, score_of
 from scheduling.simulator.forecast.succession import LEAST as LEAST_ALIKE
 
@@ -26,10 +34,12 @@ WIDER = 8.0  # how many runs all wider groups together are worth
 PRIOR = 1.0  # how many runs the prior is worth beside all runs
 USUAL_S = 3600.0  # half of the runs of which nothing is known are shorter
 LONGEST_S = 90 * 86400.0
+RENEWED = 1.05  # what is found out of many runs is found anew when so many more have ended
 OUTLIVED = 1e-3  # of the prior: who outlives even that goes on by the tail
 ENOUGH = 5  # runs that are told of as what an estimate is by
 
 Numbers = NDArray[np.float64]
+NO_NUMBERS: Numbers = np.zeros(0)
 
 
 class Basis(StrEnum):
@@ -77,6 +87,22 @@ class Likely:
         passed = float(self.sums[first - 1]) if first else 0.0
         total = (float(self.sums[-1]) if len(self.sums) else 0.0) + self.tail
         return (passed + self.tail * value / (1.0 + value)) / total
+
+    def at(self, shares: Sequence[float]) -> list[float]:
+        """The run times in seconds than which these shares of all are shorter; ascending."""
+        known = float(self.sums[-1]) if len(self.sums) else 0.0
+        sought = np.array(shares, dtype=np.float64) * (known + self.tail)
+        places = np.searchsorted(self.sums, sought, side="right").tolist()
+        found: list[float] = []
+        for place, chance in zip(places, sought.tolist(), strict=True):
+            if place < len(self.values):
+                value = float(self.values[place])
+            else:
+                beyond = max(known + self.tail - chance, self.tail * OUTLIVED)
+                value = self.tail / beyond - 1.0
+            value = min(value * self.unit, LONGEST_S)
+            found.append(max(value, found[-1]) if found else value)
+        return found
 
     def at_unit(self, seconds: float) -> "Likely":
         """The same where the unit is another."""
@@ -131,6 +157,9 @@ class RunTimes:
         self._going: dict[tuple[Kin, bool], list[float]] = {}
         self._likely: dict[tuple[Kin, bool], Likely] = {}
         self._doubt: dict[tuple[Kin, bool], Doubt] = {}
+        self._scores: dict[LateRun, float] = {}
+        self._alike: dict[Kin, Likeness] = {}
+        self._renewed_at = 0
         self.ended_runs = 0
 
     def ended(self, job: Traits, ran_s: float, submitted_at: float) -> None:
@@ -185,6 +214,36 @@ class RunTimes:
             found = self._in_kin[kin] = Foregone(kin, Likeness.of(scores, times), times, scores)
         return found
 
+    def alike_in_size(self, job: Traits) -> Likeness:
+        """How much runs of its size class have in common with those submitted close to them, as of
+        a while ago."""
+        self._renew()
+        kin = size_kin(job)
+        found = self._alike.get(kin)
+        if found is None:
+            found = self._alike[kin] = self._alike_in(kin).alike
+        return found
+
+    def ended_near(self, job: Traits, submitted_at: float) -> list[Neighbour]:
+        """The ended runs of its size class that were submitted the closest to that."""
+        self._renew()
+        runs = self._lately.get(size_kin(job), ())
+        found = nearest(((run.submitted_at - submitted_at, run) for run in runs), ENDED)
+        return [Neighbour(gap, self._kept_score(run)) for gap, run in found]
+
+    def _kept_score(self, run: LateRun) -> float:
+        found = self._scores.get(run)
+        if found is None:
+            found = self._scores[run] = self._score(run)
+        return found
+
+    def _renew(self) -> None:
+        """Scores, and how alike they are, are found anew when a part more runs have ended."""
+        if self.ended_runs >= self._renewed_at * RENEWED:
+            self._renewed_at = max(self.ended_runs, 1)
+            self._scores.clear()
+            self._alike.clear()
+
     def doubt(self, job: Traits) -> Doubt:
         """By how many independent runs the distribution of the job is known: few, where those that
         ended came in bursts."""
@@ -230,25 +289,24 @@ class RunTimes:
         return known.at_unit(job.declared_s) if job.declared_s else known
 
     def _mixed(self, groups: tuple[Kin, ...], by_share: bool) -> Likely:
-        values: list[float] = []
-        weights: list[float] = []
+        parts: list[tuple[Numbers, Numbers]] = []
         left, words = 1.0, ""
         for kin, share in self._shares(groups, by_share):
             runs = self._runs[kin, by_share]
             took, chances = survival(list(runs), self._going.get((kin, by_share), []), by_share)
-            values += took
-            weights += [share * chance for chance in chances]
+            parts.append((took, share * chances))
             left -= share
             if not words and len(runs) >= ENOUGH:
                 words = in_words(kin, len(runs))
         if by_share:  # what is declared; and for who outlives that, half as much again
-            values += [1.0, 1.5]
-            weights += [0.9 * left, 0.1 * left]
+            parts.append((np.array([1.0, 1.5]), np.array([0.9 * left, 0.1 * left])))
             left *= OUTLIVED
-        order = np.argsort(np.array(values, dtype=np.float64), kind="stable")
+        values = np.concatenate([NO_NUMBERS, *(took for took, _ in parts)])
+        weights = np.concatenate([NO_NUMBERS, *(chances for _, chances in parts)])
+        order = np.argsort(values, kind="stable")
         return Likely(
-            values=np.array(values, dtype=np.float64)[order],
-            sums=np.cumsum(np.array(weights, dtype=np.float64)[order]),
+            values=values[order],
+            sums=np.cumsum(weights[order]),
             tail=left,
             unit=USUAL_S,
             basis=_basis(by_share, words),
@@ -257,27 +315,22 @@ class RunTimes:
 
 
 def survival(
-    took: list[float], going: list[float], by_share: bool
-) -> tuple[list[float], list[float]]:
+    took: Sequence[float], going: Sequence[float], by_share: bool
+) -> tuple[Numbers, Numbers]:
     """Run times and their chances, which sum up to 1, by the product limit of runs that `took` so
     long and of others that have been `going` on for so long. What has outlived all that ended is
     taken to be half through, or as it declared where shares of declarations are counted."""
-    events = sorted([(value, False) for value in took] + [(age, True) for age in going])
-    values: list[float] = []
-    chances: list[float] = []
-    alive, at_risk = 1.0, len(events)
-    last = max(took)
-    for at, goes_on in events:
-        if not goes_on:
-            values.append(at)
-            chances.append(alive / at_risk)
-            alive -= alive / at_risk
-        elif at > last:
-            values.append(1.0 if by_share and at < 1.0 else 2.0 * at)
-            chances.append(alive / at_risk)
-            alive -= alive / at_risk
-        at_risk -= 1
-    return values, chances
+    at = np.array([*took, *going], dtype=np.float64)
+    goes_on = np.arange(len(at)) >= len(took)
+    order = np.lexsort((goes_on, at))
+    at, goes_on = at[order], goes_on[order]
+    outlives = goes_on & (at > max(took))
+    ends = ~goes_on | outlives
+    at_risk = np.arange(len(at), 0, -1)
+    alive = np.cumprod(np.where(ends, 1.0 - 1.0 / at_risk, 1.0))
+    chances = np.concatenate(([1.0], alive[:-1])) / at_risk
+    longer = np.where(at < 1.0, 1.0, 2.0 * at) if by_share else 2.0 * at
+    return np.where(outlives, longer, at)[ends], chances[ends]
 
 
 def _basis(by_share: bool, words: str) -> Basis:
