@@ -10,5 +10,5 @@ def is_http_address(text: str) -> bool:
         _ = parts.port  # a port that cannot be is a ValueError
     except ValueError:
         return False
-    blank = any(c.isspace() for c in text)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and not blank
+    strange = not text.isprintable() or any(c.isspace() for c in text)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not strange

@@ -31,7 +31,7 @@ from scheduling.job_fields.faults import (
 from scheduling.job_fields.parts import Kind
 from scheduling.kube.dra.extended import OF_CLASS
 from scheduling.kube.dra.selectors import WrongSelector, selector
-from scheduling.kube.translate.quantities import is_space
+from scheduling.kube.translate.quantities import GPU_RESOURCES, is_space
 from tenants import texts
 from tenants.errors import Path
 
@@ -52,7 +52,7 @@ MAX_TERMS, MAX_EXPRESSIONS, MAX_VALUES = 16, 256, 1000
 MAX_ANNOTATION_BYTES = 240 * 1024
 # Kant asks for these itself, by the fields on the right.
 OWN_RESOURCES = {
-    "nvidia.com/gpu": "gpus",
+    **dict.fromkeys(GPU_RESOURCES, "gpus"),
     "kant.io/gpu-milli": "gpu_milli",
     "cpu": "cpu_milli",
     "memory": "memory_mib",

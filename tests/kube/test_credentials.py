@@ -222,6 +222,53 @@ def test_programs_run_only_from_the_list(allowed, settings, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("user", "cluster", "told"),
+    [
+        ({"exec": {"command": "/bin/sh"}}, {}, "has '/bin/sh' run to sign in"),
+        (
+            {"auth-provider": {"config": {"cmd-path": "/bin/sh"}}},
+            {},
+            "has '/bin/sh' run to sign in",
+        ),
+        ({"tokenFile": "../secret"}, {}, "in no folder that clusters' files may be in"),
+        ({"client-key": "../secret"}, {}, "in no folder that clusters' files may be in"),
+        ({}, {"certificate-authority": "../secret"}, "in no folder that clusters' files may be in"),
+        ({"token": "x"}, {"server": "http://10.0.0.1"}, "has no TLS"),
+        ({}, {"server": "https://u:p@east.example"}, "name host and port alone"),
+    ],
+)
+def test_what_a_kubeconfig_names_is_refused_when_it_is_written(org, allowed, user, cluster, told):
+    server = {"server": HTTPS, **cluster}
+    answer = org.client("ops").patch(
+        f"{URL}/demo",
+        {"access": {"kubeconfig": kubeconfig(allowed, user, **server)}},
+        format="json",
+    )
+    (fault,) = answer.json()["errors"]
+    assert answer.status_code == 422
+    assert (fault["pointer"], told in fault["detail"]) == ("/access/kubeconfig", True), fault
+
+
+@pytest.mark.parametrize("text", [None, "", "[", "a: 1\na: 2", "- &a [*a]", "[" * 9999, "\0", "x"])
+def test_a_kubeconfig_that_is_not_there_yet_or_is_none_is_told_when_it_is_used(org, allowed, text):
+    path = allowed / "later"
+    if text is not None:
+        path.write_text(text)
+    access = {"access": {"kubeconfig": str(path)}}
+    assert org.client("ops").patch(f"{URL}/demo", access, format="json").status_code == 200
+    with pytest.raises(KubeError):
+        load_endpoint(access["access"])
+
+
+@pytest.mark.parametrize(
+    "server", ["https://east.example/\x07", "https://east\x1b[31m", "https://a b"]
+)
+def test_an_address_has_no_character_that_none_has(org, allowed, server):
+    answer = org.client("ops").patch(f"{URL}/demo", {"access": {"server": server}}, format="json")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/access/server")
+
+
+@pytest.mark.parametrize(
     ("user", "cluster"),
     [
         ({"tokenFile": "{secret}"}, {}),

@@ -297,6 +297,7 @@ def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
         ({"replicas": 4, "min_count": 3, "slice_size": 2, "required_level": "leaf"}, "/slice_size"),
         ({"replicas": 4, "slice_size": 2}, "/slice_size"),
         ({"extended": {"nvidia.com/gpu": 1}}, "/extended/nvidia.com~1gpu"),
+        ({"extended": {"amd.com/gpu": 1}}, "/extended/amd.com~1gpu"),
         ({"extended": {"card": 1}}, "/extended/card"),
         ({"extended": {"vendor.com/card": -1}}, "/extended/vendor.com~1card"),
         ({"extended": {"vendor.com/card": 10**30}}, "/extended/vendor.com~1card"),

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from scheduling.kube.door import credentials
-from scheduling.kube.door.credentials import MOST_BYTES, allowed_file
+from scheduling.kube.door.credentials import MOST_BYTES, AccessRefused, allowed_file
 from scheduling.kube.seam import KubeError
+from scheduling.text_files import yaml_of
 
 FORMS = {
     "kubeconfig": {"kubeconfig", "context"},
@@ -58,6 +61,22 @@ def load_endpoint(access: Mapping[str, Any]) -> Endpoint:
     if form == "server":
         return _from_address(access)
     return _from_official_client(access, form)
+
+
+def check_written(access: Mapping[str, Any]) -> None:
+    """Raises AccessRefused for what the deployment does not allow, in a kubeconfig too. A file that
+    is not there yet, or is no kubeconfig, is told when it is used."""
+    credentials.check(access)
+    if "kubeconfig" not in access:
+        return
+    path = Path(access["kubeconfig"]).expanduser()
+    try:
+        document = yaml_of(_read(str(allowed_file(str(path), "kubeconfig")), "kubeconfig"))
+    except AccessRefused:
+        raise
+    except (KubeError, ValueError, yaml.YAMLError, RecursionError):
+        return
+    credentials.check_kubeconfig(document, path, access.get("context"))
 
 
 def _form(access: Mapping[str, Any]) -> str:
@@ -157,7 +176,6 @@ def _tls(
 
 # --- kubeconfig and in-cluster account, read by the official client ------------------------------
 def _from_official_client(access: Mapping[str, Any], form: str) -> Endpoint:
-    import yaml
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
@@ -171,11 +189,14 @@ def _from_official_client(access: Mapping[str, Any], form: str) -> Endpoint:
             origin = f"kubeconfig {path}" + (f", context {context}" if context else "")
             text = _read(str(allowed_file(path, "kubeconfig")), "kubeconfig")
             path = str(Path(path).expanduser())
-            credentials.check_kubeconfig(yaml.safe_load(text), Path(path), context)
+            credentials.check_kubeconfig(yaml_of(text), Path(path), context)
             load_kube_config(path, context, configuration, persist_config=False)
     except ConfigException as error:
         raise KubeError(f"{origin} cannot be used ({_one_line(error)})", _REMEDIES[form]) from None
-    except (ValueError, TypeError, KeyError, AttributeError, OSError, yaml.YAMLError) as error:
+    except (
+        *(ValueError, TypeError, KeyError, AttributeError, OSError),
+        *(yaml.YAMLError, RecursionError),
+    ) as error:
         # What its YAML and base64 readers raise on a file that is no kubeconfig. Their words quote
         # the file, which may hold secrets.
         mark = getattr(error, "problem_mark", None)

@@ -9,8 +9,8 @@ from scheduling.engine.states import OPEN
 from scheduling.job_fields.definition import ANY_CLUSTER
 from scheduling.job_fields.faults import Faults
 from scheduling.job_fields.values import check_labels
-from scheduling.kube.door import credentials
-from scheduling.kube.door.config import FORMS, own_namespace
+from scheduling.kube.door.config import FORMS, check_written, own_namespace
+from scheduling.kube.door.credentials import AccessRefused
 from scheduling.kube.translate.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
 from scheduling.services.clusters import namespace_rights, node_groups, queue_map
@@ -149,9 +149,10 @@ def _access_faults(access: Any) -> list[FieldError]:
             faults.append(FieldError(("access", name), f"Must be {wanted}."))
     if not faults:
         try:
-            credentials.check(access)
-        except credentials.AccessRefused as error:
-            faults.append(FieldError(("access", error.field), f"{error}."))
+            check_written(access)
+        except AccessRefused as error:
+            # Of a kubeconfig the fault may lie in what it names.
+            faults.append(FieldError(("access", error.field.partition(",")[0]), f"{error}."))
     return faults
 
 
