@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from django.conf import settings as django_settings
+from django.core.management.commands import flush
 from django.db import connection, connections
 from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -105,7 +106,8 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, t
 
 def _migrate_once(tmp_path_factory):
     """The history of migrations takes each process seconds: one makes the tables and keeps them,
-    which the others copy."""
+    which the others copy. Whose rows are no part of a transaction that is taken back has them
+    copied again: to empty all tables takes ten times as long."""
     really = migrate.Command.handle
 
     def handle(self, *args, **options):
@@ -117,9 +119,14 @@ def _migrate_once(tmp_path_factory):
                 connection.connection.backup(file)
 
         folder = kept(tmp_path_factory, "migrated", make)
-        connection.ensure_connection()
-        with closing(sqlite3.connect(folder / "kant.sqlite3")) as file:
-            file.backup(connection.connection)
+
+        def copy(*_, **__):
+            connection.ensure_connection()
+            with closing(sqlite3.connect(folder / "kant.sqlite3")) as file:
+                file.backup(connection.connection)
+
+        copy()
+        flush.Command.handle = copy
 
     migrate.Command.handle = handle
 
