@@ -100,7 +100,8 @@ def _pieces(path: Path) -> Iterator[str]:
 
 def yaml_of(text: str) -> Any:
     """The value of a YAML document. Raises InputError where its aliases make more of it than
-    MOST_NODES, or lead back into themselves, NamedTwice; yaml.YAMLError; RecursionError."""
+    MOST_NODES, or lead back into themselves, or a scalar is no value of its kind (2026-13-01),
+    NamedTwice; yaml.YAMLError; RecursionError."""
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -109,6 +110,10 @@ def yaml_of(text: str) -> Any:
         if _nodes(root, {}) > MOST_NODES:
             raise InputError(f"its aliases make it more than {MOST_NODES:,} values")
         return loader.construct_document(root)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"a value cannot be read ({str(error).partition(';')[0]})") from None
     finally:
         loader.dispose()
 

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -203,22 +204,41 @@ def _yaml(name: str, what: str, text: str, no_json: ValueError) -> Any:
     except ImportError:
         text = f"{name} is not JSON ({no_json}), and YAML needs PyYAML: pip install pyyaml."
         raise usage(text) from None
-    loader = yaml.SafeLoader(text)
     try:
-        root = loader.get_single_node()
-        if root is not None and _nodes(root, {}) > MOST_NODES:
-            raise usage(
-                f"{name} holds no {what}: its aliases make it more than {MOST_NODES:,} values."
-            )
-        return None if root is None else loader.construct_document(root)
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+            if root is not None and _nodes(root, {}) > MOST_NODES:
+                raise usage(
+                    f"{name} holds no {what}: its aliases make it more than {MOST_NODES:,} values."
+                )
+            return None if root is None else _plain(loader.construct_document(root))
+        finally:
+            loader.dispose()
     except _Twice as error:
         raise usage(f"{name}: the name {error} stands twice in one mapping. Keep one.") from None
     except yaml.YAMLError as error:
         raise usage(f"{name} is neither JSON nor YAML: {error}") from None
     except RecursionError:
         raise usage(f"{name} is nested too deeply, or an alias leads back into itself.") from None
-    finally:
-        loader.dispose()
+    except ValueError as error:  # of a scalar: 2026-13-01, 0x_, a number of 5000 digits
+        told = str(error).partition(";")[0]
+        raise usage(f"{name} holds a value that cannot be read: {told}.") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of YAML as JSON has it; raises ValueError for one that JSON has not."""
+    if isinstance(value, dict):
+        if strange := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"the name {strange[0]!s} is no text: put it into quotes")
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, date):  # a time is one, too
+        return value.isoformat()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"a {type(value).__name__} stands there, which no JSON has")
 
 
 class _Twice(Exception):

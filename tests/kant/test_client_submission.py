@@ -132,10 +132,18 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
         ("a: [", "neither JSON nor YAML"),
         ('{"gpus": 1, "gpus": 2}', "the name 'gpus' stands twice"),
         ("gpus: 1\nenv: {A: x, A: y}", "the name 'A' stands twice"),
+        ("\0", "neither JSON nor YAML"),
+        ('{"gpus": ' + "9" * 5000 + "}", "cannot be read: Exceeds the limit (4300 digits)"),
+        ("not_before: 2026-13-01", "cannot be read: month must be in 1..12"),
+        ("gpus: 0x_", "holds a value that cannot be read"),
+        ("env: !!set {A}", "a set stands there, which no JSON has"),
+        ("env: !!binary YQ==", "a bytes stands there, which no JSON has"),
+        ("labels: {1: a}", "the name 1 is no text: put it into quotes"),
+        ("labels: {[1]: a}", "neither JSON nor YAML"),
     ):
         file.write_text(text)
         code, _, told = kant("submit", "-f", str(file))
-        assert (code, words in told and str(file) in told) == (2, True)
+        assert (code, words in told and str(file) in told) == (2, True), told
     code, _, told = kant("submit", "-f", str(tmp_path / "none"))
     assert (code, "cannot be read" in told) == (2, True)
 

@@ -106,6 +106,12 @@ def test_a_name_that_stands_twice_in_yaml_is_refused_with_its_line(text, line, n
     assert (error.value.line, error.value.name) == (line, name)
 
 
+@pytest.mark.parametrize("scalar", ["2026-13-01", "2026-02-30T25:00:00Z", "0x_", "9" * 5000])
+def test_a_scalar_that_is_no_value_of_its_kind_is_refused(scalar):
+    with pytest.raises(InputError, match="a value cannot be read"):
+        yaml_of(f"a: {scalar}\n")
+
+
 def test_one_name_in_two_mappings_and_aliases_of_one_stand_once():
     read = yaml_of("a: &x {b: 1}\nc: *x\nd: {b: 2}\n")
     assert read == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 2}}
