@@ -17,6 +17,7 @@ from scheduling.pages.jobs import (
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.queues import global_queue
 from scheduling.pages.queues import overview as queue_lists
+from scheduling.pages.queues import previews as queue_previews
 from scheduling.pages.queues import queue as queue_views
 from scheduling.pages.queues import revert as queue_reverts
 from scheduling.pages.quotas import edits, loans, matrix, orders, quota, revert
@@ -77,6 +78,16 @@ urlpatterns = [
         "queues/<slug:tenant>/<slug:name>/settings/",
         queue_views.queue_settings,
         name="queue-settings",
+    ),
+    path(
+        "queues/<slug:tenant>/<slug:name>/settings/preview/",
+        queue_previews.settings_preview,
+        name="queue-settings-preview",
+    ),
+    path(
+        "queues/<slug:tenant>/<slug:name>/<slug:verb>/preview/",
+        queue_previews.state_preview,
+        name="queue-state-preview",
     ),
     path("queues/<slug:tenant>/<slug:name>/delete/", queue_views.queue_delete, name="queue-delete"),
     path(

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from tenants.effects import Aftermath, Effects, PlannedTenant
-from tenants.models import Quota, User
+from tenants.models import Queue, Quota, User
 
 HIDDEN = ""  # stands for all tenants that somebody may not see
 
@@ -113,6 +113,9 @@ class SchedulingFacts(Protocol):
     ) -> Effects:
         """What it would do to jobs if these quotas, by tenant and GPU type, were stored, None = if
         there were none, and these tenants were as planned."""
+
+    def queue_effects(self, viewer: User, queue: Queue) -> Effects:
+        """What it would do to jobs if a queue were as this row says."""
 
     def aftermath(
         self,

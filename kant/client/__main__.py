@@ -356,12 +356,14 @@ def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
     ):
         acts = of_queue(verb, queues.act, text)
         acts.set_defaults(verb=verb)
-        _written(acts)
+        _written(acts, required=False)
+        acts.add_argument("--preview", action="store_true", help=PREVIEW)
     made = of_queue("create", queues.create, "create a queue")
     changed = of_queue("set", queues.set_queue, "change settings of a queue")
     for parser in (made, changed):
         queues.add_settings(parser, new=parser is made)
         _written(parser, required=False)
+    changed.add_argument("--preview", action="store_true", help=PREVIEW)
     _written(of_queue("delete", queues.delete, "delete a queue; all its jobs must be over"))
     text = "list the waiting jobs of a cluster in the order of its scheduler"
     order = command("global", queues.global_queue, text, both, actions)

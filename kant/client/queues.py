@@ -13,6 +13,7 @@ from kant.client.errors import usage
 from kant.client.flags.numbers import whole
 from kant.client.jobs import each, only_tenant
 from kant.client.places import amount, only_cluster
+from kant.client.previews import effects
 from kant.client.submission import duration_s
 
 QUEUE = "TENANT/QUEUE"
@@ -104,6 +105,10 @@ def set_queue(api: Api, args: argparse.Namespace) -> None:
     if not given:
         raise usage("Nothing to set. See: kant queue set --help")
     guard = at_version(before["version"])
+    if args.preview:
+        told = api.patch(path, given, {"dry_run": "true"}, guard=guard)
+        effects.say(args, told["effects"])
+        return
     answer = api.patch(path, {**given, **_reason(args)}, _query(args), guard=guard)
     _say(args, before, answer["result"] if args.dry_run else answer, answer["warnings"])
 
@@ -111,6 +116,12 @@ def set_queue(api: Api, args: argparse.Namespace) -> None:
 def act(api: Api, args: argparse.Namespace) -> None:
     """Hold, release, drain, close or open a queue."""
     path = f"{_path(api, args.queue)}/{args.verb}"
+    if args.preview:
+        told = api.post(path, {"reason": "Preview"}, {"dry_run": "true"})
+        effects.say(args, told["effects"])
+        return
+    if args.reason is None:
+        raise usage(f"Say why with --reason. See: kant queue {args.verb} --help")
     answer = api.post(path, {"reason": args.reason}, _query(args))
     queue = answer["result"] if args.dry_run else answer
     if args.output == "json":

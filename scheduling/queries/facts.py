@@ -17,10 +17,11 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.effects import quota_effects
 from scheduling.queries.events.aftermath import aftermath
 from scheduling.queries.nodes.installed import groups_to_come, pools_of
+from scheduling.queries.queues.effects import queue_effects
 from scheduling.queries.quota_use import QuotaKey, quota_book, quota_uses
 from tenants.effects import Aftermath, Effects, PlannedTenant
 from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
-from tenants.models import Quota, User
+from tenants.models import Queue, Quota, User
 
 EXAMPLES = 5
 
@@ -66,6 +67,9 @@ class Facts:
         planned: Mapping[str, PlannedTenant],
     ) -> Effects:
         return quota_effects(viewer, after, planned)
+
+    def queue_effects(self, viewer: User, queue: Queue) -> Effects:
+        return queue_effects(viewer, queue)
 
     def aftermath(
         self,

@@ -22,11 +22,13 @@ LOOKS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StateAct:
-    """What can be done to the state of a queue, on its button, and what it does."""
+    """What can be done to the state of a queue, on its button, and what it does. `is_felt`: by jobs
+    that wait."""
 
     verb: str
     title: str
     effect: str
+    is_felt: bool = False
 
 
 ACTS = {
@@ -37,8 +39,14 @@ ACTS = {
             "Hold",
             "None of its waiting jobs starts until it is released. What runs goes on, new jobs may "
             "wait, and other queues go on as if its jobs were not there.",
+            is_felt=True,
         ),
-        StateAct("release", "Release", "Its waiting jobs may start again, each in its old place."),
+        StateAct(
+            "release",
+            "Release",
+            "Its waiting jobs may start again, each in its old place.",
+            is_felt=True,
+        ),
         StateAct(
             "drain",
             "Drain",

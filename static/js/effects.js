@@ -1,7 +1,8 @@
 // What a change would do is shown where it is seen at once, and only as long as it is of what the
 // fields say: an answer to what they said before is thrown away.
 (() => {
-  const shown = () => document.getElementById("effects");
+  // On a page with several dialogs each has a place of its own.
+  const shown = () => document.querySelector("dialog[open] [data-effects]") ?? document.getElementById("effects");
   const asked = new WeakMap(); // request -> how often the fields had changed
   let changes = 0;
 
@@ -23,10 +24,14 @@
     card.focus();
   });
   document.addEventListener("input", (event) => {
-    if (event.target.form?.querySelector("[data-previews]")) forget();
+    // Why something is changed has no effect on jobs.
+    if (event.target.name !== "reason" && event.target.form?.querySelector("[data-previews]")) forget();
   });
   // A dialog shows other values when it is opened again.
-  document.addEventListener("close", (event) => {
-    if (event.target.contains(shown())) forget();
+  document.addEventListener("close", ({ target }) => {
+    const told = target.querySelector?.("#effects, [data-effects]");
+    if (!told) return;
+    changes += 1;
+    told.replaceChildren();
   }, true);
 })();

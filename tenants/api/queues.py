@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from tenants import facts, selectors
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
+from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.filters import QueueFilter
 from tenants.api.idempotency import idempotent
 from tenants.api.queue_serializers import (
@@ -84,11 +85,12 @@ class QueuesView(ListView):
 
 class QueueView(View):
     """One queue. PATCH sets what it names; what is there already goes on, and the answer says what
-    a limit means for it. DELETE needs a queue whose jobs are all over."""
+    a limit means for it; a dry run tells what it would do to jobs. DELETE needs a queue whose
+    jobs are all over."""
 
     shapes = {
         "GET": Shape(QueueOutput),
-        "PATCH": Shape(QueueAnswer, QueueChange, versioned=True),
+        "PATCH": Shape(QueueAnswer, QueueChange, versioned=True, rehearsal=DryRunWithEffects),
         "DELETE": Shape(versioned=True, texts=REASON),
     }
 
@@ -117,10 +119,10 @@ class QueueView(View):
 
 
 class QueueActionView(View):
-    """What is done to the state of a queue."""
+    """What is done to the state of a queue. A dry run tells what it would do to jobs."""
 
     shapes = {
-        "POST": Shape(QueueAnswer, QueueReason),
+        "POST": Shape(QueueAnswer, QueueReason, rehearsal=DryRunWithEffects),
     }
     state: ClassVar[str] = ""
 
@@ -210,7 +212,13 @@ class QueueRevertView(View):
 
 def _changed(view: View, changed: QueueChangeResult) -> Response:
     if view.dry_run:
-        return rehearsed("update", _shown(changed.queue), list(changed.warnings))
+        effects = facts.scheduling().queue_effects(view.actor, changed.queue)
+        return rehearsed(
+            "update",
+            _shown(changed.queue),
+            list(changed.warnings),
+            effects=effects_body(effects),
+        )
     return Response(_answer(changed), headers=etag(changed.queue.version))
 
 

@@ -57,6 +57,33 @@ def test_a_change_of_a_job_is_previewed_in_its_dialog(new_tab, address):
     expect(card).to_have_count(0)
 
 
+def test_another_rank_and_a_hold_of_a_queue_are_previewed(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/queues/vision/default/settings/")
+    tab.page.fill("#id_title", "Daily")
+    tab.page.get_by_role("button", name="Preview").click()
+    told = tab.page.locator("#effects")
+    expect(told).to_contain_text("Jobs that wait or run now do not feel this; only new ones do.")
+    tab.page.fill("#id_rank", "-3")
+    expect(told).to_be_empty()
+    tab.page.get_by_role("button", name="Preview").click()
+    expect(told.locator("section")).to_be_focused()
+    tab.page.get_by_label("Reason").fill("Days come last")
+    expect(told.locator("section")).to_have_count(1)  # why has no effect on jobs
+    tab.check_looks()
+    tab.open("/queues/vision/default/")
+    tab.page.get_by_role("button", name="Hold", exact=True).click()
+    dialog = tab.page.locator("dialog[open]")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.locator("[data-effects] section")).to_be_focused()
+    assert tab.axe() == []
+    assert tab.overflow() == 0
+    tab.page.keyboard.press("Escape")
+    tab.page.get_by_role("button", name="Hold", exact=True).click()
+    expect(dialog.locator("[data-effects]")).to_be_empty()
+
+
 def test_the_page_that_asks_about_chosen_jobs_tells_what_becomes_of_others(new_tab):
     tab = new_tab()
     tab.sign_in("operator")

@@ -211,3 +211,16 @@ def test_the_global_queue_is_listed(kant, ada):
     code, _, told = ada("queue", "global", "demo", "-G", "H300")
     assert code != 0
     assert "There is no GPU type “H300”" in told
+
+
+def test_what_a_change_would_do_is_told_without_a_reason(ada):
+    Queue.objects.create(tenant=queue().tenant, name="night")
+    for words in (("set", "night", "--rank", "3"), ("hold", "night"), ("drain", "night")):
+        code, _, told = ada("queue", words[0], "vision/night", *words[2:], "--preview")
+        assert code == 0, told
+    assert (queue("night").rank, queue("night").state) == (0, "open")
+    code, out, _ = ada("queue", "hold", "vision/night", "--preview", "-o", "json")
+    assert (code, json.loads(out)["counts"]["stops"]) == (0, 0)
+    code, _, told = ada("queue", "hold", "vision/night")
+    assert code == 2
+    assert "Say why with --reason" in told

@@ -13,7 +13,7 @@ from scheduling.pages.queues.settings_form import NewQueueForm, QueueForm
 from scheduling.queries.queues.stages import first_of, queues_now
 from scheduling.templatetags.queues import ACTS
 from tenants.errors import DomainError, Stale
-from tenants.models import AuditRecord, Queue, QueueState
+from tenants.models import AuditRecord, Queue, QueueState, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import (
     tenant_by_name,
@@ -156,10 +156,7 @@ def queue_state(request: HttpRequest, tenant: str, name: str, verb: str) -> Http
     why = Why(request.POST.get("reason", ""), PAGE)
     actor = actor_of(request)
     try:
-        if verb == "release":
-            changed = release_queue(actor, found, why=why)
-        else:
-            changed = set_state(actor, found, STATE_AFTER[verb].value, why=why)
+        changed = state_after(actor, found, verb, why)
     except DomainError as error:
         text = error.errors[0].detail if error.errors else error.detail
         messages.error(request, f"{_named(found)} stays {found.state}. {text}", extra_tags="bad")
@@ -169,6 +166,15 @@ def queue_state(request: HttpRequest, tenant: str, name: str, verb: str) -> Http
     if request.POST.get("from") == "list":
         return redirect("queues")
     return redirect("queue", tenant, name)
+
+
+def state_after(
+    actor: User, queue: Queue, verb: str, why: Why, *, dry_run: bool = False
+) -> QueueChangeResult:
+    """Do what a button says. Raises as `release_queue` and `set_state` do."""
+    if verb == "release":
+        return release_queue(actor, queue, why=why, dry_run=dry_run)
+    return set_state(actor, queue, STATE_AFTER[verb].value, why=why, dry_run=dry_run)
 
 
 # --- settings -------------------------------------------------------------------------------------

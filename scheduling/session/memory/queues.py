@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from django.db.models import Count, Q, Sum
@@ -24,12 +24,7 @@ def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
     by_tenant: dict[str, list[Queue]] = {}
     for row in Queue.objects.select_related("tenant").order_by("tenant_id", "name"):
         by_tenant.setdefault(row.tenant.name, []).append(row)
-    found = [
-        _queue(tenant, row)
-        for tenant, rows in by_tenant.items()
-        if len(rows) > 1 or not _is_plain(rows[0])
-        for row in rows
-    ]
+    found = [spec for tenant, rows in by_tenant.items() for spec in specs_of(tenant, rows)]
     limited = {(q.tenant, q.name) for q in found if q.max_running is not None or q.max_milli}
     if not limited:
         return QueuesChanged(tuple(found))
@@ -37,6 +32,13 @@ def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
     return QueuesChanged(
         tuple(found), _jobs_elsewhere(own, limited), _held_elsewhere(cluster_id, scope, limited)
     )
+
+
+def specs_of(tenant: str, rows: Sequence[Queue]) -> list[QueueSpec]:
+    """The queues of a tenant, by name; none where it has a plain one alone."""
+    if len(rows) == 1 and _is_plain(rows[0]):
+        return []
+    return [_queue(tenant, row) for row in rows]
 
 
 def debts(cluster_id: int, scope: str) -> QueueDebts | None:

@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from scheduling.engine.decisions import CycleResult, Waiting
-from scheduling.engine.deltas import Delta, JobChanged, JobEnded, JobRestored, JobSubmitted
+from scheduling.engine.deltas import (
+    Delta,
+    JobChanged,
+    JobEnded,
+    JobRestored,
+    JobSubmitted,
+    QueuesChanged,
+)
 from scheduling.engine.types import JobRequest
 from scheduling.simulator.agenda import END, GONE
 from scheduling.simulator.forecast.ground import Ground
@@ -14,6 +21,11 @@ from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Pod, Settings, TimedChange
 from scheduling.simulator.run import Run
+
+
+def held_in(told: QueuesChanged) -> set[tuple[str, str]]:
+    """The queues, by tenant and name, of which nothing starts."""
+    return {(queue.tenant, queue.name) for queue in told.queues if queue.held}
 
 
 class _Over(Exception):
@@ -122,12 +134,20 @@ class RunAhead(Simulation):
             self._give_up(delta.job_id)
         elif isinstance(delta, JobSubmitted):
             self._waits_anew(delta)
+        elif isinstance(delta, QueuesChanged):
+            held = held_in(delta)
+            self._awaited = {j for j in self._awaited if self._queue_of(j) not in held}
+            super()._change(delta)
         elif isinstance(delta, JobChanged):
             run = self.jobs[delta.job.id]
             run.arrival = replace(run.arrival, job=delta.job)
             self._deltas.append(delta)
         else:
             super()._change(delta)
+
+    def _queue_of(self, job_id: str) -> tuple[str, str]:
+        job = self.jobs[job_id].arrival.job
+        return job.tenant, job.queue
 
     def _waits_anew(self, delta: JobSubmitted) -> None:
         """A job that waits already waits with other wishes, or is held or released."""

@@ -19,10 +19,11 @@ from scheduling.engine.deltas import (
     NodeRemoved,
     PastUse,
     PolicyChanged,
+    QueuesChanged,
     TenantsChanged,
 )
 from scheduling.engine.types import MILLI, JobRequest
-from scheduling.simulator.forecast.ahead import RunAhead
+from scheduling.simulator.forecast.ahead import RunAhead, held_in
 from scheduling.simulator.forecast.bands import CYCLES, CYCLES_PER_JOB
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.likeness import traits_of
@@ -35,7 +36,8 @@ SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
 MIDDLE = 0.5
 OfJob = JobChanged | JobEnded | JobSubmitted
 # One that is no TimedChange is made at the scene's instant.
-Change = NodeChanged | NodeRemoved | TenantsChanged | PolicyChanged | PastUse | OfJob | TimedChange
+OfTenants = TenantsChanged | QueuesChanged | PolicyChanged | PastUse
+Change = NodeChanged | NodeRemoved | OfTenants | OfJob | TimedChange
 
 
 class Holder(NamedTuple):
@@ -226,9 +228,13 @@ def _cycles(lasting: Mapping[str, float]) -> int:
 
 
 def _waiting(scene: Scene, change: Sequence[Change]) -> set[str]:
-    """Who waits with the change: without those that it ends or holds, with those it releases."""
+    """Who waits with the change: without those that it ends or holds, or whose queue is held then,
+    with those it releases."""
     found = {job.id for job in scene.waiting}
     for one in change:
+        if isinstance(one, QueuesChanged):
+            held = held_in(one)
+            found -= {job.id for job in scene.waiting if (job.tenant, job.queue) in held}
         if isinstance(one, JobEnded):
             found.discard(one.job_id)
         elif isinstance(one, JobSubmitted):

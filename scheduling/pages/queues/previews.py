@@ -1,0 +1,64 @@
+"""What a change of a queue would do to jobs, beside its form; nothing is changed."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_POST
+
+from scheduling.pages.queues.queue import queue_to_change_or_404, state_after
+from scheduling.pages.queues.settings_form import QueueForm
+from scheduling.pages.quotas.quota import refusal
+from scheduling.queries.queues.effects import queue_effects
+from scheduling.templatetags.queues import ACTS
+from tenants.errors import DomainError
+from tenants.models import Queue
+from tenants.services.audit import PAGE, Why
+from tenants.services.queues.change import change_queue
+from tenants.services.queues.terms import QueueTerms
+from tenants.web.pages import actor_of, page_login_required
+
+NOT_FELT = "Jobs that wait or run now do not feel this; only new ones do."
+WHY = Why("Preview", PAGE)
+
+
+@page_login_required
+@require_POST
+def settings_preview(request: HttpRequest, tenant: str, name: str) -> HttpResponse:
+    found = queue_to_change_or_404(request, tenant, name)
+    form = QueueForm(QueueTerms.of(found), request.POST)
+    if not form.is_valid():
+        return refusal(request, "Correct the marked fields first.")
+    if not (values := form.values()):
+        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+    try:
+        changed = change_queue(
+            actor_of(request),
+            found,
+            values,
+            expected_version=found.version,
+            why=WHY,
+            dry_run=True,
+        )
+    except DomainError as error:
+        return refusal(request, error.errors[0].detail if error.errors else error.detail)
+    return _told(request, changed.queue)
+
+
+@page_login_required
+@require_POST
+def state_preview(request: HttpRequest, tenant: str, name: str, verb: str) -> HttpResponse:
+    if verb not in ACTS:
+        raise Http404("Queues have no such action.")
+    found = queue_to_change_or_404(request, tenant, name)
+    try:
+        changed = state_after(actor_of(request), found, verb, WHY, dry_run=True)
+    except DomainError as error:
+        return refusal(request, error.detail)
+    return _told(request, changed.queue)
+
+
+def _told(request: HttpRequest, then: Queue) -> HttpResponse:
+    effects = queue_effects(actor_of(request), then)
+    if effects.until is None and not effects.troubles:
+        return refusal(request, NOT_FELT)
+    context = {"title": "What this change would do", "effects": effects}
+    return render(request, "parts/effects.html", context)
