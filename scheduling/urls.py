@@ -63,6 +63,11 @@ urlpatterns = [
         name="job-change-preview",
     ),
     path("jobs/arrays/<uuid:array_id>/cancel/", job_views.array_cancel, name="array-cancel"),
+    path(
+        "jobs/arrays/<uuid:array_id>/cancel/preview/",
+        job_views.array_cancel_preview,
+        name="array-cancel-preview",
+    ),
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
     path("schedulers/", schedulers.schedulers, name="schedulers"),

@@ -429,8 +429,21 @@ def change(api: Api, args: argparse.Namespace) -> None:
 
 
 def preview(api: Api, args: argparse.Namespace, act: str, **more: Any) -> None:
-    """What an act on the jobs would do to all jobs; those that refuse it are named."""
-    ids = [only_job(api, text).rsplit("/", 1)[-1] for text in args.jobs]
+    """What an act on the jobs, or on an array, would do to all jobs; those that refuse it are
+    named."""
+    paths = [address(api, text) for text in args.jobs]
+    if any(path.startswith("job-arrays/") for path in paths):
+        if len(paths) > 1:
+            raise usage("Preview an array by itself: what it and others do together is not told.")
+        query = {"dry_run": "true"}
+        told = (
+            api.patch(paths[0], more["changes"], query)
+            if act == "change"
+            else api.post(f"{paths[0]}/{act}", None, query)
+        )
+        effects.say(args, told["effects"])
+        return
+    ids = [path.rsplit("/", 1)[-1] for path in paths]
     answer = api.post("jobs:act", {"act": act, "ids": ids, **more}, {"dry_run": "true"})
     for one in answer["result"]["answers"]:
         if one["problem"] is not None:

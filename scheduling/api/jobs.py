@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
@@ -26,7 +27,7 @@ from scheduling.queries.secret_viewers import hide_from
 from scheduling.services.jobs.array_changes import change_array, hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.document import document_of, document_of_array
-from scheduling.services.jobs.effects import try_on_jobs
+from scheduling.services.jobs.effects import try_on_array, try_on_jobs
 from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_array, submit_job
 from scheduling.services.queues.entry import given_to
@@ -189,12 +190,13 @@ class JobDocumentView(View):
 
 
 class JobArrayView(View):
-    """Jobs that were submitted as one, and how far they are. PATCH changes those that wait."""
+    """Jobs that were submitted as one, and how far they are. PATCH changes those that wait. A dry
+    run tells what the change would do to all jobs."""
 
     scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobArrayOutput),
-        "PATCH": Shape(JobArrayOutput, JobChange),
+        "PATCH": Shape(JobArrayOutput, JobChange, rehearsal=DryRunWithEffects),
     }
 
     def get(self, _request: Request, array_id: uuid.UUID) -> Response:
@@ -202,8 +204,19 @@ class JobArrayView(View):
 
     def patch(self, _request: Request, array_id: uuid.UUID) -> Response:
         changes = self.body(JobChange)
-        array = change_array(self.actor, array_id, changes, dry_run=self.dry_run)
-        return self.updated(JobArrayOutput, array)
+        change = partial(change_array, self.actor, array_id, changes)
+        if self.dry_run:
+            return _tried_on_array(self.actor, array_id, change)
+        return self.updated(JobArrayOutput, change())
+
+
+def _tried_on_array(
+    actor: User, array_id: uuid.UUID, act: Callable[[], selectors.JobArray]
+) -> Response:
+    """What an act on an array would make of it, and do to all jobs. Raises what refuses it."""
+    tried = try_on_array(actor, array_id, act)
+    body = shown(JobArrayOutput, tried.array)
+    return rehearsed("update", body, effects=effects_body(tried.effects))
 
 
 class JobArrayDocumentView(View):
@@ -221,18 +234,20 @@ class JobArrayDocumentView(View):
 
 
 class JobArrayActionView(View):
-    """What is done to an array, without a body."""
+    """What is done to an array, without a body. A dry run tells what it would do to all jobs."""
 
     scope = Scope.SUBMIT
     shapes = {
-        "POST": Shape(JobArrayOutput),
+        "POST": Shape(JobArrayOutput, rehearsal=DryRunWithEffects),
     }
     act: ClassVar[Callable[..., selectors.JobArray]]
 
     @idempotent()
     def post(self, _request: Request, array_id: uuid.UUID) -> Response:
-        array = type(self).act(self.actor, array_id, dry_run=self.dry_run)
-        return self.updated(JobArrayOutput, array)
+        act = partial(type(self).act, self.actor, array_id)
+        if self.dry_run:
+            return _tried_on_array(self.actor, array_id, act)
+        return self.updated(JobArrayOutput, act())
 
 
 class JobArrayCancelView(JobArrayActionView):

@@ -3,6 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.e2e import story
+
 pytestmark = pytest.mark.browser
 
 
@@ -92,3 +94,16 @@ def test_the_page_that_asks_about_chosen_jobs_tells_what_becomes_of_others(new_t
     tab.page.click("button:text-is('Cancel jobs')")
     expect(tab.page.locator("#effects h2")).to_have_text("What it would do to other jobs")
     tab.check_looks()
+
+
+def test_the_end_of_an_array_is_previewed_in_its_dialog(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open(f"/jobs/?array={story.ARRAY}")
+    tab.page.get_by_role("button", name="Cancel array").click()
+    dialog = tab.page.locator("dialog[open]")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.locator("#effects section")).to_be_focused()
+    expect(dialog.locator("#effects h2")).to_have_text("What it would do to other jobs")
+    assert tab.axe() == []
+    assert tab.overflow() == 0

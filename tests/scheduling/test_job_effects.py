@@ -105,3 +105,33 @@ def test_another_number_of_pods_of_a_running_service_is_not_guessed(full):
     sizes = [{"name": old.pod_sets.get().name, "count": 1}]
     found = tried(org, "change", old.pk, changes={"pod_sets": sizes})["effects"]
     assert "cannot be previewed" in found["troubles"][-1]
+
+
+def test_an_array_is_previewed_as_its_jobs_are(full):
+    org, old, young, three, two = full
+    Job.objects.filter(pk__in=(three, two)).update(priority=9)
+    body = {"name": "many", "tenant": "law", "gpu_type": "H100", "gpus": 8, "array": {"count": 3}}
+    made = org.client("lex").post("/api/v1/jobs", body, format="json").json()
+    url = f"/api/v1/job-arrays/{made['id']}"
+    lex, before = org.client("lex"), JobEvent.objects.count()
+
+    def told(answer):
+        assert answer.status_code == 200, answer.json()
+        assert answer.json()["result"]["count"] == 3
+        return answer.json()["effects"]
+
+    # Those ahead of it do not feel it.
+    assert told(lex.post(f"{url}/cancel?dry_run=true"))["counts"]["sooner"] == 0
+    found = told(lex.patch(f"{url}?dry_run=true", {"priority": 50}, format="json"))
+    # Its jobs take the places that are made for the one that was ahead.
+    assert (found["counts"]["starts"], ids(found["delayed"])) == (3, [None])
+    assert told(lex.post(f"{url}/hold?dry_run=true"))["shifts"] == []
+    held = lex.post(f"{url}/release?dry_run=true")
+    assert (held.status_code, held.json()["code"]) == (409, "conflict")
+    assert org.client("eve").post(f"{url}/cancel?dry_run=true").status_code == 404
+    assert JobEvent.objects.count() == before
+    assert {job.state for job in Job.objects.filter(array_id=made["id"])} == {"PENDING"}
+    Job.objects.filter(pk__in=(three, two)).update(priority=0)
+    Job.objects.filter(pk__in=(old.pk, young.pk)).update(array_id=made["id"])
+    ended = org.client("ops").post(f"{url}/cancel?dry_run=true").json()["effects"]
+    assert ids(ended["starts"]) == [three]

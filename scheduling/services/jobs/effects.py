@@ -1,7 +1,7 @@
 """What an act on jobs would do to all jobs: who starts, who stops, whose wait changes."""
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,10 @@ from scheduling.models import Cluster, Job
 from scheduling.queries.effects import change_effects
 from scheduling.queries.explain import policy_in_use
 from scheduling.queries.known import jobs_of
+from scheduling.queries.selectors import JobArray, visible_jobs
 from scheduling.services.jobs.many import Acted, JobAct, act_on_jobs
 from scheduling.simulator.forecast.effects import OfJob
+from tenants.database.chunks import chunks
 from tenants.effects import Effects
 from tenants.models import User
 from tenants.services.transactions import unit_of_work
@@ -46,6 +48,26 @@ def try_on_jobs(
         troubles = [*effects.troubles, *(RESIZED.format(job.name) for job in resized)]
         effects = replace(effects, troubles=troubles)
     return ActTried(acted, effects)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTried:
+    """What would become of an array, and what it would do to all jobs."""
+
+    array: JobArray
+    effects: Effects
+
+
+def try_on_array(actor: User, array_id: uuid.UUID, act: Callable[[], JobArray]) -> ArrayTried:
+    """Rehearse an act on an array; nothing is changed. Raises as that does."""
+    with unit_of_work(dry_run=True):
+        members = visible_jobs(actor).filter(array_id=array_id, state__in=list(OPEN))
+        ids = list(members.order_by().values_list("pk", flat=True))
+        array = act()
+        jobs = [job for some in chunks(ids) for job in Job.objects.filter(pk__in=some)]
+        then = _told(jobs)
+    clusters = Cluster.objects.filter(is_active=True, pk__in={job.cluster_id for job in jobs})
+    return ArrayTried(array, change_effects(actor, clusters.order_by("name"), JobsChange(then)))
 
 
 def _told(jobs: Sequence[Job]) -> dict[str, JobSubmitted | None]:
