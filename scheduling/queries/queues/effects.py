@@ -29,12 +29,12 @@ def queue_effects(viewer: User, queue: Queue) -> Effects:
         return Effects(timezone.now())
     jobs = Job.objects.filter(tenant=queue.tenant_id, state__in=list(OPEN))
     clusters = Cluster.objects.filter(is_active=True, pk__in=jobs.values("cluster"))
-    change = QueuesChange(tenant, tuple(then), tuple(_holders(queue.tenant_id)))
+    change = QueuesChange(tenant, tuple(then), tuple(_holding_jobs(queue.tenant_id)))
     return change_effects(viewer, clusters.order_by("name"), change)
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class HoldingJob:
     """A job of the tenant that runs, with milli-GPU by model, wherever it does."""
 
     job: str
@@ -42,7 +42,7 @@ class Holder:
     held: Mapping[str, float]
 
 
-def _holders(tenant_id: int) -> list[Holder]:
+def _holding_jobs(tenant_id: int) -> list[HoldingJob]:
     jobs = Job.objects.filter(tenant=tenant_id, state__in=list(HOLDING)).order_by("pk")
     rows = Placement.objects.filter(state__in=LIVE_PLACEMENTS, job__tenant=tenant_id).order_by()
     held: dict[str, dict[str, float]] = {}
@@ -50,7 +50,8 @@ def _holders(tenant_id: int) -> list[Holder]:
     for job, model, milli in sums:
         held.setdefault(str(job), {})[model] = milli
     return [
-        Holder(str(pk), name, held.get(str(pk), {})) for pk, name in jobs.values_list("pk", "queue")
+        HoldingJob(str(pk), name, held.get(str(pk), {}))
+        for pk, name in jobs.values_list("pk", "queue")
     ]
 
 
@@ -60,7 +61,7 @@ class QueuesChange:
 
     tenant: str
     then: tuple[QueueSpec, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[HoldingJob, ...]
 
     def __call__(self, facts: Sequence[Delta]) -> list[QueuesChanged]:
         told = next(fact for fact in facts if isinstance(fact, QueuesChanged))
