@@ -49,8 +49,7 @@ def _take_up(life: Lifecycle, job: LiveJob) -> None:
     if job.state in HOLDING:
         # They left alone, and were to be placed again.
         for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
-            job.replaced.add(pod.key)
-            job.forget(pod)
+            job.replace_later(pod)
         life.leave.resume(job)
     job.complete = job.has_all()
     life.out.deltas.append(job.restored())

@@ -1,6 +1,7 @@
 """Dynamic admission and placement of the first job of a class (paper 3.2.1, 3.3.2)."""
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from scheduling.engine.admission.candidates import (
@@ -214,7 +215,7 @@ def place_on(
     if kept is placed and not (record.ended or record.leaving):
         return placed
     statement.rollback(mark)
-    placed = _renumbered(state, job, kept, record.ended.union(record.leaving))
+    placed = _renumbered(state, job, kept, record.ended | record.leaving.keys())
     for p in placed:
         statement.allocate(job, p)
     return placed
@@ -224,7 +225,7 @@ def _renumbered(
     state: SchedulerState,
     job: JobRequest,
     placed: tuple[PodPlacement, ...],
-    ended: set[tuple[int, int]],
+    ended: AbstractSet[tuple[int, int]],
 ) -> tuple[PodPlacement, ...]:
     """The same places for the pods that are missing: placement does not know which have ended."""
     held = state.cluster.held_by(job.id)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -74,6 +75,9 @@ class NoPlan:
 
 
 NOT_LOOKED_FOR: Final = NoPlan()  # of all jobs for which nobody was to be preempted yet
+# Of all jobs to which it has not happened: a set of its own is 216 bytes.
+NO_PODS: Final[AbstractSet[tuple[int, int]]] = frozenset()
+NO_JOBS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(slots=True, init=False)  # a native __init__ takes a fifth of the time
@@ -116,13 +120,13 @@ class JobRecord:
     pods: dict[tuple[int, int], tuple[str, int]]  # pod -> GPU model and milli of its place
     placed_at: dict[tuple[int, int], float]  # since when, where that is not since its start
     runs_since: dict[tuple[int, int], float]  # when pods began to run, as far as that was told
-    ended: set[tuple[int, int]]  # pods that are done and not to be placed again
+    ended: AbstractSet[tuple[int, int]]  # pods that are done and not to be placed again
     limit_at: float | None  # when its run time ends, as it is watched
 
     # --- preemption
     no_plan: NoPlan  # why nobody was preempted for it
     preemptions: int  # how often it was preempted
-    preempted_by: set[str]  # by which jobs
+    preempted_by: frozenset[str]  # by which jobs
     preempted_at: float  # when last, as far as this scheduler knows
     disruptions: int | None  # how many of its pods may be evicted now, by its disruption budget
     checkpoint_at: float  # when it last saved its work
@@ -145,7 +149,7 @@ class JobRecord:
         self.pods = {}
         self.placed_at = {}
         self.runs_since = {}
-        self.ended = set()
+        self.ended = NO_PODS
         self.started_at = None
         self.avoided_nodes = {}
         self.queued_at = -math.inf
@@ -156,7 +160,7 @@ class JobRecord:
         self.found = {}
         self.turn = None
         self.preemptions = 0
-        self.preempted_by = set()
+        self.preempted_by = NO_JOBS
         self.preempted_at = -math.inf
         self.disruptions = None
         self.checkpoint_at = -math.inf
@@ -271,7 +275,7 @@ class JobRecord:
 
     def requeued(self, not_before: float, *, front: bool) -> None:
         """All of it starts anew, not before then."""
-        self.ended.clear()
+        self.ended = NO_PODS
         self.reserved = False
         self.verdict = self.waits_since = None
         self.not_before = not_before
@@ -316,7 +320,7 @@ class JobRecord:
     def happened_before(self, history: JobHistory, now: float) -> None:
         """This became of it under a scheduler before."""
         self.preemptions = len(history.preempted_by)
-        self.preempted_by = {*history.preempted_by, *history.gave_way_to}
+        self.preempted_by = NO_JOBS.union(history.preempted_by, history.gave_way_to)
         self.blocked_since = history.blocked_since
         self.lost_gpu_s = history.lost_gpu_s
         if self.waits_since is not None and history.back_at is not None:
@@ -330,7 +334,7 @@ class JobRecord:
 
     def preempted(self, by: str, at: float, *, counts: bool) -> None:
         """`counts`: it lost more than what it can do without."""
-        self.preempted_by.add(by)
+        self.preempted_by = self.preempted_by.union((by,))
         if counts:
             self.preemptions += 1
             self.preempted_at = at
@@ -361,7 +365,7 @@ class JobRecord:
 
     def restored(self, ended: Iterable[tuple[int, int]]) -> None:
         """These of its pods ended under a scheduler before."""
-        self.ended = set(ended)
+        self.ended = set(ended) or NO_PODS
 
     def placed_later(self, pod: tuple[int, int], at: float) -> None:
         """A pod got its place after the job started."""
@@ -374,7 +378,10 @@ class JobRecord:
 
     def pod_ended(self, pod: tuple[int, int]) -> None:
         """It is done and not to be placed again."""
-        self.ended.add(pod)
+        if isinstance(self.ended, set):
+            self.ended.add(pod)
+        else:
+            self.ended = {pod}
 
     def watch_limit(self) -> float | None:
         """When its run time is up, from now on watched; None where it has not started or has no

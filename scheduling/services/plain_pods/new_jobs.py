@@ -21,6 +21,7 @@ from scheduling.services.plain_pods.books import TOO_MANY_WAITING, Accepted, Boo
 from scheduling.services.plain_pods.follow import why_held
 from scheduling.services.plain_pods.gangs import pod_sets_of
 from scheduling.services.plain_pods.spec import PodSets, Refused, hold_of
+from scheduling.session.memory.labels import SharedLabels
 from scheduling.session.memory.live import LiveJob, Offer, PodKey, PodRef
 from scheduling.session.memory.load import ReadSpec, asked_of, live_of
 from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
@@ -258,6 +259,7 @@ class NewRows:
         self._of_job: dict[str, list[Any]] = {}
         self._of_order: dict[int, _Prepared] = {} if prepared is None else prepared
         self._pod = self._pods.prepare(JobPod())
+        self._labels = SharedLabels()
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._of_job
@@ -296,7 +298,7 @@ class NewRows:
         for index, part in enumerate(sets):
             self._sets.add(prepared.set_rows[index], job_id=job_id)
             for ordinal, one in enumerate(part):
-                pod = PodRef(one.pod.name, one.pod.uid, dict(one.pod.labels))
+                pod = PodRef(one.pod.name, one.pod.uid, self._labels.one(one.pod.labels))
                 key = {"job_id": job_id, "pod_set": index, "ordinal": ordinal}
                 self._pods.add(self._pod, **key, **pod._asdict())
                 plain[index, ordinal] = pod

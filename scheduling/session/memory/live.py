@@ -4,11 +4,12 @@ One thread owns all of it: the scheduler's. Nothing here touches the database or
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.deltas import (
@@ -37,8 +38,15 @@ TELL_AGAIN_S = 600.0
 
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
+# Of all jobs that have none: an empty dict of its own is 80 bytes.
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
 # What of the writes of a pass is only about pods that have places, and when these were bound.
 OF_PODS = frozenset({"steps", "held", "bound_jobs", "failures", "restarts"})
+
+
+def _nothing() -> Mapping[Any, Any]:
+    return NOTHING
 
 
 class Cause(NamedTuple):
@@ -192,8 +200,8 @@ class LiveJob:
     surplus: Failures = field(default_factory=Failures)
     restarts: int = 0
     max_restarts: int = 0
-    crashes: dict[PodKey, int] = field(default_factory=dict)
-    kept: dict[PodKey, KeptPod] = field(default_factory=dict)
+    crashes: Mapping[PodKey, int] = field(default_factory=_nothing)
+    kept: Mapping[PodKey, KeptPod] = field(default_factory=_nothing)
     cluster: int = 0
     scope: str = ""
     not_before: float = 0.0
@@ -202,10 +210,10 @@ class LiveJob:
     reason: str = ""
     pods: dict[PodKey, LivePod] = field(default_factory=dict)
     tally: Counter[P] = field(default_factory=Counter)
-    replaced: set[PodKey] = field(default_factory=set)
+    replaced: Set[PodKey] = frozenset()
     saved_at: float = 0.0
     notice_s: float = 0.0
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=_nothing)
     protected: bool = False
     blocked_since: float | None = None
     front: bool = False
@@ -213,7 +221,7 @@ class LiveJob:
     bound: bool = False
     complete: bool = True
     namespace: str = ""
-    plain: Mapping[PodKey, PodRef] = field(default_factory=dict)
+    plain: Mapping[PodKey, PodRef] = field(default_factory=_nothing)
     pod_gang: str = ""
     pod_hold: str = ""
     told: str = ""
@@ -221,8 +229,8 @@ class LiveJob:
     may_grow_by: int | None = None
     said: Waiting | None = None
     asked_for: str = ""
-    consumes: Mapping[str, str] = field(default_factory=dict)
-    noted_at: dict[str, float] = field(default_factory=dict)
+    consumes: Mapping[str, str] = field(default_factory=_nothing)
+    noted_at: Mapping[str, float] = field(default_factory=_nothing)
     asked: JobRequest = field(init=False)
     volume_hold: ClaimHold | None = None
     node_note: str = ""
@@ -259,7 +267,7 @@ class LiveJob:
         last = self.noted_at.get(reason)
         if last is not None and last <= now < last + TELL_AGAIN_S:
             return False
-        self.noted_at[reason] = now
+        self.noted_at = {**self.noted_at, reason: now}
         return True
 
     def add(self, pod: LivePod) -> None:
@@ -272,6 +280,14 @@ class LiveJob:
 
     def effect_key(self, pod: LivePod) -> EffectKey:
         return (self.id, pod.attempt, *pod.key)
+
+    def replace_later(self, pod: LivePod) -> None:
+        """It left alone, and is placed as another attempt, if at all."""
+        if isinstance(self.replaced, set):
+            self.replaced.add(pod.key)
+        else:
+            self.replaced = {pod.key}
+        self.forget(pod)
 
     def keeps(self, pod: LivePod) -> bool:
         """Whether the pod stays for its log although its place is given back."""

@@ -41,7 +41,16 @@ from scheduling.models.jobs import LIVE_PLACEMENTS, MOVED, PREEMPTED, PlacementS
 from scheduling.models.shaped import Unreadable
 from scheduling.policy.document import to_policy
 from scheduling.session.memory.constraints import with_devices
-from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
+from scheduling.session.memory.labels import SharedLabels
+from scheduling.session.memory.live import (
+    NOTHING,
+    Failures,
+    LiveJob,
+    LivePod,
+    PodContent,
+    PodKey,
+    PodRef,
+)
 from scheduling.session.memory.raw import RawRow, RawRows
 from tenants import selectors
 from tenants.database.chunks import chunks
@@ -160,10 +169,11 @@ def _last_places(placed: Sequence[Any]) -> dict[Any, tuple[int, str]]:
 def _plain_pods(taken_up: Sequence[Any]) -> dict[Any, dict[PodKey, PodRef]]:
     """The pods that each of these jobs stands for."""
     found: dict[Any, dict[PodKey, PodRef]] = defaultdict(dict)
+    shared = SharedLabels()
     names = ("job_id", "pod_set", "ordinal", "name", "uid", "labels")
     rows = JobPod.objects.filter(job__in=taken_up).order_by() if taken_up else JobPod.objects.none()
     for job_id, pod_set, ordinal, name, uid, labels in rows.values_list(*names):
-        found[job_id][pod_set, ordinal] = PodRef(name, str(uid), labels)
+        found[job_id][pod_set, ordinal] = PodRef(name, str(uid), shared.one(labels))
     return found
 
 
@@ -306,7 +316,7 @@ def live_of(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
         admitted_at=_seconds(job.admitted_at),
         reason=job.reason,
         notice_s=job.checkpoint_notice_s or 0,
-        labels=dict(job.labels),
+        labels=dict(job.labels) or NOTHING,
         blocked_since=job.blocked_since.timestamp() if job.blocked_since else None,
         front=job.front,
         bound=job.bound_at is not None,

@@ -55,6 +55,7 @@ from scheduling.models.jobs import (
 )
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import (
+    NOTHING,
     OVER,
     Cause,
     EffectKey,
@@ -132,7 +133,7 @@ class Lifecycle:
             job.attempt += 1
             job.admitted_at = now
             job.bound = False
-            job.noted_at.clear()
+            job.noted_at = NOTHING
             job.waits_for = ""
             if not job.plain:
                 job.namespace = self.scope.namespaces[job.request.tenant]
@@ -140,7 +141,7 @@ class Lifecycle:
             self.starting[job.id] = job
             self.plain.groups.starts(job, self.plain.unbound_of(job))
         else:
-            if job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
+            if any((p.pod_set, p.ordinal) in job.replaced for p in decision.placements):
                 job.attempt += 1
             if job.request.gang:
                 self.starting[job.id] = job

@@ -153,7 +153,7 @@ class Leaving:
             del self._known[job.id]
             return
         job.pods = {}
-        job.replaced = set()
+        job.replaced = frozenset()
         job.tally.clear()
 
     def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
@@ -178,7 +178,7 @@ class Leaving:
         if older.uid != newest.uid:
             of = (older.namespace, older.name, older.uid)
             self._out.effects.append(DeletePod((job.id, older.attempt, *key), *of))
-        job.kept[key] = newest
+        job.kept = {**job.kept, key: newest}
 
     def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
         """A disruption budget forbids the eviction; it is asked again when it may not any more."""

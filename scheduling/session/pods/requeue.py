@@ -239,7 +239,7 @@ class Requeueing:
         back-off does not fail in a row."""
         in_a_row = now - pod.placed_at <= self.scope.policy.backoff_cap_s
         number = 1 + (job.crashes.get(pod.key, 0) if in_a_row else 0)
-        job.crashes.update(dict.fromkeys((p.key for p in restarted), number))
+        job.crashes = {**job.crashes, **dict.fromkeys((p.key for p in restarted), number)}
         return self._backed_off(number, now)
 
     def release_late(self, job: LiveJob, now: float) -> None:

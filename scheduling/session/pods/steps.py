@@ -60,8 +60,7 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
     if to in OVER and job.leaving is None:
         out.deltas.append(pod.leaving or PodEnded(job.id, *pod.key))
         if pod.leaving is not None:
-            job.replaced.add(pod.key)
-            job.forget(pod)
+            job.replace_later(pod)
 
 
 def release(out: Outbox, job: LiveJob, pod: LivePod) -> None:
