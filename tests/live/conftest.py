@@ -259,7 +259,7 @@ def wait(condition, within=WITHIN_S):
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "not reached"
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 class Clock:
