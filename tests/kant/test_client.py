@@ -266,6 +266,11 @@ def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
     assert Job.objects.filter(pk=job, priority=7, declared_s=7200).exists()
     assert kant("release", job)[0] == 0
     assert not Job.objects.get(pk=job).held
+    for words in (("cancel", array), ("change", array, "--priority", "7")):
+        assert kant(*words, "--preview")[0] == 0
+    code, _, told = kant("cancel", job, array, "--preview")
+    assert (code, "Preview an array by itself" in told) == (2, True)
+    assert not Job.objects.filter(array_id=array, priority=7).exists()
     code, out, told = kant("cancel", "none", job, array)
     assert (code, told) == (3, "There is no job 'none'. See: kant jobs\n")
     assert out.splitlines() == [f"{job[:8]}  job  CANCELLED", f"{array[:8]}  many  3 CANCELLED"]

@@ -48,20 +48,24 @@ def test_a_higher_rank_passes_the_other_queue(two):
     assert shifts(tried(org, rank=-5)) == {}  # it waits behind the other already
 
 
-def test_a_held_queue_lets_the_other_go_and_of_its_own_jobs_nothing_is_told(two):
-    org, _, second = two
-    assert shifts(tried(org, "hold")) == {}  # nobody waits behind it
-    by = shifts(tried(org, "hold", "default"))
-    assert by.keys() == {second}
+def test_a_held_queue_lets_the_other_go_and_its_own_jobs_start_later_than_is_looked(two):
+    org, first, second = two
+    found = tried(org, "hold")  # nobody waits behind it
+    assert (shifts(found), found["counts"]["later"]) == ({second: None}, 1)
+    found = tried(org, "hold", "default")
+    by, after = shifts(found), {one["job"]["job"]: one["after"] for one in found["shifts"]}
+    assert by.keys() == {first, second}
     assert by[second] < 0
+    assert after[first] is None
     assert Queue.objects.get(tenant__name="vision", name="default").state == "open"
 
 
 def test_a_released_queue_is_told_with_those_that_its_jobs_pass(two):
-    org, _, second = two
+    org, first, second = two
     Queue.objects.filter(tenant__name="vision", name="default").update(state="held")
-    by = shifts(tried(org, "release", "default"))
-    assert by[second] > 0
+    found = tried(org, "release", "default")
+    assert shifts(found)[second] > 0
+    assert {one["job"]["job"]: one["before"] for one in found["shifts"]}[first] is None
 
 
 def test_a_limit_that_keeps_jobs_from_starting(fleet):  # noqa: F811

@@ -23,7 +23,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import MILLI, JobRequest
-from scheduling.simulator.forecast.ahead import RunAhead, held_in
+from scheduling.simulator.forecast.ahead import RunAhead
 from scheduling.simulator.forecast.bands import CYCLES, CYCLES_PER_JOB
 from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.likeness import traits_of
@@ -228,13 +228,9 @@ def _cycles(lasting: Mapping[str, float]) -> int:
 
 
 def _waiting(scene: Scene, change: Sequence[Change]) -> set[str]:
-    """Who waits with the change: without those that it ends or holds, or whose queue is held then,
-    with those it releases."""
+    """Who waits with the change: without those that it ends or holds, with those it releases."""
     found = {job.id for job in scene.waiting}
     for one in change:
-        if isinstance(one, QueuesChanged):
-            held = held_in(one)
-            found -= {job.id for job in scene.waiting if (job.tenant, job.queue) in held}
         if isinstance(one, JobEnded):
             found.discard(one.job_id)
         elif isinstance(one, JobSubmitted):
