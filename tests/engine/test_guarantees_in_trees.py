@@ -269,6 +269,32 @@ SCENARIOS = {
           + mine l2 1x1 H100 p-9 -> WaitingForPreemption
           a2 -> preempted for mine
     """,
+    "who accepts two models takes back the one whose quota nobody ahead waits for": """
+        nodes  H100: 1 1 | L4: 1 1
+        quota  a H100 0 | a L4 2 | b H100 2 | b L4 0
+        policy {queueing}, preemption=reclaim, min_runtime_s=0, backfill_after_s=1
+        at 0
+          + own   b 2x1 H100 -> starts
+          + more  b 2x1 L4 -> starts borrowing 2
+        at 5
+          + ahead a 1x1 H100 -> WaitingForQuota
+        at 10
+          + mine  a 2x1 H100|L4 -> WaitingForPreemption
+          more -> preempted for mine
+    """,
+    "who accepts two models takes back the one in which no head waits": """
+        nodes  H100: 1 1 | L4: 1 1
+        quota  a H100 2 | a L4 2 | b H100 2 | b L4 0
+        policy {queueing}, preemption=reclaim, min_runtime_s=0, backfill_after_s=1
+        at 0
+          + own   b 2x1 H100 s=100 -> starts
+          + more  b 2x1 L4 -> starts borrowing 2
+        at 5
+          + ahead a 2x1 H100 p9 -> InsufficientGpus
+        at 10
+          + mine  a 2x1 H100|L4 -> WaitingForPreemption
+          more -> preempted for mine
+    """,
     "the reason names who owes, however far up the accounts are full": """
         nodes  H100: 8 8
         quota  root H100 16 | org H100 16 | rec H100 8 | batch H100 8
@@ -298,6 +324,13 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_guarantees(name: str) -> None:
-    play(SCENARIOS[name])
+CASES = [
+    pytest.param(text.replace("{queueing}", queueing), id=f"{name}, {queueing}")
+    for name, text in SCENARIOS.items()
+    for queueing in (QueueingPolicy if "{queueing}" in text else ("as it says",))
+]
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_guarantees(text: str) -> None:
+    play(text)

@@ -102,7 +102,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
     if may_close and rules.close(walk, eq_class, record, reach):
         rest = behind(eq_class.head, min(reach), {})
     preempts = terms.claim.may_preempt and _may_preempt(walk, eq_class, terms)
-    told = not_yet(walk, eq_class, record, verdict) if preempts else verdict
+    told = not_yet(walk, eq_class, terms, verdict) if preempts else verdict
     if not may_close:
         state.drop_turn(record)
     elif record.turn is not None and record.job.id in state.turns:
@@ -120,6 +120,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
             out.now,
             closed=False,
             preempts=preempts,
+            barred=terms.claim.barred,
             lacks=lacks,
             terms_until=terms.until,
         )

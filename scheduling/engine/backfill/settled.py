@@ -102,6 +102,7 @@ def settle(
     *,
     closed: bool,
     preempts: bool = False,
+    barred: frozenset[str] = frozenset(),
     withheld: frozenset[str] = frozenset(),
     kept: Kept = frozenset(),
     lacks: bool = False,
@@ -110,7 +111,8 @@ def settle(
     """Note what the blocked class's answer rests on; nothing where it may change by itself.
 
     `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
-    (`withheld`, `kept`); `preempts`: its first job may take places from others; `lacks`: it could
+    (`withheld`, `kept`); `preempts`: its first job may take places from others, but in pools that
+    are `barred`; `lacks`: it could
     not start though all that runs had ended; `terms_until`: when time alone changes what is left to
     the class.
     """
@@ -126,7 +128,8 @@ def settle(
     due = math.inf if since is None else since + state.policy.backfill_after_s
     if preempts:
         plans = state.allows_plans
-        unplanned = memo.recall(UNPLANNED_AT_ALL, eq_class, Unplanned(plans, None))
+        none = Unplanned(plans, None, barred=barred)
+        unplanned = memo.recall(UNPLANNED_AT_ALL, eq_class, none)
         if unplanned is None:
             return  # no plan was made for it: others had used up what a cycle may make
         until = min(until, unplanned.until)

@@ -54,12 +54,30 @@ def _left_by_heads(
     kept = frozenset() if passes[1] or closed >= models else way.all_kept
     if kept:
         closed |= kept_from(walk.state, way, first, models, kept)
+    barred = closed.union([m for m in models if m in way.heads and way.heads[m].expected])
     if short is not None or not ahead.heads:
         until = math.inf
         if short is not None and short.planned_s is not None:
             until = ahead.starts_at - short.planned_s
-        return Terms(short or first, closed, kept=kept, behind=short is not None, until=until)
-    return Terms(first, closed, ahead.nodes, kept, ahead.later, turns=ahead.turns)
+        return Terms(
+            short or first,
+            closed,
+            kept=kept,
+            behind=short is not None,
+            until=until,
+            wanted=models,
+            barred=barred,
+        )
+    return Terms(
+        first,
+        closed,
+        ahead.nodes,
+        kept,
+        ahead.later,
+        turns=ahead.turns,
+        wanted=models,
+        barred=barred,
+    )
 
 
 def ahead_in(walk: Walk, models: frozenset[str]) -> Ahead:

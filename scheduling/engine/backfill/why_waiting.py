@@ -11,7 +11,6 @@ from scheduling.engine.backfill.settled import UNPLANNED_AT_ALL
 from scheduling.engine.backfill.terms import ahead_in
 from scheduling.engine.backfill.walk import Walk
 from scheduling.engine.memo import WOULD_START, Finding, Question
-from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import AFTER_PREEMPTED_S, delay_of
 from scheduling.engine.queue.reservations import Head, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass, Unplanned
@@ -74,11 +73,11 @@ def behind_whom(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> Verdict
     return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
 
-def not_yet(walk: Walk, eq_class: EquivalenceClass, record: JobRecord, verdict: Verdict) -> Verdict:
+def not_yet(walk: Walk, eq_class: EquivalenceClass, terms: Terms, verdict: Verdict) -> Verdict:
     """The reason with when the job will have waited for long enough to preempt those that it
     could, or the end of their protection."""
-    state, now, why = walk.state, walk.out.now, record.no_plan
-    plans = Unplanned(state.allows_plans, None)
+    state, now, why = walk.state, walk.out.now, walk.state.jobs[eq_class.head].no_plan
+    plans = Unplanned(state.allows_plans, None, barred=terms.claim.barred)
     if state.memo.changed(UNPLANNED_AT_ALL, eq_class, plans):
         return verdict
     if now < why.preempts_from < math.inf:

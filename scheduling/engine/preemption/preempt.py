@@ -58,7 +58,10 @@ class _Unplanned(UnplannedAtAll):
         why = record.look_for_plan(NoPlan())
         again = Outcome(state.cluster.now, state.refresh_s, depends_on.just_started)
         found = bool(within_reach(state, record)) and (
-            _first_plan(state, record, bool(depends_on.overdue), frozenset(), again) is not None
+            _first_plan(
+                state, record, bool(depends_on.overdue), depends_on.barred, frozenset(), again
+            )
+            is not None
         )
         record.look_for_plan(why)
         return found
@@ -92,15 +95,16 @@ def try_to_preempt(
     eq_class: EquivalenceClass,
     record: JobRecord,
     overdue: bool,
+    barred: frozenset[str],
     kept: Kept,
     out: Outcome,
 ) -> bool:
-    """Take places from others for a blocked job; True when they are promised to it now. `kept`:
-    quota that a job ahead waits to borrow."""
+    """Take places from others for a blocked job, but in pools that are `barred` to it; True when
+    they are promised to it now. `kept`: quota that a job ahead waits to borrow."""
     if not state.policy.preemption or not record.job.preempts or out.plans >= PLANS_PER_CYCLE:
         return False
     assess(state, eq_class)
-    as_of = Unplanned(state.allows_plans, overdue, out.just_started)
+    as_of = Unplanned(state.allows_plans, overdue, out.just_started, barred)
     if eq_class.never is not None:
         return False
     if state.only_backfilled and over_job_limit(state, record) is not None:
@@ -112,7 +116,7 @@ def try_to_preempt(
     record.look_for_plan(NoPlan())
     if not within_reach(state, record):
         return False  # whoever made room for it would do so in vain
-    plan = _first_plan(state, record, overdue, kept, out)
+    plan = _first_plan(state, record, overdue, barred, kept, out)
     if plan is not None:
         _carry_out(state, record, plan, out)
         return True
@@ -122,11 +126,16 @@ def try_to_preempt(
 
 
 def _first_plan(
-    state: SchedulerState, record: JobRecord, overdue: bool, kept: Kept, out: Outcome
+    state: SchedulerState,
+    record: JobRecord,
+    overdue: bool,
+    barred: frozenset[str],
+    kept: Kept,
+    out: Outcome,
 ) -> Plan | None:
     """A plan for as many pods of the job as possible."""
     for counts in _wanted(record) if overdue or not state.only_backfilled else ():
-        plan = _cheapest(state, record, counts, overdue, kept, out)
+        plan = _cheapest(state, record, counts, overdue, barred, kept, out)
         if plan is not None and plan.units:  # else it would pass those for whom room is kept
             return plan
     return None
@@ -145,6 +154,7 @@ def _cheapest(
     record: JobRecord,
     counts: tuple[int, ...],
     overdue: bool,
+    barred: frozenset[str],
     kept: Kept,
     out: Outcome,
 ) -> Plan | None:
@@ -154,6 +164,9 @@ def _cheapest(
     for at, way in enumerate(ask_of(state, record).ways):
         if plans and at >= MODELS_COMPARED:
             break
+        wanted = zip(way.models, counts, strict=True)
+        if barred and any(n and model in barred for model, n in wanted):
+            continue
         candidate = Candidate(narrowed(record.job, way.models), counts)
         plan = _plan_for(state, record, candidate, overdue, kept, out)
         if plan is not None:

@@ -59,7 +59,8 @@ class Terms(NamedTuple):
     of the pools. `unsure`: what is left to it may grow without news. `shorter`: more is left to
     another job of the class, which is over sooner. `by_right`: what is left to it
     if it preempts: who has a right to places does not wait for a head that waits for quota. `until`
-    then it is so by the passing of time: afterwards jobs of the class are over too late.
+    then it is so by the passing of time: afterwards jobs of the class are over too late. `wanted`:
+    the pools of the class, in those `barred` of which it may take places from nobody.
     """
 
     record: JobRecord
@@ -74,6 +75,8 @@ class Terms(NamedTuple):
     shorter: bool = False
     by_right: "Terms | None" = None
     until: float = math.inf
+    wanted: frozenset[str] = frozenset()
+    barred: frozenset[str] = frozenset()
 
     @property
     def claim(self) -> "Terms":
@@ -88,10 +91,10 @@ class Terms(NamedTuple):
 
     @property
     def may_preempt(self) -> bool:
-        """Whether the job may take places from others: not past a head, which nobody knows the
-        victims to leave in time for. It may where that head only has its turn: preempting is a
-        right."""
-        return not (self.closed or self.behind or (self.avoid and not self.turns))
+        """Whether the job may take places from others in any of its pools: not past a head, which
+        nobody knows the victims to leave in time for. It may where that head only has its turn:
+        preempting is a right."""
+        return not self.barred or not self.barred >= self.wanted
 
 
 class Ahead(NamedTuple):

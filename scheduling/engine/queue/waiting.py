@@ -121,15 +121,20 @@ class EquivalenceClass:
 class Unplanned(NamedTuple):
     """What it depends on that nobody can be preempted for the first job of a class: what
     `allows_plans`; whether the job is `overdue`, None = either. `just_started`: those that are
-    taken from nobody."""
+    taken from nobody; `barred`: pools in which it may take from nobody."""
 
     allows_plans: tuple[int, int, int]
     overdue: bool | None
     just_started: frozenset[str] = frozenset()
+    barred: frozenset[str] = frozenset()
 
     def same(self, other: "Unplanned") -> bool:
         """Whether what was found out by this is so by the other."""
-        return self.allows_plans == other.allows_plans and other.overdue in (None, self.overdue)
+        return (
+            self.allows_plans == other.allows_plans
+            and other.overdue in (None, self.overdue)
+            and self.barred <= other.barred
+        )
 
 
 class UnplannedAtAll(Question):
