@@ -8,11 +8,14 @@ have one GPU each: whether larger pods find room on one node is no matter of quo
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from scheduling.engine import deltas as d
+from scheduling.engine.admission.candidates import ask_of
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.types import (
     MILLI,
     JobRequest,
@@ -23,6 +26,7 @@ from scheduling.engine.types import (
     Sharing,
     TenantSpec,
 )
+from scheduling.engine.verdict import Reason
 from tests.cases import seeds
 from tests.engine.scenario import job, node, play
 
@@ -184,6 +188,52 @@ def test_all_that_a_tenant_is_guaranteed_comes_back(seed: int) -> None:
         record = tree.state.jobs[owner]
         assert record.started_at is not None, (tenant, model, gpus, record.verdict)
         tree.rest()
+
+
+# For whom a job of any right waits, by the queueing policy: who is ahead of it.
+BY_ORDER = (Reason.BEHIND_IN_QUEUE, Reason.RESERVED_FOR_HEAD)
+
+
+def _could_start(tree: Tree, record: JobRecord) -> Iterator[dict[str, int]]:
+    """The starts of a job that its own share allows, and the free GPUs with what others hold beyond
+    theirs; not where the order keeps it waiting."""
+    state, held, tenant = tree.state, tree.held(), record.job.tenant
+    verdict, way = record.verdict, state.queue_reservations
+    if verdict is None or verdict.will_never_run or verdict.reason in BY_ORDER:
+        return
+    taken: Counter[tuple[str, str]] = Counter()
+    for other in state.running.values():
+        for model, milli in other.pods.values():
+            taken[other.job.tenant, model] += milli if other.job.preemptible else 0
+    for start in [start for ways in ask_of(state, record).ways for start in ways.starts]:
+        if any(model in way.pools or (tenant, model) in way.accounts for model in start):
+            continue  # somebody ahead of it waits for that
+        if all(
+            held[tenant, model] + milli <= tree.share[tenant, model] * MILLI
+            and milli
+            <= state.cluster.free_milli(model)
+            + sum(
+                min(taken[t.id, model], max(0, held[t.id, model] - tree.share[t.id, model] * MILLI))
+                for t in tree.tenants
+                if t.id != tenant
+            )
+            for model, milli in start.items()
+        ):
+            yield start
+
+
+@pytest.mark.parametrize("seed", seeds(300))
+def test_at_rest_nobody_waits_for_its_share_beside_who_has_more(seed: int) -> None:
+    """Whatever is asked for, of whichever model, unless it waits by its place in the order."""
+    rng = random.Random(seed)
+    tree = Tree(rng)
+    for _ in range(rng.randrange(10, 50)):
+        tree.step()
+    tree.cycle([])
+    for name in tree.alive:
+        record = tree.state.jobs[name]
+        if record.started_at is None and name not in tree.state.promised:
+            assert not list(_could_start(tree, record)), (name, record.job, record.verdict)
 
 
 def test_the_histories_take_something_back() -> None:
