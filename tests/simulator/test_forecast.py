@@ -132,6 +132,28 @@ def test_the_product_limit_is_that_of_the_textbook():
     assert survival([0.5], [0.7, 2.0], by_share=True)[0].tolist() == [0.5, 1.0, 4.0]
 
 
+def test_who_asks_often_is_answered_anew_for_runs_of_the_same_group_and_for_many_others():
+    known, own = learned(*(60.0 for _ in range(100)), user="u")
+    other = own._replace(user="w")
+    before = known.nearly(own)
+    known.ended(other, 7200.0, 100.0)
+    assert known.nearly(own) is before
+    known.ended(own, 7200.0, 101.0)
+    assert same(known.nearly(own), known.of(own))
+    assert not same(known.nearly(own), before)
+    stale = known.nearly(other)
+    for number in range(10):  # a twentieth of all runs, none of them its own
+        known.ended(own, 7200.0, 102.0 + number)
+    assert same(known.nearly(other), known.of(other))
+    assert not same(known.nearly(other), stale)
+    known.going([(own, 9000.0)])
+    assert same(known.nearly(own), known.of(own))
+
+
+def same(one, other):
+    return np.array_equal(one.values, other.values) and np.array_equal(one.sums, other.sums)
+
+
 def test_of_what_nothing_is_known_half_takes_up_to_an_hour():
     likely = RunTimes().of(Traits("a", "", "", 1000, None))
     assert likely.basis is Basis.PRIOR

@@ -132,7 +132,7 @@ class LearnedTimes:
         alike: dict[int, LearnedTime] = {}
         found: dict[str, LearnedTime] = {}
         for job_id in ids:
-            likely = self.run_times.of(self._open[job_id])
+            likely = self.run_times.nearly(self._open[job_id])
             known = self._by_neighbours(job_id, jobs, now)
             if known.tells:
                 times = times_of(likely, known)
@@ -163,7 +163,7 @@ class LearnedTimes:
             if record is None or record.started_at is None:
                 continue
             age_s = now - record.started_at
-            shorter = self.run_times.of(self._open[other]).shorter(age_s)
+            shorter = self.run_times.nearly(self._open[other]).shorter(age_s)
             if shorter > EDGE:
                 going.append(Neighbour(gap, score_of(shorter)))
             if len(going) == RUNNING:

@@ -156,6 +156,7 @@ class RunTimes:
         self._foregone: dict[Kin, Foregone] = {}
         self._going: dict[tuple[Kin, bool], list[float]] = {}
         self._likely: dict[tuple[Kin, bool], Likely] = {}
+        self._nearly: dict[tuple[Kin, bool], Likely] = {}
         self._doubt: dict[tuple[Kin, bool], Doubt] = {}
         self._scores: dict[LateRun, float] = {}
         self._alike: dict[Kin, Likeness] = {}
@@ -167,7 +168,10 @@ class RunTimes:
         self.ended_runs += 1
         self._forget()
         run = LateRun(job, submitted_at, ran_s)
-        for kin in kin_of(job):
+        groups = kin_of(job)
+        for by_share in (False, True):
+            self._nearly.pop((groups[0], by_share), None)
+        for kin in groups:
             self._lately.setdefault(kin, deque(maxlen=KEPT)).append(run)
             self._note(kin, ran_s / USUAL_S, by_share=False)
             if job.declared_s:
@@ -176,6 +180,7 @@ class RunTimes:
     def going(self, runs: Iterable[tuple[Traits, float]]) -> None:
         """These run now, for so many seconds already; replaces those of before."""
         self._going.clear()
+        self._nearly.clear()
         self._forget()
         for job, age_s in runs:
             for kin in kin_of(job):
@@ -209,7 +214,8 @@ class RunTimes:
         found = self._in_kin.get(kin)
         if found is None:
             runs = sorted(self._lately.get(kin, ()), key=lambda run: run.submitted_at)
-            scores = tuple(self._score(run) for run in runs) if len(runs) >= LEAST_ALIKE else ()
+            enough = runs if len(runs) >= LEAST_ALIKE else []
+            scores = tuple(_score_by(self.of(run.traits), run) for run in enough)
             times = tuple(run.submitted_at for run in runs[: len(scores)])
             found = self._in_kin[kin] = Foregone(kin, Likeness.of(scores, times), times, scores)
         return found
@@ -234,7 +240,7 @@ class RunTimes:
     def _kept_score(self, run: LateRun) -> float:
         found = self._scores.get(run)
         if found is None:
-            found = self._scores[run] = self._score(run)
+            found = self._scores[run] = _score_by(self.nearly(run.traits), run)
         return found
 
     def _renew(self) -> None:
@@ -243,6 +249,7 @@ class RunTimes:
             self._renewed_at = max(self.ended_runs, 1)
             self._scores.clear()
             self._alike.clear()
+            self._nearly.clear()
 
     def doubt(self, job: Traits) -> Doubt:
         """By how many independent runs the distribution of the job is known: few, where those that
@@ -273,19 +280,22 @@ class RunTimes:
                 left -= share
                 yield kin, share
 
-    def _score(self, run: "LateRun") -> float:
-        """Among what was likely of it: in the middle of all that are as long."""
-        likely = self.of(run.traits)
-        longer = likely.shorter(run.ran_s)
-        return score_of((likely.shorter(run.ran_s * (1 - EDGE)) + longer) / 2)
-
     def of(self, job: Traits) -> Likely:
         """How long the job is likely to run."""
+        return self._kept_in(self._likely, job)
+
+    def nearly(self, job: Traits) -> Likely:
+        """The same as of a short while ago: who asks of many jobs whenever one ends need not know
+        it anew as long as no run of the group has ended that is most alike."""
+        self._renew()
+        return self._kept_in(self._nearly, job)
+
+    def _kept_in(self, kept: dict[tuple[Kin, bool], Likely], job: Traits) -> Likely:
         by_share = bool(job.declared_s)
-        kin = kin_of(job)
-        known = self._likely.get((kin[0], by_share))
+        groups = kin_of(job)
+        known = kept.get((groups[0], by_share))
         if known is None:
-            known = self._likely[kin[0], by_share] = self._mixed(kin, by_share)
+            known = kept[groups[0], by_share] = self._mixed(groups, by_share)
         return known.at_unit(job.declared_s) if job.declared_s else known
 
     def _mixed(self, groups: tuple[Kin, ...], by_share: bool) -> Likely:
@@ -312,6 +322,12 @@ class RunTimes:
             basis=_basis(by_share, words),
             words=_words(by_share, words),
         )
+
+
+def _score_by(likely: Likely, run: LateRun) -> float:
+    """Among what was likely of it: in the middle of all that are as long."""
+    longer = likely.shorter(run.ran_s)
+    return score_of((likely.shorter(run.ran_s * (1 - EDGE)) + longer) / 2)
 
 
 def survival(
