@@ -361,6 +361,12 @@ class PodSetSpec:
         return not self.gpus and self.gpu_models == (NO_GPUS,)
 
     @property
+    def anywhere(self) -> bool:
+        """Whether its pods, of a gang too, may lie in several pools: without GPUs they are of no
+        model."""
+        return not self.gpus and len(self.gpu_models) != 1
+
+    @property
     def least(self) -> int:
         """Pods without which a gang does not start."""
         return self.count if self.min_count is None else self.min_count

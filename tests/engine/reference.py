@@ -29,6 +29,7 @@ class Attempt:
         self.pool = nodes
         self.top = max(len(n.devices) for n in nodes) if nodes else 0
         self.made = []
+        self.shut = set()
 
     def pods_of_job(self, same_set=False):
         return [
@@ -213,6 +214,7 @@ class Attempt:
             for _ in range(pods):
                 if not self.put(node):
                     shut.add(node.name)
+                    self.shut.add(node.name)
                     break
                 done += 1
         return done
@@ -282,7 +284,9 @@ class Attempt:
         count = min(want, total)
         if not wish and not self.packs:
             return self.by_nodes(nodes, count)
-        if s.balance_level:
+        groups = self.groups(nodes, s.required_level) if s.slice_size else []
+        parted = groups and max(self.capacity(g) for g in groups) < count
+        if s.balance_level and not parted:
             return self.balanced(nodes, count)
         if s.slice_size:
             return self.slices(nodes, count, least)
@@ -307,7 +311,15 @@ class Attempt:
         groups = self.groups(nodes, level)
         if sum(self.capacity(g) for g in groups) < count:
             level, groups = levels[0], self.groups(nodes, levels[0])
-        return sum(self.inside(g, level, part) for g, part in self.fewest(groups, count))
+        done = sum(self.inside(g, level, part) for g, part in self.fewest(groups, count))
+        return done + self.rest(nodes, count - done)
+
+    def rest(self, nodes, count):
+        """What hyper-nodes left out, or had counted twice in a leaf with a limit."""
+        nodes = [n for n in nodes if n.name not in self.shut]
+        count = min(count, self.capacity(nodes))
+        parts = self.fewest(self.groups(nodes, self.c.levels[0]), count)
+        return sum(self.inside(g, self.c.levels[0], part) for g, part in parts)
 
     def balanced(self, nodes, count):
         s = self.s
@@ -323,9 +335,10 @@ class Attempt:
             if not open_groups:
                 break
             given[min(open_groups, key=lambda i: (given[i], i))] += 1
-        return sum(
+        done = sum(
             self.inside(g, s.balance_level, n) for g, n in zip(groups, given, strict=True) if n
         )
+        return done + self.rest(nodes, count - done)
 
     def slices(self, nodes, count, least):
         groups = self.groups(nodes, self.s.required_level)
@@ -392,7 +405,7 @@ def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()
     if least > want:
         return ()
     attempts = []
-    if held and job.gang:  # a gang stays with the GPU model it has
+    if held and job.gang and s.gpus:  # a gang stays with the GPU model it has
         first = min(key for key in cluster.pods if key[0] == job.id)
         s_pool = (cluster.nodes[cluster.pods[first][0].node].gpu_model,)
     else:

@@ -99,7 +99,7 @@ def test_whole_gpus_are_not_looked_for_among_slices():
 def test_slices_under_a_name_of_their_own_go_to_jobs_that_hold_a_gpu_and_count_for_no_quota():
     state = SchedulerState()
     tenancy = d.TenantsChanged((TenantSpec("t"),), (QuotaSpec("t", H100, 4000),))
-    mixed = node("n0", 4, H100, extended={BY_NAME: 14})
+    mixed = node("n0", 4, H100, extended={BY_NAME: 13})
     cut = node("n1", 0, "", extended={BY_NAME: 28}, gpu_parts=True)
     trains = PodSetSpec("trains", 1, 2, (H100,), extended={BY_NAME: 1})
     checks = PodSetSpec("checks", 10, 0, extended={BY_NAME: 2}, cpu_milli=1000)
@@ -109,7 +109,7 @@ def test_slices_under_a_name_of_their_own_go_to_jobs_that_hold_a_gpu_and_count_f
     placed = [p for s in found.started for p in s.placements]
     assert [p.node for p in placed if p.pod_set == 0] == ["n0"]
     assert {p.node for p in placed if p.pod_set == 1} == {"n1"}
-    assert [state.cluster.extended[slot][BY_NAME] for slot in (0, 1)] == [13, 8]
+    assert [state.cluster.extended[slot][BY_NAME] for slot in (0, 1)] == [12, 8]
     late = cycle(state, d.JobSubmitted(replace(both, id="late")), now=1.0)
     assert [w.verdict.reason for w in late.waiting] == [Reason.FRAGMENTED_CAPACITY]
     ended = cycle(state, d.JobEnded("both", succeeded=True), now=2.0)

@@ -10,9 +10,11 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
+    CpuJobs,
     JobRequest,
     PodSetSpec,
     Policy,
@@ -24,15 +26,23 @@ from tests.engine.fleet import cluster_of, gpu_node
 from tests.engine.scenario import play
 
 LEVELS = ("leaf", "spine")
+# Where hyper-nodes lie across leaves and leaves across hyper-nodes.
+ACROSS = (*LEVELS, "hyper-node")
 
 
-def some_nodes(rng: random.Random, models: tuple[str, ...]):
+def group_of(node, level: str) -> str:
+    return node.hyper_node if level == "hyper-node" else node.topology[LEVELS.index(level)]
+
+
+def some_nodes(rng: random.Random, models: tuple[str, ...], levels: tuple[str, ...]):
     for at in range(rng.randint(1, 6)):
         leaf = rng.randrange(3)
+        model = rng.choice(models)
         yield gpu_node(
             f"n{at}",
-            gpus=rng.choice((2, 4, 8)),
-            model=rng.choice(models),
+            gpus=rng.choice((2, 4, 8)) if model else 0,
+            model=model,
+            hyper_node=rng.choice(("h0", "h1", "h2", "")) if levels is ACROSS else "",
             leaf=f"l{leaf}",
             spine=f"s{leaf // 2}",
             cpu_milli=rng.choice((4_000, 8_000, 16_000)),
@@ -41,21 +51,28 @@ def some_nodes(rng: random.Random, models: tuple[str, ...]):
         )
 
 
-def a_set(rng: random.Random, name: str, models: tuple[str, ...]) -> PodSetSpec:
+def a_set(
+    rng: random.Random, name: str, models: tuple[str, ...], levels: tuple[str, ...]
+) -> PodSetSpec:
     count = rng.randint(1, 5)
     wish = {}
-    if rng.random() < 0.3:
-        wish["required_level"] = rng.choice(LEVELS)
+    if levels is ACROSS and rng.random() < 0.4:
+        wish[rng.choice(("preferred_level", "balance_level"))] = rng.choice(levels)
+    if rng.random() < (0.6 if levels is ACROSS else 0.3):
+        wish["required_level"] = rng.choice(levels)
         sizes = [n for n in (2, 3) if count % n == 0]
         if sizes and rng.random() < 0.5:
             wish["slice_size"] = rng.choice(sizes)
     if not wish.get("slice_size") and rng.random() < 0.2:
         wish["min_count"] = rng.randint(1, count)
+    gpus = rng.choice((0, 1, 1, 2, 3, 4))
+    with_gpus = tuple(m for m in models if m)
+    accepted = rng.choice(((with_gpus[0],), with_gpus, with_gpus[::-1]))
     return PodSetSpec(
         name,
         count,
-        rng.choice((0, 1, 1, 2, 3, 4)),
-        rng.choice(((models[0],), models, models[::-1])),
+        gpus,
+        accepted if gpus else rng.choice(((), accepted)),
         cpu_milli=rng.choice((1_000, 2_000, 3_000, 5_000)),
         memory_mib=rng.choice((0, 0, 3_000, 5_000)),
         extended=rng.choice(({}, {}, {}, {"fpga": 1})),
@@ -65,23 +82,24 @@ def a_set(rng: random.Random, name: str, models: tuple[str, ...]) -> PodSetSpec:
     )
 
 
-def fits_by_brute_force(nodes, job: JobRequest, levels) -> bool:
+def fits_by_brute_force(nodes, job: JobRequest) -> bool:
     """Whether any way to lay the least of all pod sets onto the nodes keeps every rule."""
-    groups = {"leaf": 0, "spine": 1}
     models = sorted({n.gpu_model for n in nodes})
-    choices = [[m for m in s.gpu_models or models if m in models] for s in job.pod_sets]
+    choices = [
+        [{m} for m in accepted] if s.gpus else [set(accepted)]
+        for s in job.pod_sets
+        for accepted in [[m for m in s.gpu_models or models if m in models]]
+    ]
+    level = job.required_level
     for chosen in product(*choices):
-        for key in (
-            {n.topology[groups[job.required_level]] for n in nodes} if job.required_level else [""]
-        ):
-            at = job.required_level and groups[job.required_level]
-            here = [n for n in nodes if not key or n.topology[at] == key]
-            if _lay(here, job, chosen, groups):
+        for key in {group_of(n, level) for n in nodes} - {""} if level else [""]:
+            here = [n for n in nodes if not key or group_of(n, level) == key]
+            if _lay(here, job, chosen):
                 return True
     return False
 
 
-def _lay(nodes, job, chosen, groups) -> bool:
+def _lay(nodes, job, chosen) -> bool:
     sets = job.pod_sets
 
     @cache
@@ -100,7 +118,9 @@ def _lay(nodes, job, chosen, groups) -> bool:
                 yield left
             return
         node = nodes[number]
-        most = pods if node.gpu_model == chosen[index] else 0
+        most = pods if node.gpu_model in chosen[index] else 0
+        if s.required_level and not group_of(node, s.required_level):
+            most = 0
         gpus, cpu, memory, fpga = left[number]
         leaf = node.topology[0]
         had = dict(in_leaf).get(leaf, 0)
@@ -122,7 +142,7 @@ def _lay(nodes, job, chosen, groups) -> bool:
             )
             counts = dict(in_group)
             if s.required_level and n:
-                group = node.topology[groups[s.required_level]]
+                group = group_of(node, s.required_level)
                 counts[group] = counts.get(group, 0) + n
             yield from ways(
                 index,
@@ -147,24 +167,26 @@ def _grouped(s: PodSetSpec, counts: dict[str, int]) -> bool:
     return len([n for n in counts.values() if n]) <= 1
 
 
-def a_case(seed: int):
+def a_case(seed: int, levels: tuple[str, ...]):
     rng = random.Random(seed)
-    models = ("A", "B") if rng.random() < 0.4 else ("A",)
-    nodes = list(some_nodes(rng, models))
-    sets = tuple(a_set(rng, f"s{i}", models) for i in range(rng.choice((1, 2, 2, 3))))
-    level = rng.choice(("", "", "", "leaf", "spine"))
-    return nodes, JobRequest("x", "t", 0.0, sets, required_level=level)
+    models = rng.choice((("A",), ("A",), ("A", "B"), ("A", ""), ("A", "B", "")))
+    nodes = list(some_nodes(rng, models, levels))
+    sets = tuple(a_set(rng, f"s{i}", models, levels) for i in range(rng.choice((1, 2, 2, 3))))
+    level = rng.choice(("", "", "", *levels))
+    near = rng.choice(("", "", *levels)) if levels is ACROSS else ""
+    return nodes, JobRequest("x", "t", 0.0, sets, required_level=level, preferred_level=near)
 
 
+@pytest.mark.parametrize("levels", [LEVELS, ACROSS], ids=["nested", "across"])
 @pytest.mark.parametrize("strategy", ["e-binpack", "binpack", "spread"])
-def test_what_fits_an_empty_cluster_is_placed_and_nothing_else(strategy):
+def test_what_fits_an_empty_cluster_is_placed_and_nothing_else(strategy, levels):
     placed = 0
-    for seed in range(400):
-        nodes, job = a_case(seed)
+    for seed in range(600):
+        nodes, job = a_case(seed, levels)
         state = cluster_of(*nodes)
         statement = Statement(state)
         found = place_job(statement, job, strategy=strategy)
-        fits = fits_by_brute_force(nodes, job, LEVELS)
+        fits = fits_by_brute_force(nodes, job)
         assert (not isinstance(found, PlacementFailure)) == fits, (seed, job, found)
         placed += fits
         if isinstance(found, PlacementFailure):
@@ -172,7 +194,7 @@ def test_what_fits_an_empty_cluster_is_placed_and_nothing_else(strategy):
             continue
         keeps_every_rule(nodes, job, found)
         statement.rollback()
-    assert 100 < placed < 350
+    assert 100 < placed < 500
 
 
 def keeps_every_rule(nodes, job, found) -> None:
@@ -186,7 +208,7 @@ def keeps_every_rule(nodes, job, found) -> None:
     for index, s in enumerate(job.pod_sets):
         mine = [p for p in found if p.pod_set == index]
         assert s.least <= len(mine) <= s.count
-        assert len({by_name[p.node].gpu_model for p in mine}) == 1
+        assert not s.gpus or len({by_name[p.node].gpu_model for p in mine}) == 1
         for limit, key in (
             (s.max_per_node, lambda p: p.node),
             (s.max_per_leaf, lambda p: by_name[p.node].topology[0]),
@@ -194,33 +216,33 @@ def keeps_every_rule(nodes, job, found) -> None:
             keys = [key(p) for p in mine]
             assert limit is None or max(keys.count(k) for k in keys) <= limit
         if s.required_level:
-            at = LEVELS.index(s.required_level)
+            mine.sort(key=lambda p: p.ordinal)
             size = s.slice_size or len(mine)
             for first in range(0, len(mine), size):
-                slice_ = [by_name[p.node].topology[at] for p in mine[first : first + size]]
-                assert len(set(slice_)) == 1
+                slice_ = mine[first : first + size]
+                (group,) = {group_of(by_name[p.node], s.required_level) for p in slice_}
+                assert group
     if job.required_level:
-        at = LEVELS.index(job.required_level)
-        assert len({by_name[p.node].topology[at] for p in found}) == 1
+        assert len({group_of(by_name[p.node], job.required_level) for p in found}) == 1
 
 
-def test_who_never_fits_is_told_so_and_the_others_are_not():
+@pytest.mark.parametrize("levels", [LEVELS, ACROSS], ids=["nested", "across"])
+def test_who_never_fits_is_told_so_and_the_others_are_not(levels):
     """By the cycle, under a policy that lets nobody pass who waits."""
     never = 0
-    for seed in range(300):
-        nodes, job = a_case(seed)
-        if len(job.pod_sets) < 2:
+    for seed in range(600):
+        nodes, job = a_case(seed, levels)
+        if not any(n.gpu_model for n in nodes):
             continue
-        fits = fits_by_brute_force(nodes, job, LEVELS)
-        state = SchedulerState(policy=Policy(QueueingPolicy.STRICT_FIFO))
+        fits = fits_by_brute_force(nodes, kept_off_gpus(job, CpuJobs.FREELY))
+        policy = Policy(QueueingPolicy.STRICT_FIFO, cpu_jobs_on_gpu_nodes=CpuJobs.FREELY)
+        state = SchedulerState(policy=policy)
         quotas = tuple(QuotaSpec("t", m, 1_000_000) for m in ("A", "B"))
         deltas = [d.NodeChanged(n) for n in nodes] + [d.TenantsChanged((TenantSpec("t"),), quotas)]
         small = PodSetSpec("small", 1, 1, cpu_milli=1_000)
         behind = JobRequest("behind", "t", 1.0, (small,))
         result = run_cycle(state, [*deltas, d.JobSubmitted(job), d.JobSubmitted(behind)], 1.0)
         started = {s.job_id for s in result.started}
-        if job.without_gpus:
-            continue
         assert (job.id in started) == fits, seed
         if not fits:
             verdict = state.jobs[job.id].verdict
@@ -300,3 +322,45 @@ def test_more_sets_than_tables_can_hold_are_given_up_and_cost_nothing(sets: int)
     pod_sets = tuple(PodSetSpec(f"s{i}", 3, 3) for i in range(sets))
     found = place_job(Statement(state), JobRequest("x", "t", 0.0, pod_sets), strategy="e-binpack")
     assert isinstance(found, PlacementFailure)
+
+
+def test_pods_without_gpus_lie_on_nodes_of_several_models_and_grow_there():
+    """Where no pool holds them all, also those that come later."""
+    nodes = [gpu_node(f"n{i}", gpus=8 if m else 0, model=m) for i, m in enumerate(("A", "B", ""))]
+    state = cluster_of(*nodes[:2])
+    sets = (
+        PodSetSpec("train", 1, 8, ("A",), cpu_milli=8_000),
+        PodSetSpec("data", 3, 0, cpu_milli=120_000, min_count=2),
+    )
+    job = JobRequest("x", "t", 0.0, sets)
+    for after in (("n0", "n0", "n1"), ("n0", "n0", "n1", "n2")):
+        statement = Statement(state)
+        found = place_job(statement, job, strategy="e-binpack")
+        assert not isinstance(found, PlacementFailure)
+        statement.commit()
+        assert sorted(b.placement.node for b in state.held_by("x").values()) == sorted(after)
+        state.upsert_node(nodes[2])
+
+
+@pytest.mark.parametrize("wish", ["preferred_level", "balance_level"])
+def test_a_wish_for_hyper_nodes_keeps_nobody_from_nodes_that_are_in_none(wish):
+    nodes = [gpu_node(f"n{i}", model="A", hyper_node="h" * (i < 2)) for i in range(3)]
+    pods = PodSetSpec("pods", 3, 8, ("A",), **{wish: "hyper-node"})
+    for strategy in ("e-binpack", "binpack", "spread"):
+        job = JobRequest("x", "t", 0.0, (pods,))
+        found = place_job(Statement(cluster_of(*nodes)), job, strategy=strategy)
+        assert not isinstance(found, PlacementFailure)
+        assert {p.node for p in found} == {"n0", "n1", "n2"}
+
+
+def test_more_of_an_elastic_gang_stays_in_the_group_of_the_job_and_in_that_of_its_set():
+    """A hyper-node over two leaves, of which the job has to be in one."""
+    nodes = [gpu_node(f"n{i}", model="A", leaf=f"l{i}", hyper_node="h") for i in range(2)]
+    sets = (
+        PodSetSpec("one", 4, 4, ("A",), min_count=1, required_level="hyper-node"),
+        PodSetSpec("two", 1, 4, ("A",)),
+    )
+    job = JobRequest("x", "t", 0.0, sets, required_level="leaf")
+    found = place_job(Statement(cluster_of(*nodes)), job, strategy="e-binpack")
+    assert not isinstance(found, PlacementFailure)
+    assert len({p.node for p in found}) == 1

@@ -8,6 +8,7 @@ from scheduling.engine.cluster.cluster import REGISTRY, ClusterState
 from scheduling.engine.cluster.columns import COLUMNS, OtherPod
 from scheduling.engine.cluster.index import index_of
 from scheduling.engine.placement import PlacementFailure, explain, place_job
+from scheduling.engine.placement.request import shares_leaves
 from scheduling.engine.placement.strategies.by_name import STRATEGIES
 from scheduling.engine.placement.strategies.gradient import ClusterGradient
 from scheduling.engine.statement import Statement
@@ -109,7 +110,7 @@ def pod_sets(draw):
         max_per_node=draw(st.sampled_from((None, None, 1, 2))),
         max_per_leaf=draw(st.sampled_from((None, None, 1, 3))),
         slice_size=slice_size,
-        balance_level=draw(st.sampled_from(("", "", "", "leaf", "spine"))) if not slices else "",
+        balance_level=draw(st.sampled_from(("", "", "", "leaf", "spine", "hyper-node"))),
     )
 
 
@@ -200,7 +201,7 @@ class Placement(RuleBasedStateMachine):
         elif not expected:  # the search found what the rules, pool part by pool part, miss
             s = job.pod_sets[0]
             assert job.gang
-            assert s.gpu_memory_mib or how == "e-spread"
+            assert s.gpu_memory_mib or how == "e-spread" or s.anywhere or shares_leaves(s)
             for p in found:
                 assert self.naive.room(self.naive.nodes[p.node], s, p.milli) >= 1
                 self.naive.pods[job.id, 0, p.ordinal] = (p, s)

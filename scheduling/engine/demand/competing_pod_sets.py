@@ -1,16 +1,17 @@
-"""Gangs whose pod sets each fit, but never all of them together."""
+"""Gangs whose pod sets, or slices, each fit, but never all of them together."""
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.demand.shapes import beyond_choices, choices, narrowed
 from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.placement.request import shares_leaves
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodSetSpec
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 
 def compete(job: JobRequest) -> bool:
-    """Whether pod sets of the job have to be placed at once."""
-    return job.gang and len(job.pod_sets) > 1
+    """Whether pod sets of the job, or slices of one, have to be placed at once."""
+    return job.gang and (len(job.pod_sets) > 1 or any(map(shares_leaves, job.pod_sets)))
 
 
 def never_together(job: JobRequest, mended: ClusterState, strategy: str) -> Verdict | None:
@@ -49,11 +50,14 @@ def _told(job: JobRequest, failed: PlacementFailure) -> Verdict:
         numbers |= {"pod_set": s.name, "possible_pods": pods - s.least + fits}
         fit = f"{counted(fits, 'pod', 'pods')} of {s.name!r} beside the others"
     where = f" in one {job.required_level}" if job.required_level else ""
+    several = len(job.pod_sets) > 1
+    what = "pod sets" if several else "pods"
+    apart = ("submit the pod sets as jobs of their own",) if several else ()
     return Verdict(
         Reason.EXCEEDS_CAPACITY,
-        f"The pod sets must run together{where}: {asked}. Empty nodes hold {fit}.",
+        f"The {what} must run together{where}: {asked}. Empty nodes hold {fit}.",
         numbers,
-        ("ask for fewer or smaller pods", "submit the pod sets as jobs of their own"),
+        ("ask for fewer or smaller pods", *apart),
     )
 
 

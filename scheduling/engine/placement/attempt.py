@@ -10,7 +10,7 @@ from scheduling.engine.placement.mixtures import Effort
 from scheduling.engine.placement.plan import JobShape
 from scheduling.engine.placement.pod_rules import Around, mask_of_nodes, may_be
 from scheduling.engine.placement.pods import domains_at, fill, group_key
-from scheduling.engine.placement.request import HYPER, level_number
+from scheduling.engine.placement.request import HYPER, level_number, shares_leaves
 from scheduling.engine.placement.ruled import fill_by_rules
 from scheduling.engine.placement.strategies.by_name import compares
 from scheduling.engine.placement.strategies.gradient import best
@@ -118,8 +118,10 @@ class Attempt:
         sets = [s for s, least in zip(self.job.pod_sets, self.least, strict=True) if least]
         if not self.job.gang or self.held or not sets or self.ruled:
             return False
-        by_memory = any(s.gpu_memory_mib for s in sets)
-        return len(sets) > 1 or by_memory or self.how.name == "e-spread"
+        by_parts = any(
+            s.gpu_memory_mib or (s.anywhere and s.required_level) or shares_leaves(s) for s in sets
+        )
+        return len(sets) > 1 or by_parts or self.how.name == "e-spread"
 
     def _jointly(self) -> list[Part] | None:
         """Places for all pod sets together, as many pods as are wanted or else the least."""
@@ -173,24 +175,30 @@ class Attempt:
         found: list[Part] = []
         for index, pods in enumerate(placed):
             more = self.want[index] - pods
-            for _, view in [part for part in parts if part[0] == index and more > 0]:
-                inside = self._group_of(index, view) or within
-                found += self._pool_by_pool(index, more, [*parts, *found], inside, view.pool)
+            for _, view in [part for part in parts if part[0] == index]:
+                if more <= 0:
+                    break
+                only = view.pool, self._group_of(index, view)
+                done = self._pool_by_pool(index, more, [*parts, *found], within, only)
+                more -= sum(len(view.taken) for _, view in done)
+                found += done
         return found
 
-    def _group_of(self, index: int, view: PoolView) -> Within | None:
-        """The group in which all pods of the set have to be, as the first of them are."""
+    def _group_of(self, index: int, view: PoolView) -> int:
+        """The nodes of the group in which all pods of the set have to be, as the first of them
+        are; all nodes where they need not be in one."""
         wish = self.plan.wishes[index]
         if wish.required is None or wish.slice_size:
-            return None
+            return view.layout.everything
         domains = domains_at(view, wish.required)
-        return wish.required, domains.keys[int(domains.of[view.taken[0][0]])]
+        return domains.masks[int(domains.of[view.taken[0][0]])]
 
     def _set(
         self, index: int, want: int, least: int, parts: list[Part], within: Within | None
     ) -> list[Part] | None:
         """One pod set: a gang's in one pool, the first that holds all it wants (else its least);
-        other pods pool by pool. None when `least` do not fit."""
+        other pods pool by pool, and those without GPUs where no pool holds them all. None when
+        `least` do not fit."""
         if want <= 0:
             return []
         if not least:
@@ -204,6 +212,13 @@ class Attempt:
                     view = self._view(index, pool, milli, inside, parts)
                     if self._fill(view, index, want, target, parts):
                         return [(index, view)]
+        if not self.job.pod_sets[index].anywhere:
+            return None
+        found = self._pool_by_pool(index, want, parts, within)
+        if sum(len(view.taken) for _, view in found) >= least:
+            return found
+        for _, view in reversed(found):
+            view.undo()
         return None
 
     def _fill(
@@ -246,13 +261,15 @@ class Attempt:
         want: int,
         parts: list[Part],
         within: Within | None,
-        only: PoolIndex | None = None,
+        only: tuple[PoolIndex, int] | None = None,
     ) -> list[Part]:
+        """What fits of so many pods, on these nodes of a pool only if they are named."""
         found: list[Part] = []
         for pool, milli, mask in self._pools(index, within):
-            if only is not None and pool is not only:
+            if only is not None and pool is not only[0]:
                 continue
-            view = self._view(index, pool, milli, mask, [*parts, *found])
+            inside = mask if only is None else mask & only[1]
+            view = self._view(index, pool, milli, inside, [*parts, *found])
             done = self._fill(view, index, want, 0, [*parts, *found])
             if done:
                 found.append((index, view))
@@ -338,9 +355,11 @@ class Attempt:
                 for group in held.nonzero()[0].tolist():
                     here[keys[group]] = here.get(keys[group], 0) + int(held[group])
             best: dict[str, int] = {}
+            anywhere = self.job.pod_sets[index].anywhere
             for here in by_pool.values():
                 for key, pods in here.items():
-                    best[key] = max(best.get(key, 0), pods)
+                    has = best.get(key, 0)
+                    best[key] = has + pods if anywhere else max(has, pods)
             fits = {key: pods for key, pods in best.items() if pods >= least}
             weight = max(self.job.pod_sets[index].gpus, 1)
             if room is None:
@@ -358,8 +377,9 @@ class Attempt:
         return keys - {""}
 
     def _models(self, index: int) -> Iterable[str]:
-        """GPU models in the order the pod set prefers; a gang stays with the one it has."""
-        if self.held and self.job.gang:
+        """GPU models in the order the pod set prefers; a gang stays with the one it has, but for
+        its pods without GPUs."""
+        if self.held and self.job.gang and not self.job.pod_sets[index].anywhere:
             for (pod_set, _), booking in sorted(self.held.items()):
                 slot = self.state.slot_of.get(booking.placement.node)
                 model = None if slot is None else self.state.index.model_of[slot]

@@ -11,27 +11,34 @@ from scheduling.engine.placement.pods import group_key
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSetSpec
 
+# The group of the job and that of the set in which its pods have to be; "" where none is asked for.
+Where = tuple[str, str]
+
 
 @dataclass(slots=True)
 class Together:
-    """How many pods of a set empty nodes of one pool hold together: in one group where all have to
-    be in one, of slices the whole ones."""
+    """How many pods of a set empty nodes hold together: in one group of the job, and there in one
+    of the set where all have to be in one, of slices the whole ones. `in_leaf`: pods counted in
+    each leaf, if only so many may be there."""
 
     in_one: bool
     size: int
     pods: int = 0
-    held: dict[str, int] = field(default_factory=dict)
+    held: dict[Where, int] = field(default_factory=dict)
+    in_job_group: dict[str, int] = field(default_factory=dict)
+    in_leaf: dict[tuple[str, Where], int] = field(default_factory=dict)
 
-    def add(self, where: str | None, holds: int) -> None:
-        if where == "":
-            return  # in no group, and one is asked for
-        group = where or ""
-        before = self.held.get(group, 0)
-        has = self.held[group] = before + holds
+    def add(self, where: Where | None, holds: int) -> None:
+        if where is None:
+            return
+        before = self.held.get(where, 0)
+        has = self.held[where] = before + holds
         if self.in_one:
             self.pods = max(self.pods, has)
-        else:
-            self.pods += (has // self.size - before // self.size) * self.size
+            return
+        more = (has // self.size - before // self.size) * self.size
+        whole = self.in_job_group[where[0]] = self.in_job_group.get(where[0], 0) + more
+        self.pods = max(self.pods, whole)
 
 
 def together(job: JobRequest, pod_set: PodSetSpec) -> Together:
@@ -41,12 +48,15 @@ def together(job: JobRequest, pod_set: PodSetSpec) -> Together:
 
 
 def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -> bool:
-    """Whether empty nodes would hold what the job needs of the set, a gang's in one pool; looks at
-    no more of them than that takes, mostly few."""
+    """Whether empty nodes would hold what the job needs of the set, a gang's with GPUs in one pool;
+    looks at no more of them than that takes, mostly few."""
     needed = pod_set.least if job.gang else 1
+    found = together(job, pod_set)
     for model in pod_set.gpu_models or state.index.pools:
-        pool, found = state.index.pools.get(model), together(job, pod_set)
-        for _, _, where, holds in empty_nodes(state, job, pod_set, pool) if pool else ():
+        pool = state.index.pools.get(model)
+        if not pod_set.anywhere:
+            found = together(job, pod_set)
+        for _, _, where, holds in empty_nodes(state, job, pod_set, pool, found) if pool else ():
             found.add(where, holds)
             if found.pods >= needed:
                 return True
@@ -54,30 +64,31 @@ def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -
 
 
 def empty_nodes(
-    state: ClusterState, job: JobRequest, pod_set: PodSetSpec, pool: PoolIndex
-) -> Iterator[tuple[int, Node, str | None, int]]:
-    """The nodes of a pool that admit the set: number, node, its group where all pods, or those of a
-    slice, have to be in one ("" = in none; None = no such wish), and how many pods it would hold
-    empty."""
-    level = level_of(job, pod_set)
-    at = level_number(level, state.levels) if level else None
-    most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[tuple[int, str | None], int]()
+    state: ClusterState, job: JobRequest, pod_set: PodSetSpec, pool: PoolIndex, found: Together
+) -> Iterator[tuple[int, Node, Where | None, int]]:
+    """The nodes of a pool that admit the set: number, node, its groups (None: it is in none, and
+    one is asked for), and how many pods it would hold empty beside those `found`."""
+    most_in_leaf, in_leaf = pod_set.max_per_leaf, found.in_leaf
+    asked = (job.required_level, pod_set.required_level)
+    levels = [level_number(level, state.levels) if level else None for level in asked]
     for number, slot in enumerate(pool.layout.slots):
         node = state.facts[slot]
         if node is None or not will_admit(node, pod_set):
             continue
         holds = pods_when_empty(node, pod_set)
-        where = None if at is None else group_key(state, slot, at)
-        if most_in_leaf is not None:
+        groups = ["" if at is None else group_key(state, slot, at) for at in levels]
+        inside = all(group or not level for group, level in zip(groups, asked, strict=True))
+        where = (groups[0], groups[1]) if inside else None
+        if where is not None and most_in_leaf is not None:
             # A hyper-node need not be all of a leaf, and pods go to none of the rest of it then.
-            leaf = pool.layout.leaf_of[number], where
+            leaf = pool.layout.levels[0].keys[pool.layout.leaf_of[number]], where
             holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
             in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
         yield number, node, where, holds
 
 
 def level_of(job: JobRequest, pod_set: PodSetSpec) -> str:
-    """The network level of which the pods of the set have to share a group; "" = none."""
+    """The narrower network level of which the pods of the set have to share a group; "" = none."""
     return pod_set.required_level or job.required_level
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-import numpy as np
-
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement.empty import (
     empty_nodes,
@@ -29,12 +27,12 @@ NOBODY: Mapping[str, float] = {}
 
 @dataclass(slots=True)
 class _Room:
-    """Pods of one set: what empty nodes would hold (of a gang in one pool), what the GPUs free now
-    hold, and what they hold when CPU, memory and the like are counted too, of nodes that are not
-    avoided. `avoided_nodes`: those that would hold pods now if the job did not avoid them, and
-    until when it does. `least`: what one pod takes on the largest GPU, and `free` what is free, in
-    billionths of a GPU-milli. `by_rules`: what its rules about other pods close, in words, and how
-    many nodes of those that would hold pods now."""
+    """Pods of one set: what empty nodes would hold (of a gang with GPUs in one pool), what the GPUs
+    free now hold, and what they hold when CPU, memory and the like are counted too, of nodes that
+    are not avoided. `avoided_nodes`: those that would hold pods now if the job did not avoid them,
+    and until when it does. `least`: what one pod takes on the largest GPU, and `free` what is free,
+    in billionths of a GPU-milli. `by_rules`: what its rules about other pods close, in words, and
+    how many nodes of those that would hold pods now."""
 
     admitting: list[Node] = field(default_factory=list)
     empty: int = 0
@@ -307,14 +305,16 @@ def _room(
     around = Around(state)
     closed = list(kept_from(around, pod_set))
     open_nodes = may_be(around, pod_set)
+    empty, in_groups = together(job, pod_set), dict[str, int]()
     for model in models:
         pool = state.index.pools[model]
         slots = pool.layout.slot_array
         admitted = state.index.admitted(state, pool, pod_set)
         may = mask_of_nodes(open_nodes, slots) if closed else pool.layout.everything
-        empty = together(job, pod_set)
+        if not pod_set.anywhere:
+            empty, in_groups = together(job, pod_set), {}
         avoided = rejected = 0
-        for number, node, where, holds in empty_nodes(state, job, pod_set, pool):
+        for number, node, where, holds in empty_nodes(state, job, pod_set, pool, empty):
             room.admitting.append(node)
             empty.add(where, holds)
             slot = pool.layout.slots[number]
@@ -327,10 +327,10 @@ def _room(
             elif state.usable[slot]:
                 room.usable_nodes += 1
                 room.free += free_on(state, slot)
-        room.empty = max(room.empty, empty.pods) if job.gang else room.empty + empty.pods
+        one = job.gang or pod_set.anywhere
+        room.empty = max(room.empty, empty.pods) if one else room.empty + empty.pods
         at_level = level_number(level, state.levels) if level else 0
         domains = pool.layout.hyper if at_level == HYPER else pool.layout.levels[at_level]
-        in_groups = np.zeros(len(domains.keys), np.int64)
         for size, nodes in pool.layout.memory_sizes:
             milli = share_milli(size, pod_set)
             if not milli:
@@ -354,10 +354,13 @@ def _room(
             if pod_set.gpus:
                 by_gpus = PoolView(state, pool, bare, milli, nodes).capacity()[1]
                 room.by_gpus += int(by_gpus.sum())
-            in_groups += view.in_groups(at, pods, at_level)
-        if in_groups.size and int(in_groups.max()) > room.widest:
-            room.widest = int(in_groups.max())
-            room.widest_name = domains.keys[int(in_groups.argmax())]
+            held = view.in_groups(at, pods, at_level)
+            for group in held.nonzero()[0].tolist():
+                key = domains.keys[group]
+                in_groups[key] = in_groups.get(key, 0) + int(held[group])
+        for key, has in in_groups.items():
+            if has > room.widest:
+                room.widest, room.widest_name = has, key
     return room
 
 

@@ -4,8 +4,10 @@ placing one set after the other misses, and the proof that there are none.
 Pod sets on different GPU models do not compete. Those on one are looked at together, on every node
 that holds any of their pods: what mixtures it holds (mixtures.py), and what the nodes of each group
 of the network hold together where a set has to be in one, may have so many in a leaf, or goes by
-slices. The answer is exact until MAX_EFFORT is used up. Strategies have no say: it is asked for
-where they have found nothing.
+slices. A set without GPUs has no model, so its pods may lie in several pools, which are looked at
+together then. Where hyper-nodes lie across the groups of another level, every way to divide pods
+among them is looked at. The answer is exact until MAX_EFFORT is used up. Strategies have no say: it
+is asked for where they have found nothing.
 """
 
 import math
@@ -25,6 +27,7 @@ from scheduling.engine.placement.mixtures import (
     NONE,
     Effort,
     InGroup,
+    Limit,
     Mixture,
     OfNode,
     Table,
@@ -46,6 +49,8 @@ MAX_COMBINATIONS = 16
 
 # A pool that a pod set may use, GPU-milli of each device there, and the nodes.
 Choice = tuple[PoolIndex, int, int]
+# Pools on which a pod set may lie at once.
+Pools = tuple[PoolIndex, ...]
 # Pods of a set by node number, in a pool.
 Share = tuple[int, PoolIndex, dict[int, int]]
 
@@ -76,15 +81,35 @@ class Joint:
 
     def find(self, sets: Sequence[JointPodSet]) -> list[Share] | None:
         """Nodes for all of these; None if there are none, or none were found (`gave_up`)."""
-        pools = [list(dict.fromkeys(pool for pool, _, _ in s.choices)) for s in sets]
-        for tried, chosen in enumerate(product(*pools)):
+        options: list[list[Pools]] = [
+            [(pool,) for pool in dict.fromkeys(pool for pool, _, _ in s.choices)] for s in sets
+        ]
+        wide = [at for at, s in enumerate(sets) if not s.spec.gpus and len(options[at]) > 1]
+        if not wide:
+            return self._on_any(sets, options)
+        # Each set in one pool makes smaller tables, but proves nothing.
+        kept = self.effort.left // 2
+        self.effort.left -= kept
+        found = self._on_any(sets, options)
+        self.effort.left += kept
+        if found is not None:
+            return found
+        self.gave_up, self.short = False, None
+        for at in wide:
+            options[at] = [tuple([pool for (pool,) in options[at]])]
+        return self._on_any(sets, options)
+
+    def _on_any(
+        self, sets: Sequence[JointPodSet], options: list[list[Pools]]
+    ) -> list[Share] | None:
+        """The sets on the first combination of these pools that holds them."""
+        for tried, chosen in enumerate(product(*options)):
             if tried >= MAX_COMBINATIONS:
                 self.gave_up = True
                 return None
             found: list[Share] = []
-            for pool in dict.fromkeys(chosen):
-                members = [s for s, p in zip(sets, chosen, strict=True) if p is pool]
-                more = self._in_pool(pool, members)
+            for pools, members in _apart(sets, chosen):
+                more = self._in_pools(pools, members)
                 if more is None:
                     break
                 found += more
@@ -92,24 +117,46 @@ class Joint:
                 return found
         return None
 
-    def _in_pool(self, pool: PoolIndex, sets: list[JointPodSet]) -> list[Share] | None:
-        key = (pool, *((s.index, s.pods) for s in sets))
+    def _in_pools(self, pools: Pools, sets: list[JointPodSet]) -> list[Share] | None:
+        key = tuple((s.index, s.pods, tuple([pool for pool, _, _ in s.choices])) for s in sets)
         if key not in self._known:
             try:
-                self._known[key] = _Pool(self, pool, sets).solve()
+                self._known[key] = _Pools(self, pools, sets).solve()
             except TooMuch:
                 self.gave_up = True
-                self._known[key] = None
+                return None
         return self._known[key]
 
 
-class _Pool:
-    """The pod sets on one pool, the last of them being that of the tables' values: one of shares of
-    GPUs if there is any, else the largest. Raises TooMuch where the tables would be too large."""
+def _apart(
+    sets: Sequence[JointPodSet], chosen: Sequence[Pools]
+) -> list[tuple[Pools, list[JointPodSet]]]:
+    """The sets, each with its choices in these pools alone; those that share a pool together."""
+    parts: list[tuple[Pools, list[JointPodSet]]] = []
+    for s, pools in zip(sets, chosen, strict=True):
+        choices = tuple([choice for choice in s.choices if choice[0] in pools])
+        all_pools, members = pools, [JointPodSet(s.index, s.spec, s.pods, s.wish, choices)]
+        others: list[tuple[Pools, list[JointPodSet]]] = []
+        for part in parts:
+            if any(pool in pools for pool in part[0]):
+                all_pools = tuple(dict.fromkeys([*part[0], *all_pools]))
+                members = part[1] + members
+            else:
+                others.append(part)
+        parts = [*others, (all_pools, members)]
+    return parts
 
-    def __init__(self, search: Joint, pool: PoolIndex, sets: list[JointPodSet]) -> None:
-        self.search, self.state, self.pool = search, search.state, pool
-        self.layout, self.effort = pool.layout, search.effort
+
+class _Pools:
+    """The pod sets on some pools, the last of them being that of the tables' values: one of shares
+    of GPUs if there is any, else the largest. Nodes are numbered through, pool after pool. Raises
+    TooMuch where the tables would be too large."""
+
+    def __init__(self, search: Joint, pools: Pools, sets: list[JointPodSet]) -> None:
+        self.search, self.state, self.pools = search, search.state, pools
+        self.effort = search.effort
+        self.slots = [slot for pool in pools for slot in pool.layout.slots]
+        self.known: dict[int, Ints] = {}
         self.sets = sorted(sets, key=lambda s: (s.spec.is_share, s.pods, s.index))
         self.specs = [s.spec for s in self.sets]
         self.shape = tuple(s.pods + 1 for s in self.sets[:-1])
@@ -128,7 +175,7 @@ class _Pool:
             return None
         levels = self._levels(nodes)
         if levels is None:
-            raise TooMuch  # hyper-nodes lie across the groups of another level
+            return self._across()
         found = self._inside(levels, nodes)
         corner = tuple(s.pods for s in self.sets[:-1])
         fit = NONE if found is None else int(found.table[corner])
@@ -138,10 +185,69 @@ class _Pool:
             return None
         taken: dict[int, tuple[int, ...]] = {}
         found.take(corner, self.most, taken)
-        return [
-            (s.index, self.pool, {n: mine for n, pods in taken.items() if (mine := pods[at])})
-            for at, s in enumerate(self.sets)
-        ]
+        shares: list[Share] = []
+        start = 0
+        for pool in self.pools:
+            end = start + pool.layout.size
+            for index in dict.fromkeys(s.index for s in self.sets):
+                parts = [at for at, s in enumerate(self.sets) if s.index == index]
+                mine = {
+                    number - start: some
+                    for number, pods in taken.items()
+                    if start <= number < end and (some := sum([pods[at] for at in parts]))
+                }
+                if mine:
+                    shares.append((index, pool, mine))
+            start = end
+        return shares
+
+    def _across(self) -> list[Share] | None:
+        """Where hyper-nodes lie across the groups of another level: in some way to divide the pods
+        that have to be in hyper-nodes among them, each part being a set on one hyper-node."""
+        free = [s for s in self.sets if s.wish.required != HYPER]
+        ways = [self._divided(s) for s in self.sets if s.wish.required == HYPER]
+        for way in product(*ways):
+            self.effort.spend(1, 0)
+            parts = [part for of_set in way for part in of_set]
+            found = _Pools(self.search, self.pools, free + parts).solve()
+            # What fits beside the others is not known of one way alone.
+            self.search.short = None
+            if found is not None:
+                return found
+        return None
+
+    def _divided(self, s: JointPodSet) -> list[list[JointPodSet]]:
+        """Every way to divide the pods of a set among the hyper-nodes, by whole slices."""
+        room: dict[str, int] = {}
+        for pool, milli, mask in s.choices:
+            view = PoolView(self.state, pool, s.spec, milli, mask)
+            keys, held = pool.layout.hyper.keys, view.in_groups(*view.capacity(), HYPER)
+            for group in held.nonzero()[0].tolist():
+                room[keys[group]] = room.get(keys[group], 0) + int(held[group])
+        size = s.wish.slice_size or s.pods
+        ways: list[list[JointPodSet]] = []
+        self._divide(s, size, [(key, pods // size) for key, pods in room.items()], s.pods, [], ways)
+        return ways
+
+    def _divide(
+        self,
+        s: JointPodSet,
+        size: int,
+        room: list[tuple[str, int]],
+        pods: int,
+        parts: list[JointPodSet],
+        ways: list[list[JointPodSet]],
+    ) -> None:
+        self.effort.spend(1, 0)
+        if not pods:
+            ways.append(parts)
+            return
+        if sum([slices for _, slices in room]) * size < pods:
+            return
+        key, most = room[0]
+        for slices in range(min(most, pods // size), -1, -1):
+            here = [*parts, _on_hyper_node(s, key, slices * size)] if slices else parts
+            self._divide(s, size, room[1:], pods - slices * size, here, ways)
 
     def _nodes(self) -> dict[int, int] | None:
         """Numbers of the nodes that hold any of the pods, with the sets that may be there as a bit
@@ -150,18 +256,17 @@ class _Pool:
         for at, s in enumerate(self.sets):
             room = 0
             for pool, milli, mask in s.choices:
-                if pool is not self.pool:
-                    continue
                 if s.wish.required is not None:
-                    mask &= self._domains(s.wish.required).known
+                    mask &= _domains(pool, s.wish.required).known
                 view = PoolView(self.state, pool, s.spec, milli, mask)
                 numbers, pods = view.capacity()
                 room += view.room(numbers, pods)
+                start = self._first(pool)
                 for number in numbers.tolist():
-                    found[number] = found.get(number, 0) | 1 << at
+                    found[start + number] = found.get(start + number, 0) | 1 << at
             if room < s.pods:
                 return None
-        slots = self.layout.slot_array[np.array(sorted(found), np.int64)]
+        slots = np.array([self.slots[number] for number in found], np.int64)
         for has, asked in (
             (self.state.free, [0 if s.is_share else s.gpus for s in self.specs]),
             (self.state.cpu, [s.cpu_milli for s in self.specs]),
@@ -189,8 +294,22 @@ class _Pool:
         return False
 
     # --- groups -------------------------------------------------------------------------------
-    def _domains(self, level: int) -> Domains:
-        return self.layout.hyper if level == HYPER else self.layout.levels[level]
+    def _first(self, pool: PoolIndex) -> int:
+        """The number of the first node of a pool."""
+        return sum([p.layout.size for p in self.pools[: self.pools.index(pool)]])
+
+    def _groups(self, level: int) -> Ints:
+        """The group of each node at a level, the same in all pools; -1: in none."""
+        known = self.known.get(level)
+        if known is None:
+            ids: dict[str, int] = {}
+            found = []
+            for pool in self.pools:
+                domains = _domains(pool, level)
+                here = [ids.setdefault(key, len(ids)) for key in domains.keys]
+                found.append(np.array([*here, -1], np.int64)[domains.of])
+            known = self.known[level] = np.concatenate(found)
+        return known
 
     def _levels(self, nodes: dict[int, int]) -> list[int] | None:
         """Levels at which groups matter, the widest first; None where one does not nest in the
@@ -204,7 +323,7 @@ class _Pool:
         at = np.array(list(nodes), np.int64)
         for place in range(len(levels), -1, -1):
             chain = [*levels[:place], HYPER, *levels[place:]]
-            groups = [self._domains(level).of[at] for level in chain]
+            groups = [self._groups(level)[at] for level in chain]
             if all(_nests(a, b) for b, a in pairwise(groups)):
                 return chain
         return None
@@ -216,22 +335,30 @@ class _Pool:
                 OfNode(self._table(number, sets), number) for number, sets in nodes.items()
             ]
             return together(mixtures, self.most, self.effort)
-        level, of = levels[0], self._domains(levels[0]).of
+        level, of = levels[0], self._groups(levels[0])
         groups: dict[int, dict[int, int]] = {}
         for number, sets in nodes.items():
             groups.setdefault(int(of[number]), {})[number] = sets
         steps = tuple(
             (s.wish.slice_size or s.pods) if s.wish.required == level else 1 for s in self.sets
         )
-        limits = tuple(s.max_per_leaf if level == 0 else None for s in self.specs)
+        limits = self._leaf_limits() if level == 0 else ()
         inside = (self._inside(levels[1:], members) for members in groups.values())
         found: list[Mixture] = [InGroup(mixture, steps, limits) for mixture in inside if mixture]
         return together(found, self.most, self.effort)
 
+    def _leaf_limits(self) -> tuple[Limit, ...]:
+        """Of the sets with a limit in a leaf, which parts it is on and how many pods it allows."""
+        return tuple(
+            (tuple([at for at, other in enumerate(self.sets) if other.index == s.index]), limit)
+            for s in {s.index: s for s in self.sets}.values()
+            if (limit := s.spec.max_per_leaf) is not None
+        )
+
     # --- one node -----------------------------------------------------------------------------
     def _table(self, number: int, sets: int) -> Table:
         """The mixtures that one node holds; nodes with as much left share a table."""
-        state, slot = self.state, self.layout.slots[number]
+        state, slot = self.state, self.slots[number]
         node, specs = state.facts[slot], self.specs
         assert node is not None
         sizes = tuple(share_milli(node.gpu_memory_mib, s) for s in specs)
@@ -344,9 +471,22 @@ class _Pool:
             yield total
 
 
+def _domains(pool: PoolIndex, level: int) -> Domains:
+    return pool.layout.hyper if level == HYPER else pool.layout.levels[level]
+
+
+def _on_hyper_node(s: JointPodSet, key: str, pods: int) -> JointPodSet:
+    """So many pods of a set on one hyper-node."""
+    choices: list[Choice] = []
+    for pool, milli, mask in s.choices:
+        hyper = pool.layout.hyper
+        if key in hyper.id_of:
+            choices.append((pool, milli, mask & hyper.masks[hyper.id_of[key]]))
+    return JointPodSet(s.index, s.spec, pods, NetworkWish(None, None, None, 0), tuple(choices))
+
+
 def _nests(narrow: Ints, wide: Ints) -> bool:
-    """Whether nodes of one narrow group are in one wide group; in no group (-1) is alone."""
+    """Whether nodes of one narrow group are in one wide group; of those in none (-1) no rule is
+    about being in one."""
     pairs = {(n, w) for n, w in zip(narrow.tolist(), wide.tolist(), strict=True) if n >= 0}
-    return len(pairs) == len({n for n, _ in pairs}) and not (
-        (narrow < 0).any() and (wide >= 0).any()
-    )
+    return len(pairs) == len({n for n, _ in pairs})

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Table = NDArray[np.int64]
+# Sets that count together, and the most pods of all of them.
+Limit = tuple[tuple[int, ...], int]
 NONE = -(1 << 40)  # so many of the others do not fit at all
 # What a step costs beside the cells that it looks at, in cells.
 STEP = 4_000
@@ -102,13 +104,13 @@ class Both(Mixture):
 
 class InGroup(Mixture):
     """Nodes of one group of the network: of a set with a step other than 1 they count only by whole
-    steps; of a set with a limit no more than that."""
+    steps; of sets with a limit no more than that."""
 
-    def __init__(
-        self, inside: Mixture, steps: tuple[int, ...], limits: tuple[int | None, ...]
-    ) -> None:
+    def __init__(self, inside: Mixture, steps: tuple[int, ...], limits: tuple[Limit, ...]) -> None:
         self.inside, self.steps = inside, steps
-        table = limited(inside.table, limits)
+        table = inside.table
+        for sets, most in limits:
+            table = _limited_together(table, sets, most)
         if table.ndim:
             whole = [
                 np.minimum(-(-np.arange(n) // step) * step, n - 1)
@@ -146,6 +148,17 @@ def limited(table: Table, limits: Sequence[int | None]) -> Table:
             beyond[axis] = slice(limit + 1, None)
             table[tuple(beyond)] = NONE
     return table if limits[-1] is None else np.minimum(table, limits[-1])
+
+
+def _limited_together(table: Table, sets: tuple[int, ...], most: int) -> Table:
+    """The table where no more than so many pods of all these sets are allowed."""
+    used = np.zeros(table.shape, np.int64)
+    for axis, pods in enumerate(np.indices(table.shape)):
+        if axis in sets:
+            used = used + pods
+    if table.ndim in sets:
+        table = np.minimum(table, most - used)
+    return np.where((table < 0) | (used > most), NONE, table)
 
 
 def added(one: Table, other: Table, most: int, effort: Effort) -> Table:

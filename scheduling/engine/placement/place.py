@@ -6,7 +6,9 @@ from operator import itemgetter
 
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.attempt import Attempt, Part
-from scheduling.engine.placement.plan import prepare
+from scheduling.engine.placement.plan import JobShape, NetworkWish, prepare
+from scheduling.engine.placement.pods import domains_at
+from scheduling.engine.placement.view import PoolView
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement
 
@@ -58,11 +60,11 @@ def place_job(
         if fresh:
             statement.remember_infeasible((plan, avoid), (parts, attempt.gave_up, attempt.short))
         return PlacementFailure(parts, "", avoid, attempt.gave_up, attempt.short)
-    return _allocate(statement, job, parts)
+    return _allocate(statement, job, plan, parts)
 
 
 def _allocate(
-    statement: Statement, job: JobRequest, parts: Sequence[Part]
+    statement: Statement, job: JobRequest, plan: JobShape, parts: Sequence[Part]
 ) -> tuple[PodPlacement, ...]:
     """Give the places found their ordinals, in topology order, and book them."""
     if len(parts) == 1 and len(parts[0][1].taken) == 1:
@@ -77,6 +79,9 @@ def _allocate(
     for index, view in parts:
         view.taken.sort(key=itemgetter(0))
         by_set.setdefault(index, []).extend(p for _, p in view.taken)
+    for index, wish in enumerate(plan.wishes):
+        if wish.slice_size and index in by_set:
+            by_set[index] = _by_group([v for i, v in parts if i == index], wish)
     held = statement.state.held_by(job.id)
     placed: list[PodPlacement] = []
     for index in sorted(by_set):
@@ -87,6 +92,17 @@ def _allocate(
     for p in placed:
         statement.adopt(job, p)
     return tuple(placed)
+
+
+def _by_group(views: Sequence[PoolView], wish: NetworkWish) -> list[PodPlacement]:
+    """The pods of slices group after group, in which nodes need not be neighbours by number."""
+    groups: dict[str, list[PodPlacement]] = {}
+    for view in views:
+        assert wish.required is not None
+        domains = domains_at(view, wish.required)
+        for number, p in view.taken:
+            groups.setdefault(domains.keys[int(domains.of[number])], []).append(p)
+    return [p for pods in groups.values() for p in pods]
 
 
 def missing_ordinals(held: Mapping[tuple[int, int], object], index: int, count: int) -> list[int]:

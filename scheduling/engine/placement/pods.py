@@ -74,7 +74,7 @@ def _fill_groups(
     count = min(want, total)
     if plain and not how.packs:
         return _nodes(view, index, how, count)
-    if wish.balance is not None:
+    if wish.balance is not None and not _slices_part(view, wish, count, at, pods):
         return _balanced(view, index, how, count, wish, at, pods)
     if wish.required is not None and wish.slice_size:
         return _slices(view, index, how, count, least, wish, at, pods)
@@ -157,6 +157,18 @@ def _domain(
         level, in_groups = 0, view.in_groups(at, pods, 0)
     for group, part in fewest(in_groups, count):
         done += _inside(view, index, how, part, level, group, at, pods)
+    return done + _rest(view, index, how, count - done)
+
+
+def _rest(view: PoolView, index: int, how: Strategy, count: int) -> int:
+    """What a preference found no places for: hyper-nodes may leave nodes out, and may share the
+    leaves that only so many pods may be in."""
+    if not count:
+        return 0
+    at, pods = view.capacity()
+    done = 0
+    for group, part in fewest(view.in_groups(at, pods, 0), min(count, view.room(at, pods))):
+        done += _inside(view, index, how, part, 0, group, at, pods)
     return done
 
 
@@ -204,7 +216,14 @@ def _balanced(
     done = 0
     for group, part in balanced(view.in_groups(at, pods, wish.balance), count):
         done += _inside(view, index, how, part, wish.balance, group, at, pods)
-    return done
+    return done + _rest(view, index, how, count - done)
+
+
+def _slices_part(view: PoolView, wish: NetworkWish, count: int, at: Ints, pods: Ints) -> bool:
+    """Whether slices have to go to several groups, as none holds them all."""
+    if wish.required is None or not wish.slice_size:
+        return False
+    return int(view.in_groups(at, pods, wish.required).max(initial=0)) < count
 
 
 def _slices(

@@ -13,6 +13,12 @@ def level_number(name: str, levels: tuple[str, ...]) -> int:
     return HYPER if name == HYPER_NODE else levels.index(name)
 
 
+def shares_leaves(s: PodSetSpec) -> bool:
+    """Whether slices may be in each other's way though they are in groups of their own: a leaf may
+    be in several hyper-nodes."""
+    return s.required_level == HYPER_NODE and s.slice_size > 0 and s.max_per_leaf is not None
+
+
 def misconfigured(
     pod_sets: tuple[PodSetSpec, ...],
     job_levels: tuple[str, str],
