@@ -23,7 +23,12 @@ from scheduling.queries import selectors
 from scheduling.queries.nodes.defragment import defragmentation
 from scheduling.queries.nodes.effects import NodeAct, NodeEffects, NodesMeant, node_effects
 from scheduling.queries.nodes.orders import NodeTask, order_of, orders_of, tasks_of
-from scheduling.services.clusters.node_orders import empty_nodes, lift_order, order_node
+from scheduling.services.clusters.node_orders import (
+    empty_nodes,
+    lift_order,
+    order_node,
+    time_faults,
+)
 from scheduling.services.clusters.plan_orders import WholeNodes
 from tenants.api.base import ListView, View, rehearsed
 from tenants.api.effects import DryRunWithEffects, effects_body
@@ -203,8 +208,8 @@ def _wish(given: dict[str, Any]) -> NodesMeant:
         for field in ("gpu_type", "count"):
             if field not in given:
                 raise Invalid.field(field, "Name nodes, or give gpu_type and count.")
-    if evict_at is not None and act is not NodeAct.DRAIN:
-        raise Invalid.field("evict_at", "Only a drain has a time. Leave it out.")
+    if faults := list(time_faults(evict_at, drains=act is NodeAct.DRAIN)):
+        raise Invalid.fields(faults)
     if act is NodeAct.UNCORDON and not names:
         raise Invalid.field("nodes", "Name the nodes that are to take jobs again.")
     return NodesMeant(act, tuple(names), given.get("gpu_type", ""), given.get("count", 0), evict_at)

@@ -136,15 +136,19 @@ class QuotaPreviewView(View):
     @idempotent()
     def post(self, _request: Request) -> Response:
         given, access = self.body(QuotaPreviewInput), access_of(self.actor)
-        wanted = []
+        wanted: list[tuple[Tenant, GpuType, QuotaTerms]] = []
         for at, one in enumerate(given["quotas"]):
+            field = "tenant"
             try:
                 owner = selectors.tenant_by_name(access, one["tenant"])
+                field = "gpu_type"
                 model = selectors.gpu_type_by_name(one["gpu_type"])
             except NotFound as error:
-                raise Invalid(
-                    error.detail, errors=[FieldError(("quotas", at), error.detail)]
-                ) from None
+                at_field = FieldError(("quotas", at, field), error.detail)
+                raise Invalid(error.detail, errors=[at_field]) from None
+            if (owner, model) in {of[:2] for of in wanted}:
+                detail = f"The quota of {owner.name} for {model.name} stands twice; name it once."
+                raise Invalid.fields([FieldError(("quotas", at, "tenant"), detail)])
             wanted.append((owner, model, QuotaTerms.given(one)))
         try:
             quotas = rehearse_quotas(self.actor, wanted, source=API)

@@ -124,6 +124,27 @@ def test_a_cordon_delays_who_would_have_come_and_lifting_it_lets_them_start(flee
     assert [one["name"] for one in effects["starts"]] == [job.name]
 
 
+def test_an_act_and_its_previews_refuse_the_same_times(act, preview):
+    in_a_year = [{"evict_at": at} for at in ("9999-12-31T23:59:59Z", far(367), far(365), far(-1))]
+    for body in ({"evict_at": "soon"}, {"evict_at": None}, *in_a_year):
+        told = [
+            preview("drain", nodes=["h000"], **body),
+            act("h000", "drain", dry_run=True, **body),
+            act("h000", "drain", **body),
+        ]
+        assert len({answer.status_code for answer in told}) == 1, body
+        assert len({str(answer.json().get("errors")) for answer in told}) == 1, body
+        if told[0].status_code == 200:
+            assert act("h000", "uncordon").status_code == 200
+    for verb in ("cordon", "uncordon", "remove"):
+        answer = preview(verb, nodes=["h000"], evict_at=far(1))
+        assert [error["pointer"] for error in answer.json()["errors"]] == ["/evict_at"]
+
+
+def far(days: int) -> str:
+    return (timezone.now() + timedelta(days=days)).isoformat()
+
+
 def test_nodes_that_are_given_back_are_those_that_cost_least(fleet, preview):  # noqa: F811
     runs(fleet, ["h000", "h001"], declared_s=7200)
     small = runs(fleet, ["h002"], gpus=1, declared_s=7200)

@@ -122,11 +122,29 @@ def test_a_dry_run_of_one_quota_tells_its_effects_too(borrowed):
 def test_what_is_wrong_is_named_with_its_place(borrowed):
     org, *_ = borrowed
     found = preview(org, law=16, nobody=1).json()
-    assert [e["pointer"] for e in found["errors"]] == ["/quotas/1"]
+    assert [e["pointer"] for e in found["errors"]] == ["/quotas/1/tenant"]
     found = preview(org, law=16, vision=17).json()
     assert found["errors"][0]["pointer"] == "/quotas/1/guaranteed"
     assert preview(org, "eve", law=16).status_code == 422
     assert org.client("ops").post(PREVIEW, {"quotas": []}, format="json").status_code == 422
+
+
+def test_what_is_unknown_is_named_with_its_field(borrowed):
+    org, *_ = borrowed
+    known = {"tenant": "law", "gpu_type": "H100", "guaranteed": 1}
+    for field in ("tenant", "gpu_type"):
+        rows = [known, {**known, field: "none-such"}]
+        answer = org.client("ops").post(PREVIEW, {"quotas": rows}, format="json")
+        assert answer.status_code == 422
+        assert [e["pointer"] for e in answer.json()["errors"]] == [f"/quotas/1/{field}"]
+
+
+def test_a_quota_stands_once(borrowed):
+    org, *_ = borrowed
+    row = {"tenant": "law", "gpu_type": "H100", "guaranteed": 1}
+    answer = org.client("ops").post(PREVIEW, {"quotas": [row, row]}, format="json")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/quotas/1/tenant")
+    assert "stands twice" in answer.json()["errors"][0]["detail"]
 
 
 def test_where_nobody_decides_it_says_so(borrowed):

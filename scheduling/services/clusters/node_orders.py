@@ -38,7 +38,7 @@ def order_node(
     before. Raises NotAllowed, NotFound, Invalid naming each field, Conflict where it is so
     already."""
     _operators_only(actor)
-    _refuse([*why.faults(required=True), *_time_faults(drains, evict_at)])
+    _refuse([*why.faults(required=True), *time_faults(evict_at, drains=drains)])
     _known(cluster, node)
     with unit_of_work(dry_run):
         before = _locked(cluster, node)
@@ -116,16 +116,17 @@ def subject_of_node(cluster: str, node: str) -> str:
     return f"{cluster} / {node}"
 
 
-def _operators_only(actor: User) -> None:
-    if not actor.is_operator:
-        raise NotAllowed("Only operators cordon and drain nodes.")
-
-
-def _time_faults(drains: bool, evict_at: datetime | None) -> Iterator[FieldError]:
+def time_faults(evict_at: datetime | None, *, drains: bool) -> Iterator[FieldError]:
+    """What is wrong with when pods would leave, of an order and of its preview."""
     if evict_at is not None and not drains:
         yield FieldError(("evict_at",), "Only a drain has a time. Leave it out, or drain the node.")
     if evict_at is not None and evict_at > timezone.now() + LATEST:
         yield FieldError(("evict_at",), "Must be within a year.")
+
+
+def _operators_only(actor: User) -> None:
+    if not actor.is_operator:
+        raise NotAllowed("Only operators cordon and drain nodes.")
 
 
 def _refuse(faults: list[FieldError]) -> None:
