@@ -179,7 +179,7 @@ def _check_sums(
         raise Invalid.field("guaranteed", f"{sentence} Guarantee less below, or more to {owner}.")
     if overcommit:
         return (sentence,)
-    remedy = "Guarantee less, or let an operator do it over REST, with ?overcommit=true."
+    remedy = "Guarantee less, or let an operator do it over REST, with overcommit=true."
     raise Invalid.field("guaranteed", f"{sentence} {remedy}")
 
 
