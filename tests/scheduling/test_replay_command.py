@@ -36,7 +36,7 @@ FULL = (
     "id,submitted_at,duration_s,gpus,pods,tenant,priority,kind,declared_s,ends,after\n"
     "a,0,100,1,1,x,5,inference,300,,\n"
     "b,1,100,2,2,y,-3,development,,FAILED,a\n"
-    "c,2,100,1,1,x,0,,,,b a\n"
+    "c,2,100,1,1,x,0,,,,b a c9\n"
     "d,3,100,1,1,,0,,,,\n"
 )
 

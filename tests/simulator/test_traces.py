@@ -84,13 +84,12 @@ def test_a_real_itp_trace():
             TraceJob("x", 1.5, 10, 32, pods=4, tenant="vision", user="eve"),
         ),
         (
-            OWN + "a,0,1,0,1,,,\nx,1.5,10,8,4,vision,inference,a b\nb,2,1,0,1,,,\n",
+            OWN + "x,1.5,10,8,4,vision,inference,a b\n",
             TraceJob(
                 "x", 1.5, 10, 32, pods=4, tenant="vision", kind=JobKind.INFERENCE, after=("a", "b")
             ),
         ),
         (
-            '{"id": "a", "submitted_at": 0, "duration_s": 5, "gpus": 0, "pods": 1}\n'
             '{"id": "x", "submitted_at": 0, "duration_s": 5, "gpus": 0.5, "pods": 1, '
             '"ends": "FAILED", "after": ["a"], "user": "eve"}\n',
             TraceJob("x", 0, 5, 0.5, pods=1, ends=JobState.FAILED, after=("a",), user="eve"),
@@ -182,53 +181,6 @@ def test_each_format_is_recognised_and_read(text, job):
 def test_a_wrong_row_is_named(text, error):
     with pytest.raises(TraceFormatError, match=error.replace("(", r"\(")):
         read(text)
-
-
-@pytest.mark.parametrize("told", ["stops", "counts"])
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        (
-            OWN + "a,0,1,1,1,,,\nx,1,1,1,1,,,a b\n",
-            "line 3, column after: is 'a b', expected ids of jobs of the trace: 'b' is none",
-        ),
-        (
-            OWN_JSON % '"after": ["b"]',
-            "line 1, column after: is 'b', expected ids of jobs of the trace: 'b' is none",
-        ),
-        (
-            SWF.replace("-1 -1\n", "7 -1\n"),
-            "line 2, column preceding: is '7', expected ids of jobs of the trace: '7' is none",
-        ),
-        (
-            OWN + "x,1,1,1,1,,,b\nb,2,1,1,1,,,\n",
-            "line 2, column after: is 'b', expected ids of earlier jobs: 'b' comes later",
-        ),
-        (
-            OWN + "x,1,1,1,1,,,b\nb,1,1,1,1,,,\n",
-            "line 2, column after: is 'b', expected ids of earlier jobs: 'b' comes later",
-        ),
-        (
-            OWN + "b,2,1,1,1,,,\nx,1,1,1,1,,,b\n",
-            "line 3, column after: is 'b', expected ids of earlier jobs: 'b' comes later",
-        ),
-    ],
-    ids=["never", "json", "swf", "later", "at once, below", "above, later"],
-)
-def test_what_a_job_waits_for_comes_before_it(text, error, told):
-    if told == "stops":
-        with pytest.raises(TraceFormatError) as raised:
-            read(text)
-        assert str(raised.value) == error
-        return
-    bad = BadRows(skip=True)
-    list(jobs_of(text.splitlines(keepends=True), bad))
-    assert (bad.count, bad.first) == (1, [error])
-
-
-def test_jobs_may_stand_below_those_that_wait_for_them():
-    text = OWN + "x,5,1,1,1,,,b c\nb,2,1,1,1,,,\nc,9,1,0,1,,,\n"
-    assert [job.id for job in read(text)] == ["x", "b"]
 
 
 def test_an_unknown_format_name():

@@ -1,6 +1,5 @@
 """What every reader yields, and how it becomes a job of the engine."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -53,23 +52,15 @@ def jobs_in(
     submitted_column: str,
     after_column: str = "",
 ) -> Iterator[TraceJob]:
-    """The jobs of a trace. A wrong row is one whose id stands twice, that waits for itself or for
-    what does not come before it, or that is submitted further than MOST_HOURS from the first."""
-    seen: dict[str, float] = {}  # when jobs were submitted
-    left_out: set[str] = set()
-    # What jobs wait for that no row above is; the first row that names it, and when its job came.
-    missing: dict[str, tuple[Row, float]] = {}
-    late: dict[str, Row] = {}
+    """The jobs of a trace. A wrong row is one whose id stands twice, that waits for itself, or that
+    is submitted further than MOST_HOURS from the first."""
+    seen: set[str] = set()
     first: float | None = None
 
     def checked(row: Row) -> TraceJob | None:
         nonlocal first
         job = read(row)
         if job is None:
-            if after_column:
-                name = (row.values.get(id_column) or "").strip()
-                left_out.add(name)
-                missing.pop(name, None)
             return None
         if job.id in seen:
             raise TraceFormatError(f"line {row.line}, column {id_column}: {job.id!r} stands twice")
@@ -80,22 +71,10 @@ def jobs_in(
             raise row.wrong(
                 submitted_column, f"a time within {MOST_HOURS:,} hours of the first job's"
             )
-        for name in job.after:
-            if seen.get(name, job.submitted_at) > job.submitted_at:
-                raise row.wrong(after_column, f"ids of earlier jobs: {name!r} comes later")
-            if name not in seen and name not in left_out:
-                missing.setdefault(name, (row, job.submitted_at))
-        seen[job.id] = job.submitted_at
-        waits, at = missing.pop(job.id, (row, math.inf))
-        if job.submitted_at >= at:
-            late[job.id] = waits
+        seen.add(job.id)
         return job
 
-    yield from each(rows, checked, bad)
-    for name, row in late.items():
-        bad.met(row.wrong(after_column, f"ids of earlier jobs: {name!r} comes later"))
-    for name, (row, _) in missing.items():
-        bad.met(row.wrong(after_column, f"ids of jobs of the trace: {name!r} is none"))
+    return each(rows, checked, bad)
 
 
 def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSetSpec, ...]:
@@ -147,8 +126,8 @@ def arrivals(
     """Arrivals of jobs in order of submission, starting at 0, one at a time.
 
     `gpu_models`: those of the fleet, the one it has most of first, on nodes of `per_node` GPUs.
-    Jobs without a tenant are dealt out in turn; jobs that ask for no GPU are left out, and count
-    as ended for those that wait for them.
+    Jobs without a tenant are dealt out in turn; jobs that ask for no GPU are left out. A
+    predecessor that has not arrived before its successor counts as ended.
     """
     start: float | None = None
     for number, job in enumerate(j for j in jobs if j.gpus > 0):
