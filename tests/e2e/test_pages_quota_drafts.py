@@ -187,7 +187,7 @@ def test_statements_of_the_page_do_not_grow_with_drafts(as_user, django_assert_m
     as_user("operator").post("/quotas/check/", sheet("", vision="101", nlp="91"))
     vera = as_user("vera")
     vera.get("/quotas/")
-    with django_assert_max_num_queries(22):
+    with django_assert_max_num_queries(25):
         vera.get("/quotas/")
 
 

@@ -112,9 +112,8 @@ def settle(
 
     `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
     (`withheld`, `kept`); `preempts`: its first job may take places from others, but in pools that
-    are `barred`; `lacks`: it could
-    not start though all that runs had ended; `terms_until`: when time alone changes what is left to
-    the class.
+    are `barred`; `lacks`: it could not start though all that runs had ended; `terms_until`: when
+    time alone changes what is left to the class.
     """
     memo = state.memo
     memo.forget(SETTLED, eq_class)
