@@ -11,7 +11,7 @@ from django.conf import settings
 from kombu.exceptions import ChannelError, OperationalError
 from redis.exceptions import RedisError
 
-from metrics.experiments.study import Progress, Runner, Study, StudyError
+from metrics.experiments.study import Progress, Runner, Study
 from metrics.tasks import run_of_study
 
 ANSWER_S = 3.0  # how long workers may take to say which queues they serve
@@ -21,12 +21,16 @@ LOOK_S = 5.0  # how often is looked whether a run that is waited for is still an
 MISSED = 3  # looks; a run is nowhere for a moment while a worker takes it
 
 
+class WorkersFailed(Exception):
+    """Workers give no result, whatever was asked for; the message says what would do."""
+
+
 def over_workers(study: Study, options: Mapping[str, Any]) -> Runner:
     """A runner whose tasks each are carried out by whichever worker is free.
 
     A task names the study, its options and a number: the worker makes the same plan of them, so
     it needs the same version of Kant and, at the same path, the data that --data names. Raises
-    StudyError where there is no broker or nobody serves its queue.
+    WorkersFailed where there is no broker or nobody serves its queue.
     """
     own = study.own_options(options)
     _check_deployment()
@@ -59,10 +63,10 @@ def _result(result: "AsyncResult[Any]", number: int) -> Any:
         except TimeoutError:
             missed = 0 if result.ready() or _is_anywhere(result.id) else missed + 1
         except (OperationalError, RedisError) as error:
-            raise StudyError(f"--celery: the broker is gone ({error})") from None
+            raise WorkersFailed(f"--celery: the broker is gone ({error})") from None
         except Exception as error:  # whatever the run raised on the worker
-            raise StudyError(f"--celery: run {number} failed on its worker: {error!r}") from None
-    raise StudyError(
+            raise WorkersFailed(f"--celery: run {number} failed on its worker: {error!r}") from None
+    raise WorkersFailed(
         f"--celery: run {number} is lost: no worker has it, and none takes it; look why one ended, "
         "and run the study again"
     )
@@ -82,7 +86,7 @@ def _is_anywhere(task: str) -> bool:
     except ChannelError:  # no queue, and so nothing in it
         return False
     except (OperationalError, RedisError) as error:
-        raise StudyError(f"--celery: the broker is gone ({error})") from None
+        raise WorkersFailed(f"--celery: the broker is gone ({error})") from None
 
 
 def _serves(queue: str) -> bool:
@@ -93,16 +97,16 @@ def _serves(queue: str) -> bool:
 
 def _check_deployment() -> None:
     if not settings.CELERY_RESULT_BACKEND or settings.CELERY_BROKER_URL.startswith("memory:"):
-        raise StudyError("--celery: there is no broker; set REDIS_URL to that of the deployment")
+        raise WorkersFailed("--celery: there is no broker; set REDIS_URL to that of the deployment")
     queue = settings.CELERY_TASK_DEFAULT_QUEUE
     try:
         served = any(_serves(queue) for _ in range(ASKED))
     except (OperationalError, RedisError) as error:
-        raise StudyError(
+        raise WorkersFailed(
             f"--celery: the broker {current_app.connection().as_uri()} does not answer ({error})"
         ) from None
     if not served:
-        raise StudyError(
+        raise WorkersFailed(
             f"--celery: no worker serves the queue {queue}; start `celery -A kant worker "
             f"--queues {queue}`"
         )

@@ -2,6 +2,7 @@
 the cluster ever had."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
@@ -13,7 +14,7 @@ from scheduling.pages.tenants import tenants as tenant_views
 from scheduling.services.jobs.dependencies import refuse_cycle
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.news import News
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 from tests.plans import plan, queries, query
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +61,7 @@ def test_open_jobs_are_found_by_their_states_among_all_that_are_over(cluster, as
         ({"q": "zzz"}, "parts_of_job_names"),
         ({"q": "abc"}, "parts_of_job_names"),  # or the beginning of an id
         ({"name": "job"}, "parts_of_job_names"),
-        ({"reason": "QuotaExceeded"}, "jobs_with_a_reason"),
+        ({"reason": "WaitingForQuota"}, "jobs_with_a_reason"),
         ({"held": "true"}, "held_jobs"),
         ({"min_gpus": "512"}, "large_jobs"),
     ],
@@ -70,7 +71,8 @@ def test_lists_of_few_jobs_do_not_read_all_jobs(cluster, asked, index):
     """A page asks every few seconds also where nothing is found."""
     if connection.vendor != "postgresql":
         pytest.skip("SQLite takes no such index for what is not written the same")
-    rows = JobFilter(asked, queryset=Job.objects.order_by("-submitted_at", "-id")).qs
+    ordered = Job.objects.order_by("-submitted_at", "-id")
+    rows = JobFilter(asked, queryset=ordered, request=SimpleNamespace(user=User())).qs
     # As among many jobs, where the order of the page is the worst way to few of them.
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_indexscan = off")

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from metrics.experiments.charts import figures
 from metrics.experiments.registry import STUDIES
 from metrics.experiments.study import Study, in_parallel
-from metrics.experiments.workers import over_workers
+from metrics.experiments.workers import WorkersFailed, over_workers
 from metrics.simulate.inputs import InputError
 from metrics.simulate.interrupts import terminated_as_interrupted
 from metrics.simulate.output import folder, hand_over, make_folder
@@ -68,6 +68,8 @@ class Command(BaseCommand):
                 return study.run(options, progress, runner)
             except InputError as error:
                 raise CommandError(str(error), returncode=2) from None
+            except WorkersFailed as error:
+                raise CommandError(str(error)) from None
             except KeyboardInterrupt:
                 raise CommandError("Interrupted before the first run began.") from None
 
