@@ -37,6 +37,11 @@ class DomainError(Exception):
         self.errors = tuple(errors)
 
     @property
+    def first_detail(self) -> str:
+        """The sentence of the first wrong field, else that of all: where one alone has room."""
+        return self.errors[0].detail if self.errors else self.detail
+
+    @property
     def by_field(self) -> dict[str, list[str]]:
         """{dotted field: sentences}, what a form needs."""
         found: dict[str, list[str]] = {}

@@ -140,7 +140,7 @@ def node_lift(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
             actor_of(request), found.cluster, name, why=Why(request.POST.get("reason", ""), PAGE)
         )
     except DomainError as error:
-        text = error.errors[0].detail if error.errors else error.detail
+        text = error.first_detail
         messages.error(request, f"{name} stays as it is. {text}", extra_tags="bad")
     else:
         messages.success(request, f"{name} takes jobs again.", extra_tags="good")

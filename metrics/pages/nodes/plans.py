@@ -185,7 +185,7 @@ def plan_cancel(request: HttpRequest, cluster: str, order_id: uuid.UUID) -> Http
     try:
         cancel_plan(actor_of(request), order, why=Why(request.POST.get("reason", ""), PAGE))
     except DomainError as error:
-        text = error.errors[0].detail if error.errors else error.detail
+        text = error.first_detail
         messages.error(request, f"It stays as it is. {text}", extra_tags="bad")
     else:
         messages.success(request, "It is called off; nothing moves.", extra_tags="good")

@@ -131,7 +131,7 @@ def policy_revert_preview(
     try:
         _, then = _tried(request, _record_or_404(cluster, record_id))
     except DomainError as error:
-        return refusal(request, error.errors[0].detail if error.errors else error.detail)
+        return refusal(request, error.first_detail)
     found = previewed(actor_of(request), cluster, then)
     context = {"title": "What taking it back would do from now on", "effects": found}
     return render(request, "parts/effects.html", context)

@@ -39,7 +39,7 @@ def settings_preview(request: HttpRequest, tenant: str, name: str) -> HttpRespon
             dry_run=True,
         )
     except DomainError as error:
-        return refusal(request, error.errors[0].detail if error.errors else error.detail)
+        return refusal(request, error.first_detail)
     return _told(request, changed.queue)
 
 
@@ -52,7 +52,7 @@ def state_preview(request: HttpRequest, tenant: str, name: str, verb: str) -> Ht
     try:
         changed = state_after(actor_of(request), found, verb, WHY, dry_run=True)
     except DomainError as error:
-        return refusal(request, error.detail)
+        return refusal(request, error.first_detail)
     return _told(request, changed.queue)
 
 

@@ -158,7 +158,7 @@ def queue_state(request: HttpRequest, tenant: str, name: str, verb: str) -> Http
     try:
         changed = state_after(actor, found, verb, why)
     except DomainError as error:
-        text = error.errors[0].detail if error.errors else error.detail
+        text = error.first_detail
         messages.error(request, f"{_named(found)} stays {found.state}. {text}", extra_tags="bad")
     else:
         state = changed.queue.get_state_display().lower()
@@ -255,7 +255,7 @@ def queue_delete(request: HttpRequest, tenant: str, name: str) -> HttpResponse:
     try:
         delete_queue(actor_of(request), found, expected_version=found.version, why=why)
     except DomainError as error:
-        text = error.errors[0].detail if error.errors else error.detail
+        text = error.first_detail
         messages.error(request, f"{_named(found)} stays. {text}", extra_tags="bad")
         return redirect("queue", tenant, name)
     messages.success(request, f"{_named(found)} is deleted.", extra_tags="good")
