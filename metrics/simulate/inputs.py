@@ -2,7 +2,6 @@
 
 import re
 from datetime import timedelta
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from scheduling.policy import document as policies
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
 from scheduling.text_files import InputError, lines_of, suffix_of, text_of, yaml_of
-from tenants.api.parsers import REMEDY, StrictJSONParser
-from tenants.api.problems import Problem
+from tenants.strict_json import NotJson, TooManyValues, value_of
 
 __all__ = ["InputError", "clusters_of", "fleet_of", "length_of", "lines_of", "policy_of"]
 
@@ -63,10 +61,9 @@ def policy_of(text: str) -> Policy:
     if not text.endswith(".json"):
         return simulation.policy_of(text, list(STRATEGIES))
     try:
-        document = StrictJSONParser().parse(BytesIO(text_of(Path(text)).encode()))
-    except Problem as error:
-        told = str(error.detail).removesuffix(REMEDY).replace("The body", "The file").strip()
-        raise InputError(f"{text}: {told}") from None
+        document = value_of(text_of(Path(text)).encode(), "The file")
+    except (NotJson, TooManyValues) as error:
+        raise InputError(f"{text}: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{text}: must be one object of policy fields")
     for fault in policies.faults(document):

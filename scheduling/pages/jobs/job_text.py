@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from io import BytesIO
 from typing import Any
 
 import yaml
@@ -13,9 +12,9 @@ from rest_framework.exceptions import ValidationError
 from scheduling.api.job_serializers import JobInput
 from scheduling.text_files import InputError, NamedTwice, yaml_of
 from tenants.api.base import shared
-from tenants.api.parsers import REMEDY, StrictJSONParser
-from tenants.api.problems import Problem, faults_of
+from tenants.api.problems import faults_of
 from tenants.errors import FieldError, Invalid, Path
+from tenants.strict_json import NotJson, TooManyValues, value_of
 
 LANGUAGES = {"yaml": "YAML", "json": "JSON"}
 # Read at leisure by people, and in a second by a program.
@@ -114,10 +113,9 @@ def _json(text: str) -> Any:
     except (RecursionError, ValueError):
         pass  # told below, in the words of REST
     try:
-        return StrictJSONParser().parse(BytesIO(text.encode(errors="surrogatepass")))
-    except Problem as error:
-        told = str(error.detail).removesuffix(REMEDY).replace("The body", "The text").strip()
-        raise WrongText([TextFault(None, "", told)]) from None
+        return value_of(text.encode(errors="surrogatepass"), "The text")
+    except (NotJson, TooManyValues) as error:
+        raise WrongText([TextFault(None, "", str(error))]) from None
 
 
 def _json_of_yaml(text: str) -> str:
