@@ -10,7 +10,6 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.contrib.auth import views as auth_views
-from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
@@ -40,6 +39,7 @@ from tenants.web.pages import (
     actor_of,
     live_or_whole,
     page_login_required,
+    to_sign_in,
     unknown_names,
 )
 
@@ -88,7 +88,7 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
         return redirect("admin:index")
     if request.user.is_authenticated:
         raise PermissionDenied("These pages are for accounts with staff status.")
-    return redirect_to_login(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
+    return to_sign_in(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
 
 
 # --- tokens ---------------------------------------------------------------------------------------

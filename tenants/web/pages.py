@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.core.exceptions import TooManyFieldsSent
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+    QueryDict,
+)
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -15,6 +23,10 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from tenants.models import User
 from tenants.names import Names
 
+# Of path and query, as `kant.bodies` takes them; Django sends nobody to a longer one.
+LONGEST_ADDRESS = 16 * 1024
+# Of the page to come back to: Django takes no longer one from the form for signing in.
+LONGEST_NEXT = 2048
 Answer = TypeVar("Answer", bound=HttpResponseBase)
 
 
@@ -30,7 +42,7 @@ def page_login_required(view: Callable[..., Answer]) -> Callable[..., Answer | H
         if request.headers.get("HX-Request"):
             reload = {"HX-Refresh": "true"} if request.method in ("GET", "HEAD") else None
             return HttpResponse(status=401, headers=reload)
-        return redirect_to_login(_way_back(request))
+        return to_sign_in(_way_back(request))
 
     return checked
 
@@ -39,6 +51,31 @@ def _refuse_nul(request: HttpRequest, parts: Iterable[object]) -> None:
     """Raises Http404 for what PostgreSQL cannot even compare with a text."""
     if any("\0" in str(text) for text in (*parts, *request.GET.values(), *request.POST.values())):
         raise Http404("Neither an address nor a form can contain a NUL character.")
+
+
+def to_sign_in(page: str) -> HttpResponse:
+    """To the form for signing in, and from there to `page`; without its query where that makes it
+    too long to come back to."""
+    path = page.partition("?")[0]
+    found = (each for each in (page, path, "/") if len(each) <= LONGEST_NEXT)
+    return redirect_to_login(next(found))
+
+
+def to_list(path: str, query: QueryDict) -> HttpResponse:
+    """To a list as it was looked at; without its filters where they make an address that no
+    browser is sent to, or that no list answers."""
+    said = query.urlencode()  # can be longer than it came
+    usable = "%00" not in said and len(path) + len(said) < LONGEST_ADDRESS
+    return HttpResponseRedirect(f"{path}?{said}" if said and usable else path)
+
+
+def sent_back(request: HttpRequest) -> QueryDict:
+    """What stands behind `?` of the page with the form, which sends it as `back`; empty where no
+    page can have sent it. It may be changed."""
+    try:
+        return QueryDict(request.POST.get("back", ""), mutable=True)
+    except TooManyFieldsSent:
+        return QueryDict(mutable=True)
 
 
 def _way_back(request: HttpRequest) -> str:

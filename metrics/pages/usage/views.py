@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -28,7 +28,7 @@ from tenants.names import tenant_names
 from tenants.permissions import access_of, lineage
 from tenants.selectors import parents_by_id, subtree_ids, visible_tenants
 from tenants.web.csv_files import csv_answer
-from tenants.web.pages import UnknownFilter, actor_of, page_login_required, unknown_names
+from tenants.web.pages import UnknownFilter, actor_of, page_login_required, to_list, unknown_names
 
 FILTERS = ("since", "until", "tenant")
 USERS_SHOWN = 50
@@ -259,6 +259,5 @@ def as_csv(request: HttpRequest, name: str, by: tuple[str, ...]) -> HttpResponse
         rows = usage.usage(scope, by, timezone.now(), usage.MOST_ROWS)
     except usage.TooManyUsageRows as error:
         messages.error(request, str(error), extra_tags="bad")
-        address = request.GET.urlencode()
-        return redirect(f"{reverse('usage')}?{address}" if address else "usage")
+        return to_list(reverse("usage"), request.GET)
     return csv_answer(name, *usage.as_table(by, usage.items(by, rows)))

@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from scheduling.models import JobTable
 from scheduling.services.jobs.tables import keep_columns
 from tenants.names import Names
-from tenants.web.pages import UnknownFilter, actor_of, page_login_required
+from tenants.web.pages import UnknownFilter, actor_of, page_login_required, sent_back, to_list
 
 # In their order. Name and state of a job are always there.
 COLUMNS = {
@@ -69,6 +68,6 @@ def choose_columns(request: HttpRequest) -> HttpResponse:
 
 def back_to_table(request: HttpRequest, *, without: str = "") -> HttpResponse:
     """Where the button was pressed, by what stood behind `?` there."""
-    address = QueryDict(request.POST.get("back", ""), mutable=True)
+    address = sent_back(request)
     address.pop(without, None)
-    return redirect(f"{reverse('jobs')}?{address.urlencode()}" if address else reverse("jobs"))
+    return to_list(reverse("jobs"), address)

@@ -2,7 +2,6 @@
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
@@ -12,7 +11,7 @@ from scheduling.queries.selectors import visible_jobs
 from scheduling.templatetags.jobs import gpu_models
 from tenants.templatetags.ui import gpus
 from tenants.web.csv_files import csv_answer
-from tenants.web.pages import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required, to_list
 
 MOST_ROWS = 10_000
 COLUMNS = (
@@ -49,5 +48,4 @@ def _line(job: Job) -> list[object]:
 
 def _refused(request: HttpRequest, text: str) -> HttpResponse:
     messages.error(request, text, extra_tags="bad")
-    address = request.GET.urlencode()
-    return redirect(f"{reverse('jobs')}?{address}" if address else "jobs")
+    return to_list(reverse("jobs"), request.GET)

@@ -13,7 +13,7 @@ from scheduling.pages.jobs.columns import back_to_table
 from scheduling.services.jobs.tables import keep_view, remove_view
 from tenants.errors import DomainError
 from tenants.models import User
-from tenants.web.pages import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required, sent_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def views_of(user: User, address: Mapping[str, str]) -> list[ShownView]:
 @page_login_required
 def save_view(request: HttpRequest) -> HttpResponse:
     """Keep what the page shows, with its columns."""
-    address = QueryDict(request.POST.get("back", "")).dict()
+    address = sent_back(request).dict()
     address.pop("after", None)
     address["columns"] = request.POST.get("columns", "")
     name = request.POST.get("name", "")

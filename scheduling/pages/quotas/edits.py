@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
@@ -27,7 +27,7 @@ from tenants.services.drafts.seen import overtaken, own_cells, own_tenants
 from tenants.services.drafts.wanted import fields_of, terms_in_words
 from tenants.services.moves.conflicts import overtaken_place
 from tenants.services.previews.kept import quota_effects
-from tenants.web.pages import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required, to_list
 
 TIMES = ("starts_at", "ends_at")
 LARGEST_STAMP = 2**53  # of a script
@@ -83,8 +83,7 @@ def discard(request: HttpRequest) -> HttpResponse:
     """Empty the reader's draft."""
     discard_draft(actor_of(request), write=page_write(request))
     messages.info(request, "Your edits are discarded.", extra_tags="info")
-    query = request.GET.urlencode()
-    return redirect(reverse("quotas") + (f"?{query}" if query else ""))
+    return to_list(reverse("quotas"), request.GET)
 
 
 # --- the draft ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from scheduling.models import NodeRecord
@@ -42,7 +42,7 @@ from tenants.services.orders.placing import submit_draft
 from tenants.services.quota_sums import promised_below
 from tenants.web.conditional import by_its_text
 from tenants.web.csv_files import csv_answer
-from tenants.web.pages import actor_of, page_login_required
+from tenants.web.pages import actor_of, page_login_required, to_list
 
 EDITS_NAMED = 4  # of each colleague
 
@@ -65,7 +65,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
     found, order = tried(request), None
     if not found.count and not stopped:
         messages.info(request, NOTHING_EDITED, extra_tags="info")
-        return redirect(request.get_full_path())
+        return to_list(request.path, request.GET)
     may_save = not (stopped or faults)
     if may_save:
         try:
@@ -78,7 +78,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
             found, order = submitted.tried, submitted.order
             if not found.refused:
                 tell_done(request, found, order)
-                return redirect(request.get_full_path())
+                return to_list(request.path, request.GET)
     shown = matrix(request, unseen.union(key_of(found.cells[at]) for at in found.errors))
     for cell in shown.cells:
         if cell.key in unseen and cell.editable and cell.key in shown.drafted:

@@ -18,7 +18,7 @@ from tenants.permissions import access_of
 from tenants.selectors import members_with_inherited, parents_by_id, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.members import remove_member, set_member
-from tenants.web.pages import actor_of, page_login_required, unknown_names, unknown_values
+from tenants.web.pages import actor_of, page_login_required, to_list, unknown_names, unknown_values
 
 PER_PAGE = 50
 FILTERS = ("q", "role")
@@ -45,7 +45,7 @@ def members(request: HttpRequest, name: str) -> HttpResponse:
         if not may:
             raise Http404("The members of this tenant are not yours to set.")
         if form.is_valid() and _is_set(request, tenant, form):
-            return redirect(_back(request, name))
+            return to_list(reverse("tenant-members", args=[name]), request.GET)
         form.mark_errors()
         status = 422
     context = {**_listed(request, tenant), "form": form, "may_administer": may}
@@ -117,9 +117,3 @@ def _tenant(request: HttpRequest, name: str) -> Tenant:
     if found is None:
         raise Http404("There is no such tenant, or you have no role in it.")
     return found
-
-
-def _back(request: HttpRequest, name: str) -> str:
-    """The list as it was looked at."""
-    query = request.GET.urlencode()
-    return reverse("tenant-members", args=[name]) + (f"?{query}" if query else "")
