@@ -27,6 +27,8 @@ from scheduling.services.clusters.node_orders import (
     empty_nodes,
     lift_order,
     order_node,
+    refuse_lifts,
+    refuse_orders,
     time_faults,
 )
 from scheduling.services.clusters.plan_orders import WholeNodes
@@ -149,7 +151,9 @@ class NodePreviewView(View):
         given = self.body(NodePreviewInput)
         if not self.actor.is_operator:
             raise NotAllowed("Only operators preview what is done to nodes.")
-        found = node_effects(self.actor, selectors.cluster_by_name(name), _wish(given))
+        cluster, wish = selectors.cluster_by_name(name), _wish(given)
+        found = node_effects(self.actor, cluster, wish)
+        _refuse_as_the_act(cluster, wish)
         return Response(_effects(found))
 
 
@@ -213,6 +217,15 @@ def _wish(given: dict[str, Any]) -> NodesMeant:
     if act is NodeAct.UNCORDON and not names:
         raise Invalid.field("nodes", "Name the nodes that are to take jobs again.")
     return NodesMeant(act, tuple(names), given.get("gpu_type", ""), given.get("count", 0), evict_at)
+
+
+def _refuse_as_the_act(cluster: Cluster, wish: NodesMeant) -> None:
+    """Raises Conflict where one of the nodes that are named is so already."""
+    if wish.act is NodeAct.UNCORDON:
+        refuse_lifts(cluster, wish.names)
+    elif wish.act in (NodeAct.CORDON, NodeAct.DRAIN):
+        drains = wish.act is NodeAct.DRAIN
+        refuse_orders(cluster, wish.names, drains=drains, evict_at=wish.evict_at)
 
 
 def _effects(found: NodeEffects) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from scheduling.models import NodeRecord
 from scheduling.pages.quotas.quota import refusal
 from scheduling.queries.nodes.effects import NodeAct, NodesMeant, node_effects
 from scheduling.queries.nodes.orders import order_of
-from scheduling.services.clusters.node_orders import lift_order, order_node
+from scheduling.services.clusters.node_orders import lift_order, order_node, refuse_orders
 from tenants.errors import DomainError
 from tenants.services.audit import PAGE, Why
 from tenants.templatetags.ui import duration
@@ -123,6 +123,10 @@ def node_preview(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
         evict_at = typed.evict_at()
     except ValueError as error:
         return refusal(request, str(error))
+    try:
+        refuse_orders(found.cluster, (name,), drains=typed.drains, evict_at=evict_at)
+    except DomainError as error:
+        return refusal(request, error.detail)
     act = NodeAct.DRAIN if typed.drains else NodeAct.CORDON
     wish = NodesMeant(act, (name,), evict_at=evict_at)
     effects = node_effects(actor_of(request), found.cluster, wish).effects

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from scheduling.models import Cluster, NodeOrder, NodeRecord, Placement
@@ -42,10 +43,7 @@ def order_node(
     _known(cluster, node)
     with unit_of_work(dry_run):
         before = _locked(cluster, node)
-        if before is not None and (before.drains, before.evict_at) == (drains, evict_at):
-            raise Conflict(
-                f"Node “{node}” is {_word(before)} already, by {before.by}: {before.reason}"
-            )
+        _refuse_again(before, node, drains=drains, evict_at=evict_at)
         order = NodeOrder(cluster=cluster, node=node, drains=drains, evict_at=evict_at)
         _order(actor, order, before, why)
         ring_after_commit(cluster.pk)
@@ -101,14 +99,28 @@ def lift_order(
         before = _locked(cluster, node)
         if before is None:
             _known(cluster, node)
-            raise Conflict(
-                f"Node “{node}” is neither cordoned nor drained by Kant. What others cordon they "
-                "uncordon, e.g. by kubectl."
-            )
+            raise _nothing_to_lift(node)
         NodeOrder.objects.filter(pk=before.pk).delete()
         _record(actor, UNCORDONED, cluster, node, before, None, why)
         ring_after_commit(cluster.pk)
     return before
+
+
+def refuse_orders(
+    cluster: Cluster, nodes: Sequence[str], *, drains: bool, evict_at: datetime | None
+) -> None:
+    """Raises Conflict as `order_node` would of the first of these nodes that it refuses."""
+    found = {order.node: order for order in _orders_of(cluster, nodes)}
+    for node in nodes:
+        _refuse_again(found.get(node), node, drains=drains, evict_at=evict_at)
+
+
+def refuse_lifts(cluster: Cluster, nodes: Sequence[str]) -> None:
+    """Raises Conflict as `lift_order` would of the first of these nodes that it refuses."""
+    found = {order.node for order in _orders_of(cluster, nodes)}
+    for node in nodes:
+        if node not in found:
+            raise _nothing_to_lift(node)
 
 
 def subject_of_node(cluster: str, node: str) -> str:
@@ -141,6 +153,24 @@ def _known(cluster: Cluster, node: str) -> None:
 
 def _locked(cluster: Cluster, node: str) -> NodeOrder | None:
     return NodeOrder.objects.select_for_update().filter(cluster=cluster, node=node).first()
+
+
+def _orders_of(cluster: Cluster, nodes: Sequence[str]) -> QuerySet[NodeOrder]:
+    return NodeOrder.objects.filter(cluster=cluster, node__in=nodes)
+
+
+def _refuse_again(
+    before: NodeOrder | None, node: str, *, drains: bool, evict_at: datetime | None
+) -> None:
+    if before is not None and (before.drains, before.evict_at) == (drains, evict_at):
+        raise Conflict(f"Node “{node}” is {_word(before)} already, by {before.by}: {before.reason}")
+
+
+def _nothing_to_lift(node: str) -> Conflict:
+    return Conflict(
+        f"Node “{node}” is neither cordoned nor drained by Kant. What others cordon they "
+        "uncordon, e.g. by kubectl."
+    )
 
 
 def _order(actor: User, order: NodeOrder, before: NodeOrder | None, why: Why) -> None:
