@@ -159,6 +159,7 @@ def traced(
     remarks: tuple[str, ...] = ()
     before, tenants, number = float("-inf"), dict[str, None](), 0
     queues: set[tuple[str, str]] = set()
+    predecessors = traces.Predecessors()
     for job in read(bad) if rows is None else rows:
         if job.submitted_at < before and not remarks:
             remarks = (
@@ -166,6 +167,7 @@ def traced(
                 f"job above it ({before:g} s); the trace is sorted by submission",
             )
         before = job.submitted_at
+        predecessors.read(job)
         if job.cluster not in known or (job.cluster_selector and not fleet.clusters):
             named = job.cluster or "by its labels"
             raise InputError(
@@ -184,6 +186,8 @@ def traced(
         jobs = iter(sorted(jobs, key=lambda job: job.submitted_at))
         # Other jobs than in the order of the file may then be dealt out to a tenant.
         tenants.update((dealt_to(i, traces.TENANTS), None) for i in range(traces.TENANTS))
+    if remark := predecessors.remark():
+        remarks += (f"--trace {path}: {remark}",)
     made = traces.arrivals(jobs, gpu_models=fleet.models, per_node=fleet.per_node)
     # A recorded trace knows no quotas: every tenant may use what is there.
     quotas = tuple(

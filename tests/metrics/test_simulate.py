@@ -406,3 +406,37 @@ def test_a_trace_that_names_a_cluster_needs_the_list_of_them(tmp_path):
         simulate("--trace", str(labels), "--fleet", "1x8")
     with pytest.raises(CommandError, match="--clusters is instead of --fleet"):
         simulate("--clusters", str(jobs), "--fleet", "1x8")
+
+
+@pytest.mark.parametrize(
+    ("rows", "remark"),
+    [
+        ("a,0,10,8,1,x,\nb,10,10,8,1,x,a\nc,10,10,8,1,x,a b\n", ""),
+        (
+            "a,0,10,8,1,x,gone\nb,10,10,8,1,x,a gone\n",
+            "1 is no job with GPUs of it (gone); it counts as ended",
+        ),
+        (
+            "a,0,10,8,1,x,one two\nb,10,10,8,1,x,three four\n",
+            "4 are no jobs with GPUs of it (one, two, three, …); they count as ended",
+        ),
+        ("a,0,10,8,1,x,b\nb,10,10,8,1,x,\n", "1 comes after a job that waits for it (b); it"),
+        ("a,0,10,8,1,x,b\nb,0,10,8,1,x,\n", "1 comes after a job that waits for it (b); it"),
+        ("b,10,10,8,1,x,\na,0,10,8,1,x,b\n", "1 comes after a job that waits for it (b); it"),
+        ("b,10,10,8,1,x,a\na,0,10,8,1,x,\n", ""),
+        ("cpu,0,10,0,1,x,\na,1,10,8,1,x,cpu\n", "1 is no job with GPUs of it (cpu); it counts"),
+        (
+            "a,0,10,8,1,x,b gone\nb,10,10,8,1,x,\n",
+            "1 is no job with GPUs of it (gone) and 1 comes after a job that waits for it (b); "
+            "they count as ended",
+        ),
+    ],
+)
+def test_names_that_nobody_can_wait_for_are_told_and_the_run_goes_on(trace, rows, remark):
+    trace.write_text(HEADER.strip() + ",after\n" + rows)
+    said = StringIO()
+    found = simulate("--trace", str(trace), "--fleet", "2x8", err=said)
+    told = [one for one in found["remarks"] if "after` names" in one]
+    assert [remark in one for one in told] == ([True] if remark else []), found["remarks"]
+    assert all(one in said.getvalue() for one in told)
+    assert found["states"]["WAITING"] == 0

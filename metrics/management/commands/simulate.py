@@ -181,6 +181,7 @@ class Command(BaseCommand):
             **simulation.summary(outcome, nodes, warm_up_until=warm_up),
             "workload": shares.figures(gpus, hours) if hours else {},
             "skipped_rows": bad.count,
+            "remarks": list(source.remarks),
             "seconds": seconds,
             "cpu_seconds": time.process_time() - cpu,
             "events_per_second": outcome.events / seconds if seconds else None,

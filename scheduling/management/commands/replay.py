@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from scheduling.addresses import is_http_address
 from scheduling.replay import ReplayReport, TraceReplay, TraceReplayError, read_trace, run
+from scheduling.simulator.traces import Predecessors, TraceJob
 from tenants.models import User
 from tenants.services.tokens import NewToken, create_token, revoke_token
 
@@ -51,6 +52,7 @@ class Command(BaseCommand):
         try:
             jobs = read_trace(given["file"], given["limit"], given["format"])
             bar.total = len(jobs)
+            self._remark(given["file"], jobs)
             replay = TraceReplay(given["url"], token, jobs, given["tenants"], given["speed"])
             report = run(replay, progress)
         except TraceReplayError as error:
@@ -65,6 +67,13 @@ class Command(BaseCommand):
             self._print(report)
         if report.double_holdings:
             raise CommandError(f"{len(report.double_holdings)} devices were held twice")
+
+    def _remark(self, path: Path, jobs: list[TraceJob]) -> None:
+        predecessors = Predecessors()
+        for job in jobs:
+            predecessors.read(job)
+        if remark := predecessors.remark():
+            self.stderr.write(f"{path}: {remark}")
 
     def _own_token(self) -> NewToken:
         """On the machine of the embedded mode no token needs to be made by hand."""

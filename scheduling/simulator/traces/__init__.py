@@ -5,7 +5,17 @@ makes jobs of the engine out of them. The format of Kant's own traces is in docs
 """
 
 from scheduling.simulator.traces.jobs import TENANTS, TraceJob, arrivals
+from scheduling.simulator.traces.predecessors import Predecessors
 from scheduling.simulator.traces.registry import FORMATS, jobs_of
 from scheduling.simulator.traces.table import BadRows, TraceFormatError
 
-__all__ = ["FORMATS", "TENANTS", "BadRows", "TraceFormatError", "TraceJob", "arrivals", "jobs_of"]
+__all__ = [
+    "FORMATS",
+    "TENANTS",
+    "BadRows",
+    "Predecessors",
+    "TraceFormatError",
+    "TraceJob",
+    "arrivals",
+    "jobs_of",
+]
