@@ -10,7 +10,8 @@
    2.6 quota again, against what runs now;
    2.7 elastic gangs that run grow.
 3. Move pods together; what that leaves is decided about at once.
-4. Tell who has passed static admission, and what the cycle did.
+4. Tell those that wait for jobs that do not start; who has passed static admission, and what the
+   cycle did.
 """
 
 from collections.abc import Iterable
@@ -32,6 +33,7 @@ from scheduling.engine.lifecycle.reorganise import reorganise
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.preemption.preempt import try_to_preempt
 from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.reasons.after import tell_dependents
 from scheduling.engine.state import SchedulerState
 
 __all__ = ["SchedulerState", "run_cycle"]
@@ -60,6 +62,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     if reorganise(state, out):
         _decide(state, out)
     # 4. Tell.
+    tell_dependents(state, out)
     report_quota(state, out)
     return out.result(state.next_wake(now), *state.memo.take_checks())
 

@@ -551,6 +551,7 @@ class SchedulerState:
         if record.job.id in self.displaced:
             del self.displaced[record.job.id]
             self.displaced_out += 1
+        self.parked += self.dependencies.stick(record.job, None)
         for name in self.dependencies.over(record.job, succeeded=succeeded):
             for job_id in self.dependencies.take(name):
                 if (other := self.jobs.get(job_id)) is not None:

@@ -12,6 +12,7 @@ from django.db.models import (
     Q,
 )
 
+from scheduling.engine.reasons.after import IN_THE_WAY
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import Policy, QueueingPolicy
 from scheduling.engine.verdict import NEVER, Reason
@@ -242,7 +243,8 @@ def _but_never(job: Job) -> str:
     before = Job.objects.filter(Q(pk__in=names) | Q(array_id__in=names), state__in=WAITING)
     stuck = before.filter(reason__in=[reason.value for reason in NEVER]).count()
     if not stuck:
-        return ""
+        waits = IN_THE_WAY in job.evidence
+        return "; a job in its way has to be released or changed first" if waits else ""
     which = "one of them" if stuck == 1 else f"{stuck} of them"
     return f"; {which} will never run as it is and has to be changed or cancelled"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from scheduling.engine.admission.quota_admission import doomed
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.company import Company
+from scheduling.engine.reasons.after import ends_of, stands_in_the_way
 from scheduling.engine.shards.division import (
     WHOLE,
     WIDE,
@@ -24,7 +25,6 @@ from scheduling.engine.shards.division import (
 )
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import ANY_NODE, MILLI, CpuJobs, Node, Shard
-from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.session.changes import Changes
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.live import LiveJob, ReasonChange, RouteStep
@@ -105,23 +105,28 @@ class Router:
         before = (*job.request.after, *job.request.after_ok)
         waits_for = load.open_among(before) if before else []
         if waits_for:
-            self._keep(job, len(waits_for), demand)
+            self._keep(job, waits_for, demand)
         elif job.scope not in self._empty or self._is_elsewhere(job):
             self._move(job, self._target(job, demand), demand)
 
-    def _keep(self, job: LiveJob, others: int, demand: dict[str, list[Demand]]) -> None:
+    def _keep(self, job: LiveJob, others: list[str], demand: dict[str, list[Demand]]) -> None:
         """A job that waits for others is in no scope until they are over, wherever they run."""
-        text = f"The job waits until {counted(others, 'other job has', 'other jobs have')} ended."
         if job.scope != WHOLE:
             self._move(job, WHOLE, demand)
             return
-        by, after_ok = load.doomed_by(job.request.after_ok), job.request.after_ok
-        verdict = Verdict(Reason.ON_HOLD, text, {"jobs": others}, ("wait for them",))
-        if by is not None:
+        before, after_ok = (*job.request.after, *job.request.after_ok), job.request.after_ok
+        if (by := load.doomed_by(after_ok)) is not None:
             verdict = doomed(after_ok, by)
-        if job.reason != verdict.reason:
+        elif (found := load.stuck_before(before)) is not None:
+            first, stuck = found
+            is_array = first not in others
+            verdict = stands_in_the_way(job.request, len(others), first, stuck, is_array=is_array)
+        else:
+            verdict = ends_of(len(others), before[0])
+        is_new = job.reason != verdict.reason
+        if is_new or load.message_of(job.id) != verdict.summary:
             reasons = self._changes.life.out.writes.reasons
-            reasons.append(ReasonChange(job.id, job.state, verdict, is_new=True, is_noted=True))
+            reasons.append(ReasonChange(job.id, job.state, verdict, is_new, is_noted=is_new))
 
     def _even_out(self, demand: dict[str, list[Demand]]) -> None:
         """Offer jobs that wait in a shard where too much is asked for to shards with room, and to

@@ -13,6 +13,7 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.models.jobs import PlacementState as P
+from scheduling.services.jobs.changes import release_job
 from scheduling.session import changes
 from tenants.models import Quota, Tenant
 from tests.live.conftest import SchedulerProcess, wait
@@ -221,6 +222,23 @@ def test_every_link_of_a_chain_is_told_that_it_never_starts(world):
     told = Job.objects.filter(pk__in=[job.pk for job in chain[1:]])
     world.drive(lambda: all(job.reason == "Misconfigured" for job in told.all()))
     assert {job.evidence["after"] for job in told.all()} == {str(first.pk)}
+
+
+def test_every_link_of_a_chain_is_told_what_is_in_its_way(world):
+    divide(world)
+    first = world.submit("first", pods=1, held=True)
+    second = world.submit("second", after=[str(first.pk)])
+    third = world.submit("third", after_ok=[str(second.pk)])
+
+    def in_the_way():
+        rows = Job.objects.filter(pk__in=(second.pk, third.pk)).order_by("name")
+        return [row.evidence.get("in_the_way") for row in rows]
+
+    world.drive(lambda: in_the_way() == [str(first.pk)] * 2)
+    assert f"Job {first.pk} is on hold. Job {second.pk}" in Job.objects.get(pk=third.pk).message
+    release_job(world.user, Job.objects.get(pk=first.pk))
+    world.drive(lambda: in_the_way() == [None] * 2)
+    world.drive(lambda: world.state(first) == S.RUNNING)
 
 
 def test_quota_counts_what_other_scopes_hold(world):

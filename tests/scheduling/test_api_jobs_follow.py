@@ -214,6 +214,12 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
         ({"reason": "OnHold", "held": True}, None, "held", "before it is released."),
         ({"reason": "OnHold", "held": True, "after": ["x"]}, None, "held", "what it waits for"),
         ({"reason": "OnHold"}, None, "held", "When the jobs before it have ended."),
+        (
+            {"reason": "OnHold", "evidence": {"jobs": 1, "in_the_way": "x"}},
+            None,
+            "held",
+            "have ended; a job in its way has to be released or changed first.",
+        ),
         ({"reason": "WaitingForVolume"}, None, "held", "volumes can be mounted"),
         ({"reason": "WaitingForPreemption"}, None, "promised", "places are held"),
         (

@@ -6,9 +6,10 @@ from scheduling.engine.admission.candidates import assess, assessed
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.reasons.after import ON_HOLD, tell_waits
 from scheduling.engine.reasons.tell import tell, tell_all
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.verdict import Reason, Verdict, counted
+from scheduling.engine.verdict import Reason, Verdict
 
 
 def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
@@ -92,17 +93,14 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
     by = state.dependencies.doomed_by(record.job)
     state.doom(record, by)
     if record.held:
-        tell(record, Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",)), out)
+        tell(record, ON_HOLD, out)
         return
     before = state.dependencies.waits_for(record.job)
     if by is not None:
         tell(record, doomed(record.job.after_ok, by), out)
         return
     if before:
-        jobs = state.dependencies.number_of(before)
-        text = f"The job waits until {counted(jobs, 'other job has', 'other jobs have')} ended."
-        numbers: dict[str, int | float | str] = {"jobs": jobs, "after": before[0]}
-        tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)
+        tell_waits(state.dependencies, record, before, out)
         return
     held = state.queues.why_held(record.job)
     if held is not None:

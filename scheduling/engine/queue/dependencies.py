@@ -1,10 +1,21 @@
 """Jobs that wait for the end, or the success, of other jobs and of arrays."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.types import JobRequest
+from scheduling.engine.verdict import Verdict
+
+
+class Stuck(NamedTuple):
+    """A waiting job that does not start by itself: somebody has to do something about it first."""
+
+    job: str
+    tenant: str
+    array: str
+    why: Verdict
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
@@ -19,6 +30,11 @@ class DependentJobs:
         # success of what failed, however many links away: what that was.
         self._doomed: dict[str, str] = {}
         self._dependents: dict[str, set[str]] = {}
+        # Waiting jobs that do not start by themselves, or wait for such, and these jobs of each
+        # array, the one first that was first so: what is in the way. Kept once jobs wait for some.
+        self.watched = False
+        self._stuck: dict[str, Stuck] = {}
+        self._stuck_of: dict[str, dict[str, Stuck]] = {}
 
     def came(self, job: JobRequest) -> None:
         """A job that was not known."""
@@ -42,6 +58,10 @@ class DependentJobs:
     def number_of(self, names: Iterable[str]) -> int:
         """Jobs that are not over, of these jobs and arrays."""
         return sum([len(self._arrays.get(name, (name,))) for name in dict.fromkeys(names)])
+
+    def is_array(self, name: str) -> bool:
+        """Whether it is an array of which a job is not over."""
+        return name in self._arrays
 
     # --- waiting in vain ----------------------------------------------------------------------
     @property
@@ -76,6 +96,48 @@ class DependentJobs:
                 self._doomed[array] = min(others)
             waiting += sorted(self._dependents.get(array, ()))
         return waiting
+
+    # --- waiting for what does not start --------------------------------------------------------
+    @property
+    def any_waited_for(self) -> bool:
+        """Whether some job may wait for another."""
+        return bool(self._dependents)
+
+    def in_the_way(self, job: JobRequest) -> tuple[str, Stuck] | None:
+        """Of the jobs and arrays that have to end before this one the first that does not start by
+        itself, or waits for such: its name, and what is in the way."""
+        for name in self.waits_for(job) if self._stuck else ():
+            stuck = self._stuck.get(name) or self._first_stuck(name)
+            if stuck is not None:
+                return name, stuck
+        return None
+
+    def stick(self, job: JobRequest, stuck: Stuck | None) -> list[str]:
+        """Note what keeps a job from a start; None = nothing that has to be done something about.
+        Where that is news: the jobs that wait for it or its array."""
+        name, array = job.id, job.array
+        if self._stuck.get(name) == stuck:
+            return []
+        if stuck is None:
+            del self._stuck[name]
+        else:
+            self._stuck[name] = stuck
+        waiting = sorted(self._dependents.get(name, ()))
+        if array:
+            before = self._first_stuck(array)
+            of_array = self._stuck_of.setdefault(array, {})
+            if stuck is None:
+                of_array.pop(name, None)
+            else:
+                of_array[name] = stuck
+            if not of_array:
+                del self._stuck_of[array]
+            if self._first_stuck(array) != before:
+                waiting += sorted(self._dependents.get(array, ()))
+        return waiting
+
+    def _first_stuck(self, array: str) -> Stuck | None:
+        return next(iter(self._stuck_of.get(array, {}).values()), None)
 
     # --- ends ---------------------------------------------------------------------------------
     def failed_before(self, name: str) -> None:

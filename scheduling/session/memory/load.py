@@ -10,6 +10,7 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from django.utils import timezone
 
 from scheduling.engine.deltas import JobHistory, TenantsChanged
+from scheduling.engine.queue.dependencies import Stuck
 from scheduling.engine.queue.preemption_delay import delay_of
 from scheduling.engine.states import HOLDING, OPEN, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
@@ -22,6 +23,7 @@ from scheduling.engine.types import (
     Sharing,
     TenantSpec,
 )
+from scheduling.engine.verdict import NEVER, Reason, Verdict
 from scheduling.job_fields.containers import meant
 from scheduling.job_fields.nouns import pod_set_of, wishes_of
 from scheduling.kube.translate.manifests import PodSettings
@@ -56,6 +58,8 @@ from tenants import selectors
 from tenants.database.chunks import chunks
 from tenants.models import Quota, Tenant
 
+# What is told of a job that waits and does not start by itself.
+NO_START = {*NEVER, Reason.ON_HOLD, Reason.QUEUE_HELD}
 FEW = 200  # jobs, of which what belongs to them is asked for by their ids
 
 
@@ -200,6 +204,38 @@ def doomed_by(ids: Iterable[str]) -> str | None:
         links = before.order_by().values_list("after_ok", flat=True)
         todo = {name for after_ok in links for name in after_ok} - seen
     return None
+
+
+def stuck_before(ids: Iterable[str]) -> tuple[str, Stuck] | None:
+    """What keeps the first of these jobs and arrays from its end, of those that have such: a job
+    that waits and was told that it does not start by itself, however many links away; with the
+    name that leads there."""
+    for first in ids:
+        todo, seen = {first}, set[str]()
+        while todo:
+            seen |= todo
+            named = Q(id__in=todo) | Q(array_id__in=todo)
+            before = Job.objects.filter(named, state__in=list(WAITING)).select_related("tenant")
+            todo = set()
+            for job in before.order_by("id"):
+                by_itself = (
+                    job.reason == Reason.ON_HOLD and not job.held and job.after + job.after_ok
+                )
+                if by_itself:
+                    todo.update(job.after, job.after_ok)
+                elif job.reason in NO_START:
+                    told = dict(job.evidence)
+                    helps = tuple(told.pop("remedies", ()))
+                    why = Verdict(Reason(job.reason), job.message, told, helps)
+                    return first, Stuck(str(job.pk), job.tenant.name, str(job.array_id or ""), why)
+            todo -= seen
+    return None
+
+
+def message_of(job_id: str) -> str:
+    """What its row says of why it waits."""
+    told: str = Job.objects.values_list("message", flat=True).get(pk=job_id)
+    return told
 
 
 def open_among(ids: Iterable[str]) -> list[str]:

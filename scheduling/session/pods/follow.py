@@ -20,10 +20,11 @@ from scheduling.engine.deltas import (
     PodRequeued,
     PodsRunning,
 )
+from scheduling.engine.reasons.after import IN_THE_WAY, ON_HOLD, held_by
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node
-from scheduling.engine.verdict import Reason, counted
+from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.kube.seam import (
     AllocateClaim,
     Annotate,
@@ -195,8 +196,7 @@ class Lifecycle:
         if job.state not in WAITING:
             self.stays(decision)
             return
-        verdict = self.volumes.verdict_on(job, decision.verdict)
-        verdict = self.plain.verdict_on(job, verdict)
+        verdict = self._verdict_on(job, decision.verdict)
         job.said = decision
         if job.asked_for and would_help(verdict.reason):
             verdict = replace(verdict, summary=f"{verdict.summary} {job.asked_for}")
@@ -208,6 +208,18 @@ class Lifecycle:
         is_noted = is_new and job.notes(verdict.reason, now)
         self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new, is_noted))
         job.reason = verdict.reason
+
+    def _verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
+        """What the engine says, with what it does not know: why jobs are held, this one or one that
+        is in its way."""
+        held = self.jobs.get(str(verdict.evidence.get(IN_THE_WAY, "")))
+        if held is not None:
+            why, is_array = (
+                self._verdict_on(held, ON_HOLD),
+                verdict.evidence["after"] not in self.jobs,
+            )
+            return held_by(verdict, job.request, held.request, why, is_array=is_array)
+        return self.plain.verdict_on(job, self.volumes.verdict_on(job, verdict))
 
     def stays(self, decision: Waiting) -> None:
         """Keep why a job that runs misses pods."""
