@@ -177,18 +177,21 @@ def test_a_deleted_pod_sends_the_gang_back(world):
 
 
 def test_a_gang_that_does_not_start_in_time_is_released_and_starts_later(world):
-    world.set_policy(gang_timeout_s=0.5)
+    # On a slow machine it is late again before this is told: any number of times.
+    world.set_policy(gang_timeout_s=0.5, max_attempts=1_000_000)
     # The server is too busy for any binding.
     world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
     job = world.submit(pods=2)
     world.drive(lambda: K.REQUEUED in world.kinds(job))
-    assert JobEvent.objects.get(job=job, kind=K.REQUEUED).reason == "GangTimeout"
     world.set_policy(gang_timeout_s=600)
     world.call("DELETE", "/sim/faults")
     world.drive_to(job, S.RUNNING)
     row = Job.objects.get(pk=job.pk)
-    assert (row.attempt, row.failures) == (2, 0)
-    assert {r.state for r in world.placements(job, attempt=1)} == {P.RELEASED}
+    late = JobEvent.objects.filter(job=job, kind=K.REQUEUED).values_list("reason", flat=True)
+    assert set(late) == {"GangTimeout"}
+    assert (row.attempt, row.failures) == (1 + len(late), 0)
+    earlier = world.placements(job, attempt__lt=row.attempt)
+    assert {r.state for r in earlier} == {P.RELEASED}
 
 
 def test_a_job_fails_after_too_many_failed_placements(world):
