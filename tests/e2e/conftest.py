@@ -12,7 +12,7 @@ from django.core.cache import cache
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e import kept_rows, scene
-from tests.e2e.site import chromium, served
+from tests.e2e.site import CHROMIUM, chromium, served
 from tests.requirements import missing
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -29,11 +29,11 @@ expect.set_options(timeout=WITHIN_MS)
 def browser_type_launch_args(browser_type_launch_args):
     path = chromium()
     if path is None:
-        missing("chromium", "install the Debian package chromium")
+        missing("chromium", "install the Debian package chromium-headless-shell")
     return {
         **browser_type_launch_args,
         "executable_path": path,
-        "args": ["--no-sandbox", "--disable-dev-shm-usage"],
+        "args": [*CHROMIUM],
     }
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.e2e.site import ALONE, PASSWORD, ROOT, chromium, served
+from tests.e2e.site import ALONE, CHROMIUM, PASSWORD, ROOT, chromium, served
 
 IMAGES = ROOT / "docs" / "images"
 # Not below test-results, which browser tests empty.
@@ -50,16 +50,17 @@ PAGES = {
 def main() -> int:
     path = chromium()
     if path is None:
-        print("Chromium is not there: install the Debian package chromium.", file=sys.stderr)
+        print(
+            "Chromium is not there: install the Debian package chromium-headless-shell.",
+            file=sys.stderr,
+        )
         return 1
     with (
         tempfile.TemporaryDirectory(prefix="kant-pictures-") as directory,
         served(Path(directory), ALONE) as site,
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = playwright.chromium.launch(executable_path=path, args=[*CHROMIUM])
         database = Path(directory) / "site.sqlite3"
         for name, picture in DOCS.items():
             for page in shown(browser, site, database, picture, THEMES[:1], WIDTHS[:1]):
