@@ -15,7 +15,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from kant.management.commands import migrate
 from scheduling import compiled
-from tests import cases
+from tests import cases, rewritten
 from tests.kept import kept
 
 # pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
@@ -29,6 +29,12 @@ django_settings.KANT_ACCESS_DIRS = ["/"]
 DATABASE = {"db", "transactional_db", "live_server"}
 
 cases.load_profile()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    with rewritten.by_one(session.config.args):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
