@@ -198,6 +198,7 @@
   // One dialog serves all rows of a list: the button that opens it says which of them it is about.
   const pointAt = (dialog, opener) => {
     if (opener.dataset.action) dialog.querySelector("form").action = opener.dataset.action;
+    if (opener.dataset.preview) dialog.querySelector("[data-previews]").setAttribute("hx-post", opener.dataset.preview);
     for (const place of dialog.querySelectorAll("[data-about-opener]")) {
       place.textContent = opener.dataset.about;
     }

@@ -86,6 +86,26 @@ def test_another_rank_and_a_hold_of_a_queue_are_previewed(new_tab):
     expect(dialog.locator("[data-effects]")).to_be_empty()
 
 
+def test_a_hold_is_previewed_in_the_list_of_queues_of_the_queue_it_is_of(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/queues/")
+    openers = tab.page.locator("[data-dialog=state-hold]")
+    assert openers.count() > 1
+    for at in (1, 0):
+        opener = openers.nth(at)
+        about = opener.get_attribute("data-about")
+        opener.click()
+        dialog = tab.page.locator("dialog[open]")
+        with tab.page.expect_request("**/hold/preview/") as asked:
+            dialog.get_by_role("button", name="Preview").click()
+        assert asked.value.url.endswith(f"/queues/{about}/hold/preview/")
+        expect(dialog.locator("[data-effects] > *").first).to_be_visible()
+        assert tab.axe() == []
+        assert tab.overflow() == 0
+        tab.page.keyboard.press("Escape")
+
+
 def test_the_page_that_asks_about_chosen_jobs_tells_what_becomes_of_others(new_tab):
     tab = new_tab()
     tab.sign_in("operator")
