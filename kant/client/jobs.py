@@ -329,7 +329,10 @@ def eta(api: Api, args: argparse.Namespace) -> None:
         print(f"{job['name']} does not wait: {job['state']}")
         return
     if told["p50"] is None:
-        print(f"No estimate: {told['reason']}")
+        if told["earliest"]:
+            print(f"Nine in ten after {output.when(told['earliest'])}. {told['reason']}")
+        else:
+            print(f"No estimate: {told['reason']}")
         return
     if told["overdue"]:
         print(f"Overdue: it was expected to start before {output.when(told['p90'])}")
@@ -348,7 +351,11 @@ def _starts(told: dict[str, Any] | None) -> str:
     if told is None:
         return ""
     if told["p50"] is None:
-        return f"no estimate: {told['reason']}"
+        return (
+            f"hardly before {output.when(told['earliest'])}"
+            if told["earliest"]
+            else f"no estimate: {told['reason']}"
+        )
     if told["overdue"]:
         return f"overdue; expected before {output.when(told['p90'])}"
     return f"between {output.when(told['p10'])} and {output.when(told['p90'])}"

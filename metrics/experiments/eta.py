@@ -3,8 +3,9 @@
 A recorded trace (--data names one, or a folder, as for `walltime`) or the calibrated workload runs
 through the simulator. At instants that are spread over its submissions, after the first 500 jobs
 have ended, the forecaster is shown what a scheduler would be told at a start then, and tells a band
-for every job that waits; what it has learned until then is all that it knows. When the run is over
-the bands are held against the starts. Run times are declared exactly, at twice what they are, or
+for every job that waits; what it has learned until then is all that it knows. Where no band is of
+use it may tell from when on the job may start. When the run is over all that is held against the
+starts. Run times are declared exactly, at twice what they are, or
 not at all. Beside it stand: the same runs ahead by the true distribution of each job's run time (of
 all jobs of its size in the whole trace, also later ones), the moving average of the last waits of
 its size, and the start by declared limits of one run ahead without arrivals, as Slurm's backfill
@@ -148,7 +149,8 @@ STUDY = Comparison(
     reads_data=True,
     warms_up=False,
     columns=(
-        "looks", "told", "near", "held", "held_raw", "width_s", "oracle_width_s", "oracle_held",
-        "width_ratio", "near_average", "near_slurm", "cpu_per_look_s", "most_waiting",
+        "looks", "told", "earliest", "earliest_held", "near", "held", "held_raw", "width_s",
+        "oracle_width_s", "oracle_held", "width_ratio", "near_average", "near_slurm",
+        "cpu_per_look_s", "most_waiting",
     ),
 ).study()  # fmt: skip

@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import QuotaSpec, TenantSpec
-from scheduling.simulator.forecast.bands import Band, Draws, bands_of, useful
+from scheduling.simulator.forecast.bands import Band, Draws, bands_of, earliest, useful
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import ground_of
@@ -37,12 +37,14 @@ MEMORY = 0.1  # how much the newest wait moves the average
 
 
 class ToldLook(NamedTuple):
-    """What was told of a job at `at`; None = nothing. `raw`: before it was calibrated."""
+    """What was told of a job at `at`; None = nothing. `raw`: before it was calibrated. `earliest`:
+    from when on it may start, where no band was told."""
 
     job: str
     at: float
     raw: Band | None
     band: Band | None
+    earliest: float | None
     oracle: Band | None
     known: Band | None
     average: float | None
@@ -171,11 +173,14 @@ class Looking(Watching):
             average = self._average.get(size_of(job.gpu_milli))
             if average is not None:
                 average = max(now, job.submitted_at + average)
+            band = self._told(raw, now)
+            vague = None if band is not None else raw or found.vague.get(job.id)
             told = ToldLook(
                 job.id,
                 now,
                 raw,
-                self._told(raw, now),
+                band,
+                None if vague is None else earliest(self._calibration.fitted(vague, now), now),
                 ideal,
                 None if ideal is None else self._of_oracle.fitted(ideal, now),
                 average,
@@ -212,7 +217,10 @@ class Looking(Watching):
     def figures(self) -> Figures:
         """Shares in 0..1, widths in seconds. Of starts that the run did not reach nothing is held
         against what was told."""
-        told = [t for t, _ in self.looked] + [t for of in self._open.values() for t in of]
+        waiting = [t for of in self._open.values() for t in of]
+        told = [t for t, _ in self.looked] + waiting
+        after = [at >= t.earliest for t, at in self.looked if t.earliest is not None]
+        after += [True for t in waiting if t.earliest is not None and t.earliest <= self.now]
         given = [(t, t.band, at) for t, at in self.looked if t.band is not None]
         held = [band.p10 - 1e-6 <= at <= band.p90 + 1e-6 for _, band, at in given]
         raw = [t.raw.p10 - 1e-6 <= at <= t.raw.p90 + 1e-6 for t, at in self.looked if t.raw]
@@ -220,7 +228,9 @@ class Looking(Watching):
         ours, known = (float(np.median(w)) if w else None for w in _columns(widths))
         return {
             "looks": len(told),
-            "told": _share([t.band is not None for t in told]),
+            "told": _share([t.band is not None or t.earliest is not None for t in told]),
+            "earliest": _share([t.earliest is not None for t in told]),
+            "earliest_held": _share(after),
             "near": _share([_near(b.p50, t.at, at) for t, b, at in given]),
             "held": _share(held),
             "held_raw": _share(raw),

@@ -35,7 +35,8 @@ class PlainPodOutput(Output[Any]):
 
 class StartEstimateOutput(Output[Any]):
     """When a waiting job is expected to start. One in ten such jobs starts before `p10`, half of
-    them before `p50`, one in ten after `p90`; all null where `reason` says why nothing can be told.
+    them before `p50`, one in ten after `p90`; all null where `reason` says why that cannot be told.
+    Then one in ten starts before `earliest`, where that is known and more than a day off.
     `basis`: what most of the run times that it depends on are estimated by: `declared` times, the
     `share` of them that like jobs used, earlier `runs`, or `prior` (no history); `text`: the job's
     own. `as_of`: the instant that it was worked out for. `overdue`: `p90` has passed."""
@@ -43,6 +44,7 @@ class StartEstimateOutput(Output[Any]):
     p10 = serializers.DateTimeField(allow_null=True)
     p50 = serializers.DateTimeField(allow_null=True)
     p90 = serializers.DateTimeField(allow_null=True)
+    earliest = serializers.DateTimeField(allow_null=True)
     basis = serializers.ChoiceField([basis.value for basis in Basis], allow_blank=True)
     text = serializers.CharField()
     reason = serializers.CharField()

@@ -9,8 +9,9 @@ from scheduling.models.shaped import ShapedField
 
 class StartEstimate(models.Model):
     """What was told last of a job that waits, and first (`first_…`), against which its start is
-    held. Without a band `none` says why. `first_runs`: the band as the runs ahead had it before it
-    was calibrated, p10, p50, p90 in seconds since the epoch."""
+    held. Without a band `none` says why, and `earliest` before when nine in ten such jobs do not
+    start, where that is known. `first_runs`: the band as the runs ahead had it before it was
+    calibrated, p10, p50, p90 in seconds since the epoch."""
 
     job = models.OneToOneField(
         Job, on_delete=models.CASCADE, primary_key=True, related_name="estimate"
@@ -18,6 +19,7 @@ class StartEstimate(models.Model):
     p10 = models.DateTimeField(null=True)
     p50 = models.DateTimeField(null=True)
     p90 = models.DateTimeField(null=True)
+    earliest = models.DateTimeField(null=True)
     basis = models.CharField(max_length=16, blank=True)
     text = models.TextField(blank=True)
     none = models.TextField(blank=True)

@@ -15,8 +15,8 @@ FEW = 5  # outcomes that say nothing yet
 
 @dataclass(frozen=True, slots=True)
 class StartWords:
-    """`short`: "in 20–35 min", "overdue", "–"; `more`: a sentence on what that is by, or why there
-    is no estimate."""
+    """`short`: "in 20–35 min", "in 3 d or later", "overdue", "–"; `more`: a sentence on what that
+    is by, or why there is no estimate."""
 
     short: str
     more: str
@@ -25,6 +25,10 @@ class StartWords:
 def start_words(told: ToldStart) -> StartWords:
     """Of a waiting job."""
     now = timezone.now()
+    if told.earliest is not None:
+        left = (told.earliest - now).total_seconds()
+        sentence = "Nine of ten such jobs do not start before that."
+        return StartWords(f"in {_at_least(left)} or later", f"{sentence} {told.reason}")
     if told.p10 is None or told.p90 is None:
         return StartWords("–", told.reason)
     by = f"By {BASES[told.basis]}; its own run time: {told.text}."
@@ -40,11 +44,7 @@ def start_words(told: ToldStart) -> StartWords:
 def span_words(low: float, high: float) -> str:
     """ "in 20–35 min" of seconds from now, widened to whole units; "within 5 min" where it may be
     at once."""
-    unit, name = next(
-        ((size, name) for least, size, name in ((36 * HOUR, DAY, "d"), (1.5 * HOUR, HOUR, "h"))
-         if high >= least),
-        (MINUTE, "min"),
-    )  # fmt: skip
+    unit, name = _unit(high)
     if high <= MINUTE:
         return "within 1 min"
     last = math.ceil(high / unit)
@@ -54,6 +54,17 @@ def span_words(low: float, high: float) -> str:
     if first < 1:
         return f"in less than {last} {name}"
     return f"in {first} {name}" if first == last else f"in {first}–{last} {name}"
+
+
+def _at_least(seconds: float) -> str:
+    unit, name = _unit(seconds)
+    return f"{math.floor(seconds / unit)} {name}"
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    """In which so long a time is told, and its name."""
+    units = ((36 * HOUR, DAY, "d"), (1.5 * HOUR, HOUR, "h"))
+    return next(((size, name) for least, size, name in units if seconds >= least), (MINUTE, "min"))
 
 
 def record_words(rate: HitRate | None) -> str:

@@ -26,9 +26,10 @@ BASES: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True)
 class ToldStart:
     """When a waiting job starts: one in ten times before `p10`, half the time before `p50`, one in
-    ten times after `p90`; all None where `reason` says why nothing can be told. `basis`: what most
-    run times that it depends on are estimated by, `text`: the job's own. `as_of`: of which instant
-    it is; None = of none yet. `overdue`: `p90` has passed."""
+    ten times after `p90`; all None where `reason` says why that cannot be told. Then `earliest` may
+    be known, before which one in ten times it starts. `basis`: what most run times that it depends
+    on are estimated by, `text`: the job's own. `as_of`: of which instant it is; None = of none yet.
+    `overdue`: `p90` has passed."""
 
     p10: datetime | None
     p50: datetime | None
@@ -39,6 +40,12 @@ class ToldStart:
     as_of: datetime | None
     overdue: bool
     old: bool
+    earliest: datetime | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it says anything of the start."""
+        return self.p50 is not None or self.earliest is not None
 
 
 def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:
@@ -54,8 +61,9 @@ def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:
     now = now or timezone.now()
     overdue = row.p90 is not None and row.p90 < now
     old = row.as_of < now - OLD
+    known = row.earliest if row.earliest is not None and row.earliest > now else None
     return ToldStart(
-        row.p10, row.p50, row.p90, row.basis, row.text, row.none, row.as_of, overdue, old
+        row.p10, row.p50, row.p90, row.basis, row.text, row.none, row.as_of, overdue, old, known
     )
 
 

@@ -382,7 +382,7 @@ def test_a_start_that_has_passed_is_overdue(as_user, by, late_s):
     assert "overdue" not in as_user("erin").get(job_url("wait-000")).content.decode()
 
 
-@pytest.mark.parametrize("told", ["nothing", "a band", "why there is none"])
+@pytest.mark.parametrize("told", ["nothing", "a band", "the earliest start", "why there is none"])
 def test_one_answer_tells_when_a_job_starts(as_user, told):
     job = Job.objects.get(name="wait-001")
     now = timezone.now()
@@ -392,15 +392,21 @@ def test_one_answer_tells_when_a_job_starts(as_user, told):
             job=job, as_of=now, basis="runs", text="2 h",
             **dict(zip(("p10", "p50", "p90"), band, strict=True)),
             none="" if any(band) else "No run of the next week reaches it.",
+            earliest=now + timedelta(days=9.5) if told == "the earliest start" else None,
         )  # fmt: skip
     client = as_user("erin")
     part = client.get(f"{job_url(job.name)}outlook/").content.decode()
     page = client.get(job_url(job.name)).content.decode()
     assert "no estimate" not in page.lower()
-    assert page.count(' id="starts">') == (told == "a band")
+    known = told in ("a band", "the earliest start")
+    assert page.count(' id="starts">') == known
     assert page.count(' id="starts">Starts in less than 3 h</p>') == (told == "a band")
+    later = (
+        ' id="starts">Starts in 9 d or later</p><p class="more">Nine of ten such jobs do not start'
+    )
+    assert re.sub(r">\s+<", "><", page).count(later) == (told == "the earliest start")
     for text in (part, page):
-        assert text.count("<dt>Expected start</dt>") == (told != "a band")
+        assert text.count("<dt>Expected start</dt>") == (not known)
 
 
 def test_a_pod_that_was_moved_stands_where_it_is_now(as_user):

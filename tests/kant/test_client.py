@@ -487,5 +487,9 @@ def test_when_a_waiting_job_starts_is_shown_in_a_line(kant):
     at = timezone.now() - timedelta(hours=3)
     StartEstimate.objects.filter(pk=told.pk).update(p10=at, p50=at, p90=at)
     assert re.search(r"starts +overdue; expected before \d{4}-", kant("show", job)[1])
+    late = {"none": "It is too late to tell.", "earliest": timezone.now() + timedelta(days=4)}
+    StartEstimate.objects.filter(pk=told.pk).update(p10=None, p50=None, p90=None, **late)
+    assert re.search(r"starts +hardly before \d{4}-", kant("show", job)[1])
+    assert re.match(r"Nine in ten after \d{4}-.*\. It is too late to tell\.", kant("eta", job)[1])
     Job.objects.update(state="SUCCEEDED")
     assert "\nstarts " not in kant("show", job)[1]

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from unittest.mock import Mock
 
 import pytest
@@ -153,10 +153,27 @@ def test_a_band_that_gets_too_wide_when_it_is_calibrated_is_not_told(fleet):
     wide = Calibration()
     for at in range(200):
         wide.started(band, now - at, now - at + (1e3, 9e6)[at % 2])
-    estimates.write_estimates(estimates.Estimates(now, {job_id: band}, {}), Calibration())
+    estimates.write_estimates(bands.Bands(now, 5, {job_id: band}, {}), Calibration())
     assert told(fleet, job_id)["p50"]
-    estimates.write_estimates(estimates.Estimates(now, {job_id: band}, {}), wide)
-    assert told(fleet, job_id)["reason"] == bands.TOO_WIDE
+    estimates.write_estimates(bands.Bands(now, 5, {job_id: band}, {}), wide)
+    after = told(fleet, job_id)
+    assert (after["reason"], after["p10"], after["p50"]) == (bands.TOO_WIDE, None, None)
+    assert after["earliest"] is None
+
+
+def test_who_starts_too_late_to_tell_is_told_from_when_on(fleet):
+    job_id, now = waits(fleet), time.time()
+    found = bands.Bands(now, 5, {}, {job_id: bands.TOO_LATE})
+    estimates.write_estimates(found, Calibration())
+    assert told(fleet, job_id)["earliest"] is None
+    band = bands.Band(now + 9e5, now + 4e6, now + bands.AHEAD_S, Basis.RUNS, "like others")
+    found = bands.Bands(now, 5, {}, {job_id: bands.TOO_LATE}, {job_id: band})
+    estimates.write_estimates(found, Calibration())
+    after = told(fleet, job_id)
+    assert (after["reason"], after["p10"], after["p90"]) == (bands.TOO_LATE, None, None)
+    assert datetime.fromisoformat(after["earliest"]).timestamp() < now + 9e5  # as bands are widened
+    row = StartEstimate.objects.get(pk=job_id)
+    assert (row.first_as_of, row.basis) == (None, "")  # not held against its start
 
 
 def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):

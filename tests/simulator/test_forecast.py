@@ -254,6 +254,16 @@ def test_what_cannot_start_has_no_band_but_a_reason():
     assert found.none["never"] not in (told.TOO_LATE, told.HELD)
     assert found.none["held"] == told.HELD
     assert found.none["late"] == told.TOO_LATE
+    assert set(found.vague) == {"late"}
+    late = found.vague["late"]
+    assert late.p90 == NOW + told.AHEAD_S
+    assert told.earliest(late, NOW) == late.p10 == NOW + told.AHEAD_S
+
+
+@pytest.mark.parametrize(("hours", "is_told"), [(1.0, False), (23.9, False), (24.1, True)])
+def test_the_earliest_start_is_told_where_it_is_a_day_off(hours, is_told):
+    band = Band(NOW + hours * 3600, NOW + 30 * 86400, NOW + 60 * 86400, Basis.RUNS, "")
+    assert told.earliest(band, NOW) == (band.p10 if is_told else None)
 
 
 def test_it_stops_when_there_was_enough_and_says_so_where_that_was_too_little():

@@ -41,6 +41,8 @@ def headline(job: Job, told: ToldStart | None, start: Start | None) -> Headline:
         return Headline("Will not start as it is", "bad")
     if told and told.p50:
         return Headline("Overdue", "wait") if told.overdue else _starts(start_words(told).short)
+    if told and told.earliest:
+        return _starts(start_words(told).short)
     if start is None or start.at is None:
         return Headline("Waiting")
     return _starts_at(start.at, at_least=start.basis in AT_LEAST)

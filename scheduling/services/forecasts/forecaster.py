@@ -20,7 +20,7 @@ from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.state import KeptState
 from scheduling.services.forecasts.answers import Answers, OutOfTime
 from scheduling.services.forecasts.lessons import Lessons
-from scheduling.services.forecasts.told import Estimates, note_starts, write_estimates
+from scheduling.services.forecasts.told import note_starts, write_estimates
 from scheduling.session.memory.look import look
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.bands import Bands, bands_of
@@ -113,15 +113,14 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
             except OutOfTime:
                 found, spent = _nothing_known(cluster, scope, now), HARD_S
             beside += spent
-        told = Estimates(found.now, found.bands, found.none)
         runs.append(found.runs)
-        waiting += len(told.bands) + len(told.none)
-        write_estimates(told, learned.calibration)
+        waiting += len(found.bands) + len(found.none)
+        write_estimates(found, learned.calibration)
     if policy.shards:
         wide = Job.objects.filter(cluster=cluster, scope=WIDE, state__in=list(WAITING)).order_by()
         none = {str(job_id): NO_SHARD for job_id in wide.values_list("id", flat=True)}
         waiting += len(none)
-        write_estimates(Estimates(now, {}, none), learned.calibration)
+        write_estimates(Bands(now, 0, {}, none), learned.calibration)
     Forecasting.objects.filter(cluster=cluster).update(
         as_of=datetime.fromtimestamp(now, timezone.get_default_timezone()),
         waiting=waiting,

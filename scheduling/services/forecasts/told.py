@@ -1,34 +1,23 @@
 """Writes of start estimates: what was told last and first, and when the job then started."""
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from django.db import transaction
 
 from scheduling.models import Cluster, Job, StartEstimate
-from scheduling.simulator.forecast.bands import TOO_WIDE, Band, useful
+from scheduling.simulator.forecast.bands import TOO_WIDE, Bands, earliest, useful
 from scheduling.simulator.forecast.calibration import Calibration
 from tenants.database.chunks import chunks
 
 CHUNK = 200
-LAST = ("p10", "p50", "p90", "basis", "text", "none", "as_of")
+LAST = ("p10", "p50", "p90", "earliest", "basis", "text", "none", "as_of")
 FIRST = ("first_p10", "first_p90", "first_basis", "first_as_of", "first_runs")
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """Of the jobs that wait as of an instant, in seconds since the epoch: bands as the runs ahead
-    have them, and why there is none."""
-
-    now: float
-    bands: Mapping[str, Band]
-    none: Mapping[str, str]
-
-
-def write_estimates(found: Estimates, calibration: Calibration) -> None:
-    """Tell these, in short transactions; a job that is gone meanwhile is left out."""
+def write_estimates(found: Bands, calibration: Calibration) -> None:
+    """Tell these, calibrated, in short transactions; a job that is gone meanwhile is left out."""
     ids = [*found.bands, *found.none]
     for chunk in chunks(ids, CHUNK):
         with transaction.atomic():
@@ -46,16 +35,18 @@ def _put(rows: Sequence[StartEstimate], fields: Sequence[str]) -> None:
     )
 
 
-def _row(found: Estimates, job_id: str, calibration: Calibration) -> StartEstimate:
+def _row(found: Bands, job_id: str, calibration: Calibration) -> StartEstimate:
     as_of = _at(found.now)
     row = StartEstimate(job_id=uuid.UUID(job_id), as_of=as_of)
-    band = found.bands.get(job_id)
+    band = found.bands.get(job_id) or found.vague.get(job_id)
     if band is None:
         row.none = found.none[job_id]
         return row
     told = calibration.fitted(band, found.now)
-    if not useful(told, found.now):
-        row.none = TOO_WIDE
+    if job_id in found.none or not useful(told, found.now):
+        row.none = found.none.get(job_id, TOO_WIDE)
+        from_then_on = earliest(told, found.now)
+        row.earliest = None if from_then_on is None else _at(from_then_on)
         return row
     row.p10, row.p50, row.p90 = _at(told.p10), _at(told.p50), _at(told.p90)
     row.basis, row.text = band.basis.value, band.words

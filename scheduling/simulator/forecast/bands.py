@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -29,6 +29,7 @@ CYCLES, CYCLES_PER_JOB = 1000, 20  # likewise: more of them come from a policy t
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
 WIDEST_S = 7 * 86400.0  # a wider band is of no use, but of a start that is far off
 FURTHEST = 12.0  # the end of such a band, in times of its beginning
+EARLIEST_S = 86400.0  # who cannot be told a band is told from when on, where that is further off
 
 HELD = "It is held, and starts some time after it is released."
 TOO_LATE = "In the runs that were tried it starts too late, or not at all, to tell when."
@@ -51,12 +52,15 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """`bands` by job, `none`: why there is none, by `runs` runs as of `now`."""
+    """`bands` by job, `none`: why there is none, by `runs` runs as of `now`. `vague`: of some of
+    the latter, bands that nobody can go by; where too few runs had the job start, they end with the
+    last instant that was looked at."""
 
     now: float
     runs: int
     bands: dict[str, Band]
     none: dict[str, str]
+    vague: dict[str, Band] = field(default_factory=dict)
 
 
 def bands_of(
@@ -240,15 +244,18 @@ class Draws:
                 found.none[job.id] = NO_TIME
                 continue
             drawn = sorted(run.get(job.id, math.inf) for run in starts)
-            low, middle, high = (quantile(drawn, share) for share in (LOW, MIDDLE, HIGH))
-            if high == math.inf:
-                found.none[job.id] = NO_TIME if cut else TOO_LATE
+            ends = [quantile(drawn, share) for share in (LOW, MIDDLE, HIGH)]
+            beyond = ends[-1] == math.inf
+            if beyond and cut:
+                found.none[job.id] = NO_TIME
                 continue
+            low, middle, high = (min(end, self.scene.now + AHEAD_S) for end in ends)
             band = Band(low, middle, high, self._basis, self._words[job.id].words)
-            if useful(band, self.scene.now):
+            if not beyond and useful(band, self.scene.now):
                 found.bands[job.id] = band
-            else:
-                found.none[job.id] = TOO_WIDE
+                continue
+            found.none[job.id] = TOO_LATE if beyond else TOO_WIDE
+            found.vague[job.id] = band
         return found
 
 
@@ -256,6 +263,11 @@ def useful(band: Band, as_of: float) -> bool:
     """Whether somebody can go by it: "in 5 to 20 days" says more than nothing, "in an hour or in
     ten days" does not."""
     return band.p90 - band.p10 <= WIDEST_S or band.p90 - as_of <= FURTHEST * (band.p10 - as_of)
+
+
+def earliest(band: Band, as_of: float) -> float | None:
+    """From when on a job may start whose band nobody can go by; None where that is soon."""
+    return band.p10 if band.p10 - as_of >= EARLIEST_S else None
 
 
 def quantile(drawn: list[float], share: float) -> float:
