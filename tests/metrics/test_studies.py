@@ -299,7 +299,7 @@ def test_a_lender_gets_its_half_back_only_with_reclamation():
 def test_moves_for_a_price_leave_fewer_nodes_partly_used_and_lose_no_more_than_they_may():
     found = {
         task.name: runs.carry_out(replace(task, fleet="200x8", seed=1))
-        for task in defrag.tasks({"hours": 48.0, "warm_up_h": 12.0})
+        for task in defrag.tasks({"hours": 24.0, "warm_up_h": 6.0})
     }
     base, most = found[defrag.BASE], found[defrag.MOST]
     assert (base["moves_a_day"], base["lost_share"]) == (0.0, 0.0)
