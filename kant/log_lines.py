@@ -14,6 +14,18 @@ class ShortArguments(logging.Filter):
         return True
 
 
+class ClientFaults(logging.Filter):
+    """One line of what a client did wrong (status 4xx): a traceback leads to nothing that could be
+    mended, and anybody could fill the log with such."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if 400 <= getattr(record, "status_code", 0) < 500:
+            record.exc_info = record.exc_text = None
+            if not record.args:  # Django names the host, say, in the text itself
+                record.msg, record.args = "%s", (_short(str(record.msg)),)
+        return True
+
+
 def _short(value: object) -> object:
     if not isinstance(value, str):
         return value

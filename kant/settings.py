@@ -301,9 +301,16 @@ LOGGING = {
     "formatters": {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
     },
-    "filters": {"short": {"()": "kant.log_lines.ShortArguments"}},
+    "filters": {
+        "short": {"()": "kant.log_lines.ShortArguments"},
+        "clients": {"()": "kant.log_lines.ClientFaults"},
+    },
     "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["short"]}
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["short", "clients"],
+        }
     },
     "root": {"handlers": ["stderr"], "level": env.str("KANT_LOG_LEVEL", default="WARNING")},
     "loggers": {

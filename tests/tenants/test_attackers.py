@@ -317,7 +317,53 @@ def test_lines_of_the_log_are_short_and_one_each(settings):
     record = logging.LogRecord("n", 30, "f", 1, "%s %d", ("a\nb", 7), None)
     ShortArguments().filter(record)
     assert record.getMessage() == "a\\nb 7"
-    assert settings.LOGGING["handlers"]["stderr"]["filters"] == ["short"]
+    assert settings.LOGGING["handlers"]["stderr"]["filters"] == ["short", "clients"]
+
+
+@pytest.fixture
+def log():
+    """What is written to the log meanwhile."""
+    told = io.StringIO()
+    [handler] = [h for h in logging.getLogger().handlers if h.name == "stderr"]
+    before = handler.setStream(told)
+    yield told
+    handler.setStream(before)
+
+
+CLIENT_FAULTS = {
+    "a wrong host": lambda c: c.get(LOGIN, headers={"host": "evil.example"}),
+    "a long host": lambda c: c.get(LOGIN, headers={"host": "e" * 60_000}),
+    "a host of two lines": lambda c: c.get(LOGIN, headers={"host": "a\nforged"}),
+    "too many parameters": lambda c: c.get(f"{LOGIN}?{'a=&' * 6000}"),
+    "too many of REST": lambda c: c.get(f"{JOBS}?{'a=&' * 6000}"),
+    "too many fields": lambda c: c.post(LOGIN, {f"a{i}": "1" for i in range(6000)}),
+    "no form": lambda c: c.post(LOGIN, b"x", content_type="multipart/form-data; boundary=b"),
+    "a boundary of signs": lambda c: c.post(
+        LOGIN, b"", content_type="multipart/form-data; boundary=é"
+    ),
+    "no such page": lambda c: c.get("/" + "a" * 9000),
+    "a wrong method": lambda c: c.put(LOGIN),
+    "no token": lambda c: c.post(LOGIN, {"username": "x"}),
+    "a forged cookie": lambda c: c.get("/jobs/", headers={"cookie": "sessionid=" + "a" * 9000}),
+}
+
+
+@pytest.mark.parametrize("fault", CLIENT_FAULTS)
+def test_what_a_client_does_wrong_is_a_line_of_the_log_at_most(org, log, fault):
+    answer = CLIENT_FAULTS[fault](Client(enforce_csrf_checks=True))
+    assert answer.status_code < 500
+    written = log.getvalue()
+    assert written.count("\n") <= 1, written[:2000]
+    assert len(written) < 600
+
+
+def test_what_kant_does_wrong_keeps_its_traceback(log):
+    try:
+        raise ValueError("of Kant")
+    except ValueError:
+        extra = {"status_code": 500}
+        logging.getLogger("django.request").exception("Internal Server Error", extra=extra)
+    assert "Traceback" in log.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,12 @@ def job_page(
     remedies = evidence.pop("remedies", [])
     names = names_in(
         request.user,
-        [found.message, *map(str, evidence.values()), *(h.event.message for h in story.happenings)],
+        [
+            found.message,
+            *map(str, evidence.values()),
+            *remedies,
+            *(h.event.message for h in story.happenings),
+        ],
     )
     place = place_of(actor_of(request), found)
     said, start = reviewed_before(actor_of(request), found), None
@@ -169,7 +174,7 @@ def job_page(
         "leaf_count": len(set(leaves)),
         "evidence": shown_evidence(evidence, names),
         "names": names,
-        "remedies": remedies,
+        "remedies": [names.linked(remedy) for remedy in remedies],
         "story": story,
         "place": place.position,
         "ahead": place.ahead,

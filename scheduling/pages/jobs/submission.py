@@ -319,7 +319,8 @@ def rehearsed(request: HttpRequest, document: dict[str, Any]) -> dict[str, Any]:
     one = {name: value for name, value in document.items() if name != "array"}
     job = submit_job(actor_of(request), one, dry_run=True)
     said = rehearse_job(actor_of(request), job)
-    names = names_in(request.user, [said.summary, *map(str, said.evidence.values())])
+    texts = [said.summary, *map(str, said.evidence.values()), *said.remedies]
+    names = names_in(request.user, texts)
     return {
         "complete": True,
         "curl": curl_of(request, document),
@@ -331,4 +332,5 @@ def rehearsed(request: HttpRequest, document: dict[str, Any]) -> dict[str, Any]:
         "said": said,
         "names": names,
         "evidence": shown_evidence(said.evidence, names),
+        "remedies": [names.linked(remedy) for remedy in said.remedies],
     }
