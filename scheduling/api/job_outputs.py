@@ -266,10 +266,10 @@ class GrowthOutput(serializers.Serializer[Any]):
 
 
 class ExplanationOutput(serializers.Serializer[Any]):
-    """Why the job is where it is. `position` 1 = next in the order of its cluster, null =
-    in no order, as while it is held. `evidence`: the numbers behind the reason, `numbers`: the same
-    as texts. `since`: when it was told with these. `standstill`: why nothing is decided on its
-    cluster now, empty while a scheduler is at work there."""
+    """Why the job is where it is. `position` 1 = next in the order of its cluster, which need not
+    be that of submission; null = in no order, as while it is held. `evidence`: the numbers behind
+    the reason, `numbers`: the same as texts. `since`: when it was told with these. `standstill`:
+    why nothing is decided on its cluster now, empty while a scheduler is at work there."""
 
     job = serializers.UUIDField()
     state = serializers.CharField()

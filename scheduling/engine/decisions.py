@@ -100,6 +100,15 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True)
+class StandsAt:
+    """Since when a job stands in the queue, as it goes by a learned run time; None = since its
+    submission. A state that begins anew is told by `JobHistory`; else places would change."""
+
+    job_id: str
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunLimit:
     """A running job nears its run-time limit (`exceeded` False, once) or has passed it."""
 
@@ -161,3 +170,4 @@ class CycleResult(NamedTuple):
     staying: tuple[Waiting, ...] = ()
     next_at: float | None = None
     wrong: tuple[WrongAnswer, ...] = ()
+    stand_at: tuple[StandsAt, ...] = ()

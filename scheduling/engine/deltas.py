@@ -149,7 +149,7 @@ class JobHistory:
     it was preempted, the job it made room for, `gave_way_to` those for which an elastic gang only
     gave pods up; `blocked_since` when it was first blocked at the head; `front` as `JobRequeued`
     said it; `back_at` when it last came back to its queue, or was released; `lost_gpu_s`: the
-    GPU-seconds of work that moves have cost it."""
+    GPU-seconds of work that moves have cost it; `stands_at` what `StandsAt` said last."""
 
     job_id: str
     preempted_by: tuple[str, ...] = ()
@@ -158,6 +158,7 @@ class JobHistory:
     gave_way_to: tuple[str, ...] = ()
     back_at: float | None = None
     lost_gpu_s: float = 0.0
+    stands_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

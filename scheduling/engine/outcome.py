@@ -9,6 +9,7 @@ from scheduling.engine.decisions import (
     Preempted,
     Reservation,
     RunLimit,
+    StandsAt,
     Started,
     Waiting,
     WrongAnswer,
@@ -36,6 +37,7 @@ class Outcome:
         self.moved: list[Moved] = []
         self.reservations: list[Reservation] = []
         self.blocked: dict[str, Blocked] = {}
+        self.stand_at: dict[str, StandsAt] = {}
         self.run_limits: list[RunLimit] = []
         # Classes whose answer about quota turned, or got jobs, and which.
         self.turned: dict[EquivalenceClass, set[str]] = {}
@@ -62,6 +64,10 @@ class Outcome:
         if record.blocked(since):
             self.blocked[record.job.id] = Blocked(record.job.id, since)
 
+    def stands(self, record: JobRecord) -> None:
+        """Report since when a job stands in the queue."""
+        self.stand_at[record.job.id] = StandsAt(record.job.id, record.stands_at)
+
     def result(
         self, next_at: float | None, checked: int, wrong: int, told: tuple[WrongAnswer, ...]
     ) -> CycleResult:
@@ -84,4 +90,5 @@ class Outcome:
             tuple(self.staying.values()),
             next_at,
             told,
+            tuple(self.stand_at.values()),
         )

@@ -77,7 +77,8 @@ class Rehearsal:
     `places`: what would start, None = nothing; `verdict`: why not, or why not the rest of it.
     `preempted`: jobs that would make room for it first. `reservation`: when and where it is
     expected to start. `room_at`: when what running jobs declare leaves room for it, where it waits
-    for that and has no reservation; others may take it.
+    for that and has no reservation; others may take it. `stands_at`: since when it stands in the
+    queue, as in `StandsAt`.
     """
 
     places: Places | None
@@ -87,6 +88,7 @@ class Rehearsal:
     room_at: float | None
     quota: tuple[QuotaOutlook, ...]
     instead: tuple[Instead, ...]
+    stands_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +115,14 @@ class TriedStart:
 copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise, TriedStart)
 
 
-def submitted(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
+def submitted(
+    state: SchedulerState, asked: JobSubmitted, now: float, told: Iterable[Delta] = ()
+) -> Rehearsal:
     """Submit a job to the state, which is of no use afterwards, and run its next cycle, at `now` in
-    seconds since the epoch. The job must be none of the state's."""
+    seconds since the epoch. The job must be none of the state's. `told`: what is known of it."""
     job = asked.job
     quota = tuple(quota_terms(job, state.pools, state.book))
-    return _decided(state, job, run_cycle(state, [asked], now), quota, now)
+    return _decided(state, job, run_cycle(state, [asked, *told], now), quota, now)
 
 
 def review(
@@ -154,6 +158,7 @@ def _decided(
         _room_at(twin, record, now) if waits and not reserved else None,
         quota,
         tuple(_instead(twin, job, now)) if waits else (),
+        record.stands_at,
     )
 
 

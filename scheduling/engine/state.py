@@ -161,6 +161,17 @@ class SchedulerState:
         user = record.job.user if by_users else ""
         self.queue.add(record, self._lane_key(record, now, user), user)
 
+    def stand(self, record: JobRecord, at: float | None, now: float) -> None:
+        """Let a job stand in the queue as since then, None = since its submission."""
+        waits = record.eq_class is not None
+        self.queue.remove(record)
+        record.stand(at)
+        if waits:
+            self._line_up(record, now)
+            self.dirty = True
+        elif record.aside is not None:  # its class, which waits for a release, has its old place
+            self.enqueue(record, now)
+
     def regroup(self, record: JobRecord, now: float) -> None:
         """Let a job that waits stand in the class of those that are its like by now."""
         before = record.eq_class
@@ -615,7 +626,7 @@ class SchedulerState:
             self.dependencies.came(job)
             return record
         self.queue.remove(record)
-        front = record.key.submitted_at == -math.inf
+        front = record.key.stands_at == -math.inf
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         if job.user != record.job.user:

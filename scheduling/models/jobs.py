@@ -119,8 +119,10 @@ class Job(models.Model):
     # evidence, at), for people to see.
     growth = models.JSONField(null=True, blank=True, editable=False)
     # What the order and the backfill threshold depend on, kept for the next scheduler: since when
-    # it is blocked at the head, and whether a fault put it before all others of its priority.
+    # it is blocked at the head, since when it stands in the queue where that is later than its
+    # submission (docs/decisions/0105), and whether a fault put it before all of its priority.
     blocked_since = models.DateTimeField(null=True, blank=True)
+    stands_at = models.DateTimeField(null=True, blank=True, editable=False)
     front = models.BooleanField(default=False)
 
     submitted_at = models.DateTimeField()

@@ -209,6 +209,8 @@ def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehea
     if new and said.reservation is not None and said.reservation.start_at is not None:
         job.reserved_start = datetime.fromtimestamp(said.reservation.start_at, UTC)
         job.reserved_nodes = list(said.reservation.nodes)
+    if new and said.stands_at is not None:
+        job.stands_at = datetime.fromtimestamp(said.stands_at, UTC)
     explained = explain_job(viewer, job)
     outlook = _outlook(said)
     waits = verdict is not None

@@ -155,7 +155,11 @@ class Borrower:
             for job_id, job in waiting.items()
             if reasons.get(job_id) in NO_ROOM and job_id not in started
         ]
-        head = min(lacking, key=lambda j: order_key(j.request, front=j.front), default=None)
+        head = min(
+            lacking,
+            key=lambda j: order_key(j.request, front=j.front, stands_at=j.stands_at),
+            default=None,
+        )
         if head is None:
             return None
         if head.blocked_since is None:

@@ -355,6 +355,8 @@ class Session:
             self._ask_for_nodes(now)
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
+        for place in result.stand_at:
+            self.life.stands(place)
         return self._take_out(now)
 
     def _ask_for_nodes(self, now: float) -> None:

@@ -41,6 +41,7 @@ def told(record) -> tuple[object, ...]:
     return (
         *(record.key, record.held, record.not_before, record.reserved, record.verdict, pods),
         *(record.started_at, record.blocked_since, record.expected, record.preemptions),
+        record.stands_at,
         *(sorted(record.preempted_by), sorted(record.leaving), record.nomination, record.found),
     )
 

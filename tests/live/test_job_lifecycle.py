@@ -1,7 +1,6 @@
 """One job's way from the queue to its end, over the wire of the embedded cluster."""
 
 import time
-import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,10 +12,12 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, NodeRecord, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
 from scheduling.queries.explain import explain_job
+from scheduling.queries.queues.waiting_order import standing_in
 from scheduling.services.jobs.changes import change_job
 from scheduling.session.pace import from_document
 from scheduling.session.pods import leave
 from tenants.models import User
+from tests.live.ended_runs import has_run
 
 pytestmark = pytest.mark.live
 ALL = 4 * 8 * 1000
@@ -365,21 +366,7 @@ def test_the_reservation_of_a_head_is_shown_and_goes_when_it_starts_or_is_head_n
 
 
 def test_a_head_is_reserved_by_what_ended_runs_took_also_after_a_restart(world):
-    at = datetime.now(UTC) - timedelta(hours=2)
-    Job.objects.bulk_create(
-        Job(
-            id=uuid.uuid4(),
-            name=f"train-{number}",
-            tenant=world.tenant,
-            cluster=world.cluster,
-            gpu_milli=32_000,
-            state=S.SUCCEEDED,
-            submitted_at=at,
-            admitted_at=at,
-            ended_at=at + timedelta(seconds=300),
-        )
-        for number in range(40)
-    )
+    has_run(world, "train", 32_000, 300)
     world.set_policy(queueing="backfill")
     running = world.submit("train-40", pods=4)
     world.drive_to(running, S.RUNNING)
@@ -394,6 +381,32 @@ def test_a_head_is_reserved_by_what_ended_runs_took_also_after_a_restart(world):
         assert abs((told - began).total_seconds() - 300) < 1
     world.set_policy(learned_run_times=False)
     world.drive(lambda: Job.objects.get(pk=head.pk).reserved_start is None)
+
+
+def test_short_jobs_stand_before_long_ones_also_after_a_restart(world):
+    has_run(world, "long", 8_000, 3000)
+    has_run(world, "short", 8_000, 30)
+    world.set_policy(queueing="backfill")
+    world.drive_to(world.submit("full", pods=4), S.RUNNING)
+    jobs = [world.submit(name, pods=1) for name in ("long-40", "short-40")]
+
+    def places():
+        order = world.scheduler.led[world.cluster.pk, WHOLE].session.state.order_now(9)
+        rows = Job.objects.filter(pk__in=[job.pk for job in jobs]).order_by("submitted_at")
+        by_rows = [*map(str, standing_in(world.cluster.pk, WHOLE).ids())]
+        return order, by_rows, [row.stands_at for row in rows]
+
+    world.drive(lambda: None not in places()[2])
+    before = places()
+    assert before[0] == before[1] == [str(jobs[1].pk), str(jobs[0].pk)]
+    has_run(world, "long", 8_000, 3)  # new ones of its name would be taken to be short
+    world.restart_scheduler()
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
+    world.drive(lambda: places()[0] != [])
+    assert places() == before
+    world.set_policy(learned_run_times=False)
+    world.drive(lambda: places()[2] == [None, None])
+    assert places()[:2] == ([str(jobs[0].pk), str(jobs[1].pk)],) * 2
 
 
 def test_a_job_that_runs_past_its_limit_is_ended(world):

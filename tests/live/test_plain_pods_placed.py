@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+from scheduling.engine.queue.order import LATER
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
@@ -11,6 +12,7 @@ from scheduling.models import Job, NodeRecord
 from scheduling.services.jobs.changes import change_job
 from scheduling.session.pods import plain as plain_pods
 from tests.live.conftest import wait
+from tests.live.ended_runs import has_run
 from tests.live.plain_pods import (
     MERGE,
     NAMESPACE,
@@ -51,6 +53,20 @@ def test_a_running_pod_that_somebody_deletes_cancels_its_job(world):
     assert job_of(uid).reason == "PodDeleted"
     world.drive(lambda: world.free_gpus() == 32_000)
     assert job_of(uid).attempt == 1
+
+
+def test_a_pod_gets_its_place_by_what_pods_like_it_took(world):
+    has_run(world, "long", 8_000, 3000)
+    has_run(world, "short", 8_000, 30)
+    world.set_policy(queueing="backfill")
+    for number in range(4):
+        running(world, f"full-{number}")
+    uids = [make(world, "long-40"), make(world, "short-40")]
+    world.drive(lambda: [job_of(uid) is not None for uid in uids] == [True, True])
+    world.drive(lambda: None not in [job_of(uid).stands_at for uid in uids])
+    long, short = (job_of(uid) for uid in uids)
+    assert (long.stands_at - long.submitted_at).total_seconds() == LATER * 3000
+    assert (short.stands_at - short.submitted_at).total_seconds() == LATER * 30
 
 
 def test_a_pod_that_fails_fails_its_job(world):

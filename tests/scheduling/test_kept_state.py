@@ -63,7 +63,8 @@ class World:
             self.submits, self.submits, self.submits, self.starts, self.starts, self.runs,
             self.ends, self.cancels, self.leaves, self.cordons, self.breaks, self.others_come,
             self.edits_quota, self.edits_policy, self.edits_job, self.resizes, self.holds,
-            self.is_preempted, self.is_constrained, self.limits, self.is_blocked, self.adds_queue,
+            self.is_preempted, self.is_constrained, self.limits, self.is_blocked, self.is_placed,
+            self.adds_queue,
         ]  # fmt: skip
 
     def turn(self):
@@ -212,6 +213,11 @@ class World:
         if job := self.one(state="PENDING"):
             since = timezone.now() - timedelta(minutes=self.rng.choice((1, 30)))
             Job.objects.filter(pk=job.pk).update(blocked_since=since)
+
+    def is_placed(self):
+        if job := self.one(state="PENDING"):
+            at = job.submitted_at + timedelta(seconds=self.rng.choice((9, 900)))
+            Job.objects.filter(pk=job.pk).update(stands_at=at)
 
     def is_constrained(self):
         if job := self.one(state="PENDING"):

@@ -59,6 +59,8 @@ def submitted(org, rng):
             submitted_at=begin + timedelta(seconds=rng.choice((0, 0, 1))),
             gpu_milli=rng.choice((1000, 8000)),
             front=rng.random() < 0.15,
+            stands_at=rng.choice((None, begin, begin + timedelta(seconds=1))),
+            declared_s=rng.choice((None, None, 60)),
             evidence={KEPT_NODES: 1} if rng.random() < 0.1 else {},
         )
         for number in range(JOBS)
@@ -88,7 +90,7 @@ def as_the_scheduler(jobs, found):
     for job in jobs:
         live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
         each = EquivalenceClass((), live.request.tenant, live.request.user)
-        each.jobs.append(order_key(live.request, front=job.front))
+        each.jobs.append(order_key(live.request, front=job.front, stands_at=live.stands_at))
         classes.append(each)
     turns = [str(job.pk) for job in jobs if KEPT_NODES in job.evidence]
     walk, order = FairOrder(classes, found, turns, Queues(), {}), []
@@ -160,6 +162,7 @@ def in_queues(org, rng, number):
         priority=rng.choice((0, 0, 0, 5)),
         submitted_at=BEGIN + timedelta(seconds=number),
         gpu_milli=1000 * (gpus := rng.choice((1, 2, 8))),
+        stands_at=rng.choice((None, BEGIN + timedelta(seconds=rng.randrange(90)))),
         held=rng.random() < 0.1,
     )
     PodSet.objects.create(
@@ -185,7 +188,7 @@ def scheduler(rng):
     ]
     fair = rng.random() < 0.5
     policy = Policy(
-        QueueingPolicy.BEST_EFFORT_FIFO, fair_share=fair, fair_users=fair and rng.random() < 0.5
+        QueueingPolicy.BACKFILL, fair_share=fair, fair_users=fair and rng.random() < 0.5
     )
     tenants = (TenantSpec("ml"), TenantSpec("vision", "ml"))
     quotas = tuple(QuotaSpec(name, "H100", 10**6) for name in ("ml", "vision"))
@@ -209,7 +212,10 @@ def asked(org, state, jobs, now):
     """A cycle with these rows; what it started and whom it keeps back is written."""
     live = [load.live_job(job, job.tenant.name, list(job.pod_sets.all())) for job in jobs]
     said = [d.JobSubmitted(each.request, 0.0, each.held) for each in live]
-    run_cycle(state, said, now)
+    said += load.histories(org.cluster.pk, "", live, state.policy)
+    for stands in run_cycle(state, said, now).stand_at:  # not in queues that are in order
+        at = None if stands.at is None else datetime.fromtimestamp(stands.at, UTC)
+        Job.objects.filter(pk=stands.job_id).update(stands_at=at)
     for job in Job.objects.filter(cluster=org.cluster):
         record = state.jobs[str(job.pk)]
         if record.started_at is not None:
@@ -264,7 +270,7 @@ def test_the_order_is_written_when_it_changes_and_not_in_every_pass(org):
 @pytest.mark.parametrize("whole", [True, False])
 def test_who_is_not_in_what_was_told_stands_behind_or_at_the_end(org, whole):
     jobs = [in_queues(org, random.Random(number), number) for number in range(4)]
-    Job.objects.update(held=False, priority=0)
+    Job.objects.update(held=False, priority=0, stands_at=None)
     ids = [job.pk for job in jobs]
     standing = replace(standing_in(org.cluster.pk, ""), told=(ids[2], ids[0]), whole=whole)
     expected = [ids[2], ids[3], ids[0], ids[1]] if whole else [ids[2], ids[0], ids[1], ids[3]]

@@ -44,6 +44,7 @@ def jobs():
         pod_namespace="ns",
         not_before=AT,
         blocked_since=AT - timedelta(days=1),
+        stands_at=AT + timedelta(days=1),
         version=7,
     )
     JobPod.objects.create(

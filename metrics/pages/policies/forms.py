@@ -51,7 +51,8 @@ LABELS = {
 HELP = {
     "backfill_after_s": "Other jobs may pass a blocked head for this long; then none may delay it",
     "learned_run_times": "Where a job declares no run time. Nodes are kept by these times for "
-    "blocked jobs that need several or starve, and shorter jobs may use them until then",
+    "blocked jobs that need several or starve, and shorter jobs may use them until then. Short "
+    "jobs stand before long ones that were submitted a while earlier",
     "preemption.priority": "A job that would borrow preempts only borrowers and its own tenant's "
     "jobs",
     "preemption.reclaim": "Jobs that cannot be preempted then cannot borrow",

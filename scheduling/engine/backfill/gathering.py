@@ -23,10 +23,19 @@ def leads_from(state: SchedulerState, record: JobRecord) -> float:
     learned_s, since = record.learned_s, record.waits_since
     if job.declared_s is not None or learned_s is None or since is None or job.without_gpus:
         return -math.inf
+    if needs_several(state, record):
+        return -math.inf
+    gpus = sum([state.pools.capacity(model) for model in pools_wanted(state, record)])
+    return since + learned_s * gpus * MILLI / max(_needs_milli(record), 1)
+
+
+def needs_several(state: SchedulerState, record: JobRecord) -> bool:
+    """Whether the least of a job that starts needs more GPUs than the largest node has that it may
+    use."""
     models = pools_wanted(state, record)
     node = max([state.pools.largest_node(model) for model in models], default=0)
-    needs = sum([s.least * s.milli_per_pod for s in job.pod_sets])
-    if needs > node * MILLI:
-        return -math.inf
-    gpus = sum([state.pools.capacity(model) for model in models])
-    return since + learned_s * gpus * MILLI / max(needs, 1)
+    return _needs_milli(record) > node * MILLI
+
+
+def _needs_milli(record: JobRecord) -> int:
+    return sum([s.least * s.milli_per_pod for s in record.job.pod_sets])

@@ -7,6 +7,7 @@ from scheduling.engine.admission.limits import watch_run_limit
 from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.lifecycle.learned import learn
+from scheduling.engine.lifecycle.places import stood_before
 from scheduling.engine.lifecycle.policy_change import follow
 from scheduling.engine.lifecycle.queue_change import take_over
 from scheduling.engine.outcome import Outcome
@@ -71,7 +72,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.queue.plan_anew()
                 _tell_anew(state)
         case d.QueuesChanged():
-            take_over(state, delta, out.now)
+            take_over(state, delta, out)
         case d.OtherScopesChanged(held, gpus):
             state.usage.change_elsewhere(held)
             state.gpus_elsewhere = dict(gpus)
@@ -79,11 +80,11 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             times = state.policy.min_runtime_s, delay_of(state.policy)
             if times != (policy.min_runtime_s, delay_of(policy)):
                 _tell_anew(state)
-            follow(state, policy, out.now)
+            follow(state, policy, out)
         case d.JobRestored():
             _job_restored(state, delta, out.now)
         case d.JobHistory():
-            _job_history(state, delta, out.now)
+            _job_history(state, delta, out)
         case d.PastUse(held):
             state.usage.remember(held)
         case d.MovesBefore():
@@ -104,7 +105,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.jobs[job_id].saved(at)
             return
         case d.RunTimesLearned():
-            learn(state, delta, out.now)
+            learn(state, delta, out)
             return
         case d.DisruptionBudget(job_id, allowed):
             if job_id in state.jobs:
@@ -188,16 +189,17 @@ def _note_runs(record: JobRecord, delta: d.JobRestored) -> None:
             record.runs((p.pod_set, p.ordinal), at)
 
 
-def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None:
+def _job_history(state: SchedulerState, delta: d.JobHistory, out: Outcome) -> None:
     record = state.jobs.get(delta.job_id)
     if record is None:
         return
-    record.happened_before(delta, now)
+    record.happened_before(delta, out.now)
+    stood_before(state, delta, out)
     state.preemptible_jobs.touch(record)
     state.queue.plan_anew()
     state.queue.remove(record)
     record.asks_for(record.job, front=delta.front)
-    state.enqueue(record, now)
+    state.enqueue(record, out.now)
 
 
 def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:

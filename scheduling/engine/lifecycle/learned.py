@@ -8,26 +8,29 @@ its way until it ends, or is preempted where the policy has the overdue head do 
 from heapq import heapify, heappop
 
 from scheduling.engine.deltas import RunTimesLearned
+from scheduling.engine.lifecycle.places import place
 from scheduling.engine.memo import EXPECTED, SETTLED
+from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
 
 
-def learn(state: SchedulerState, delta: RunTimesLearned, now: float) -> None:
+def learn(state: SchedulerState, delta: RunTimesLearned, out: Outcome) -> None:
     """Go by these from now on, where the policy has it."""
-    news = False
+    news, now = False, out.now
     for job_id, likely in delta.of:
         record = state.jobs.get(job_id)
         if record is not None and record.job.gang:
             record.learned(likely)
             news |= _follow(state, record, now)
+            place(state, (record,), out)
     if news:
         _tell_heads(state)
 
 
-def follow_policy(state: SchedulerState, now: float) -> None:
+def follow_policy(state: SchedulerState, out: Outcome) -> None:
     """The policy may have it otherwise than before."""
-    news = False
+    news, now = False, out.now
     if state.policy.plans_by_learned:
         for record in state.jobs.values():
             news |= _follow(state, record, now)
@@ -37,6 +40,7 @@ def follow_policy(state: SchedulerState, now: float) -> None:
             if record.forget_learned():
                 state.cluster.note(record.job.id)
                 news = True
+    place(state, state.jobs.values(), out)
     if news:
         _tell_heads(state)
 

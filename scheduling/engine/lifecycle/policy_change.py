@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.lifecycle.held_queues import scatter
 from scheduling.engine.lifecycle.learned import follow_policy
+from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.fair_share import Held
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.preemption_delay import delay_of
@@ -13,8 +14,9 @@ from scheduling.engine.state import SchedulerState, judging
 from scheduling.engine.types import BEYOND, Policy, PreemptionKind
 
 
-def follow(state: SchedulerState, policy: Policy, now: float) -> None:
+def follow(state: SchedulerState, policy: Policy, out: Outcome) -> None:
     """Decide by this policy from now on."""
+    now = out.now
     by_users = policy.fair_users != state.policy.fair_users
     by_waits = delay_of(policy) != delay_of(state.policy)
     elsewhere = policy.cpu_jobs_on_gpu_nodes != state.policy.cpu_jobs_on_gpu_nodes
@@ -33,7 +35,7 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         scatter(state)
     for record in list(state.turns.values()):
         state.drop_turn(record)
-    follow_policy(state, now)
+    follow_policy(state, out)
     state.preemptible_jobs.forget()
     state.queue.forget_verdicts()
     state.memo.forget_shapes()

@@ -4,16 +4,18 @@ from collections.abc import Iterator
 
 from scheduling.engine.deltas import QueuesChanged
 from scheduling.engine.lifecycle import held_queues
+from scheduling.engine.lifecycle.places import place
 from scheduling.engine.lifecycle.policy_change import regroup
 from scheduling.engine.memo import GREW
+from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.queues import Queues
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import BEYOND, JobRequest
 
 
-def take_over(state: SchedulerState, told: QueuesChanged, now: float) -> None:
+def take_over(state: SchedulerState, told: QueuesChanged, out: Outcome) -> None:
     """Decide by these queues from now on."""
-    before = state.queues
+    before, now = state.queues, out.now
     if told == before.told:
         return
     queues = state.queues = Queues()
@@ -36,6 +38,11 @@ def take_over(state: SchedulerState, told: QueuesChanged, now: float) -> None:
         mine = [r for r in state.jobs.values() if (r.job.tenant, r.job.queue) in split]
         regroup(state, mine, now)
         held_queues.scatter(state)
+    in_order = {name for name, queue in queues.known.items() if queue.fifo}
+    if turned := in_order.symmetric_difference(
+        name for name, queue in before.known.items() if queue.fifo
+    ):
+        place(state, [r for r in state.jobs.values() if (r.job.tenant, r.job.queue) in turned], out)
     names = before.known.keys() | queues.known.keys()
     changed = {n[0] for n in names if before.known.get(n) != queues.known.get(n)}
     if told.held_elsewhere != before.told.held_elsewhere:

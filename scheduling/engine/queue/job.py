@@ -89,6 +89,7 @@ class JobRecord:
     # --- what it asks for, and its place in the queue
     job: JobRequest
     key: OrderKey  # its place among all jobs
+    stands_at: float | None  # since when, by a learned run time; None = since its submission
     eq_class: "EquivalenceClass | None"  # where it waits
     aside: "EquivalenceClass | None"  # where it stood when its queue was held
     not_before: float  # its start time, or the end of its back-off
@@ -137,6 +138,7 @@ class JobRecord:
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
         self.job = job
         self.key = key
+        self.stands_at = None
         self.eq_class = None
         self.aside = None
         self.not_before = 0.0
@@ -201,7 +203,13 @@ class JobRecord:
 
     def asks_for(self, job: JobRequest, *, front: bool) -> None:
         """This from now on; `front`: before all other jobs of its priority."""
-        self.job, self.key = job, order_key(job, front=front)
+        self.job = job
+        self.key = order_key(job, front=front, stands_at=self.stands_at)
+
+    def stand(self, at: float | None) -> None:
+        """In the queue since then, None = since its submission; it is in no class meanwhile."""
+        self.stands_at = at
+        self.asks_for(self.job, front=self.key.stands_at == -math.inf)
 
     def may_use(self, job: JobRequest) -> None:
         """The same as before on other nodes; its place in the queue stays."""
@@ -279,7 +287,7 @@ class JobRecord:
         self.reserved = False
         self.verdict = self.waits_since = None
         self.not_before = not_before
-        self.key = order_key(self.job, front=front)
+        self.key = order_key(self.job, front=front, stands_at=self.stands_at)
         if self.learned_s is not None:
             self.go_by_learned(None)
 

@@ -8,6 +8,7 @@ from django.views.decorators.http import require_GET
 
 from scheduling.models import Cluster
 from scheduling.pages.polled import polled
+from scheduling.queries.explain import policy_in_use
 from scheduling.queries.names import gpu_type_names
 from scheduling.queries.queues.global_queue import global_queue as global_queue_of
 from scheduling.queries.queues.global_queue import scopes_of, shard_names
@@ -55,6 +56,7 @@ def _global_queue(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         "cluster": cluster,
         "standstill": standstill(cluster),
         "page": page,
+        "by_run_times": policy_in_use(cluster.pk).plans_by_learned,
         "places": queue.places(actor_of(request), list(page.object_list)),
         "filters": filters,
         "scope": scope,

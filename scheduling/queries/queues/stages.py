@@ -11,7 +11,6 @@ from django.db.models import (
     BooleanField,
     Case,
     Count,
-    DateTimeField,
     F,
     Min,
     Q,
@@ -32,8 +31,8 @@ from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.explain import GATE_OF
 from scheduling.queries.queues.waiting_order import (
-    FRONT,
     OUT_OF_ORDER,
+    STANDS_AT,
     WaitingOrder,
     standing_in,
 )
@@ -112,7 +111,7 @@ def heads(waiting: QuerySet[Job]) -> Iterator[Job]:
     """The first job of each queue that stands in its order; where none does, the first of those
     that are held back."""
     first = Window(RowNumber(), partition_by=[F("tenant_id"), F("queue")], order_by=_ORDER)
-    ids = waiting.annotate(aside=_ASIDE, kept=_KEPT, at=_AT, place=first).filter(place=1)
+    ids = waiting.annotate(aside=_ASIDE, kept=_KEPT, at=STANDS_AT, place=first).filter(place=1)
     found: dict[Key, UUID] = {}
     queues_at: defaultdict[tuple[int, str], set[Key]] = defaultdict(set)
     columns = ("id", "tenant_id", "queue", "cluster_id", "scope", "place")
@@ -134,7 +133,7 @@ def first_of(queue: Queue, most: int) -> Sequence[Job]:
     """The first waiting jobs of a queue in its order; those that are held back come last."""
     waiting = (
         Job.objects.filter(tenant=queue.tenant_id, queue=queue.name, state__in=list(WAITING))
-        .annotate(aside=_ASIDE, kept=_KEPT, at=_AT)
+        .annotate(aside=_ASIDE, kept=_KEPT, at=STANDS_AT)
         .order_by(*_ORDER)
     )
     where = set(waiting.order_by().values_list("cluster_id", "scope").distinct())
@@ -198,9 +197,6 @@ _KEPT = Case(
     When(evidence__has_key=KEPT_NODES, then=Value(False)),
     default=Value(True),
     output_field=BooleanField(),
-)
-_AT = Case(
-    When(front=True, then=Value(FRONT)), default=F("submitted_at"), output_field=DateTimeField()
 )
 _ORDER = [
     *(F("aside").asc(), F("priority").desc(), F("kept").asc(), F("at").asc()),

@@ -36,6 +36,14 @@ OUT_OF_ORDER = NEVER | {
 }
 FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission
 
+# Since when a job stands in the order among its equals, as `order_key` has it.
+STANDS_AT = Case(
+    When(front=True, then=Value(FRONT)),
+    When(stands_at__isnull=False, declared_s__isnull=True, then=F("stands_at")),
+    default=F("submitted_at"),
+    output_field=DateTimeField(),
+)
+
 ID_BYTES = 16
 
 
@@ -52,6 +60,11 @@ class JobAhead:
 def stands_in_order(job: Job) -> bool:
     """Whether it waits its turn: not while it is held, say, nor as one that will never run."""
     return job.state in WAITING and not job.held and job.reason not in OUT_OF_ORDER
+
+
+def stands_at(job: Job) -> datetime:
+    """Since when it stands in the order, whether a fault has put it to the front or not."""
+    return job.submitted_at if job.declared_s is not None else job.stands_at or job.submitted_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +106,7 @@ class WaitingOrder:
 def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
     """Who waits their turn at a scheduler. Their own places are by priority, for whom places are
     kept as it is their turn, the shares of the tenants from the root down and of the user where
-    those count, who was stopped by a fault, then time, then size."""
+    those count, who was stopped by a fault, then `STANDS_AT`, then size."""
     leases = SchedulerLease.objects.select_related("order")
     lease = leases.filter(cluster=cluster_id, scope=scope).first()
     told: StandingOrder | None = getattr(lease, "order", None)
@@ -117,11 +130,7 @@ def standing_in(cluster_id: int, scope: str) -> WaitingOrder:
         turn=Case(kept, default=Value(1), output_field=IntegerField()),
         rank=Case(kept, *tenants, default=Value(0), output_field=IntegerField()),
         user_share=Case(kept, *users, default=Value(0.0), output_field=FloatField()),
-        at=Case(
-            When(front=True, then=Value(FRONT)),
-            default=F("submitted_at"),
-            output_field=DateTimeField(),
-        ),
+        at=STANDS_AT,
     ).order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
     seen = tuple(ids_of(bytes(told.jobs))) if told else ()
     whole = told is None or told.whole
@@ -149,7 +158,7 @@ def _by_places(standing: WaitingOrder, job: Job) -> QuerySet[Job]:
     if KEPT_NODES not in job.evidence:
         turn, mine = 1, standing.ranks.get(job.tenant_id, 0)
         own = standing.user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
-    at = FRONT if job.front else job.submitted_at
+    at = FRONT if job.front else stands_at(job)
     same_priority = Q(priority=job.priority)
     same_turn = same_priority & Q(turn=turn)
     same_rank = same_turn & Q(rank=mine)

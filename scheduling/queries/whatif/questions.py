@@ -31,7 +31,8 @@ class DryRun:
     def answer(self, kept: KeptState) -> Rehearsal:
         job = kept_away(self.asked.job, self.company, kept.rows.keepers())
         now = max(self.now, kept.state.cluster.now)
-        return submitted(kept.state, replace(self.asked, job=job), now)
+        asked = replace(self.asked, job=job)
+        return submitted(kept.state, asked, now, kept.learned_of(asked, now))
 
 
 @dataclass(frozen=True, slots=True)

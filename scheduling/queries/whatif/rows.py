@@ -199,7 +199,8 @@ def _marks_of_nodes(cluster_id: int) -> dict[str, Mark]:
 def _sum_of_jobs(cluster_id: int) -> Mark:
     jobs = _open_jobs(cluster_id).aggregate(
         Count("id"), Sum("version"), Sum("attempt"), Max("submitted_at"), Count("blocked_since"),
-        Max("blocked_since"), Max("not_before"), Sum("gpu_milli"),
+        Max("blocked_since"), Count("stands_at"), Max("stands_at"), Max("not_before"),
+        Sum("gpu_milli"),
         fronts=Count("id", filter=Q(front=True)), aside=Count("id", filter=ASIDE),
     )  # fmt: skip
     places = _live_places(cluster_id).aggregate(
@@ -232,7 +233,7 @@ def _marks_of_jobs(cluster_id: int) -> dict[str, Mark]:
 # What of a job changes without an event that people write, and is told to a scheduler.
 COLUMNS = (
     "state", "version", "attempt", "not_before", "start_not_before", "held", "pod_hold", "front",
-    "blocked_since", "declared_s", "run_limit_s", "admitted_at", "gpu_milli",
+    "blocked_since", "stands_at", "declared_s", "run_limit_s", "admitted_at", "gpu_milli",
 )  # fmt: skip
 ASIDE = Q(reason__in=[reason.value for reason in WAITS_ASIDE])
 RUNS = Q(state=PlacementState.RUNNING)

@@ -14,6 +14,7 @@ from scheduling.engine.deltas import (
     Delta,
     JobEnded,
     JobRestored,
+    JobSubmitted,
     MovesBefore,
     NodeRemoved,
     OtherPodChanged,
@@ -82,6 +83,10 @@ class KeptState:
         if self._learned is None:
             self._learned = LearnedTimes(self.run_times, self._name_of, learns=False)
         return self._learned.follow(changes, self.state.jobs, at)
+
+    def learned_of(self, asked: JobSubmitted, now: float) -> list[Delta]:
+        """What the engine would be told of the run time of a job that is submitted at `now`."""
+        return self._learn([asked], now)
 
     def _name_of(self, job_id: str) -> str:
         return self.rows.names.get(job_id, "")

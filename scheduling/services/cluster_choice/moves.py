@@ -146,6 +146,7 @@ def move(
             reserved_start=None,
             reserved_nodes=[],
             blocked_since=None,
+            stands_at=None,
         )
         if not changed:
             return False

@@ -87,7 +87,7 @@ def apply_decisions(
     transaction that goes on, and that is fenced, unless it was taken up ahead; `elsewhere`: None in
     a cluster that is not divided. Raises LeaseLost."""
     if taken is None and writes.is_of_pods:
-        write_fenced(lease, _pods(writes, now), _jobs(writes, set(), now))
+        write_fenced(lease, _pods(writes, now), _jobs(writes, set(), writes.stand_at, now))
         return Committed(set())
     ahead = taken.ahead if taken is not None else None
     is_so = True
@@ -119,14 +119,23 @@ def apply_decisions(
         if lease.scope != WHOLE:
             check_own(lease, (pod.place.node for _, pod in intents))
         events: list[JobEvent | dict[str, Any]] = [_event(t, now) for t in done]
+        stand_at = _stand(writes.stand_at, fresh)
         # A job that waits may have gone to another cluster meanwhile.
         mine = Job.objects.filter(cluster_id=lease.cluster_id)
         events += _write_reasons(mine, writes, taken, stale, now)
-        if writes.staying or writes.reservations or writes.blocked or writes.constraints:
+        if (
+            writes.staying
+            or writes.reservations
+            or writes.blocked
+            or writes.constraints
+            or (writes.stand_as_submitted)
+        ):
             fresh.write()  # these look for the jobs that they are about
         _write_staying(writes.staying, now)
         _write_reservations(mine, writes.reservations)
         _write_blocked(mine, writes.blocked)
+        for chunk in chunks(writes.stand_as_submitted):
+            mine.filter(id__in=chunk).update(stands_at=None)
         _write_constraints(mine, writes.constraints)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # In a divided cluster new jobs are routed first, as news.
@@ -139,7 +148,7 @@ def apply_decisions(
             *fresh.tables,
             _intents(intents, places, now),
             _pods(writes, now),
-            _jobs(writes, stale, now),
+            _jobs(writes, stale, stand_at, now),
             _events(events, ids),
         )
         insert(_write_scopes(lease, writes, now))
@@ -175,7 +184,11 @@ def _at_once(
     events += _write_reasons(mine, writes, taken, nobody, now)
     found = ahead.write(
         lease,
-        [*fresh.tables, _pods(writes, now), _jobs(writes, nobody, now)],
+        [
+            *fresh.tables,
+            _pods(writes, now),
+            _jobs(writes, nobody, _stand(writes.stand_at, fresh), now),
+        ],
         [
             (_intents(writes.intents, None, now), PLACE),
             (_events(events, None), "id"),
@@ -375,14 +388,26 @@ def _write_blocked(mine: QuerySet[Job], changes: Iterable[Blocked]) -> None:
         mine.filter(id=job.job_id).update(blocked_since=at)
 
 
-def _jobs(writes: Writes, stale: set[str], now: datetime) -> Changed:
-    """How often jobs have failed and were restarted, and when all that they need was bound: from
-    then on they count as scheduled (metrics.md)."""
+def _stand(stand_at: Mapping[str, float], fresh: NewRows) -> Mapping[str, float]:
+    """Since when jobs stand in the queue: new rows get that at once; returns the other jobs."""
+    if not fresh.ids:
+        return stand_at
+    for job_id, at in stand_at.items():
+        if job_id in fresh:
+            fresh.change(job_id, stands_at=datetime.fromtimestamp(at, UTC))
+    return {job_id: at for job_id, at in stand_at.items() if job_id not in fresh}
+
+
+def _jobs(writes: Writes, stale: set[str], stand_at: Mapping[str, float], now: datetime) -> Changed:
+    """How often jobs have failed and were restarted, since when they stand in the queue, and when
+    all that they need was bound: from then on they count as scheduled (metrics.md)."""
+    stands_at = {i: datetime.fromtimestamp(at, UTC) for i, at in stand_at.items()}
     bound = {i: _time(at, now) for i, at in writes.bound_jobs.items() if i not in stale}
     told: dict[str, Mapping[str, Any]] = {
         "bound_at": bound,
         "failures": writes.failures,
         "restarts": writes.restarts,
+        "stands_at": stands_at,
     }
     columns = {name: new for name, new in told.items() if new}
     jobs = dict.fromkeys(job_id for new in columns.values() for job_id in new)

@@ -42,7 +42,7 @@ OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 # What of the writes of a pass is only about pods that have places, and when these were bound.
-OF_PODS = frozenset({"steps", "held", "bound_jobs", "failures", "restarts"})
+OF_PODS = frozenset({"steps", "held", "bound_jobs", "failures", "restarts", "stand_at"})
 
 
 def _nothing() -> Mapping[Any, Any]:
@@ -170,9 +170,10 @@ class LiveJob:
     `max_restarts`; `crashes`: how often in a row by pod, since this scheduler leads; `kept`: the
     pod that failed last, by pod.
     `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
-    its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
-    the last scheduler left of them; `front` follows each requeueing. `namespace`: where its pods
-    are, all of them, from one placement of the whole job to the next; "" = they are nowhere.
+    its pods are deleted it wants to be told, 0 = not at all. `blocked_since`, `stands_at` and
+    `front` are what the last scheduler left of them; `front` follows each requeueing, `stands_at`
+    what the engine says. `namespace`: where its pods are, all of them, from one placement of the
+    whole job to the next; "" = they are nowhere.
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
@@ -216,6 +217,7 @@ class LiveJob:
     labels: Mapping[str, str] = field(default_factory=_nothing)
     protected: bool = False
     blocked_since: float | None = None
+    stands_at: float | None = None
     front: bool = False
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
@@ -449,6 +451,8 @@ class Writes:
     staying: list[Waiting] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
+    stand_at: dict[str, float] = field(default_factory=dict)  # since when jobs stand in the queue
+    stand_as_submitted: list[str] = field(default_factory=list)
     constraints: dict[str, Document | None] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)

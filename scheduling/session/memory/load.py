@@ -289,7 +289,7 @@ def histories(
         of_job = displaced.get(job.id, nothing)
         told = JobHistory(
             job.id, of_job.by, job.blocked_since, job.front, of_job.gave_way_to, back.get(job.id),
-            of_job.lost_gpu_s,
+            of_job.lost_gpu_s, job.stands_at,
         )  # fmt: skip
         if told != JobHistory(job.id):
             yield told
@@ -354,6 +354,7 @@ def live_of(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
         notice_s=job.checkpoint_notice_s or 0,
         labels=dict(job.labels) or NOTHING,
         blocked_since=job.blocked_since.timestamp() if job.blocked_since else None,
+        stands_at=job.stands_at.timestamp() if job.stands_at else None,
         front=job.front,
         bound=job.bound_at is not None,
         namespace=job.pod_namespace,

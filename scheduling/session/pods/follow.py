@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
 
-from scheduling.engine.decisions import Moved, Preempted, RunLimit, Started, Waiting
+from scheduling.engine.decisions import Moved, Preempted, RunLimit, StandsAt, Started, Waiting
 from scheduling.engine.deltas import (
     Checkpointed,
     JobEnded,
@@ -186,6 +186,17 @@ class Lifecycle:
         wanted = JobState.PENDING if kind == Kind.QUOTA_RESERVED else JobState.QUOTA_RESERVED
         if job is not None and job.state == wanted:
             step(self.out, job, kind)
+
+    def stands(self, decision: StandsAt) -> None:
+        """Keep since when a job stands in the queue."""
+        job, writes = self.jobs.get(decision.job_id), self.out.writes
+        if job is None:
+            return
+        job.stands_at = decision.at
+        if decision.at is None:
+            writes.stand_as_submitted.append(job.id)
+        else:
+            writes.stand_at[job.id] = decision.at
 
     def waiting(self, decision: Waiting, now: float) -> None:
         """Keep the reason of a waiting job, or of one that runs and misses pods; of the former an
