@@ -96,7 +96,7 @@ def test_what_is_declared_goes_before_what_was_learned():
 
 def test_what_is_learned_later_moves_the_start_and_what_waits_goes_by_it():
     cluster, _ = blocked()
-    cluster.tell(20.0, d.JobSubmitted(replace(job("2-waits"), submitted_at=40.0)))
+    cluster.tell(20.0, d.JobSubmitted(replace(job("2-waits"), submitted_at=70.0)))
     later = d.RunTimesLearned((("0-runs", LearnedTime(90.0, (80.0,))),))
     assert cluster.tell(30.0, later) == (set(), {"1-head": 80.0})
     now_known = d.RunTimesLearned((("2-waits", LearnedTime(45.0, (5.0,))),))
