@@ -5,11 +5,10 @@ through the simulator. At instants that are spread over its submissions, after t
 have ended, the forecaster is shown what a scheduler would be told at a start then, and tells a band
 for every job that waits; what it has learned until then is all that it knows. Where no band is of
 use it may tell from when on the job may start. When the run is over all that is held against the
-starts. Run times are declared exactly, at twice what they are, or
-not at all. Beside it stand: the same runs ahead by the true distribution of each job's run time (of
-all jobs of its size in the whole trace, also later ones), the moving average of the last waits of
-its size, and the start by declared limits of one run ahead without arrivals, as Slurm's backfill
-plans it.
+starts. Run times are declared exactly, at twice what they are, or not at all. Beside it stand: the
+same runs ahead by the true distribution of each job's run time (of all jobs of its size in the
+whole trace, also later ones), the moving average of the last waits of its size, and the start by
+declared limits of one run ahead without arrivals, as Slurm's backfill plans it.
 """
 
 from collections.abc import Mapping, Sequence

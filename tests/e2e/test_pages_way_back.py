@@ -21,7 +21,8 @@ FORGED = {
 }
 forged = pytest.mark.parametrize("query", FORGED.values(), ids=FORGED)
 # Those that come as an address: what is longer, or has NUL, is told before the page is asked.
-ADDRESSES = {"too long when written out": FORGED["too long when written out"]}
+# The last of equal ones counts.
+ADDRESSES = {"too long when written out": f"tenant={'/' * 12_000}&tenant="}
 addressed = pytest.mark.parametrize("query", ADDRESSES.values(), ids=ADDRESSES)
 
 
@@ -85,7 +86,7 @@ def test_a_long_address_leads_to_the_list_without_filters(
     elif most:
         monkeypatch.setattr(most, 0)
     client = as_user(user)
-    answer = getattr(client, method)(f"{page}?tenant=&{query}")
+    answer = getattr(client, method)(f"{page}?{query}")
     assert (answer.status_code, answer["Location"]) == (302, back)
 
 

@@ -26,7 +26,9 @@ from scheduling.text_files import InputError, lines_of
 from tests.cases import some
 
 SIZE = 2_400_000
-MOST_CPU_S, MOST_MIB, MOST_ANSWER = 3.0, 200, 100_000
+MOST_CPU_S, MOST_MIB, MOST_ANSWER = 5.0, 200, 100_000
+COUNTING_S = 0.5  # of CPU to COUNTED, on a machine on which the bounds hold
+COUNTED = 10**7
 
 
 def many(item, separator=","):
@@ -115,8 +117,17 @@ class Spent:
             return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
 
 
+def slowness():
+    """How much slower this machine is now than one on which the bounds hold, at least 1."""
+    began, number = time.process_time(), 0
+    while number < COUNTED:
+        number += 1
+    return max(1.0, (time.process_time() - began) / COUNTING_S)
+
+
 def within_bounds(spent, name):
-    assert spent.cpu_s <= MOST_CPU_S, f"{name}: {spent.cpu_s:.1f} s of CPU"
+    is_quick = spent.cpu_s <= MOST_CPU_S or spent.cpu_s <= MOST_CPU_S * slowness()
+    assert is_quick, f"{name}: {spent.cpu_s:.1f} s of CPU"
     assert spent.mib <= MOST_MIB, f"{name}: {spent.mib:.0f} MiB"
 
 

@@ -321,13 +321,13 @@ def test_lines_of_the_log_are_short_and_one_each(settings):
 
 
 @pytest.fixture
-def log():
+def log(monkeypatch):
     """What is written to the log meanwhile."""
     told = io.StringIO()
     [handler] = [h for h in logging.getLogger().handlers if h.name == "stderr"]
-    before = handler.setStream(told)
-    yield told
-    handler.setStream(before)
+    # What it wrote to before may be closed by now, so it is not flushed.
+    monkeypatch.setattr(handler, "stream", told)
+    return told
 
 
 CLIENT_FAULTS = {
