@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from scheduling.engine.reasons.after import ITS_REASON
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL
 from scheduling.models import Job
 from scheduling.queries import selectors
@@ -105,7 +106,7 @@ def _value(name: str, value: Any, names: JobNames) -> str:
     if name in TIMES:
         at = datetime.fromtimestamp(value, UTC)
         return expected(at) if name == "starts_at" else ago(at)
-    text = _plain(name, value)
+    text = words(value) if name == ITS_REASON else _plain(name, value)
     if JOB_ID.fullmatch(text):
         return names.link(text) or "a job you may not see"
     return text

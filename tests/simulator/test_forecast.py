@@ -254,10 +254,26 @@ def test_what_cannot_start_has_no_band_but_a_reason():
     assert found.none["never"] not in (told.TOO_LATE, told.HELD)
     assert found.none["held"] == told.HELD
     assert found.none["late"] == told.TOO_LATE
-    assert set(found.vague) == {"late"}
-    late = found.vague["late"]
-    assert late.p90 == NOW + told.AHEAD_S
-    assert told.earliest(late, NOW) == late.p10 == NOW + told.AHEAD_S
+    assert found.vague == {}
+
+
+def test_who_starts_in_some_runs_alone_has_a_band_that_ends_with_what_was_looked_at():
+    """One job at a time: who comes last of twelve that run for a week or much longer."""
+    known, _ = learned(*[7 * 86400.0] * 30, *[20 * 86400.0] * 30)
+    line = [JobSubmitted(job(f"w{n:02}", float(n))) for n in range(6)]
+    at = scene(JobRestored(job("runs"), (on(0),), NOW - 5.0), *line)
+    found = bands(at, known, most=12)
+    late = found.vague["w04"]
+    assert found.none["w04"] == told.TOO_LATE
+    assert NOW + 30 * 86400 < late.p10 < late.p90 == NOW + told.AHEAD_S
+    assert told.earliest(late, NOW) == late.p10
+
+
+def test_who_waits_for_one_on_hold_is_told_nothing_of_its_start():
+    held, behind = job("held"), job("behind", after=("held",))
+    found = bands(scene(JobSubmitted(held, held=True), JobSubmitted(behind)))
+    assert found.none == {"held": told.HELD, "behind": told.TOO_LATE}
+    assert found.vague == {}
 
 
 @pytest.mark.parametrize(("hours", "is_told"), [(1.0, False), (23.9, False), (24.1, True)])

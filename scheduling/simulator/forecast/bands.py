@@ -53,8 +53,8 @@ class Band:
 @dataclass(frozen=True, slots=True)
 class Bands:
     """`bands` by job, `none`: why there is none, by `runs` runs as of `now`. `vague`: of some of
-    the latter, bands that nobody can go by; where too few runs had the job start, they end with the
-    last instant that was looked at."""
+    the latter that did start in some runs, bands that nobody can go by; where these were too few,
+    they end with the last instant that was looked at."""
 
     now: float
     runs: int
@@ -255,7 +255,10 @@ class Draws:
                 found.bands[job.id] = band
                 continue
             found.none[job.id] = TOO_LATE if beyond else TOO_WIDE
-            found.vague[job.id] = band
+            if (
+                ends[0] < math.inf
+            ):  # else it may wait for somebody to do something, who may do so soon
+                found.vague[job.id] = band
         return found
 
 
