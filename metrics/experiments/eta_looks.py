@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import QuotaSpec, TenantSpec
-from scheduling.simulator.forecast.bands import Band, Draws, bands_of, earliest, useful
+from scheduling.simulator.forecast.bands import Band, Draws, bands_of
 from scheduling.simulator.forecast.calibration import Calibration
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import ground_of
@@ -173,14 +173,11 @@ class Looking(Watching):
             average = self._average.get(size_of(job.gpu_milli))
             if average is not None:
                 average = max(now, job.submitted_at + average)
-            band = self._told(raw, now)
-            vague = None if band is not None else raw or found.vague.get(job.id)
             told = ToldLook(
                 job.id,
                 now,
                 raw,
-                band,
-                None if vague is None else earliest(self._calibration.fitted(vague, now), now),
+                *self._calibration.told(found, job.id),
                 ideal,
                 None if ideal is None else self._of_oracle.fitted(ideal, now),
                 average,
@@ -188,13 +185,6 @@ class Looking(Watching):
             )
             self.asked += 1
             self._open.setdefault(job.id, []).append(told)
-
-    def _told(self, raw: Band | None, now: float) -> Band | None:
-        """What somebody is told of it; None = nothing."""
-        if raw is None:
-            return None
-        band = self._calibration.fitted(raw, now)
-        return band if useful(band, now) else None
 
     def _facts(self) -> list[Delta]:
         """What a scheduler that starts now would be told."""

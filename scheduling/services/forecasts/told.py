@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from scheduling.models import Cluster, Job, StartEstimate
-from scheduling.simulator.forecast.bands import TOO_WIDE, Bands, earliest, useful
+from scheduling.simulator.forecast.bands import TOO_WIDE, Bands
 from scheduling.simulator.forecast.calibration import Calibration
 from tenants.database.chunks import chunks
 
@@ -38,16 +38,12 @@ def _put(rows: Sequence[StartEstimate], fields: Sequence[str]) -> None:
 def _row(found: Bands, job_id: str, calibration: Calibration) -> StartEstimate:
     as_of = _at(found.now)
     row = StartEstimate(job_id=uuid.UUID(job_id), as_of=as_of)
-    band = found.bands.get(job_id) or found.vague.get(job_id)
-    if band is None:
-        row.none = found.none[job_id]
-        return row
-    told = calibration.fitted(band, found.now)
-    if job_id in found.none or not useful(told, found.now):
+    told, from_then_on = calibration.told(found, job_id)
+    if told is None:
         row.none = found.none.get(job_id, TOO_WIDE)
-        from_then_on = earliest(told, found.now)
         row.earliest = None if from_then_on is None else _at(from_then_on)
         return row
+    band = found.bands[job_id]
     row.p10, row.p50, row.p90 = _at(told.p10), _at(told.p50), _at(told.p90)
     row.basis, row.text = band.basis.value, band.words
     row.first_p10, row.first_p90, row.first_as_of = row.p10, row.p90, as_of

@@ -128,7 +128,7 @@ def apply_decisions(
             or writes.reservations
             or writes.blocked
             or writes.constraints
-            or (writes.stand_as_submitted)
+            or writes.stand_as_submitted
         ):
             fresh.write()  # these look for the jobs that they are about
         _write_staying(writes.staying, now)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from scheduling.simulator.forecast.bands import HIGH, LOW, Band
+from scheduling.simulator.forecast.bands import HIGH, LOW, Band, Bands, earliest, useful
 from scheduling.simulator.forecast.run_times import Basis
 
 KEPT = 1500  # of the newest outcomes of a basis
@@ -69,6 +69,18 @@ class Calibration:
         for band, as_of in told:
             miss = Miss(_off(band, as_of, now), True, as_of)
             self._still.setdefault(band.basis, []).append(miss)
+
+    def told(self, found: Bands, job_id: str) -> tuple[Band | None, float | None]:
+        """What somebody is told of a waiting job: a band, else from when on it may start, else
+        neither."""
+        raw = found.bands.get(job_id)
+        known = raw or found.vague.get(job_id)
+        if known is None:
+            return None, None
+        band = self.fitted(known, found.now)
+        if raw is not None and useful(band, found.now):
+            return band, None
+        return None, earliest(band, found.now)
 
     def fitted(self, band: Band, as_of: float) -> Band:
         """The band as wide on each side as held so far."""
