@@ -41,7 +41,8 @@ OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 # Of all jobs that have none: an empty dict of its own is 80 bytes.
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
-# What of the writes of a pass is only about pods that have places, and when these were bound.
+# What of the writes of a pass is only about pods that have places, when these were bound, and since
+# when jobs stand in the queue.
 OF_PODS = frozenset({"steps", "held", "bound_jobs", "failures", "restarts", "stand_at"})
 
 
@@ -468,7 +469,7 @@ class Writes:
 
     @property
     def is_of_pods(self) -> bool:
-        """Whether it is only about pods that have places, and when these were bound."""
+        """Whether it is only about what `OF_PODS` names."""
         return not any(getattr(self, name) for name in self.__slots__ if name not in OF_PODS)
 
 
