@@ -184,7 +184,7 @@ class SchedulerState:
     def _let_grow(self, record: JobRecord, now: float) -> None:
         """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
         self.growing.pop(record.job.id, None)
-        if record.job.elastic and not record.ended and any(record.missing()):
+        if any(record.missing()) and record.job.elastic and not record.ended:
             self.growing[record.job.id] = record
             self._forgive(record, now)
             if record.not_before > now:

@@ -225,7 +225,8 @@ class ClusterState(Columns):
         key = (job_id, p.pod_set, p.ordinal)
         others = self._on_node.get(p.node)
         self._on_node[p.node] = (key,) if others is None else (*others, key)
-        self._outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
+        if self._outlooks:
+            self._outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
 
     def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
         """Give a pod's place back; an unknown pod is nothing to give back."""
@@ -335,7 +336,7 @@ class ClusterState(Columns):
     def began(self, job_id: str, at: float, declared_s: float | None) -> None:
         """The job runs since then; what it declared may change later."""
         self.times[job_id] = (at, declared_s)
-        for p in self.held_by(job_id).values():
+        for p in self.held_by(job_id).values() if self._outlooks else ():
             self._outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
         self.note(job_id)
 

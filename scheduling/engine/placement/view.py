@@ -35,7 +35,7 @@ def numbers(mask: int, size: int) -> Ints:
 
 def first(mask: int) -> int:
     """The smallest node number in a bit set that is not empty."""
-    return (mask & -mask).bit_length() - 1
+    return (mask ^ (mask - 1)).bit_length() - 1  # mask & -mask goes over a long set twice as often
 
 
 # Nodes of each free count that are compared by how long their pods will stay.
@@ -131,24 +131,39 @@ class PoolView:
         """The node with the fewest free GPUs that has `gpus`, the first of them; -1 if none."""
         bits, mask = self.pool.bits, self.mask & among
         for free in range(gpus, len(bits)):
-            found = bits[free] & mask
-            while found:
-                number = first(found)
+            number = self._first_that_fits(bits[free] & mask, pods)
+            if number >= 0:
+                return number
+        return -1
+
+    def _first_that_fits(self, found: int, pods: int = 1) -> int:
+        """The smallest of these node numbers that `fits` so many pods; -1 if none."""
+        if not found:
+            return -1
+        number = first(found)
+        if self.fits(number, pods):
+            return number
+        low = number + 1
+        found >>= low
+        while found:
+            part = found & PART_MASK
+            while part:
+                lowest = part & -part
+                number = low + lowest.bit_length() - 1
                 if self.fits(number, pods):
                     return number
-                found &= found - 1
+                part ^= lowest
+            found >>= PART
+            low += PART
         return -1
 
     def emptiest(self, among: int = -1) -> int:
         """The node with the most free GPUs that fits one pod, the first of them; -1 if none."""
         bits, mask = self.pool.bits, self.mask & among
         for free in range(len(bits) - 1, self.gpus - 1, -1):
-            found = bits[free] & mask
-            while found:
-                number = first(found)
-                if self.fits(number):
-                    return number
-                found &= found - 1
+            number = self._first_that_fits(bits[free] & mask)
+            if number >= 0:
+                return number
         return self.tightest_share(among) if self.share else -1
 
     def tightest_share(self, among: int = -1) -> int:
