@@ -4,6 +4,7 @@ from scheduling.pages import feed
 from scheduling.pages.clusters import rules, schedulers
 from scheduling.pages.events import events
 from scheduling.pages.jobs import (
+    acts,
     chosen,
     columns,
     export,
@@ -62,11 +63,12 @@ urlpatterns = [
         job_views.job_change_preview,
         name="job-change-preview",
     ),
+    path("jobs/<uuid:job_id>/<slug:act>/preview/", acts.job_act_preview, name="job-act-preview"),
     path("jobs/arrays/<uuid:array_id>/cancel/", job_views.array_cancel, name="array-cancel"),
     path(
-        "jobs/arrays/<uuid:array_id>/cancel/preview/",
-        job_views.array_cancel_preview,
-        name="array-cancel-preview",
+        "jobs/arrays/<uuid:array_id>/<slug:act>/preview/",
+        acts.array_act_preview,
+        name="array-act-preview",
     ),
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),

@@ -72,6 +72,20 @@ class ShiftingJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizedJob:
+    """A running job that is given another number of pods: `leave` pods go; of `more` pods
+    `at_once` get places at once, all of them at `all_at` (None = later than was looked); `why`:
+    they never get any, "" = they may."""
+
+    job: AffectedJob
+    leave: int
+    more: int
+    at_once: int
+    all_at: datetime | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ImpossibleJob:
     """A waiting job that could never start any more, and why."""
 
@@ -112,7 +126,8 @@ class Effects:
     `until` (None = there was nothing to look at).
 
     `starts`: jobs that start at once, `delayed`: that would no longer; `shifts`: waiting jobs that
-    start at another time; `troubles`: of which clusters nothing can be told, and why.
+    start at another time; `resizes`: running jobs that are given another number of pods;
+    `troubles`: of which clusters nothing can be told, and why.
     """
 
     as_of: datetime
@@ -125,6 +140,7 @@ class Effects:
     impossible: Sequence[ImpossibleJob] = ()
     possible: Sequence[AffectedJob] = ()
     loans: Sequence[LoanShift] = ()
+    resizes: Sequence[ResizedJob] = ()
     troubles: Sequence[str] = ()
 
     @property
@@ -135,7 +151,7 @@ class Effects:
     @property
     def is_nothing(self) -> bool:
         """Whether no job that waits or runs is touched, as far as was looked."""
-        return self.counts == EffectCounts() and not self.loans
+        return self.counts == EffectCounts() and not self.loans and not self.resizes
 
 
 @dataclass(frozen=True, slots=True)

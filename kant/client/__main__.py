@@ -199,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     scales.add_argument("--min-count", type=int, metavar="N",
                         help="fewest pods with which an elastic gang runs")  # fmt: skip
+    scales.add_argument("--preview", action="store_true", help=PREVIEW)
 
     moves = command("move", queues.move, "move waiting jobs to another queue of their tenant", both)
     moves.epilog = "Each job keeps its submission time."

@@ -474,6 +474,9 @@ def scale(api: Api, args: argparse.Namespace) -> None:
         if len(sizes) > 1:
             raise usage("With --min-count name one pod set.")
         sizes[0]["min_count"] = args.min_count
+    if args.preview:
+        effects.say(args, api.patch(path, {"pod_sets": sizes}, {"dry_run": "true"})["effects"])
+        return
     job = api.patch(path, {"pod_sets": sizes})
     if args.output == "json":
         output.document(job)

@@ -26,7 +26,7 @@ from scheduling.queries.whatif.questions import ChangeTold, Preview, base_within
 from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.session.memory.past import half_life_of, past_use
 from scheduling.simulator.forecast.effects import Change as RunChange
-from scheduling.simulator.forecast.effects import Holder, JobStop, RunEffects, Shift
+from scheduling.simulator.forecast.effects import Holder, JobStop, ResizeEffect, RunEffects, Shift
 from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from tenants.database.chunks import chunks
@@ -38,6 +38,7 @@ from tenants.effects import (
     ImpossibleJob,
     LoanShift,
     PlannedTenant,
+    ResizedJob,
     ShiftingJob,
     StoppingJob,
 )
@@ -183,6 +184,9 @@ def _told(
     starts = [job for one in found for job in one.starts]
     delayed = [job for one in found for job in one.delayed if job not in impossible]
     possible = [job for one in found for job in one.possible]
+    resizes = {job: resize for one in found for job, resize in one.resizes.items()}
+    resized = sorted(resizes, key=lambda job: (-resizes[job].more, -resizes[job].leave, job))
+    resized = resized[:SHOWN]
     most_lost = sorted(stops, key=lambda job: (-stops[job].lost_gpu_s, job))[:SHOWN]
     moved = sorted(shifts, key=lambda job: (-_size(shifts[job]), job))[:SHOWN]
     first = {name: of[:SHOWN] for name, of in
@@ -190,7 +194,8 @@ def _told(
     never = list(impossible)[:SHOWN]
     by = [stops[job].by for job in most_lost if stops[job].by]
     jobs = JobsTold(
-        viewer, [*most_lost, *moved, *never, *by, *(j for of in first.values() for j in of)]
+        viewer,
+        [*most_lost, *moved, *never, *by, *resized, *(j for of in first.values() for j in of)],
     )
     until = min((one.until for one in found), default=None)
     as_of = _instant(min((one.now for one in found), default=None))
@@ -214,6 +219,7 @@ def _told(
         impossible=[ImpossibleJob(jobs.one(job), impossible[job]) for job in never],
         possible=jobs.of(first["possible"]),
         loans=_loans(viewer, found, after, planned),
+        resizes=[_resized(jobs, job, resizes[job]) for job in resized],
         troubles=looked.troubles,
     )
 
@@ -248,6 +254,12 @@ def _stopping(jobs: "JobsTold", job: str, stop: JobStop) -> StoppingJob:
         _instant(stop.again),
         jobs.notices.get(job, 0.0),
     )
+
+
+def _resized(jobs: "JobsTold", job: str, resize: ResizeEffect) -> ResizedJob:
+    at = _instant(resize.all_at)
+    of = jobs.one(job)
+    return ResizedJob(of, resize.leave, resize.more, resize.at_once, at, resize.why)
 
 
 def _shifting(jobs: "JobsTold", job: str, shift: Shift) -> ShiftingJob:

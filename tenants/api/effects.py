@@ -46,6 +46,19 @@ class ShiftingJobOutput(serializers.Serializer[Any]):
     by_s = serializers.FloatField(allow_null=True)
 
 
+class ResizedJobOutput(serializers.Serializer[Any]):
+    """A running job that is given another number of pods: `leave` pods go; of `more` pods
+    `at_once` get places at once, all of them at `all_at` (null = later than was looked); `why`:
+    they never get any, "" = they may."""
+
+    job = AffectedJobOutput()
+    leave = serializers.IntegerField()
+    more = serializers.IntegerField()
+    at_once = serializers.IntegerField()
+    all_at = serializers.DateTimeField(allow_null=True)
+    why = serializers.CharField()
+
+
 class ImpossibleJobOutput(serializers.Serializer[Any]):
     job = AffectedJobOutput()
     why = serializers.CharField()
@@ -81,8 +94,9 @@ class EffectsOutput(serializers.Serializer[Any]):
     """What the change would do, by what was known at `as_of`, if every job runs as long as is
     likely and nobody submits another one, looked ahead until `until` (null = nothing was looked
     at). `starts`: jobs that start at once and would not now; `delayed`: the other way round;
-    `stops`: within a quarter of an hour; `possible`: that can never start now. `troubles`: of which
-    clusters nothing can be told, and why."""
+    `stops`: within a quarter of an hour; `possible`: that can never start now; `resizes`: running
+    jobs that are given another number of pods. `troubles`: of which clusters nothing can be told,
+    and why."""
 
     as_of = serializers.DateTimeField()
     until = serializers.DateTimeField(allow_null=True)
@@ -94,6 +108,7 @@ class EffectsOutput(serializers.Serializer[Any]):
     impossible = ImpossibleJobOutput(many=True)
     possible = AffectedJobOutput(many=True)
     loans = LoanShiftOutput(many=True)
+    resizes = ResizedJobOutput(many=True)
     troubles = serializers.ListField(child=serializers.CharField())
 
 

@@ -117,17 +117,30 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     dialog.get_by_label("Priority").fill("5")
     dialog.get_by_role("button", name="Change job").click()
     tab.page.get_by_text("sweep-3 is changed.").wait_for()
-    tab.page.get_by_role("button", name="Hold").click()
+    tab.page.get_by_role("button", name="Hold", exact=True).click()
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.locator("[data-effects] section")).to_be_focused()
+    assert tab.axe() == []
+    assert tab.overflow() == 0
+    dialog.get_by_role("button", name="Hold job").click()
     expect(tab.page.locator("#job-live")).to_contain_text("On hold.")
-    tab.page.get_by_role("button", name="Release").click()
+    tab.page.get_by_role("button", name="Release", exact=True).click()
+    dialog.get_by_role("button", name="Release job").click()
     tab.page.get_by_text("sweep-3 is released.").wait_for()
     tab.page.get_by_role("link", name="all jobs of its array").click()
     # Until its script has run the page offers to hold chosen jobs, too.
     tab.page.locator("#array-actions").get_by_role("button", name="Hold").click()
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.locator("[data-effects] section")).to_be_focused()
+    dialog.get_by_role("button", name="Hold array").click()
     tab.page.get_by_text("The waiting jobs of sweep are on hold.").wait_for()
     assert tab.axe() == []
     tab.page.get_by_role("button", name="Cancel array").click()
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.locator("[data-effects] section")).to_be_focused()
+    expect(dialog.locator("[data-effects] h2")).to_have_text("What it would do to other jobs")
     assert tab.axe() == []
+    assert tab.overflow() == 0
     dialog.get_by_role("button", name="Cancel array").click()
     tab.page.get_by_text("that were not over are cancelled.").wait_for()
 

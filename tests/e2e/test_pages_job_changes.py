@@ -113,14 +113,14 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
     assert answer.status_code == 422
     assert "only a job that waits can be held, released or changed" in plain(answer)
-    assert "/hold/" not in as_user("erin").get(job_url("prepare")).content.decode()
+    assert 'data-dialog="hold"' not in as_user("erin").get(job_url("prepare")).content.decode()
     Job.objects.filter(name="prepare").update(state="RUNNING")
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
     assert answer.status_code == 422
     can = "only declared_s, run_limit_s and the counts of its pods can be changed"
     assert can in plain(answer)
     page = as_user("erin").get(job_url("prepare")).content.decode()
-    assert "/hold/" not in page
+    assert 'data-dialog="hold"' not in page
     assert "change-priority" not in page
 
 
@@ -222,7 +222,7 @@ def test_the_buttons_of_an_array_follow_its_jobs(as_user):
     client, live = as_user("erin"), {"HX-Request": "true"}
     open_ = client.get(ARRAY_URL, headers=live)
     assert "3 of its 4 jobs are not over" in plain(open_)
-    assert 'data-dialog="cancel-array"' in open_.content.decode()
+    assert 'data-dialog="cancel"' in open_.content.decode()
     Job.objects.filter(array_id=story.ARRAY).update(state="SUCCEEDED")
     over = client.get(ARRAY_URL, headers=live)
     assert "All its jobs are over already" in plain(over)
@@ -326,14 +326,15 @@ def test_what_waits_of_an_array_is_held_and_released(as_user):
     hold, release = (reverse(f"array-{act}", args=[story.ARRAY]) for act in ("hold", "release"))
     assert as_user("vik").post(hold).status_code == 404
     client = as_user("erin")
-    page = client.get(ARRAY_URL).content.decode()
-    assert hold in page
-    assert release not in page
+
+    def offered(answer):
+        return re.findall('data-dialog="(hold|release)"', answer.content.decode())
+
+    assert offered(client.get(ARRAY_URL)) == ["hold"]
     answer = client.post(hold, follow=True)
     assert answer.redirect_chain[-1][0] == ARRAY_URL
     assert "The waiting jobs of sweep are on hold." in plain(answer)
-    assert release in answer.content.decode()
-    assert hold not in answer.content.decode()
+    assert offered(answer) == ["release"]
     held = Job.objects.filter(held=True, array_id=story.ARRAY)
     assert sorted(held.values_list("array_index", flat=True)) == [1, 2, 3]
     assert "are on hold already" in plain(client.post(hold, follow=True))
@@ -342,9 +343,7 @@ def test_what_waits_of_an_array_is_held_and_released(as_user):
     assert "is on hold" in plain(client.post(release, follow=True))
     # Of an array of which some jobs are held both can be done.
     Job.objects.filter(name="sweep-2").update(held=True)
-    page = client.get(ARRAY_URL).content.decode()
-    assert hold in page
-    assert release in page
+    assert offered(client.get(ARRAY_URL)) == ["release", "hold"]
 
 
 def test_the_page_tells_the_place_in_the_queue_and_what_is_known_of_the_start(as_user):
@@ -456,3 +455,24 @@ def test_a_change_is_previewed_before_it_is_made(as_user):
     assert "nothing to preview" in same
     too_much = client.post(url, {**now, "change-priority": "9" * 12}).content.decode()
     assert "Correct" in too_much
+
+
+@pytest.mark.parametrize("act", ["hold", "release", "cancel"])
+def test_what_an_act_would_do_to_others_is_told_or_why_it_is_refused(as_user, act):
+    client, url = as_user("erin"), job_url("held")
+    before = Job.objects.get(name="held").version
+    answer = client.post(f"{url}{act}/preview/")
+    if act == "hold":
+        assert "The job is already on hold." in plain(answer)
+    else:
+        assert "What it would do to other jobs" in plain(answer)
+    assert Job.objects.get(name="held").version == before
+    assert client.get(f"{url}{act}/preview/").status_code == 405
+    assert client.post(f"{url}explode/preview/").status_code == 404
+    array = reverse("array-act-preview", args=[story.ARRAY, act])
+    answer = client.post(array)
+    assert ("is on hold" if act == "release" else "What it would do to other jobs") in plain(answer)
+    assert client.post(array.replace(act, "explode")).status_code == 404
+    stranger = as_user("vik")
+    assert stranger.post(f"{url}{act}/preview/").status_code == 404
+    assert stranger.post(array).status_code == 404

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.utils import timezone
@@ -11,8 +12,9 @@ from kant.client import places
 from kant.client.api import Api
 from kant.client.previews import kept
 from scheduling.models import Cluster, Job, PodSet
-from tenants.models import AuditRecord, ChangePreview, Quota, Tenant
+from tenants.models import AuditRecord, ChangePreview, GpuType, Quota, Tenant
 from tenants.services.previews.happened import tell_what_happened
+from tests.scheduling.test_rehearsal import runs
 from tests.tenants.test_api_quotas import running
 
 
@@ -269,3 +271,24 @@ def test_all_that_was_told_and_happened_is_said():
     )
     nothing = {"preview": {"told": {"counts": dict.fromkeys(counts, 0.0)}, "happened": None}}
     assert kept.told(nothing) == "no job is touched"
+
+
+def test_another_number_of_pods_is_previewed(kant, vision_waits):
+    law, cluster = Tenant.objects.get(name="law"), Cluster.objects.get()
+    here = SimpleNamespace(tenants={"law": law}, cluster=cluster)
+    ops = kant.sign_in("ops")
+    web = runs(here, ["h000", "h001"], gang=False, declared_s=7200)
+    code, out, told = ops("scale", web.name, "1", "--preview")
+    assert code == 0, told
+    assert ["resized", web.name, "law", "-", "16", "1", "pod", "leaves", "at", "once"] in [
+        line.split() for line in out.splitlines()
+    ]
+    no_quota = "2 pods more, which get no places: Tenant law has no quota for H100."
+    assert no_quota in ops("scale", web.name, "4", "--preview")[1]
+    Quota.objects.update_or_create(
+        tenant=law, gpu_type=GpuType.objects.get(name="H100"), defaults={"guaranteed_milli": 32000}
+    )
+    assert "2 pods more at once" in ops("scale", web.name, "4", "--preview")[1]
+    code, out, _ = ops("scale", web.name, "6", "--preview", "-o", "json")
+    assert (code, json.loads(out)["resizes"][0]["more"]) == (0, 4)
+    assert web.pod_sets.get().count == 2

@@ -99,12 +99,25 @@ def test_what_is_refused_changes_nothing_and_the_rest_is_told(full):
     assert found["effects"]["counts"]["starts"] == 0
 
 
-def test_another_number_of_pods_of_a_running_service_is_not_guessed(full):
-    org, old, *_ = full
-    Job.objects.filter(pk=old.pk).update(gang=False)
-    sizes = [{"name": old.pod_sets.get().name, "count": 1}]
-    found = tried(org, "change", old.pk, changes={"pod_sets": sizes})["effects"]
-    assert "cannot be previewed" in found["troubles"][-1]
+def test_another_number_of_pods_of_a_running_service_tells_who_goes_and_who_comes(full):
+    org, old, young, *_ = full
+    Job.objects.filter(pk__in=(old.pk, young.pk)).update(gang=False)
+
+    def sized(count):
+        sizes = [{"name": old.pod_sets.get().name, "count": count}]
+        found = tried(org, "change", old.pk, changes={"pod_sets": sizes})["effects"]
+        assert found["troubles"] == []
+        (resize,) = found["resizes"]
+        assert resize.pop("job")["job"] == str(old.pk)
+        return found, resize
+
+    fewer, resize = sized(1)
+    assert resize == {"leave": 1, "more": 0, "at_once": 0, "all_at": None, "why": ""}
+    assert fewer["counts"]["sooner"] == 2  # the first in line needs three nodes, and gets them
+    _, resize = sized(4)
+    assert (resize["leave"], resize["more"], resize["at_once"]) == (0, 2, 0)
+    assert resize["all_at"] > fewer["as_of"]  # when the other one is over
+    assert Job.objects.get(pk=old.pk).pod_sets.get().count == 2
 
 
 def test_an_array_is_previewed_as_its_jobs_are(full):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine.deltas import (
+    JobChanged,
     JobRestored,
     JobSubmitted,
     NodeChanged,
@@ -12,7 +13,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.types import Policy, PreemptionKind, QuotaSpec, TenantSpec
-from scheduling.simulator.forecast.effects import Holder, JobStop, base_of, effects_of
+from scheduling.simulator.forecast.effects import Holder, JobStop, ResizeEffect, base_of, effects_of
 from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import scene_of
@@ -154,3 +155,64 @@ def test_what_changes_nothing_does_nothing(policy):
     assert (found.impossible, found.possible) == ({}, ())
     assert found.held_before == found.held_after
     assert all(shift.before == shift.after for shift in found.shifts.values())
+
+
+def service(name, *nodes, pods=None, **wishes):
+    wishes = {"declared_s": 50_000.0, "gang": False, **wishes}
+    places = tuple(on(node, number) for number, node in enumerate(nodes))
+    return JobRestored(job(name, pods=pods or len(nodes), **wishes), places, 0.0)
+
+
+def sized(fact, pods):
+    (pod_set,) = fact.job.pod_sets
+    return JobChanged(replace(fact.job, pod_sets=(replace(pod_set, count=pods),)))
+
+
+def test_a_service_that_is_given_fewer_pods_makes_room_and_loses_no_work():
+    web = service("web", 0, 1)
+    found = effects(scene(web, waits("next"), nodes=2, policy=Policy(), a=16, b=0), sized(web, 1))
+    assert found.resizes == {"web": ResizeEffect(leave=1)}
+    assert (found.starts, found.stops) == (("next",), {})
+
+
+def test_a_service_that_is_given_more_pods_tells_when_they_have_places():
+    web = service("web", 0)
+    at = scene(web, runs("old", 1), nodes=3, policy=Policy(), a=24, b=0)
+    found = effects(at, sized(web, 3))
+    assert found.resizes == {"web": ResizeEffect(more=2, at_once=1, all_at=5000.0)}
+    late = effects(at, sized(web, 4))  # the third takes the place of the pod that was there
+    assert late.resizes == {"web": ResizeEffect(more=3, at_once=1, all_at=50_000.0)}
+    cut = effects(at, sized(web, 3), enough=lambda: True)
+    assert cut.resizes == {"web": ResizeEffect(more=2, at_once=1)}
+
+
+def test_the_pods_of_a_service_that_grows_are_ahead_of_whoever_came_later():
+    web = service("web", 0)
+    at = scene(web, runs("old", 1), waits("next"), nodes=2, policy=Policy(), a=16, b=0)
+    assert effects(at, sized(web, 2)).shifts["next"].before == 5000.0
+    assert effects(at, sized(web, 2)).shifts["next"].after > 5000.0
+
+
+def test_an_elastic_gang_that_runs_with_fewer_takes_what_is_free_and_gives_it_back():
+    gang = service("gang", 0, 1, pods=2, gang=True, min_count=1)
+    at = scene(gang, waits("next"), nodes=3, policy=Policy(), a=24, b=0)
+    assert effects(at, sized(gang, 1)).resizes == {"gang": ResizeEffect(leave=1)}
+    grown = effects(scene(gang, nodes=3, policy=Policy(), a=24, b=0), sized(gang, 3))
+    assert grown.resizes == {"gang": ResizeEffect(more=1, at_once=1, all_at=NOW)}
+
+
+def test_a_service_of_which_only_pods_that_have_ended_are_left_is_over():
+    web = service("web", 0, 1)
+    web = replace(web, placements=web.placements[1:], ended=((0, 0),))
+    at = scene(web, runs("old", 0), waits("next"), nodes=2, policy=Policy(), a=16, b=0)
+    found = effects(at, sized(web, 1))
+    assert (found.resizes, found.starts) == ({"web": ResizeEffect(leave=1)}, ("next",))
+
+
+def test_a_service_that_can_never_have_more_pods_goes_on_with_those_that_it_has():
+    web = service("web", 0)
+    at = scene(web, runs("old", 1), waits("next", tenant="b"), policy=Policy(), a=0, b=16)
+    found = effects(at, sized(web, 4))
+    assert found.resizes["web"].why
+    assert (found.impossible, found.stops) == ({}, {})
+    assert found.shifts["next"].after == 5000.0  # on the node of `old`, not on that of `web`

@@ -38,7 +38,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "kant change train --priority 20 --time-limit none",
         "kant change train --time 6h --preview",
     ),
-    "scale": ("kant scale web 12", "kant scale web server=12 router=2"),
+    "scale": (
+        "kant scale web 12",
+        "kant scale web server=12 router=2",
+        "kant scale web 12 --preview",
+    ),
     "move": ("kant move train train-2 nightly",),
     "queues": ("kant queues --state held --state draining",),
     "queue show": ("kant queue show vision/nightly",),

@@ -16,6 +16,7 @@ def say(args: argparse.Namespace, effects: Row) -> None:
         output.note(f"No preview for {trouble}")
     rows = [("stops", *_job(one["job"]), _stop(one)) for one in effects["stops"]]
     rows += [("never", *_job(one["job"]), one["why"]) for one in effects["impossible"]]
+    rows += [("resized", *_job(one["job"]), _resize(one)) for one in effects["resizes"]]
     rows += [("starts", *_job(one), "at once") for one in effects["starts"]]
     rows += [("delayed", *_job(one), "no longer at once") for one in effects["delayed"]]
     rows += [(_way(one), *_job(one["job"]), _shift(one)) for one in effects["shifts"]]
@@ -60,6 +61,25 @@ def _stop(one: Row) -> str:
         one["notice_s"]
     )
     return f"{what}, {why}; {hours} GPU-hours lost{saves}{then}"
+
+
+def _resize(one: Row) -> str:
+    parts = []
+    if one["leave"]:
+        leave = "leaves" if one["leave"] == 1 else "leave"
+        parts.append(f"{_pods(one['leave'])} {leave} at once")
+    if one["more"] and one["at_once"] == one["more"]:
+        parts.append(f"{_pods(one['more'])} more at once")
+    elif one["why"]:
+        parts.append(f"{_pods(one['more'])} more, which get no places: {one['why']}")
+    elif one["more"]:
+        at = output.when(one["all_at"]) if one["all_at"] else "later than the preview looks"
+        parts.append(f"{_pods(one['more'])} more: {one['at_once']} at once, all of them {at}")
+    return "; ".join(parts)
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
 
 
 def _way(one: Row) -> str:

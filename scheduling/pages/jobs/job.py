@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 
 from django.contrib import messages
 from django.db.models import Count, Max
@@ -17,6 +16,7 @@ from scheduling.engine.types import whole_milli
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.pages.forms import ChangeForm
+from scheduling.pages.jobs.acts import questions
 from scheduling.pages.jobs.headline import headline
 from scheduling.pages.quotas.quota import refusal
 from scheduling.queries import selectors
@@ -37,7 +37,7 @@ from scheduling.queries.start_words import record_words, start_words
 from scheduling.queries.starts import hit_rate_of, told_start
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
-from scheduling.services.jobs.effects import try_on_array, try_on_jobs
+from scheduling.services.jobs.effects import try_on_jobs
 from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array, cancel_job
 from tenants.errors import DomainError, NotFound
@@ -197,6 +197,7 @@ def job_page(
         "may_cancel": may_act and found.state not in TERMINAL,
         "may_change": may_act and found.state not in TERMINAL,
         "may_hold": may_act and found.state in WAITING,
+        "acts": questions("job", found.pk, found.name) if may_act else (),
         "form": form,
         "present": present,
         "live": request.htmx and request.method == "GET",  # type: ignore[attr-defined]
@@ -292,19 +293,6 @@ def job_change_preview(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 def array_cancel(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
     done = "The jobs of {} that were not over are cancelled."
     return carried_out_on_array(request, array_id, cancel_array, done)
-
-
-@require_POST
-@page_login_required
-def array_cancel_preview(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
-    """What it would do to other jobs; nothing is changed."""
-    actor = actor_of(request)
-    try:
-        tried = try_on_array(actor, array_id, partial(cancel_array, actor, array_id))
-    except DomainError as error:
-        return refusal(request, error.detail)
-    context = {"title": "What it would do to other jobs", "effects": tried.effects}
-    return render(request, "parts/effects.html", context)
 
 
 @require_POST

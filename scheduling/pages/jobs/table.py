@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.models import Job
+from scheduling.pages.jobs.acts import ActQuestion, questions
 from scheduling.pages.jobs.columns import COLUMNS, columns_in
 from scheduling.pages.jobs.filters import (
     RARE,
@@ -140,6 +141,10 @@ class ShownArray:
     may_cancel: bool
     may_hold: bool
     may_release: bool
+
+    @property
+    def acts(self) -> list[ActQuestion]:
+        return questions("array", self.row.id, self.row.name)
 
 
 def shown_array(request: HttpRequest, array_id: uuid.UUID) -> ShownArray:

@@ -2,11 +2,11 @@
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scheduling.engine.deltas import Delta, JobChanged, JobEnded, JobRestored, JobSubmitted
-from scheduling.engine.states import HOLDING, OPEN
+from scheduling.engine.states import OPEN
 from scheduling.models import Cluster, Job
 from scheduling.queries.effects import change_effects
 from scheduling.queries.explain import policy_in_use
@@ -18,8 +18,6 @@ from tenants.database.chunks import chunks
 from tenants.effects import Effects
 from tenants.models import User
 from tenants.services.transactions import unit_of_work
-
-RESIZED = "{}: what other numbers of pods of a job that runs would do cannot be previewed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +38,9 @@ def try_on_jobs(
     with unit_of_work(dry_run=True):
         acted = act_on_jobs(actor, ids, act, changes)
         jobs = [one.after for one in acted if one.after and one.refused is None]
-        resized = [j for j in jobs if "pod_sets" in (changes or {}) and j.state in HOLDING]
-        then = _told([job for job in jobs if job not in resized])
+        then = _told(jobs)
     clusters = Cluster.objects.filter(is_active=True, pk__in={job.cluster_id for job in jobs})
-    effects = change_effects(actor, clusters.order_by("name"), JobsChange(then))
-    if resized:
-        troubles = [*effects.troubles, *(RESIZED.format(job.name) for job in resized)]
-        effects = replace(effects, troubles=troubles)
-    return ActTried(acted, effects)
+    return ActTried(acted, change_effects(actor, clusters.order_by("name"), JobsChange(then)))
 
 
 @dataclass(frozen=True, slots=True)

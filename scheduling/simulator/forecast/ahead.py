@@ -11,6 +11,7 @@ from scheduling.engine.deltas import (
     JobEnded,
     JobRestored,
     JobSubmitted,
+    PodRequeued,
     QueuesChanged,
 )
 from scheduling.engine.types import JobRequest
@@ -20,6 +21,7 @@ from scheduling.simulator.forecast.learned import LearnedTimes
 from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Pod, Settings, TimedChange
+from scheduling.simulator.observe import SUCCEEDED
 from scheduling.simulator.run import Run
 
 
@@ -139,11 +141,31 @@ class RunAhead(Simulation):
             self._awaited = {j for j in self._awaited if self._queue_of(j) not in held}
             super()._change(delta)
         elif isinstance(delta, JobChanged):
-            run = self.jobs[delta.job.id]
-            run.arrival = replace(run.arrival, job=delta.job)
-            self._deltas.append(delta)
+            self._asks_for(delta)
         else:
             super()._change(delta)
+
+    def _asks_for(self, delta: JobChanged) -> None:
+        """A job that holds places asks for something else. Pods beyond its new count are gone at
+        once; of a job that is no gang those that it has too few are missing."""
+        job, run = delta.job, self.jobs[delta.job.id]
+        more = job.pods - run.arrival.job.pods
+        run.arrival = replace(run.arrival, job=job)
+        self._deltas.append(delta)
+        if not more or run.places is None:
+            return
+        run.row = self.observer.jobs.add(job)
+        run.unit = self.observer.jobs.unit[run.row]
+        beyond = [pod for pod in run.places if pod[1] >= job.pod_sets[pod[0]].count]
+        for pod in beyond:
+            self._places.give_back(run, pod, self.now)
+            run.stops[pod] = run.stops.get(pod, 0) + 1
+            run.moving.pop(pod, None)
+            self._deltas.append(PodRequeued(job.id, *pod, self.now))
+        if not job.gang:
+            run.missing = max(0, run.missing + more + len(beyond))
+            if not (run.places or run.missing):
+                self._finish(run, SUCCEEDED)  # its other pods have ended
 
     def _queue_of(self, job_id: str) -> tuple[str, str]:
         job = self.jobs[job_id].arrival.job
@@ -183,5 +205,10 @@ class RunAhead(Simulation):
         return self.cut
 
     def _never_runs(self, job_id: str, why: str) -> None:
+        """A job that holds places goes on with what it has."""
         self._awaited.discard(job_id)
-        super()._never_runs(job_id, why)
+        run = self.jobs.get(job_id)
+        if run is not None and run.places:
+            self.never[job_id] = why
+        else:
+            super()._never_runs(job_id, why)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduling.engine.decisions import CycleResult
+from scheduling.engine.decisions import CycleResult, Started
 from scheduling.engine.deltas import (
     JobChanged,
     JobEnded,
@@ -71,13 +71,27 @@ class Shift:
     after: float | None
 
 
+@dataclass(slots=True)
+class ResizeEffect:
+    """What becomes of a job that holds places and asks for another number of pods: `leave` pods
+    give theirs back; of `more` pods `at_once` get places at once, all of them at `all_at`, in
+    seconds since the epoch (None = not as far as was looked). `why`: they never get any, "" = they
+    may."""
+
+    leave: int = 0
+    more: int = 0
+    at_once: int = 0
+    all_at: float | None = None
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class RunEffects:
     """`starts`: jobs that start at once, and would not without the change; `delayed`: the other
     way round. `stops`: by job, within `SOON_S` of the last change. `impossible`: why jobs can never
     start any more; `possible`: jobs that can now. `shifts`: of all who wait with the change.
     `held_before`, `held_after`: milli-GPU after the decisions of `now`. `until`: how far both runs
-    went."""
+    went. `resizes`: of jobs that hold places, which the change gives another number of pods."""
 
     now: float
     until: float
@@ -89,6 +103,7 @@ class RunEffects:
     shifts: Mapping[str, Shift]
     held_before: Mapping[Holder, int]
     held_after: Mapping[Holder, int]
+    resizes: Mapping[str, ResizeEffect]
 
 
 class Course(RunAhead):
@@ -109,11 +124,44 @@ class Course(RunAhead):
         )
         self.stops: dict[str, JobStop] = {}
         self.held: Counter[Holder] = Counter()
+        self.resizes: dict[str, ResizeEffect] = {}
+        self._wanted: dict[str, int] = {}  # by job that gets more pods, those without a place
         scene = self._scene = ground.scene
         self._ran = {fact.job.id for fact in scene.running}
         self._enough = enough
         self.soon = soon_of(scene, change)
         self.stopped_early = False
+
+    def _asks_for(self, delta: JobChanged) -> None:
+        run, held = self.jobs[delta.job.id], len(self.jobs[delta.job.id].places or ())
+        more = delta.job.pods - run.arrival.job.pods
+        super()._asks_for(delta)
+        if more and held:
+            left = held - len(run.places or ())
+            self.resizes[delta.job.id] = ResizeEffect(left, max(0, more))
+            if more > 0:
+                self._wanted[delta.job.id] = more
+
+    def _grows(self, part: Started, now: float) -> None:
+        """Some pods of a job that was given more of them got places."""
+        resize, wanted = self.resizes[part.job_id], self._wanted[part.job_id]
+        got = min(wanted, len(part.placements))
+        if now == self._scene.now:
+            resize.at_once += got
+        if got < wanted:
+            self._wanted[part.job_id] = wanted - got
+        else:
+            resize.all_at = now
+            del self._wanted[part.job_id]
+
+    def _never_runs(self, job_id: str, why: str) -> None:
+        super()._never_runs(job_id, why)
+        if self._wanted.pop(job_id, 0):
+            self.resizes[job_id].why = why
+
+    def _leave(self, job_id: str, state: int) -> None:
+        self._wanted.pop(job_id, None)
+        super()._leave(job_id, state)
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for victim in result.preempted:
@@ -122,6 +170,8 @@ class Course(RunAhead):
             pods = [(s, n) for of, s, n in result.lost if of == job_id]
             self._is_lost(job_id, pods, now)
         for part in result.started:
+            if part.job_id in self._wanted:
+                self._grows(part, now)
             stop = self.stops.get(part.job_id)
             if stop is not None and stop.again is None:
                 stop.again = now
@@ -161,7 +211,7 @@ class Course(RunAhead):
         if self._enough() or self.cycles >= self._most_cycles:
             self.stopped_early = True
             return True
-        return super()._is_over() and self.now > self.soon
+        return super()._is_over() and self.now > self.soon and not self._wanted
 
     def _holdings(self) -> Counter[Holder]:
         held: Counter[Holder] = Counter()
@@ -259,11 +309,16 @@ def _compared(
             for job, stop in after.stops.items()
             if stop.at <= after.soon and not _stops_anyway(before.stops.get(job), stop)
         },
-        {job: why for job, why in after.never.items() if job not in before.never},
+        {
+            job: why
+            for job, why in after.never.items()
+            if job not in before.never and job not in after.resizes
+        },
         tuple(job for job in before.never if job not in after.never and job in waiting),
         shifts,
         before.held,
         after.held,
+        after.resizes,
     )
 
 
