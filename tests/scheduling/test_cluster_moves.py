@@ -9,8 +9,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from scheduling.engine.decisions import Blocked, Reservation
 from scheduling.engine.states import JobEventKind, JobState
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord, StartEstimate
+from scheduling.engine.verdict import Reason, Verdict
+from scheduling.models import Cluster, Job, JobConstraints, JobEvent, NodeRecord, StartEstimate
 from scheduling.queries.whatif.state import KeptState
 from scheduling.services.cluster_choice.moves import (
     Mover,
@@ -23,7 +25,7 @@ from scheduling.services.common.lease import take_or_renew
 from scheduling.services.jobs.submission import acceptance
 from scheduling.services.scheduler.apply import apply_decisions
 from scheduling.session.memory import load
-from scheduling.session.memory.live import Transition, Writes
+from scheduling.session.memory.live import ReasonChange, Transition, Writes
 from scheduling.session.memory.news import News
 from tests.scheduling.two_clusters import fill, submit, two
 
@@ -311,3 +313,32 @@ def at_once(job):
 
     with ThreadPoolExecutor(2) as threads:
         return tuple(threads.map(alone, (starts, moves)))
+
+
+def test_of_a_job_that_left_the_scheduler_there_writes_nothing_any_more(waits):
+    job, (_, of_far) = waits
+    ends(of_far)
+    lease = take_or_renew(job.cluster_id, "a", now=timezone.now(), seconds=60)
+    stays = Job.objects.create(
+        name="stays", tenant=job.tenant, cluster=job.cluster, submitted_at=job.submitted_at
+    )
+    ids, at = (str(job.pk), str(stays.pk)), timezone.now().timestamp() + 99.0
+    assert move_waiting(later())
+    before = Job.objects.filter(pk=job.pk).values().get()
+    why = Verdict(Reason.ON_HOLD, "Late.")
+    late = Writes(
+        reservations=[Reservation(name, at, ("h000",)) for name in ids],
+        blocked=[Blocked(name, at) for name in ids],
+        stand_at=dict.fromkeys(ids, at),
+        constraints={name: {"late": True} for name in ids},
+        reasons=[ReasonChange(name, JobState.PENDING, why, True, True) for name in ids],
+    )
+    apply_decisions(lease, late, timezone.now())
+    assert Job.objects.filter(pk=job.pk).values().get() == before
+    assert not JobConstraints.objects.filter(job=job).exists()
+    stays.refresh_from_db()
+    told = (stays.reserved_start, stays.blocked_since, stays.stands_at)
+    assert {one.timestamp() for one in told} == {at}
+    apply_decisions(lease, Writes(stand_as_submitted=list(ids)), timezone.now())
+    stays.refresh_from_db()
+    assert stays.stands_at is None

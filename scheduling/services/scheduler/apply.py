@@ -119,9 +119,9 @@ def apply_decisions(
         if lease.scope != WHOLE:
             check_own(lease, (pod.place.node for _, pod in intents))
         events: list[JobEvent | dict[str, Any]] = [_event(t, now) for t in done]
-        stand_at = _stand(writes.stand_at, fresh)
         # A job that waits may have gone to another cluster meanwhile.
         mine = Job.objects.filter(cluster_id=lease.cluster_id)
+        stand_at = _stand(mine, writes.stand_at, fresh)
         events += _write_reasons(mine, writes, taken, stale, now)
         if (
             writes.staying
@@ -170,6 +170,7 @@ def _is_about(writes: Writes, fresh: NewRows) -> bool:
         return False
     ids = [t.job_id for t in writes.transitions] + [job.id for job, _ in writes.intents]
     ids += [change.job_id for change in writes.reasons]
+    ids += writes.stand_at
     return all(job_id in fresh for job_id in ids)
 
 
@@ -187,7 +188,7 @@ def _at_once(
         [
             *fresh.tables,
             _pods(writes, now),
-            _jobs(writes, nobody, _stand(writes.stand_at, fresh), now),
+            _jobs(writes, nobody, _stand(mine, writes.stand_at, fresh), now),
         ],
         [
             (_intents(writes.intents, None, now), PLACE),
@@ -388,14 +389,21 @@ def _write_blocked(mine: QuerySet[Job], changes: Iterable[Blocked]) -> None:
         mine.filter(id=job.job_id).update(blocked_since=at)
 
 
-def _stand(stand_at: Mapping[str, float], fresh: NewRows) -> Mapping[str, float]:
+def _stand(
+    mine: QuerySet[Job], stand_at: Mapping[str, float], fresh: NewRows
+) -> Mapping[str, float]:
     """Since when jobs stand in the queue: new rows get that at once; returns the other jobs."""
-    if not fresh.ids:
-        return stand_at
+    others = []
     for job_id, at in stand_at.items():
         if job_id in fresh:
             fresh.change(job_id, stands_at=datetime.fromtimestamp(at, UTC))
-    return {job_id: at for job_id, at in stand_at.items() if job_id not in fresh}
+        else:
+            others.append(job_id)
+    found: dict[str, float] = {}
+    for chunk in chunks(others):
+        here = mine.filter(id__in=chunk).order_by().values_list("id", flat=True)
+        found.update((str(job_id), stand_at[str(job_id)]) for job_id in here)
+    return found
 
 
 def _jobs(writes: Writes, stale: set[str], stand_at: Mapping[str, float], now: datetime) -> Changed:
