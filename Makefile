@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # Where to listen; Kant itself refuses demo accounts on anything but loopback.
 PORT ?= 8000
 FLEET ?= demo
+# As they were given: no shell reads them.
+export PORT FLEET
 # Each of the many processes of a run would compile all modules for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -47,8 +49,8 @@ image: setup-dev
 
 # It answers at once; the core is compiled beside it and used from the next start on.
 run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
-	@$(PYTHON) -I kant/environment.py --port $(PORT)
-	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
+	@$(PYTHON) -I kant/environment.py "--port=$$PORT" "--fleet=$$FLEET"
+	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve "--port=$$PORT" "--fleet=$$FLEET"
 
 # The core is tested as machine code with all the rest. As Python interprets it, by day those tests
 # alone that machine code does not allow: `test_compiled` shows that both decide the same. At night

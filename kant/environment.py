@@ -1,8 +1,10 @@
-"""`python -I kant/environment.py [--dev] [--port N]`: make the Python environment of this clone.
+"""`python -I kant/environment.py [--dev] [--port N --fleet NAME]`: make the Python environment of
+this clone.
 
 `make` runs it by the system's Python, before any package is there: it uses nothing else.
-What would keep Kant from starting is told first, in one line: a taken port, a read-only folder, a
-full disk, no package index. Two at once in one clone: the second waits for the first.
+What would keep Kant from starting is told first, in one line: a taken port, no such fleet, a
+read-only folder, a full disk, no package index. Two at once in one clone: the second waits for the
+first.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -24,8 +27,13 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 HOST = "127.0.0.1"
+# Those that come with Kant; any other is a file.
+FLEETS = ROOT / "scheduling" / "simcluster" / "fleets"
+OPENB = "openb:"
 # What pip unpacks and keeps meanwhile, generously; the tests' tools are the larger part.
 NEEDS_MB = {False: 600, True: 1500}
+# Of that, what pip keeps among temporary files until all is there.
+FETCHED_MB = {False: 150, True: 400}
 # What packages bring and Kant never reads, which is a fifth of them. pip cannot leave it out.
 UNREAD = (
     "kubernetes/aio",  # a second client of Kubernetes; Kant has the first one's configuration
@@ -37,6 +45,7 @@ UNREAD = (
 TELL_EVERY_S = 15.0
 # The newest Python whose tests were passed; with a newer one packages may have no wheels.
 NEWEST_TESTED = (3, 13)
+LAST_PORT = 65535
 
 
 class CannotStart(Exception):
@@ -46,33 +55,61 @@ class CannotStart(Exception):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", action="store_true", help="with what the tests need")
-    parser.add_argument("--port", type=int, help="has to be free")
+    parser.add_argument("--port", help="has to be free; 0 = any that is")
+    parser.add_argument("--fleet", help="has to be there")
     options = parser.parse_args(arguments)
     try:
         if options.port is not None:
             check_port(options.port)
+        if options.fleet is not None:
+            check_fleet(options.fleet)
         check_folder(ROOT)
         with alone(ROOT):
             prepare(dev=options.dev)
     except CannotStart as obstacle:
         print(f"Kant cannot start: {obstacle}", file=sys.stderr)
         return 1
+    except OSError as error:
+        where = f"{error.filename} cannot be used ({error.strerror})" if error.filename else error
+        print(f"Kant cannot start: {where}. {belongs_to_others()}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def check_port(port: int) -> None:
-    """Raises CannotStart where the port cannot be listened on."""
+def check_port(port: str) -> None:
+    """Raises CannotStart where that is no port, or nobody can listen on it."""
+    if not re.fullmatch("[0-9]{1,9}", port) or int(port) > LAST_PORT:
+        obstacle = f"PORT={port} is no port: those are 0 to {LAST_PORT}, and 0 is any free one"
+    elif refused := refusal(int(port)):
+        obstacle = f"port {port} cannot be used ({refused})"
+    else:
+        return
+    free = next((each for each in range(8001, 8101) if not refusal(each)), 0)
+    raise CannotStart(f"{obstacle}. Choose another: make run PORT={free}")
+
+
+def refusal(port: int) -> str:
+    """Why nobody can listen on it; "" if one can."""
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             door.bind((HOST, port))
-        except (OSError, OverflowError) as error:
-            raise CannotStart(
-                f"port {port} cannot be used ({getattr(error, 'strerror', None) or error}). "
-                "Choose another: make run PORT=8001"
-            ) from error
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+def check_fleet(fleet: str) -> None:
+    """What is in its file is read later, by what knows it. Raises CannotStart."""
+    shipped = sorted(path.stem for path in FLEETS.glob("*.yaml"))
+    if fleet in shipped or Path(fleet.removeprefix(OPENB)).is_file():
+        return
+    raise CannotStart(
+        f"FLEET={fleet} is no fleet. It is one of {', '.join(shipped)}, {OPENB}FILE.csv or the "
+        "path of an inventory: make run FLEET=demo"
+    )
 
 
 def check_folder(folder: Path) -> None:
@@ -112,7 +149,10 @@ def prepare(*, dev: bool) -> None:
         return
     tell_of_newer()
     check_space(ROOT, NEEDS_MB[dev])
-    if not PYTHON.exists():
+    check_temporary(FETCHED_MB[dev])
+    if PYTHON.exists():
+        check_environment()
+    else:
         make_environment()
     check_index(ROOT / "requirements.txt")
     install(ROOT / name)
@@ -150,6 +190,32 @@ def check_space(folder: Path, needed_mb: int) -> None:
             f"{folder} has {free_mb} MB left, and the packages need {needed_mb} MB. Free some, or "
             "clone Kant to another disk."
         )
+
+
+def check_temporary(needed_mb: int) -> None:
+    """Raises CannotStart where pip has no room for what it fetches."""
+    remedy = "set TMPDIR to a folder of your own on a disk with room"
+    try:
+        folder = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise CannotStart(f"no folder for temporary files can be written to; {remedy}.") from error
+    free_mb = shutil.disk_usage(folder).free // 2**20
+    if free_mb < needed_mb:
+        raise CannotStart(
+            f"{folder} has {free_mb} MB left, and what pip fetches needs {needed_mb} MB there. "
+            f"Free some, or {remedy}."
+        )
+
+
+def check_environment() -> None:
+    """Raises CannotStart where pip could not change it, which it tells after all is fetched."""
+    for folder in (VENV, PYTHON.parent, *VENV.glob("lib/python*/site-packages")):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise CannotStart(f"{folder} cannot be written to. {belongs_to_others()}")
+
+
+def belongs_to_others() -> str:
+    return f"Give {VENV} to yourself, or remove it: it is made again."
 
 
 def make_environment() -> None:

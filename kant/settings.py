@@ -4,16 +4,18 @@ What differs between embedded and production are values that name backends, neve
 the code. `kant/checks.py` refuses combinations that cannot work.
 """
 
+import fcntl
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import environ
 from csp.constants import NONCE, NONE, SELF
 
 from kant.postgresql import PatientConnection
+from kant.variables import Variables
 
-env = environ.Env()
+env = Variables()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # A wheel has templates and static files beside this module (setup.py), a checkout at its root.
@@ -21,35 +23,42 @@ INSTALLED = (BASE_DIR / "kant" / "templates").is_dir()
 SHARED_DIR = BASE_DIR / "kant" if INSTALLED else BASE_DIR
 # Everything Kant writes when embedded: the database, the secret key, the cluster's own state.
 VAR_DIR = Path(
-    env.str("KANT_VAR_DIR", default=str(Path(sys.prefix if INSTALLED else BASE_DIR, "var")))
+    env.text("KANT_VAR_DIR", default=str(Path(sys.prefix if INSTALLED else BASE_DIR, "var")))
 )
 
 # Embedded mode: one process, SQLite, in-memory broker, demo accounts, the simulated cluster.
-EMBEDDED = env.bool("KANT_EMBEDDED", default=True)
-DEBUG = env.bool("KANT_DEBUG", default=False)
+EMBEDDED = env.switch("KANT_EMBEDDED", default=True)
+DEBUG = env.switch("KANT_DEBUG", default=False)
 
 
 def _embedded_secret_key() -> str:
-    """A random key per installation, kept beside the embedded database so sessions survive."""
+    """A random key per installation, kept beside the embedded database so sessions survive. Of
+    several that start at once the first makes it."""
     from django.core.management.utils import get_random_secret_key
 
-    path = VAR_DIR / "secret_key"
-    if path.exists():
-        return path.read_text()
-    key = get_random_secret_key()
+    path, new = VAR_DIR / "secret_key", get_random_secret_key()
     try:
         VAR_DIR.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(key)
+        folder = os.open(VAR_DIR, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            path.touch(mode=0o600)
+            return path.read_text() or _written(path, new)
+        finally:
+            os.close(folder)
     except OSError:
-        # A read-only folder is reported in one line by `manage.py serve`, not by an import error.
-        pass
-    return key
+        # Somebody else's folder is told in one line by `manage.py serve`, not by an import error.
+        return new
 
 
-SECRET_KEY = env.str("KANT_SECRET_KEY", default="") or (_embedded_secret_key() if EMBEDDED else "")
-ALLOWED_HOSTS = env.list("KANT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
-CSRF_TRUSTED_ORIGINS = env.list("KANT_TRUSTED_ORIGINS", default=[])
+def _written(path: Path, text: str) -> str:
+    path.write_text(text)
+    return text
+
+
+SECRET_KEY = env.text("KANT_SECRET_KEY", default="") or (_embedded_secret_key() if EMBEDDED else "")
+ALLOWED_HOSTS = env.names("KANT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.names("KANT_TRUSTED_ORIGINS", default=[])
 
 INSTALLED_APPS = [
     "kant.apps.KantConfig",
@@ -109,9 +118,7 @@ TEMPLATES: list[dict[str, Any]] = [
 # --- database -------------------------------------------------------------------------------
 DATABASE_TIMEOUT_S = 3  # then whoever asks is told that it is away
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": env.db_url_config(
-        env.str("DATABASE_URL", default="") or f"sqlite:///{VAR_DIR / 'kant.sqlite3'}"
-    )
+    "default": env.database("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kant.sqlite3'}")
 }
 DATABASES["default"]["ATOMIC_REQUESTS"] = False
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
@@ -153,11 +160,12 @@ REQUEST_WAIT_S = DATABASES["default"]["OPTIONS"].get("timeout", DATABASE_TIMEOUT
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cache and Celery -----------------------------------------------------------------------
-REDIS_URL = env.str("REDIS_URL", default="")
+REDIS = ("redis", "rediss", "unix")
+REDIS_URL = env.address("REDIS_URL", default="", schemes=REDIS)
 # A host that drops packets silently must not hold up a submission, which rings both cache and
 # broker; nor a listener, which finds out by its next command and connects again.
 REDIS_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
-CACHES = {
+CACHES: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "kant.redis_cache.RedisCache",
         "LOCATION": REDIS_URL,
@@ -166,7 +174,11 @@ CACHES = {
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
-CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://localhost/")
+CELERY_BROKER_URL = env.address(
+    "CELERY_BROKER_URL",
+    default=REDIS_URL or "memory://localhost/",
+    schemes=("redis", "rediss", "redis+socket", "sentinel", "memory"),
+)
 # The in-memory transport polls once a second unless told otherwise: a doorbell would be slow.
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {"polling_interval": 0.01}
@@ -202,19 +214,19 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 # Single sign-on by OpenID Connect; off without an issuer (docs/operating/).
-KANT_OIDC_ISSUER = env.str("KANT_OIDC_ISSUER", default="")
-KANT_OIDC_CLIENT_ID = env.str("KANT_OIDC_CLIENT_ID", default="")
-KANT_OIDC_CLIENT_SECRET = env.str("KANT_OIDC_CLIENT_SECRET", default="")
-KANT_OIDC_CLIENT_SECRET_FILE = env.str("KANT_OIDC_CLIENT_SECRET_FILE", default="")
-KANT_OIDC_SCOPES = env.str("KANT_OIDC_SCOPES", default="openid profile email").split()
-KANT_OIDC_NAME = env.str("KANT_OIDC_NAME", default="SSO")  # “Sign in with SSO”
-KANT_OIDC_USERNAME_CLAIM = env.str("KANT_OIDC_USERNAME_CLAIM", default="preferred_username")
-KANT_OIDC_GROUPS_CLAIM = env.str("KANT_OIDC_GROUPS_CLAIM", default="groups")
-KANT_OIDC_OPERATOR_GROUPS = env.list("KANT_OIDC_OPERATOR_GROUPS", default=[])
-KANT_OIDC_GROUPS_FILE = env.str("KANT_OIDC_GROUPS_FILE", default="")
+KANT_OIDC_ISSUER = env.text("KANT_OIDC_ISSUER", default="")
+KANT_OIDC_CLIENT_ID = env.text("KANT_OIDC_CLIENT_ID", default="")
+KANT_OIDC_CLIENT_SECRET = env.text("KANT_OIDC_CLIENT_SECRET", default="")
+KANT_OIDC_CLIENT_SECRET_FILE = env.text("KANT_OIDC_CLIENT_SECRET_FILE", default="")
+KANT_OIDC_SCOPES = env.text("KANT_OIDC_SCOPES", default="openid profile email").split()
+KANT_OIDC_NAME = env.text("KANT_OIDC_NAME", default="SSO")  # “Sign in with SSO”
+KANT_OIDC_USERNAME_CLAIM = env.text("KANT_OIDC_USERNAME_CLAIM", default="preferred_username")
+KANT_OIDC_GROUPS_CLAIM = env.text("KANT_OIDC_GROUPS_CLAIM", default="groups")
+KANT_OIDC_OPERATOR_GROUPS = env.names("KANT_OIDC_OPERATOR_GROUPS", default=[])
+KANT_OIDC_GROUPS_FILE = env.text("KANT_OIDC_GROUPS_FILE", default="")
 # API tokens of who has not signed in there for so long are not taken; 0 = they are.
-KANT_OIDC_TOKEN_DAYS = env.int("KANT_OIDC_TOKEN_DAYS", default=0)
-KANT_PASSWORD_SIGN_IN = env.bool("KANT_PASSWORD_SIGN_IN", default=True)
+KANT_OIDC_TOKEN_DAYS = env.whole("KANT_OIDC_TOKEN_DAYS", default=0)
+KANT_PASSWORD_SIGN_IN = env.switch("KANT_PASSWORD_SIGN_IN", default=True)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = not EMBEDDED
 CSRF_COOKIE_SECURE = not EMBEDDED
@@ -224,9 +236,9 @@ SECURE_PROXY_SSL_HEADER = None if EMBEDDED else ("HTTP_X_FORWARDED_PROTO", "http
 # Browsers that came by TLS once come by nothing else for a year.
 SECURE_HSTS_SECONDS = 0 if EMBEDDED else 365 * 86400
 # Who has not used a page for so long is signed out; 0 = never.
-KANT_IDLE_MINUTES = env.int("KANT_IDLE_MINUTES", default=0 if EMBEDDED else 120)
+KANT_IDLE_MINUTES = env.whole("KANT_IDLE_MINUTES", default=0 if EMBEDDED else 120)
 # Addresses, or networks, of proxies that may say by X-Forwarded-For whom they speak for.
-KANT_TRUSTED_PROXIES = env.list("KANT_TRUSTED_PROXIES", default=[])
+KANT_TRUSTED_PROXIES = env.names("KANT_TRUSTED_PROXIES", default=[])
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -295,6 +307,7 @@ STORAGES = {
 WHITENOISE_USE_FINDERS = EMBEDDED
 WHITENOISE_AUTOREFRESH = False
 
+LEVEL = env.level("KANT_LOG_LEVEL", default="")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -312,9 +325,9 @@ LOGGING = {
             "filters": ["short", "clients"],
         }
     },
-    "root": {"handlers": ["stderr"], "level": env.str("KANT_LOG_LEVEL", default="WARNING")},
+    "root": {"handlers": ["stderr"], "level": LEVEL or "WARNING"},
     "loggers": {
-        name: {"level": env.str("KANT_LOG_LEVEL", default="INFO")}
+        name: {"level": LEVEL or "INFO"}
         for name in ("kant", "tenants", "scheduling", "metrics", "webhooks")
     }
     # What it warns of, with a traceback each time, `kant.broker` tells once.
@@ -322,34 +335,40 @@ LOGGING = {
 }
 
 # --- Kant -----------------------------------------------------------------------------------
-KANT_CYCLE_SECONDS = env.float("KANT_CYCLE_SECONDS", default=1.0)  # the tick; a doorbell is faster
-KANT_SAMPLE_SECONDS = env.float("KANT_SAMPLE_SECONDS", default=10.0)  # metric samples
+KANT_CYCLE_SECONDS = env.number(
+    "KANT_CYCLE_SECONDS", default=1.0, above=0
+)  # the tick; a doorbell is faster
+KANT_SAMPLE_SECONDS = env.number("KANT_SAMPLE_SECONDS", default=10.0, above=0)  # metric samples
 # More GPUs than that, up and down together, nobody changes alone in quotas; not set = any number.
-KANT_QUOTA_APPROVAL_GPUS = env.float("KANT_QUOTA_APPROVAL_GPUS", default=None)
-KANT_LEASE_SECONDS = env.float("KANT_LEASE_SECONDS", default=15.0)  # scheduler lease per cluster
+KANT_QUOTA_APPROVAL_GPUS = env.number("KANT_QUOTA_APPROVAL_GPUS", default=None)
+KANT_LEASE_SECONDS = env.number(
+    "KANT_LEASE_SECONDS", default=15.0, above=0
+)  # scheduler lease per cluster
 # The time of this file is that of the scheduler's last step, for a probe
 # (scheduling/services/scheduler/alive.py).
-KANT_ALIVE_FILE = env.str("KANT_ALIVE_FILE", default="")
+KANT_ALIVE_FILE = env.text("KANT_ALIVE_FILE", default="")
 # How many of the answers that the decision core remembers are worked out anew, to find it wrong:
 # a share from 0 to 1. KANT_CHECK=1 checks all of them.
-KANT_CHECK_SHARE = env.float("KANT_CHECK_SHARE", default=0.0001)
-if env.bool("KANT_CHECK", default=False):
+KANT_CHECK_SHARE = env.number("KANT_CHECK_SHARE", default=0.0001)
+if env.switch("KANT_CHECK", default=False):
     KANT_CHECK_SHARE = 1.0
 # How long jobs that are over and metric samples are kept (docs/decisions/0016).
-KANT_KEEP_DAYS = env.int("KANT_KEEP_DAYS", default=90)
+KANT_KEEP_DAYS = env.whole("KANT_KEEP_DAYS", default=90)
 # What `access` of a cluster may name: files below these folders, and programs that a kubeconfig has
 # run to sign in, written as there.
-KANT_ACCESS_DIRS = env.list(
+KANT_ACCESS_DIRS = env.names(
     "KANT_ACCESS_DIRS", default=[str(VAR_DIR / "clusters") if EMBEDDED else "/etc/kant"]
 )
-KANT_ACCESS_EXEC = env.list("KANT_ACCESS_EXEC", default=[])
+KANT_ACCESS_EXEC = env.names("KANT_ACCESS_EXEC", default=[])
 # Networks that webhooks may be sent to although they are not public, e.g. 10.1.0.0/16.
-KANT_WEBHOOK_NETWORKS = env.list("KANT_WEBHOOK_NETWORKS", default=[])
+KANT_WEBHOOK_NETWORKS = env.names("KANT_WEBHOOK_NETWORKS", default=[])
 # Where people reach this site, for links in what webhooks send; "" = without links.
-KANT_PUBLIC_URL = env.str("KANT_PUBLIC_URL", default="")
+KANT_PUBLIC_URL = env.text("KANT_PUBLIC_URL", default="")
 # A Prometheus that has the metrics of NVIDIA's DCGM exporter, e.g. http://prometheus:9090: how busy
 # GPUs are (docs/decisions/0092); "" = nobody is asked.
-KANT_PROMETHEUS = env.str("KANT_PROMETHEUS", default="")
+KANT_PROMETHEUS = env.text("KANT_PROMETHEUS", default="")
 # Prometheus scrapes without sign-in; /metrics names tenants, so production opens it knowingly.
-KANT_METRICS_OPEN = env.bool("KANT_METRICS_OPEN", default=EMBEDDED)
-KANT_TRACES = Path(env.str("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))
+KANT_METRICS_OPEN = env.switch("KANT_METRICS_OPEN", default=EMBEDDED)
+KANT_TRACES = Path(env.text("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))
+
+env.refuse()

@@ -34,7 +34,8 @@ class ClusterProcess:
         line = self._first_line()
         if not line.startswith("READY "):
             self.stop()
-            raise RuntimeError(f"the embedded cluster did not start: {line or 'no answer'}")
+            why = line.removeprefix("FAILED ").strip() or "no answer"
+            raise RuntimeError(f"the embedded cluster did not start: {why}")
         self.url = line.removeprefix("READY ").strip()
         # It wrote the kubeconfig itself, wherever that is.
         settings.KANT_ACCESS_DIRS = [*settings.KANT_ACCESS_DIRS, str(self.folder)]

@@ -36,7 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.into:
         build(options.into)
         return 0
-    ensure(folder(), beside=options.beside)
+    try:
+        ensure(folder(), beside=options.beside)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{AS_IT_IS}: it cannot be kept ({where}{error.strerror}).")
     return 0
 
 

@@ -1,7 +1,8 @@
 """Start the embedded cluster: `python -m scheduling.simcluster --fleet demo --state-dir DIR`.
 
-Prints `READY http://127.0.0.1:PORT` when it serves, ends on SIGTERM and SIGINT, and ends when
-the process that started it is gone. A second start on the same state directory continues.
+Prints `READY http://127.0.0.1:PORT` when it serves, or `FAILED ` and why it cannot; ends on SIGTERM
+and SIGINT, and when the process that started it is gone. A second start on the same state directory
+continues.
 """
 
 import argparse
@@ -107,7 +108,7 @@ def main() -> int:
         token = arguments.token_file.read_text().strip() if arguments.token_file else ""
         uvloop.run(_run(arguments, token))
     except (FleetError, StateError, OSError) as error:
-        print(f"embedded cluster: {error}", file=sys.stderr)
+        print(f"FAILED {' '.join(str(error).split())}", flush=True)
         return 1
     return 0
 

@@ -1,7 +1,11 @@
 """The whole cluster behind the API: its objects and everything that acts on them."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import msgspec
 
 from scheduling.simcluster.controllers.audit import Audit
 from scheduling.simcluster.controllers.disruption import DisruptionController
@@ -54,12 +58,14 @@ class EmbeddedCluster:
             raise StateError(
                 f"the state directory {directory} cannot be written: {error}"
             ) from error
-        self.store = Store(self.journal)
+        with _whole(directory):
+            self.store = Store(self.journal)
         self.registry = Registry(self.store, clock)
         self.timers = Timers(clock)
         self._populate(fleet, clock())
         self.audit = Audit(directory, clock)
-        self.audit.start(self.store)
+        with _whole(directory):
+            self.audit.start(self.store)
         self.kubelets = Kubelets(self.registry, self.timers, delays)
         self.evictions = TaintEvictions(self.registry, self.timers)
         self.disruption = DisruptionController(self.registry, self.timers)
@@ -68,7 +74,8 @@ class EmbeddedCluster:
         self.expiry = EventExpiry(self.registry, self.timers)
         self.finished = FinishedPods(self.registry, self.timers)
         self.watches = Watches(self.store)
-        self.faults = FaultsInForce(self.registry, self.watches, directory, self._power)
+        with _whole(directory):
+            self.faults = FaultsInForce(self.registry, self.watches, directory, self._power)
 
     def _claim(self, fleet: str) -> None:
         """A state directory belongs to the fleet it was made for."""
@@ -120,6 +127,18 @@ class EmbeddedCluster:
         self.timers.stop()
         self.journal.close()
         self.audit.close()
+
+
+@contextmanager
+def _whole(directory: Path) -> Iterator[None]:
+    """A kill leaves what is on the disk whole; a fault of the disk, or of a person, does not."""
+    try:
+        yield
+    except (ValueError, LookupError, msgspec.MsgspecError) as error:
+        raise StateError(
+            f"the state directory {directory} cannot be read ({error}): put back a copy of it, or "
+            "move it away, to begin with a new cluster"
+        ) from error
 
 
 def _storage_class(name: str, parameters: dict[str, str]) -> Obj:

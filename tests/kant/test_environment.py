@@ -17,6 +17,7 @@ import pytest
 
 from kant import environment
 from scheduling import compiled
+from scheduling.simcluster.controllers.fleet import SHIPPED
 from tests.deploy.image import with_needs
 
 ROOT = Path(environment.__file__).parents[1]
@@ -47,13 +48,70 @@ def test_a_taken_port_is_told_before_anything_is_made(clone, capsys):
         port = taken.getsockname()[1]
         line = refused(capsys, "--port", str(port))
     assert f"port {port} cannot be used (Address already in use)" in line
-    assert "make run PORT=8001" in line
     assert not (clone / ".venv").exists()
 
 
-@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_another_port_is_named_that_is_free(clone, capsys, monkeypatch):
+    """Not the one that was asked for, as a word that is always the same would be."""
+    taken = {8001, 8002}
+    monkeypatch.setattr(environment, "refusal", lambda port: "Permission denied" * (port in taken))
+    line = refused(capsys, "--port", "8001")
+    assert "port 8001 cannot be used (Permission denied)" in line
+    assert line.endswith("make run PORT=8003")
+
+
+PORTS = [
+    "-1",
+    "65536",
+    "99999999999",
+    "",
+    " ",
+    "abc",
+    "80 90",
+    "8000x",
+    "1e3",
+    "8_0",
+    "٨٠٨٠",
+    "+80",
+]
+
+
+@pytest.mark.parametrize("port", PORTS)
 def test_a_port_that_is_none(clone, capsys, port):
-    assert f"port {port} cannot be used" in refused(capsys, "--port", port)
+    line = refused(capsys, f"--port={port}")
+    assert f"PORT={port} is no port: those are 0 to 65535" in line
+    assert re.search(r"make run PORT=\d+$", line)
+
+
+@pytest.mark.parametrize("port", ["0", "00"])
+def test_any_free_port_can_be_asked_for(port):
+    environment.check_port(port)
+
+
+@pytest.mark.parametrize("fleet", ["", "nosuch", "/no/such.yaml", "openb:", "openb:/no/such", "/"])
+def test_a_fleet_that_is_none_is_told_before_anything_is_made(clone, capsys, fleet):
+    line = refused(capsys, f"--fleet={fleet}")
+    assert f"FLEET={fleet} is no fleet. It is one of demo, large, paper, openb:FILE.csv" in line
+    assert not (clone / ".venv").exists()
+
+
+def test_fleets_that_are_there(clone):
+    (clone / "mine.yaml").touch()
+    for fleet in (*SHIPPED, str(clone / "mine.yaml"), f"openb:{clone / 'mine.yaml'}"):
+        environment.check_fleet(fleet)
+
+
+@pytest.mark.parametrize("given", [{"PORT": "$$(id); '\" id"}, {"FLEET": "a b'; id"}])
+def test_what_make_is_given_is_read_by_no_shell(given):
+    make = ["make", "--no-print-directory", "run", *(f"{name}={x}" for name, x in given.items())]
+    ran = subprocess.run(
+        [*make, f"PYTHON={sys.executable}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.stdout == ""
+    [line, of_make] = ran.stderr.splitlines()
+    [(name, value)] = given.items()
+    assert line.startswith(f"Kant cannot start: {name}={value.replace('$$', '$')} is no ")
+    assert of_make.startswith("make: ***")
 
 
 def test_a_folder_that_cannot_be_written_to(clone, capsys, monkeypatch):
@@ -65,6 +123,40 @@ def test_a_full_disk(clone, capsys, monkeypatch):
     monkeypatch.setattr(environment, "NEEDS_MB", {False: 10**9, True: 10**9})
     assert re.search(r"has \d+ MB left, and the packages need 1000000000 MB", refused(capsys))
     assert not (clone / ".venv").exists()
+
+
+def test_no_room_for_what_pip_fetches(clone, capsys, monkeypatch):
+    monkeypatch.setattr(environment, "FETCHED_MB", {False: 10**9, True: 10**9})
+    assert "set TMPDIR to a folder of your own" in refused(capsys)
+
+    def nowhere():
+        raise FileNotFoundError
+
+    monkeypatch.setattr(environment.tempfile, "gettempdir", nowhere)
+    assert "no folder for temporary files can be written to; set TMPDIR" in refused(capsys)
+    assert not (clone / ".venv").exists()
+
+
+def test_an_environment_of_somebody_else_is_told_before_anything_is_fetched(
+    clone, capsys, monkeypatch
+):
+    packages = clone / ".venv" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (clone / ".venv" / "bin").mkdir()
+    environment.PYTHON.touch()
+    monkeypatch.setattr(environment, "check_index", None)
+    monkeypatch.setattr(environment.os, "access", lambda path, how: path != packages)
+    assert f"{packages} cannot be written to. Give " in refused(capsys)
+
+
+def test_whatever_the_system_refuses_is_one_line(clone, capsys, monkeypatch):
+    def refuse(*, dev):
+        raise PermissionError(13, "Permission denied", "/clone/.venv/.runtime")
+
+    monkeypatch.setattr(environment, "prepare", refuse)
+    line = refused(capsys)
+    assert "/clone/.venv/.runtime cannot be used (Permission denied). Give " in line
+    assert "or remove it" in line
 
 
 def test_an_index_that_cannot_be_reached(clone, capsys, monkeypatch):
@@ -223,4 +315,4 @@ def test_it_needs_nothing_but_the_standard_library():
         cwd=os.sep,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("Kant cannot start: port -1")
+    assert done.stderr.startswith("Kant cannot start: PORT=-1")

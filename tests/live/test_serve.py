@@ -15,7 +15,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from django.core.management.base import CommandError
 
+from kant.management.commands import serve
 from scheduling import compiled
 from tests import forked
 from tests.cases import some
@@ -86,13 +88,13 @@ def test_starts_ends_its_children_and_continues(tmp_path):
     assert (tmp_path / "secret_key").read_text() == key
 
 
-def refused(folder, *options, lines=1):
+def refused(folder, *options):
     done = subprocess.run(
         **command(folder, *options), capture_output=True, text=True, timeout=WITHIN_S
     )
     assert done.returncode != 0
     said = done.stderr.strip().splitlines()
-    assert len(said) == lines, done.stderr
+    assert len(said) == 1, done.stderr
     return said[0]
 
 
@@ -195,5 +197,24 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_a_fleet_that_does_not_exist(migrated_folder):
-    line = refused(migrated_folder, "--port", "0", "--fleet", "/no/such/fleet.yaml", lines=2)
-    assert "/no/such/fleet.yaml: cannot be read" in line
+    line = refused(migrated_folder, "--port", "0", "--fleet", "/no/such/fleet.yaml")
+    assert "the embedded cluster did not start: /no/such/fleet.yaml: cannot be read" in line
+
+
+def test_a_database_that_is_none(tmp_path):
+    (tmp_path / "kant.sqlite3").write_text("garbage")
+    line = refused(tmp_path, "--port", "0")
+    assert (
+        f"the database {tmp_path / 'kant.sqlite3'} cannot be used (file is not a database)" in line
+    )
+    assert "move it away" in line
+
+
+def test_a_file_of_somebody_else(tmp_path, monkeypatch):
+    other = tmp_path / "clusters" / "demo" / "journal"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    serve.writable(tmp_path)
+    monkeypatch.setattr(serve.os, "access", lambda path, how: path != other)
+    with pytest.raises(CommandError, match=f"^cannot read and write {other}, which belongs to "):
+        serve.writable(tmp_path)

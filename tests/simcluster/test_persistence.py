@@ -71,21 +71,38 @@ def test_a_state_directory_belongs_to_its_fleet(own):
     own.stop()
     ended = run("--fleet", "demo", "--state-dir", str(own.state))
     assert ended.returncode == 1
-    assert ended.stderr.count("\n") == 1
-    assert "holds the fleet" in ended.stderr
+    assert ended.stdout.startswith("FAILED ")
+    assert "holds the fleet" in ended.stdout
+    assert ended.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["audit", "snapshot", "journal", "faults.json"])
+def test_a_file_that_is_not_whole_is_one_line(own, name):
+    own.post("/sim/faults", {"fault": "node-down", "node": "gpu-0001"})
+    own.stop()
+    assert (own.state / name).exists()
+    (own.state / name).write_text("{gar\n")
+    ended = run("--fleet", str(own.directory / "fleet.yaml"), "--state-dir", str(own.state))
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert ended.stdout.startswith(f"FAILED the state directory {own.state} cannot be read (")
+    assert "move it away" in ended.stdout
+    assert ended.stdout.count("\n") == 1
 
 
 def test_a_taken_port_and_a_bad_fleet_are_one_line_each(own, tmp_path):
     state = str(tmp_path / "other")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("name: [\n  x\n}")  # its fault is told in several lines
     for arguments in (
         ("--fleet", str(tmp_path / "fleet.yaml"), "--port", str(own.port)),
         ("--fleet", str(tmp_path / "none.yaml")),
         ("--fleet", f"openb:{tmp_path / 'fleet.yaml'}"),
+        ("--fleet", str(broken)),
     ):
         ended = run(*arguments, "--state-dir", state)
-        assert (ended.returncode, ended.stdout) == (1, "")
-        assert ended.stderr.startswith("embedded cluster: ")
-        assert ended.stderr.count("\n") == 1
+        assert (ended.returncode, ended.stderr) == (1, "")
+        assert ended.stdout.startswith("FAILED ")
+        assert ended.stdout.count("\n") == 1
 
 
 def test_kubeconfig_and_token(tmp_path):

@@ -15,6 +15,7 @@ import uvicorn
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connection
 
 from kant.celery import app
 from kant.demo import accounts, organisation
@@ -50,8 +51,8 @@ class Command(BaseCommand):
             self._run(listen(port), fleet)
 
     def _run(self, listener: socket.socket, fleet: str) -> None:
-        self.check(display_num_errors=True)
-        call_command("migrate", verbosity=0, interactive=False)
+        self.check()
+        migrate()
         cluster = ClusterProcess(fleet, settings.VAR_DIR / "clusters" / folder_name(fleet))
         background = Background(app, settings.VAR_DIR)
         compilation = Compilation(self._say)
@@ -66,17 +67,16 @@ class Command(BaseCommand):
             try:
                 cluster.start()
                 organisation.seed(folder_name(fleet), cluster.kubeconfig)
+                background.start()
             except (RuntimeError, KubeError) as error:
                 raise CommandError(str(error)) from error
-            background.start()
             stop_when_cluster_ends(cluster)
             self._welcome(listener.getsockname()[1])
             compilation.start()
             self._serve(listener)
         except KeyboardInterrupt:
-            pass
-        finally:
             self.stdout.write("Stopping.")
+        finally:
             compilation.stop()
             background.stop()
             cluster.stop()
@@ -107,15 +107,32 @@ class Command(BaseCommand):
 
 
 def writable(folder: Path) -> None:
-    """Raises CommandError when Kant cannot keep its data there."""
+    """Raises CommandError when Kant cannot keep its data there, or cannot use what is there."""
+    remedy = "set KANT_VAR_DIR to a folder of your own"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise CommandError(
-            f"cannot write to {folder} ({error.strerror}); set KANT_VAR_DIR to a folder of your own"
-        ) from error
+        raise CommandError(f"cannot write to {folder} ({error.strerror}); {remedy}") from error
+    for path in (folder, *folder.rglob("*")):
+        if not os.access(path, os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)):
+            raise CommandError(
+                f"cannot read and write {path}, which belongs to user {path.lstat().st_uid}; give "
+                f"all in {folder} to yourself, or {remedy}"
+            )
+
+
+def migrate() -> None:
+    """Raises CommandError where the database cannot be used."""
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    except DatabaseError as error:
+        remedy = "see that it serves, and what DATABASE_URL says"
+        if connection.vendor == "sqlite":
+            remedy = "put back a copy of it, or move it away, to begin without its data"
+        name, said = connection.settings_dict["NAME"], str(error).splitlines()[0]
+        raise CommandError(f"the database {name} cannot be used ({said}); {remedy}") from error
 
 
 @contextmanager
