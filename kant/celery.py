@@ -14,8 +14,8 @@ from django.conf import settings
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
-from kant.broker import TICK
 from kant.ending import ending
+from kant.redis.broker import TICK
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 

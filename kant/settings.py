@@ -167,7 +167,7 @@ REDIS_URL = env.address("REDIS_URL", default="", schemes=REDIS)
 REDIS_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 CACHES: dict[str, dict[str, Any]] = {
     "default": {
-        "BACKEND": "kant.redis_cache.RedisCache",
+        "BACKEND": "kant.redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": REDIS_TIMEOUTS,
     }
@@ -195,8 +195,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Who listens or sends by the clock goes on when the broker is back, and says so once.
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a Redis that is full or read-only
-CELERY_WORKER_CONSUMER = "kant.broker:Consumer"
-CELERY_BEAT_SCHEDULER = "kant.broker:BeatScheduler"
+CELERY_WORKER_CONSUMER = "kant.redis.broker:Consumer"
+CELERY_BEAT_SCHEDULER = "kant.redis.broker:BeatScheduler"
 CELERY_TIMEZONE = "UTC"
 
 # --- accounts -------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ LOGGING = {
         name: {"level": LEVEL or "INFO"}
         for name in ("kant", "tenants", "scheduling", "metrics", "webhooks")
     }
-    # What it warns of, with a traceback each time, `kant.broker` tells once.
+    # What it warns of, with a traceback each time, `kant.redis.broker` tells once.
     | {"kombu.transport.redis": {"level": "ERROR"}},
 }
 

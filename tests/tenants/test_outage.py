@@ -28,7 +28,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from kant.redis_cache import RedisCache
+from kant.redis.cache import RedisCache
 from kant.sqlite3.base import DatabaseWrapper, writers
 from scheduling.kube.seam import KubeError
 from scheduling.services.common import doorbell
