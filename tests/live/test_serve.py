@@ -27,10 +27,11 @@ WITHIN_S = 180.0  # of what surely comes: only a failure waits so long, however 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def command(folder, *options):
+def command(folder, *options, **variables):
     env = {**os.environ, "KANT_VAR_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
     for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
         env.pop(name, None)
+    env |= variables
     if not compiled.in_use():
         env["KANT_INTERPRETED"] = "1"  # nothing is compiled beside a test
     return {"args": [sys.executable, "manage.py", "serve", *options], "env": env, "cwd": ROOT}
@@ -88,9 +89,9 @@ def test_starts_ends_its_children_and_continues(tmp_path):
     assert (tmp_path / "secret_key").read_text() == key
 
 
-def refused(folder, *options):
+def refused(folder, *options, **variables):
     done = subprocess.run(
-        **command(folder, *options), capture_output=True, text=True, timeout=WITHIN_S
+        **command(folder, *options, **variables), capture_output=True, text=True, timeout=WITHIN_S
     )
     assert done.returncode != 0
     said = done.stderr.strip().splitlines()
@@ -208,6 +209,14 @@ def test_a_database_that_is_none(tmp_path):
         f"the database {tmp_path / 'kant.sqlite3'} cannot be used (file is not a database)" in line
     )
     assert "move it away" in line
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL", "CELERY_BROKER_URL"])
+def test_a_redis_that_does_not_answer(tmp_path, name):
+    """Its workers would wait for it before a page is served."""
+    line = refused(tmp_path, "--port", "0", **{name: "redis://127.0.0.1:1/0"})
+    assert "Redis does not serve (Error 111 connecting to 127.0.0.1:1. Connection refused)" in line
+    assert "unset REDIS_URL" in line
 
 
 def test_a_file_of_somebody_else(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from kant.embedded import Background, Compilation, stop_when_cluster_ends
 from kant.ending import ending
 from scheduling.cluster_process import ClusterProcess
 from scheduling.kube.seam import KubeError
+from tenants.outage import redis_trouble
 
 HOST = "127.0.0.1"
 STOP_WITHIN_S = 1  # for answers; a second more than all together and the process ends
@@ -45,6 +46,11 @@ class Command(BaseCommand):
             raise CommandError(
                 "serve is the embedded mode; KANT_EMBEDDED is false. Start web, scheduler and beat "
                 "as docs/operating/ shows."
+            )
+        if trouble := redis_trouble():
+            raise CommandError(
+                f"Redis does not serve ({trouble.rstrip('.')}); start it, or unset REDIS_URL and "
+                "CELERY_BROKER_URL: the embedded mode needs none"
             )
         writable(settings.VAR_DIR)
         with alone(settings.VAR_DIR):
