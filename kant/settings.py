@@ -84,7 +84,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "kant.static_files.StaticFiles",
-    "django.contrib.sessions.middleware.SessionMiddleware",
+    "tenants.sign_in.sessions.Sessions",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -227,6 +227,7 @@ KANT_OIDC_GROUPS_FILE = env.text("KANT_OIDC_GROUPS_FILE", default="")
 # API tokens of who has not signed in there for so long are not taken; 0 = they are.
 KANT_OIDC_TOKEN_DAYS = env.whole("KANT_OIDC_TOKEN_DAYS", default=0)
 KANT_PASSWORD_SIGN_IN = env.switch("KANT_PASSWORD_SIGN_IN", default=True)
+SESSION_ENGINE = "tenants.sign_in.sessions"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = not EMBEDDED
 CSRF_COOKIE_SECURE = not EMBEDDED

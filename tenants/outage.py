@@ -3,12 +3,14 @@
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import psycopg
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg_pool import PoolTimeout, TooManyRequests
 from redis import Redis, RedisError
@@ -91,6 +93,18 @@ def trouble_of(error: BaseException | None) -> Trouble | None:
     if isinstance(error, InterfaceError):  # of a cursor: a fault of Kant
         return AWAY if "connection" in str(error) else None
     return _of_connecting(cause)
+
+
+@contextmanager
+def in_passing() -> Iterator[None]:
+    """For what is written beside what somebody asked for, in a transaction. That the database takes
+    no writes now, or that others write to it, is no reason to refuse what they asked for."""
+    try:
+        with transaction.atomic():
+            yield
+    except (DatabaseError, InterfaceError) as error:
+        if trouble_of(error) is None:
+            raise
 
 
 class Crowded(Exception):

@@ -1,7 +1,6 @@
 """Celery's way into housekeeping."""
 
 from celery import shared_task
-from django.contrib.sessions.backends.db import SessionStore
 
 from tenants.api import idempotency
 from tenants.services import tokens
@@ -9,6 +8,7 @@ from tenants.services.drafts.edits import forget_old_drafts as delete_old_drafts
 from tenants.services.orders.carrying_out import carry_out_due, forget_old_orders
 from tenants.services.previews.happened import tell_what_happened as write_what_happened
 from tenants.services.previews.kept import forget_old_previews
+from tenants.sign_in.sessions import SessionStore
 
 
 @shared_task

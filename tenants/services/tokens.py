@@ -14,6 +14,7 @@ from django.utils import timezone
 from tenants.database import rows
 from tenants.errors import Conflict, Invalid, NotFound
 from tenants.models import ApiToken, Identity, Scope, Tenant, User
+from tenants.outage import in_passing
 from tenants.permissions import access_of
 from tenants.selectors import tenant_by_name
 from tenants.services.joined import Joined, nothing_done
@@ -201,7 +202,8 @@ def token_of_secret(secret: str, now: datetime) -> ApiToken | None:
     if token.expires_at is not None and token.expires_at <= now:
         return None
     if token.last_used_at is None or now - token.last_used_at >= LAST_USED_PRECISION:
-        ApiToken.objects.filter(id=token.pk).update(last_used_at=now)
+        with in_passing():
+            ApiToken.objects.filter(id=token.pk).update(last_used_at=now)
     if token.tenant_id is not None:
         token.user.only_in = token.tenant_id, token.user.is_operator
         token.user.is_operator = False

@@ -38,4 +38,4 @@ class IdleEnd:
         asked_by_itself = "HX-Request" in request.headers or request.headers.get("Accept") == EVENTS
         by_itself = request.method == "GET" and asked_by_itself
         if seen is None or (not by_itself and now - seen > PRECISION_S):
-            request.session[SEEN] = now
+            request.session.note(SEEN, now)  # type: ignore[attr-defined]
