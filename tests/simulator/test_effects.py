@@ -216,3 +216,53 @@ def test_a_service_that_can_never_have_more_pods_goes_on_with_those_that_it_has(
     assert found.resizes["web"].why
     assert (found.impossible, found.stops) == ({}, {})
     assert found.shifts["next"].after == 5000.0  # on the node of `old`, not on that of `web`
+
+
+@pytest.mark.parametrize("pods", [1, 2, 4])
+def test_pods_that_leave_already_are_not_told_twice(pods):
+    """Of three pods the last was told to leave; it is gone at once in both runs."""
+    web = replace(service("web", 0, 1, 2), leaving=((0, 2),))
+    found = effects(scene(web, nodes=4, policy=Policy(), a=32, b=0), sized(web, pods))
+    now, more = found.resizes["web"], max(0, pods - 3)
+    assert (now.leave, now.more) == (max(0, 2 - pods), more)
+    assert found.stops == {}
+
+
+@pytest.mark.parametrize("gang", [True, False])
+@pytest.mark.parametrize("pods", [1, 2, 3, 4, 5])
+def test_resizes_of_jobs_in_any_state_end(gang, pods):
+    """With pods that have ended, that are missing, that leave, and on nodes that are gone."""
+    whole = service("job", 0, 1, 9, pods=4, gang=gang, min_count=1 if gang else None)
+    holds = (
+        whole,
+        replace(whole, ended=((0, 3),)),
+        replace(whole, leaving=((0, 0),)),
+        replace(whole, placements=whole.placements[1:]),
+    )
+    nowhere = replace(whole, placements=whole.placements[2:])
+    for fact in (*holds, replace(whole, leaving=((0, 0), (0, 1))), nowhere):
+        at = scene(fact, waits("next"), nodes=3, a=24, b=0)
+        found = effects(at, sized(fact, pods)) if pods != 4 else effects(at, JobChanged(fact.job))
+        told = {name: resize.more for name, resize in found.resizes.items()}
+        changes = pods != 4 and fact in holds
+        assert told == ({"job": max(0, pods - 4)} if changes else {})
+
+
+@pytest.mark.parametrize("slice_size", [0, 2])
+@pytest.mark.parametrize("least", [None, 2])
+@pytest.mark.parametrize("gang", [True, False])
+def test_jobs_on_nodes_that_are_gone_are_placed_again(gang, least, slice_size):
+    """Of four pods one is lost, of a gang also the other one of its slice, or all."""
+    lost = service("lost", 0, 9, 1, 2, gang=gang, min_count=least if gang else None)
+    if gang and slice_size:
+        (pods,) = lost.job.pod_sets
+        sliced = replace(pods, slice_size=slice_size, required_level="leaf")
+        lost = replace(lost, job=replace(lost.job, pod_sets=(sliced,)))
+    free = scene(lost, waits("next"), nodes=5, policy=Policy(), a=40, b=0)
+    found = effects(free)
+    assert found.shifts["next"].before == NOW  # one node is for the pod, another for who waits
+    full = scene(lost, waits("next"), nodes=4, policy=Policy(), a=32, b=0)
+    found = effects(full)
+    goes_on_with_less = gang and least is not None
+    assert (found.shifts["next"].before > NOW) != goes_on_with_less
+    assert (found.impossible, found.stops) == ({}, {})

@@ -9,6 +9,7 @@ from scheduling.engine.deltas import (
     Delta,
     JobChanged,
     JobEnded,
+    JobRequeued,
     JobRestored,
     JobSubmitted,
     PodRequeued,
@@ -98,19 +99,19 @@ class RunAhead(Simulation):
 
     def _goes_on(self, was: JobRestored, lasts: float) -> None:
         """A job that holds places: it ends when it has run for long enough, pod by pod where it is
-        no gang; pods that were told to leave are gone at once."""
+        no gang; pods that were told to leave are gone at once, and so are those on nodes that are
+        gone."""
         job = was.job
-        known = [p.node in self.observer.nodes for p in was.placements]
-        if not any(known):
-            return
         run = self._knows(job, lasts)
         run.attempts, run.since, run.places = 1, was.started_at, {}
         since = was.placed_at or (was.started_at,) * len(was.placements)
         run.missing = 0 if job.gang else max(0, job.pods - len(was.placements) - len(was.ended))
-        for place, begun, here in zip(was.placements, since, known, strict=True):
-            if not here:
-                continue
+        lost: list[Pod] = []
+        for place, begun in zip(was.placements, since, strict=True):
             pod = (place.pod_set, place.ordinal)
+            if place.node not in self.observer.nodes:
+                lost.append(pod)
+                continue
             self._places.take(run, place, self.now)
             if not job.gang:
                 run.begun[pod] = begun
@@ -128,6 +129,23 @@ class RunAhead(Simulation):
             self._push(self.now, GONE, (job.id, run.epoch, pod))
         if job.gang:
             self._push(max(self.now, was.started_at + lasts), END, (job.id, run.epoch, -1, -1, 0))
+        if lost:
+            self._are_lost(run, lost)
+
+    def _are_lost(self, run: Run, lost: Sequence[Pod]) -> None:
+        """Pods whose nodes are gone: they are placed again, with all of the job if need be."""
+        assert run.places is not None
+        job = run.arrival.job
+        with_them = job.go_together(lost) & run.places.keys()
+        if not job.goes_on_with(run.places.keys() - with_them):
+            self._places.interrupt(run, self.now)
+            self._deltas.append(JobRequeued(job.id, self.now))
+            return
+        for pod in lost:
+            self._deltas.append(PodRequeued(job.id, *pod, self.now))
+            run.displaced(pod)
+        if with_them:
+            self._displace(run, sorted(with_them), self.now)
 
     def _change(self, delta: Delta) -> None:
         """A job may be over, or ask for something else, too."""
@@ -149,9 +167,9 @@ class RunAhead(Simulation):
         """A job that holds places asks for something else. Pods beyond its new count are gone at
         once; of a job that is no gang those that it has too few are missing."""
         job, run = delta.job, self.jobs[delta.job.id]
+        self._deltas.append(delta)
         more = job.pods - run.arrival.job.pods
         run.arrival = replace(run.arrival, job=job)
-        self._deltas.append(delta)
         if not more or run.places is None:
             return
         run.row = self.observer.jobs.add(job)
