@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from scheduling.kube.door import pool as pool_module
 from scheduling.kube.door.http import Broken, Connection, Unanswered
 from scheduling.kube.door.pool import ConnectionPool, Unreachable, header_lines
 from tests.cases import seeds
@@ -245,6 +246,35 @@ def test_silence_is_bounded():
             assert await answer.piece() == b"begun"
             with pytest.raises(TimeoutError):
                 await answer.piece()
+            answer.close()
+
+    asyncio.run(run())
+
+
+REFUSED = b"HTTP/1.1 500 X\r\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (REFUSED + b"Content-Length: 4\r\n\r\nlong", b"long"),
+        (REFUSED + b"Content-Length: 400\r\n\r\nlong", b"long"),  # the rest never comes
+        (REFUSED + b"Transfer-Encoding: chunked\r\n\r\n4\r\nlong\r\n", b"long"),
+        (REFUSED + b"Content-Length: 999999\r\n\r\n" + 999 * b"long", 2 * b"long"),
+        (REFUSED + b"Content-Length: 999999\r\n\r\n", b""),
+    ],
+)
+@pytest.mark.parametrize("silence", [None, 60.0])
+def test_the_words_of_who_refuses_are_not_waited_for_without_an_end(
+    monkeypatch, said, wanted, silence
+):
+    monkeypatch.setattr(pool_module, "REFUSAL_WITHIN_S", 0.5)
+    monkeypatch.setattr(pool_module, "REFUSAL_BYTES", 8)
+
+    async def run():
+        async with served([said, b""]) as (pool, _):
+            answer = await pool.ask("GET", "/x", "", silence=silence)
+            assert await answer.refusal() == wanted
             answer.close()
 
     asyncio.run(run())

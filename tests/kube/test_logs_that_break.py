@@ -7,13 +7,14 @@ import socketserver
 import struct
 import threading
 import time
+from functools import partial
 from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 
-from scheduling.kube.door import logs
+from scheduling.kube.door import logs, pool
 from scheduling.kube.door.client import Client
-from scheduling.kube.door.logs import ContainerRef, LogOptions, LogReader, Stopped
+from scheduling.kube.door.logs import ContainerRef, LogOptions, LogReader, NodeFailed, Stopped
 from scheduling.kube.seam import KubeError
 
 OF = ContainerRef("ns", "pod", "uid-1", "main")
@@ -35,8 +36,8 @@ class Scripted(socketserver.StreamRequestHandler):
                 self.server.script(self)
                 return
             self.server.before()
-            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(POD)
-            self.wfile.write(head + POD)
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(self.server.pod)
+            self.wfile.write(head + self.server.pod)
 
     def send(self, data):
         self.wfile.write(data)
@@ -55,7 +56,7 @@ def server():
         block_on_close = False
 
     with Server(("127.0.0.1", 0), Scripted) as made:
-        made.ended, made.before = threading.Event(), lambda: None
+        made.ended, made.before, made.pod = threading.Event(), lambda: None, POD
         threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         yield made
         made.ended.set()
@@ -104,9 +105,9 @@ def silence(request):
     request.keep_open()
 
 
-def drips(request):
+def drips(request, head=CHUNKED):
     """Never silent for long, and never at an end."""
-    request.send(CHUNKED)
+    request.send(head)
     while not request.server.ended.wait(0.1):
         request.send(b"1\r\n.\r\n")
 
@@ -150,6 +151,30 @@ def test_who_wants_all_of_it_waits_no_longer_than_a_bound(server, impatient):
     with pytest.raises(KubeError, match="does not end within 4 s"):
         log.read()
     assert (ended, log.is_open) == ([1], False)
+    assert time.monotonic() - began < SOON_S
+
+
+NO_PODS = [b"<html>", b"null", b"[]", b'{"metadata": {"uid": 5}}', b'{"metadata"', b""]
+
+
+@pytest.mark.parametrize("body", NO_PODS)
+def test_an_answer_that_is_no_pod_is_told(server, impatient, body):
+    server.pod, server.script = body, no_last_chunk
+    with pytest.raises(KubeError, match="/api/v1/namespaces/ns/pods/pod is no pod"):
+        opened(server)
+    access = {"server": f"http://127.0.0.1:{server.server_address[1]}"}
+    with pytest.raises(KubeError, match="is no pod"):
+        LogReader().containers(access, OF)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("status", [b"403", b"404", b"500"])
+def test_a_refusal_that_does_not_end_is_one(server, impatient, monkeypatch, status, follow):
+    monkeypatch.setattr(pool, "REFUSAL_WITHIN_S", 0.5)
+    began = time.monotonic()
+    server.script = partial(drips, head=CHUNKED.replace(b"200", status))
+    with pytest.raises((NodeFailed, KubeError), match=r"\.\.\.|answered 403"):
+        opened(server, follow=follow)
     assert time.monotonic() - began < SOON_S
 
 

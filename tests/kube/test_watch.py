@@ -50,7 +50,7 @@ class Response:
             raise chunk
         return chunk
 
-    async def read(self):
+    async def refusal(self):
         return json.dumps({"code": self.status, "message": f"said {self.status}"}).encode()
 
 

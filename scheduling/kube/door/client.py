@@ -142,7 +142,9 @@ class Client:
                     *(method, path, headers, body), whole=whole, silence=silence
                 )
                 try:
-                    return Reply(answer.status, await answer.read(), retry_after(answer))
+                    refused = answer.status >= 300
+                    text = await (answer.refusal() if refused else answer.read())
+                    return Reply(answer.status, text, retry_after(answer))
                 finally:
                     answer.close()
         except NO_REPLY as error:

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -179,9 +179,12 @@ class Log:
             raise piece.error
 
     def read(self) -> bytes:
-        """All of it, for a thread without an event loop; raises KubeError and Stopped likewise, and
-        KubeError where that takes longer than WHOLE_WITHIN_S."""
-        found = []
+        """All of it; raises as `parts`."""
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[bytes]:
+        """For a thread without an event loop; raises KubeError and Stopped as `pieces`, and
+        KubeError where all of it takes longer than WHOLE_WITHIN_S."""
         deadline = time.monotonic() + WHOLE_WITHIN_S
         try:
             while True:
@@ -193,12 +196,11 @@ class Log:
                     raise _broken_off(WHOLE_WITHIN_S) from None
                 if isinstance(piece, _End):
                     break
-                found.append(piece)
+                yield piece
         finally:
             self.close()
         if piece.error is not None:
             raise piece.error
-        return b"".join(found)
 
 
 def _broken_off(seconds: float) -> KubeError:
@@ -366,7 +368,7 @@ class _Request:
         try:
             async with self._client.stream(path, silence, buffer=PIECE_BYTES) as answer:
                 if answer.status != 200:
-                    reply = Reply(answer.status, await answer.read(), retry_after(answer))
+                    reply = Reply(answer.status, await answer.refusal(), retry_after(answer))
                     self._tell(reply)
                     return self._client.problem(reply, self._what)
                 self._tell(Reply(200, b"", 0.0))
@@ -432,7 +434,12 @@ async def _pod_of(client: Client, of: ContainerRef) -> _LoggedPod:
         raise PodLogGone(reply.status.message)
     if reply.code != 200:
         raise client.problem(reply, f"read the pod {name}")
-    pod = _pod.decode(reply.body)
+    try:
+        pod = _pod.decode(reply.body)
+    except msgspec.MsgspecError as error:
+        raise KubeError(
+            f"{client.server}{_path(of)} is no pod ({error})", "check the address of the API server"
+        ) from None
     if pod.metadata.uid != of.uid:
         raise PodLogGone(f"another pod is called {of.pod} now")
     return pod

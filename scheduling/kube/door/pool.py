@@ -7,6 +7,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from scheduling.kube.door.http import BUFFER, AnswerHead, Connection, Unanswered
 
 CONNECT_TIMEOUT_S = 5.0
 IDLE_S = 60.0  # connections that nobody used for so long are closed
+# Of the words of a server that refuses; a Status has some hundred bytes.
+REFUSAL_WITHIN_S, REFUSAL_BYTES = 10.0, 64 << 10
 
 
 class Unreachable(Exception):
@@ -63,6 +66,18 @@ class HttpAnswer:
         while piece := await self.piece():
             pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def refusal(self) -> bytes:
+        """What a server says that refuses: as much of the rest of the body as comes in a while.
+        A word that never ends must not be waited for. Raises Broken."""
+        pieces: list[bytes] = []
+        left = REFUSAL_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_WITHIN_S):
+                while left and (piece := await self.piece(left)):
+                    pieces.append(piece)
+                    left -= len(piece)
+        return b"".join(pieces)
 
     def close(self) -> None:
         """The connection is kept where the whole answer was read."""

@@ -255,7 +255,7 @@ class Reflector(Generic[F]):
         events = 0
         async with self._client.stream(address, silence) as answer:
             if answer.status != 200:
-                body = await answer.read()
+                body = await answer.refusal()
                 raise self._unwatchable(Reply(answer.status, body, retry_after(answer)))
             if not lists:
                 self._health(None)

@@ -18,7 +18,9 @@ from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole, page_login_required, unknown_names
 
 LINES = 200
-MOST_BYTES = 256 << 10
+# A progress bar is one line, however often it draws itself anew: much is read, and little shown.
+MOST_BYTES = 4 << 20
+MOST_SHOWN = 256 << 10  # characters
 FILTERS = ("pod_set", "ordinal", "container", "previous")
 
 # ECMA-48: control sequences (colours, cursor), operating system commands (titles, links), others.
@@ -35,20 +37,23 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     sets = list(job.pod_sets.all())
     name, number = request.GET.get("pod_set") or sets[0].name, request.GET.get("ordinal") or "0"
     container, previous = request.GET.get("container", ""), request.GET.get("previous", "")
-    names, text, why = [], "", ""
+    names, read, why = [], bytearray(), ""
     try:
         pod_set, ordinal = _which(job, name, number)
         options = _options(previous)
         names = containers_of(job, pod_set, ordinal, previous=options.previous)
         container = container or names[0]
         found = open_log(actor_of(request), job, pod_set, ordinal, container, options)
-        text = readable(found.log.read().decode(errors="replace"))
+        for part in found.log.parts():
+            read += part
     except DomainError as error:
         why = error.detail
     except Stopped:
         why = STOPS
     except KubeError:
         why = "The log broke off: its cluster does not answer any more."
+    text = readable(read.decode(errors="replace"))
+    why = why or _not_all_of(len(read), text)
     chosen = next((s for s in sets if s.name == name), sets[0])
     context = {
         "nav": "jobs",
@@ -61,7 +66,7 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         "containers": names,
         "previous": previous,
         "restarts": job.restarts or job.pod_name,
-        "text": text,
+        "text": text[-MOST_SHOWN:],
         "why": why,
         "lines": LINES,
         "over": job.state in TERMINAL,
@@ -84,6 +89,15 @@ def _options(previous: str) -> LogOptions:
             "previous", f"There is no run “{previous[:64]}”; previous must be true, or left out."
         )
     return LogOptions(tail=LINES, limit_bytes=MOST_BYTES, previous=bool(previous))
+
+
+def _not_all_of(size: int, text: str) -> str:
+    """Why the last lines are not shown whole; "" where they are."""
+    if size >= MOST_BYTES:
+        return f"The last {LINES} lines are cut after {MOST_BYTES >> 20} MiB: their end is missing."
+    if len(text) > MOST_SHOWN:
+        return f"The last {LINES} lines are long: these are their last {MOST_SHOWN >> 10} KiB."
+    return ""
 
 
 def readable(text: str) -> str:
