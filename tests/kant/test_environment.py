@@ -101,12 +101,17 @@ def test_fleets_that_are_there(clone):
         environment.check_fleet(fleet)
 
 
+def made(*given):
+    """What `make run` says to whoever types it: it knows nothing of a make that runs the tests."""
+    outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
+    env = {name: value for name, value in os.environ.items() if name not in outer}
+    make = ["make", "run", *given]
+    return subprocess.run(make, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("given", [{"PORT": "$$(id); '\" id"}, {"FLEET": "a b'; id"}])
 def test_what_make_is_given_is_read_by_no_shell(given):
-    make = ["make", "--no-print-directory", "run", *(f"{name}={x}" for name, x in given.items())]
-    ran = subprocess.run(
-        [*make, f"PYTHON={sys.executable}"], cwd=ROOT, capture_output=True, text=True
-    )
+    ran = made(*(f"{name}={x}" for name, x in given.items()), f"PYTHON={sys.executable}")
     assert ran.stdout == ""
     [line, of_make] = ran.stderr.splitlines()
     [(name, value)] = given.items()
@@ -285,8 +290,7 @@ def test_a_python_that_is_too_old_is_told_first(tmp_path, which):
     python.write_text("#!/bin/sh\nexit 1\n")  # as `sys.exit(True)` does
     python.chmod(0o755)
     named = str(tmp_path / which) if which else ""
-    make = ["make", "--no-print-directory", "run", f"PYTHON={named}"]
-    ran = subprocess.run(make, cwd=ROOT, check=False, capture_output=True, text=True)
+    ran = made(f"PYTHON={named}")
     assert ran.returncode
     assert ran.stdout == (
         f"Kant needs Python 3.11 or newer; '{named}' is not. Install it, or: make run "
