@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -39,7 +40,8 @@ class StartEstimateOutput(Output[Any]):
     Then one in ten starts before `earliest`, where that is known and more than a day off.
     `basis`: what most of the run times that it depends on are estimated by: `declared` times, the
     `share` of them that like jobs used, earlier `runs`, or `prior` (no history); `text`: the job's
-    own. `as_of`: the instant that it was worked out for. `overdue`: `p90` has passed."""
+    own. `as_of`: the instant that it was worked out for. `overdue`: `p90` has passed; else none of
+    the times has."""
 
     p10 = serializers.DateTimeField(allow_null=True)
     p50 = serializers.DateTimeField(allow_null=True)
@@ -131,8 +133,9 @@ class JobOutput(Output[Job]):
 
     @extend_schema_field(StartEstimateOutput(allow_null=True))
     def get_start_estimate(self, job: Job) -> dict[str, Any] | None:
-        told = told_start(job)
-        return None if told is None else shown(StartEstimateOutput, told)
+        now = timezone.now()
+        told = told_start(job, now)
+        return None if told is None else shown(StartEstimateOutput, told.from_now(now))
 
     @extend_schema_field(JobGpuUseOutput(allow_null=True))
     def get_gpu_use(self, job: Job) -> dict[str, Any] | None:

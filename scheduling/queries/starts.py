@@ -1,7 +1,7 @@
 """When a waiting job is expected to start, as the forecaster told it last."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.utils import timezone
@@ -46,6 +46,13 @@ class ToldStart:
     def is_known(self) -> bool:
         """Whether it says anything of the start."""
         return self.p50 is not None or self.earliest is not None
+
+    def from_now(self, now: datetime) -> "ToldStart":
+        """For who reads times, not words: who waits does not start before `now`. An overdue one
+        keeps its times, which say when it was expected."""
+        if self.p10 is None or self.p50 is None or self.overdue:
+            return self
+        return replace(self, p10=max(self.p10, now), p50=max(self.p50, now))
 
 
 def told_start(job: Job, now: datetime | None = None) -> ToldStart | None:

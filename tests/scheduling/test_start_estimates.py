@@ -259,6 +259,30 @@ def test_everything_goes_on_while_the_forecaster_is_away(fleet):
     assert re.match(r"It was expected before \S+ \S+ UTC, [^.]+ ago\. By ", start_words(now).more)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "overdue", "passed"),
+    [
+        ((-9, -5, -1), True, (True, True, True)),
+        ((-9, -5, 9), False, (False, False, False)),
+        ((-9, 5, 9), False, (False, False, False)),
+        ((1, 5, 9), False, (False, False, False)),
+    ],
+)
+def test_no_time_is_told_that_has_passed_but_of_an_overdue_start(fleet, minutes, overdue, passed):
+    full(fleet, declared_s=3600)
+    job_id = waits(fleet)
+    Forecaster().turn()
+    began = timezone.now()
+    low, middle, high = (began + timedelta(minutes=it) for it in minutes)
+    StartEstimate.objects.update(p10=low, p50=middle, p90=high)
+    found = told(fleet, job_id)
+    times = [datetime.fromisoformat(found[name]) for name in ("p10", "p50", "p90")]
+    assert found["overdue"] is overdue
+    assert tuple(at < began for at in times) == passed
+    assert times == sorted(times)
+    assert times[2] == high
+
+
 def test_one_process_forecasts_for_a_cluster_and_another_takes_over(fleet):
     full(fleet, declared_s=3600)
     assert not forecaster.is_wanted(timezone.now())
