@@ -336,9 +336,8 @@ LOGGING = {
 }
 
 # --- Kant -----------------------------------------------------------------------------------
-KANT_CYCLE_SECONDS = env.number(
-    "KANT_CYCLE_SECONDS", default=1.0, above=0
-)  # the tick; a doorbell is faster
+# The tick; a doorbell is faster.
+KANT_CYCLE_SECONDS = env.number("KANT_CYCLE_SECONDS", default=1.0, above=0)
 KANT_SAMPLE_SECONDS = env.number("KANT_SAMPLE_SECONDS", default=10.0, above=0)  # metric samples
 # More GPUs than that, up and down together, nobody changes alone in quotas; not set = any number.
 KANT_QUOTA_APPROVAL_GPUS = env.number("KANT_QUOTA_APPROVAL_GPUS", default=None)
