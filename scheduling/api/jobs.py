@@ -27,7 +27,7 @@ from scheduling.queries.secret_viewers import hide_from
 from scheduling.services.jobs.array_changes import change_array, hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.document import document_of, document_of_array
-from scheduling.services.jobs.effects import try_on_array, try_on_jobs
+from scheduling.services.jobs.effects import try_on_array, try_on_job
 from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_array, submit_job
 from scheduling.services.queues.entry import given_to
@@ -132,11 +132,8 @@ ACTS = {JobAct.CANCEL: cancel_job, JobAct.HOLD: hold_job, JobAct.RELEASE: releas
 
 def _tried(actor: User, job: Job, act: JobAct, changes: Any = None) -> Response:
     """What an act on one job would make of it, and do to all. Raises what refuses it."""
-    tried = try_on_jobs(actor, [job.pk], act, changes)
-    (one,) = tried.acted
-    if one.refused is not None:
-        raise one.refused
-    body = shown(JobOutput, one.after)
+    tried = try_on_job(actor, job.pk, act, changes)
+    body = shown(JobOutput, tried.job)
     return rehearsed("update", body, effects=effects_body(tried.effects))
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 from scheduling.pages.quotas.quota import refusal
 from scheduling.queries.selectors import JobArray
 from scheduling.services.jobs.array_changes import hold_array, release_array
-from scheduling.services.jobs.effects import try_on_array, try_on_jobs
+from scheduling.services.jobs.effects import try_on_array, try_on_job
 from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array
 from tenants.effects import Effects
@@ -76,11 +76,7 @@ def job_act_preview(request: HttpRequest, job_id: uuid.UUID, act: str) -> HttpRe
     """What it would do to all jobs; nothing is changed."""
 
     def tried() -> Effects:
-        found = try_on_jobs(actor_of(request), [job_id], JobAct(act))
-        (one,) = found.acted
-        if one.refused is not None:
-            raise one.refused
-        return found.effects
+        return try_on_job(actor_of(request), job_id, JobAct(act)).effects
 
     return _told(request, act, tried)
 

@@ -37,7 +37,7 @@ from scheduling.queries.start_words import record_words, start_words
 from scheduling.queries.starts import hit_rate_of, told_start
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
-from scheduling.services.jobs.effects import try_on_jobs
+from scheduling.services.jobs.effects import try_on_job
 from scheduling.services.jobs.many import JobAct
 from scheduling.services.jobs.submit import cancel_array, cancel_job
 from tenants.errors import DomainError, NotFound
@@ -278,12 +278,9 @@ def job_change_preview(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     if not form.has_changed():
         return refusal(request, "Nothing is edited, so there is nothing to preview.")
     try:
-        tried = try_on_jobs(actor_of(request), [found.pk], JobAct.CHANGE, form.changes())
+        tried = try_on_job(actor_of(request), found.pk, JobAct.CHANGE, form.changes())
     except DomainError as error:
         return refusal(request, error.detail)
-    (one,) = tried.acted
-    if one.refused is not None:
-        return refusal(request, one.refused.detail)
     context = {"title": "What this change would do", "effects": tried.effects}
     return render(request, "parts/effects.html", context)
 

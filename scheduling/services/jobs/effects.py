@@ -44,6 +44,26 @@ def try_on_jobs(
 
 
 @dataclass(frozen=True, slots=True)
+class JobTried:
+    """What would become of a job, and what it would do to all."""
+
+    job: Job
+    effects: Effects
+
+
+def try_on_job(
+    actor: User, job_id: uuid.UUID, act: JobAct, changes: Mapping[str, Any] | None = None
+) -> JobTried:
+    """As `try_on_jobs` of one job; raises also what refuses it."""
+    tried = try_on_jobs(actor, [job_id], act, changes)
+    (one,) = tried.acted
+    if one.refused is not None:
+        raise one.refused
+    assert one.after is not None
+    return JobTried(one.after, tried.effects)
+
+
+@dataclass(frozen=True, slots=True)
 class ArrayTried:
     """What would become of an array, and what it would do to all jobs."""
 
