@@ -5,10 +5,9 @@ from typing import Any
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 
-from tenants.outage import trouble_of
+from tenants.outage import in_passing, trouble_of
 
 
 class SessionStore(db.SessionStore):
@@ -38,9 +37,6 @@ class Sessions(SessionMiddleware):
         if session is None or session.modified or not getattr(session, "noted", False):
             return super().process_response(request, response)
         session.modified = True
-        try:
+        with in_passing():
             return super().process_response(request, response)
-        except (DatabaseError, InterfaceError) as error:
-            if trouble_of(error) is None:
-                raise
-            return response
+        return response
