@@ -89,12 +89,16 @@ def job_by_id(user: User, job_id: uuid.UUID | str, access: Access | None = None)
     where they were read before."""
     job = jobs_seen_with(access or access_of(user)).filter(id=job_id).first()
     if job is None:
-        raise NotFound(
-            f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours."
-            f"{what_is_gone()}"
-        )
+        raise no_such_job(job_id)
     hide_from(user, (job,))
     return job
+
+
+def no_such_job(job_id: uuid.UUID | str, gone: str | None = None) -> NotFound:
+    """Also of one that the user may not see. `gone`: as of `what_is_gone`, where it was asked."""
+    told = what_is_gone() if gone is None else gone
+    text = f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours."
+    return NotFound(f"{text}{told}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ def idempotent(forget: str = "") -> Callable[[Handler], Handler]:
         @wraps(handler)
         def wrapper(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
             key = request.headers.get(HEADER)
+            if key is not None:
+                check_key(key)
             if key is None or view.dry_run:
                 return handler(view, request, *args, **kwargs)
             fresh = _fresh(view.actor, request, key)
@@ -88,6 +90,8 @@ def idempotent_at_once(handler: Handler) -> Handler:
     @wraps(handler)
     def wrapper(view: Any, request: Request) -> Response:
         key = request.headers.get(HEADER)
+        if key is not None:
+            check_key(key)
         if key is None or view.dry_run:
             return handler(view, request, None)
         fresh = _fresh(view.actor, request, key)
@@ -122,11 +126,14 @@ def forget_old_keys() -> int:
     return deleted
 
 
-def _fresh(user: User, request: Request, key: str) -> dict[str, Any]:
-    """What is stored of a request with a key, besides its answer; raises a problem where it is
-    none."""
+def check_key(key: str) -> None:
+    """Raises a problem where it is none."""
     if not (1 <= len(key) <= 128 and key.isascii() and key.isprintable()):
         raise bad_header(HEADER, "Must be 1 to 128 printable ASCII characters, e.g. a UUID.")
+
+
+def _fresh(user: User, request: Request, key: str) -> dict[str, Any]:
+    """What is stored of a request with a key, besides its answer."""
     # The raw body, before DRF consumes the stream.
     query = request.META.get("QUERY_STRING", "")
     digest = hashlib.sha256(query.encode() + b"\n" + request._request.body).hexdigest()

@@ -12,6 +12,7 @@ from tenants.api.base import ListView, View, etag, expected_version, rehearsed
 from tenants.api.effects import DryRunWithEffects, EffectsOutput, QuotaPreviewInput, effects_body
 from tenants.api.filters import QuotaFilter
 from tenants.api.idempotency import idempotent
+from tenants.api.quota_drafts.named import cell_named
 from tenants.api.schema import Shape
 from tenants.api.serializers import (
     QuotaAnswer,
@@ -138,14 +139,7 @@ class QuotaPreviewView(View):
         given, access = self.body(QuotaPreviewInput), access_of(self.actor)
         wanted: list[tuple[Tenant, GpuType, QuotaTerms]] = []
         for at, one in enumerate(given["quotas"]):
-            field = "tenant"
-            try:
-                owner = selectors.tenant_by_name(access, one["tenant"])
-                field = "gpu_type"
-                model = selectors.gpu_type_by_name(one["gpu_type"])
-            except NotFound as error:
-                at_field = FieldError(("quotas", at, field), error.detail)
-                raise Invalid(error.detail, errors=[at_field]) from None
+            owner, model = cell_named(access, one, ("quotas", at))
             if (owner, model) in {of[:2] for of in wanted}:
                 detail = f"The quota of {owner.name} for {model.name} stands twice; name it once."
                 raise Invalid.fields([FieldError(("quotas", at, "tenant"), detail)])

@@ -143,7 +143,7 @@ def test_a_quota_that_breaks_the_sum_is_blamed_itself(ops):
 def test_a_parent_that_is_not_there_is_named_at_once_and_later(ops, org):
     found = errors_of(put(ops, "ops", tenant("vision", parent="nobody")))
     assert list(found) == ["/tenants/0/parent"]
-    assert list(errors_of(put(ops, "ops", tenant("nobody", weight=2)))) == ["/tenants/0"]
+    assert list(errors_of(put(ops, "ops", tenant("nobody", weight=2)))) == ["/tenants/0/tenant"]
     assert list(errors_of(put(ops, "ops", tenant("vision")))) == ["/tenants/0/parent"]
     gone = Tenant.objects.create(name="gone")
     version = put(ops, "ops", tenant("vision-lab", parent="gone")).json()["version"]

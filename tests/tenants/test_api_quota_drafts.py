@@ -270,8 +270,8 @@ def test_rights_that_are_lost_are_asked_again_when_it_is_applied(root, org):
     ("body", "pointer"),
     [
         ({}, None),
-        ({"cells": [cell("nobody", 1)]}, "/cells/0"),
-        ({"cells": [cell("vision", 1), cell("vision", 1, "B200")]}, "/cells/1"),
+        ({"cells": [cell("nobody", 1)]}, "/cells/0/tenant"),
+        ({"cells": [cell("vision", 1), cell("vision", 1, "B200")]}, "/cells/1/gpu_type"),
         ({"cells": [cell("vision", "many")]}, "/cells/0/guaranteed"),
         ({"cells": [cell("vision", -1)]}, "/cells/0/guaranteed"),
         ({"cells": [cell("vision", 1, version=-1)]}, "/cells/0/version"),

@@ -17,6 +17,7 @@ from scheduling.job_fields.faults import Faults
 from scheduling.job_fields.nouns import check_values
 from scheduling.job_fields.parts import fields_of
 from scheduling.models import Cluster, Job, JobEvent
+from scheduling.queries.selectors import no_such_job
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
 from scheduling.services.common.lease import hold_all
@@ -31,7 +32,7 @@ from scheduling.services.queues.entry import (
     refuse_unfit,
     take_in,
 )
-from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import Queue, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
@@ -163,7 +164,7 @@ def check_dependencies(
 
 def _may_change(access: Access, job: Job) -> None:
     if not access.may_view(job.tenant_id):
-        raise NotFound(f"There is no job {job.pk} that you may see.")
+        raise no_such_job(job.pk)
     if not access.may_cancel(job.tenant_id, job.user_id):
         raise NotAllowed(
             "Only the user who submitted this job, a tenant admin or an operator may change it."

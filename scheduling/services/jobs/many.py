@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from scheduling.models import Job
-from scheduling.queries.selectors import jobs_seen_with
+from scheduling.queries.selectors import jobs_seen_with, no_such_job, what_is_gone
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.submit import cancel_job
-from tenants.errors import DomainError, Invalid, NotFound
+from tenants.errors import DomainError, Invalid
 from tenants.models import User
 from tenants.permissions import Access, access_of
 
@@ -59,7 +59,11 @@ def act_on_jobs(
     access = access_of(actor)
     jobs = jobs_seen_with(access).in_bulk(ids)
     do = _doing(actor, access, act, changes or {}, dry_run)
-    return [_acted(pk, jobs.get(pk), do) for pk in ids]
+    gone = what_is_gone() if len(jobs) < len(ids) else ""
+    return [
+        _acted(pk, jobs[pk], do) if pk in jobs else Acted(pk, refused=no_such_job(pk, gone))
+        for pk in ids
+    ]
 
 
 def _doing(
@@ -78,9 +82,7 @@ def _doing(
             return lambda job: change_job(actor, job, changes, **how)
 
 
-def _acted(pk: uuid.UUID, job: Job | None, do: Callable[[Job], Job]) -> Acted:
-    if job is None:
-        return Acted(pk, refused=NotFound(f"There is no job {pk} that you may see."))
+def _acted(pk: uuid.UUID, job: Job, do: Callable[[Job], Job]) -> Acted:
     before = copy(job)
     try:
         return Acted(pk, before, do(job))

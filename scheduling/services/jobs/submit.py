@@ -18,7 +18,7 @@ from scheduling.services.jobs.submission.acceptance import Acceptance
 from scheduling.services.jobs.submission.together import MOST_TOGETHER, UsersJob, submit_together
 from scheduling.services.jobs.submission.written import Made, write_order
 from tenants.database.chunks import chunks
-from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import User
 from tenants.permissions import Access, access_of
 from tenants.services.joined import Joined
@@ -98,7 +98,7 @@ def cancel_job(
     """
     access = access or access_of(actor)
     if not access.may_view(job.tenant_id):
-        raise NotFound(f"There is no job {job.pk} that you may see.")
+        raise selectors.no_such_job(job.pk)
     if not access.may_cancel(job.tenant_id, job.user_id):
         raise NotAllowed(
             "Only the user who submitted this job, a tenant admin or an operator may cancel it."

@@ -12,6 +12,7 @@ from tenants.api.base import ListView, View, etag, expected_version, rehearsed, 
 from tenants.api.effects import DryRunWithEffects, effects_body
 from tenants.api.filters import DraftFilter
 from tenants.api.idempotency import idempotent
+from tenants.api.quota_drafts.named import cell_named
 from tenants.api.quota_drafts.orders import shown_order
 from tenants.api.quota_drafts.serializers import (
     AppliedDraftOutput,
@@ -93,11 +94,7 @@ class DraftView(View):
         if given.get("refuse_unreadable"):
             _refuse_unreadable(given.get("cells", []))
         for at, one in enumerate(given.get("cells", [])):
-            try:
-                tenant = selectors.tenant_by_name(access, one["tenant"])
-                gpu_type = selectors.gpu_type_by_name(one["gpu_type"])
-            except NotFound as error:
-                raise Invalid.fields([FieldError(("cells", at), error.detail)]) from None
+            tenant, gpu_type = cell_named(access, one, ("cells", at))
             milli = one.get("guaranteed")
             typed = one.get("typed") if milli is None else as_typed(milli)
             given_terms = {name: one[name] for name in TERMS if name in one}
@@ -155,14 +152,14 @@ def _tenant_edits(access: Access, given: Sequence[dict[str, Any]]) -> list[Tenan
     """Raises Invalid (`tenants`, by place) where one of them, or the one above, is not seen."""
     edits = []
     for at, one in enumerate(given):
-        path: tuple[str | int, ...] = ("tenants", at)
+        field = "tenant"
         try:
             tenant = selectors.tenant_by_name(access, one["tenant"])
             if one.get("parent") is not None:
-                path = (*path, "parent")
+                field = "parent"
                 selectors.tenant_by_name(access, one["parent"])
         except NotFound as error:
-            raise Invalid.fields([FieldError(path, error.detail)]) from None
+            raise Invalid.fields([FieldError(("tenants", at, field), error.detail)]) from None
         texts = typed(one.get("parent"), one.get("weight", 1.0))
         fields = {name: texts[name] for name in texts if name in one}
         edits.append(TenantEdit(tenant, fields, one.get("over", False)))
