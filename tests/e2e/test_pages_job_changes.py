@@ -454,7 +454,7 @@ def test_a_change_is_previewed_before_it_is_made(as_user):
     same = client.post(url, {**now, "change-priority": str(job.priority)}).content.decode()
     assert "nothing to preview" in same
     too_much = client.post(url, {**now, "change-priority": "9" * 12}).content.decode()
-    assert "Correct" in too_much
+    assert "Priority: Must be" in too_much
 
 
 @pytest.mark.parametrize("act", ["hold", "release", "cancel"])

@@ -135,7 +135,7 @@ def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
     assert "Max attempts" not in plain(page)
     assert "What it affects now Waiting: " in plain(page)
     before = now()
-    told = ops.post(f"{url}preview/")
+    told = ops.post(f"{url}preview/", hidden(page))
     assert "What taking it back would do from now on" in plain(told)
     assert "ahead, as if every job ran" in plain(told)
     assert now() == before
@@ -172,7 +172,9 @@ def test_a_revert_that_others_were_faster_than_is_refused(ops):
     assert answer.status_code == 422
     assert "Blame was set to 1 min by this change and is 30 s now." in plain(answer)
     assert now() == {"blame_s": 30}
-    assert "Blame was set to 1 min by this change" in plain(ops.post(f"{url}preview/"))
+    assert "Blame was set to 1 min by this change" in plain(
+        ops.post(f"{url}preview/", {"version": "3"})
+    )
     assert ops.post(f"{CHANGES}{uuid.uuid4()}/revert/preview/").status_code == 404
     assert ops.get(f"{CHANGES}{uuid.uuid4()}/revert/").status_code == 404
 

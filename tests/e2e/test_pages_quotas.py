@@ -479,6 +479,7 @@ def test_a_preview_of_edits_tells_what_they_would_do_or_what_stands_against_them
     assert "Nothing is edited" in vera.post("/quotas/preview/", sheet()).content.decode()
     at = f"/quotas/vision/{quota('vision').gpu_type.name}/preview/"
     fields = {"guaranteed": "120", "mode": "shared", "borrow_limit": "", "lend_limit": ""}
+    fields["version"] = str(quota("vision").version)
     assert "What this would do to vision" in vera.post(at, fields).content.decode()
     refused = vera.post(at, fields | {"guaranteed": "1,000"}).content.decode()
     assert "without a separator" in refused

@@ -174,7 +174,7 @@ def test_the_form_is_previewed_before_it_is_sent(as_user):
     for typed, text in (
         ({}, "Nothing is edited"),
         ({"max_priority": "3"}, "only new ones do"),
-        ({"max_running": "x"}, "Correct the marked fields first."),
+        ({"max_running": "x"}, "Run at once: Must be a whole number."),
     ):
         assert text in plain(ops.post(preview, {**seen, **NONE, **typed})), typed
     assert as_user("erin").post(preview, NONE).status_code == 404

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.models import NodeRecord
-from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.refusals import refusal
 from scheduling.queries.nodes.effects import NodeAct, NodesMeant, node_effects
 from scheduling.queries.nodes.orders import order_of
 from scheduling.services.clusters.node_orders import lift_order, order_node, refuse_orders

@@ -16,8 +16,9 @@ from metrics.pages.policies.forms import ReasonForm
 from metrics.pages.policies.views import of_cluster
 from scheduling.models import Cluster
 from scheduling.pages.polled import polled
-from scheduling.pages.quotas.quota import refusal, shown_version
+from scheduling.pages.quotas.quota import shown_version
 from scheduling.pages.quotas.revert import Line
+from scheduling.pages.refusals import refusal, refusal_by_field, refusal_of_form, rehearsed_reason
 from scheduling.policy.document import effective, to_policy
 from scheduling.policy.settings import settings_of
 from scheduling.queries.wording import Difference, policy_differences, setting_name, setting_words
@@ -36,6 +37,10 @@ from tenants.services.previews.seen import preview_seen
 from tenants.web.pages import actor_of, live_or_whole
 
 PER_PAGE = 25
+STALE = (
+    "Somebody changed this policy meanwhile. What taking the change back would do now stands "
+    "below; nothing was changed."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +133,19 @@ def policy_revert_preview(
     request: HttpRequest, cluster: Cluster, record_id: uuid.UUID
 ) -> HttpResponse:
     """What taking the change back would do to jobs from now on; nothing is changed."""
+    record = _record_or_404(cluster, record_id)
+    form, errors = ReasonForm({"reason": rehearsed_reason(request)}), dict[str, list[str]]()
+    if not form.is_valid():
+        return refusal_of_form(request, form)
+    version = shown_version(request.POST.get("version", ""), errors)
+    if version is None:
+        return refusal_by_field(request, errors)
     try:
-        _, then = _tried(request, _record_or_404(cluster, record_id))
+        then = _tried(request, record, version)
+    except Stale:
+        return refusal(request, STALE)
     except DomainError as error:
-        return refusal(request, error.first_detail)
+        return refusal(request, *(one.detail for one in error.errors or [error]))
     found = previewed(actor_of(request), cluster, then)
     context = {"title": "What taking it back would do from now on", "effects": found}
     return render(request, "parts/effects.html", context)
@@ -144,20 +158,20 @@ def _record_or_404(cluster: Cluster, record_id: uuid.UUID) -> AuditRecord:
     return record
 
 
-def _tried(request: HttpRequest, record: AuditRecord) -> tuple[PolicyReversal, dict[str, Any]]:
-    """What taking the change back would do now, and the whole policy then; nothing is changed.
+def _tried(request: HttpRequest, record: AuditRecord, version: int) -> dict[str, Any]:
+    """The whole policy if the change were taken back of that version of it; nothing is changed.
     Raises as `revert_policy_change`."""
-    found = policy_reversal_of(record)
     row = revert_policy_change(
-        actor_of(request), record, expected_version=found.version, source=PAGE, dry_run=True
+        actor_of(request), record, expected_version=version, source=PAGE, dry_run=True
     )
-    return found, effective(row.document)
+    return effective(row.document)
 
 
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     """What taking the change back would do now, or why it cannot be."""
     try:
-        found, then = _tried(request, record)
+        found = policy_reversal_of(record)
+        then = _tried(request, record, found.version)
     except DomainError as error:
         return {"refused": [fault.detail for fault in error.errors] or [error.detail]}
     now = effective(policy_of(found.cluster).document)
@@ -181,10 +195,7 @@ def reverted(
             source=PAGE,
         )
     except Stale:
-        errors[""] = [
-            "Somebody changed this policy meanwhile. What taking the change back would do now "
-            "stands below; nothing was changed."
-        ]
+        errors[""] = [STALE]
         return False
     except DomainError:
         errors[""] = ["Nothing was changed."]  # why, the rehearsal tells

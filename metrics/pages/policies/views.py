@@ -1,7 +1,7 @@
 """The pages that change the policy of a cluster: the form, what the change would mean, the save."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
@@ -26,7 +26,8 @@ from metrics.pages.replays import tables
 from metrics.pages.replays.views import TRUST, Shown, replay_or_404, shown
 from metrics.replays import services
 from metrics.replays.scenario import UNSEEN
-from scheduling.models import Cluster, NodeRecord
+from scheduling.models import Cluster, ClusterPolicy, NodeRecord
+from scheduling.pages.refusals import refusal, refusal_of_form, rehearsed_reason
 from scheduling.policy.document import effective, to_policy
 from scheduling.policy.settings import field_of, settings_of, without_effect
 from scheduling.queries.wording import Difference, policy_differences
@@ -37,6 +38,8 @@ from tenants.web.pages import actor_of
 
 NOTHING = "Nothing was changed."
 SAVED_AS_IT_WAS = "Somebody saved this policy as it was meanwhile; yours is not saved. Save again."
+MEANWHILE = "This policy was changed meanwhile."
+IS_SO = "The policy is as you wanted it already."
 REASONS = "reasons-of-replays"  # in the session: of each of the newest replays what was typed
 MOST_REASONS = 5
 LOOKED_AT = 20  # newest replays of the cluster, among which one of the very change is looked for
@@ -287,10 +290,34 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 @require_POST
 def policy_preview(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """What the change that would be saved does to jobs from now on; nothing is changed."""
-    draft, _ = sent_draft(cluster, request.POST).rebased()
-    found = previewed(actor_of(request), cluster, effective(draft.policy))
+    try:
+        draft = sent_draft(cluster, request.POST)
+    except Damaged as error:
+        return refusal(request, error.detail)
+    reason = ReasonForm({"reason": rehearsed_reason(request)})
+    if not reason.is_valid():
+        return refusal_of_form(request, reason)
+    try:
+        then = saved(request, draft, reason, dry_run=True)
+    except Stale:
+        return refusal(request, *meanwhile(draft))
+    except DomainError as error:
+        return refusal_of_form(request, form_refused(draft, error))
+    found = previewed(actor_of(request), cluster, effective(then.document))
     context = {"title": "What it would do from now on", "effects": found}
     return render(request, "parts/effects.html", context)
+
+
+def meanwhile(draft: Draft) -> Iterator[str]:
+    """Why a draft is not saved at once of which somebody was faster: who has set what."""
+    found, theirs = draft.rebased()
+    if not found.changes:
+        yield IS_SO
+        return
+    yield MEANWHILE if theirs else SAVED_AS_IT_WAS
+    for one in foreign(draft.cluster, theirs):
+        by = f", by {one.record.actor_name}" if one.record else ""
+        yield f"{one.difference.name}: {one.difference.before} to {one.difference.after}{by}"
 
 
 # --- the save -------------------------------------------------------------------------------------
@@ -298,30 +325,47 @@ def policy_preview(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 @require_POST
 def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     draft = sent_draft(cluster, request.POST)
-    if not draft.changes:
-        return refused(request, draft, Invalid(NOTHING))
     reason = ReasonForm(request.POST)
-    if not reason.is_valid():
+    if draft.changes and not reason.is_valid():
         return check_page(request, draft, [], status=422)
     try:
-        saved = draft.save(actor_of(request), reason=reason.cleaned_data["reason"])
+        now = saved(request, draft, reason)
     except Stale:
         found, theirs = draft.rebased()
         if not found.changes:
-            messages.info(request, "The policy is as you wanted it already.", extra_tags="info")
+            messages.info(request, IS_SO, extra_tags="info")
             return redirect("policy-changes", cluster.name)
+        try:
+            found.save(actor_of(request), dry_run=True)
+        except DomainError as error:  # it does not go with what somebody else has set
+            return refused(request, found, error)
         errors = () if theirs else (SAVED_AS_IT_WAS,)
         return check_page(request, found, theirs, errors=errors, stale=True, status=422)
     except DomainError as error:
         return refused(request, draft, error)
     text = f"The policy of {cluster.title or cluster.name} is changed; it is version"
-    messages.success(request, f"{text} {saved.version} now.", extra_tags="good")
+    messages.success(request, f"{text} {now.version} now.", extra_tags="good")
     return redirect("policy-changes", cluster.name)
+
+
+def saved(
+    request: HttpRequest, draft: Draft, reason: ReasonForm, *, dry_run: bool = False
+) -> ClusterPolicy:
+    """Save what the form of a change sends, or rehearse it. Raises as `Draft.save`, and Invalid
+    where there is nothing to save."""
+    if not draft.changes:
+        raise Invalid(NOTHING)
+    return draft.save(actor_of(request), reason=reason.cleaned_data["reason"], dry_run=dry_run)
 
 
 def refused(request: HttpRequest, draft: Draft, error: DomainError) -> HttpResponse:
     """The form with the changes of a draft that cannot be saved any more, and why."""
+    form = form_refused(draft, error)
+    return form_page(request, draft, form, draft.rebased()[1], status=422)
+
+
+def form_refused(draft: Draft, error: DomainError) -> PolicyForm:
     form = form_of(draft, typed_into=True)
     form.is_valid()
     form.show(error)
-    return form_page(request, draft, form, draft.rebased()[1], status=422)
+    return form

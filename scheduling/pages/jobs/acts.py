@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.refusals import refusal
 from scheduling.queries.selectors import JobArray
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.effects import try_on_array, try_on_job

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from scheduling.engine.states import HOLDING, JobState
 from scheduling.models import Job
 from scheduling.pages.jobs.columns import back_to_table
-from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.refusals import refusal
 from scheduling.services.jobs.effects import try_on_jobs
 from scheduling.services.jobs.many import Acted, JobAct, act_on_jobs
 from scheduling.templatetags.jobs import gpu_time

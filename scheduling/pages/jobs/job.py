@@ -18,7 +18,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.pages.forms import ChangeForm
 from scheduling.pages.jobs.acts import questions
 from scheduling.pages.jobs.headline import headline
-from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.refusals import NOTHING_TO_PREVIEW, refusal, refusal_of_form
 from scheduling.queries import selectors
 from scheduling.queries.evidence import names_in
 from scheduling.queries.evidence import shown as shown_evidence
@@ -274,13 +274,14 @@ def job_change_preview(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     found = job_or_404(request, job_id)
     form = ChangeForm(found, request.POST)
     if not form.is_valid():
-        return refusal(request, "Correct the fields that Change job would mark.")
+        return refusal_of_form(request, form)
     if not form.has_changed():
-        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+        return refusal(request, NOTHING_TO_PREVIEW)
     try:
         tried = try_on_job(actor_of(request), found.pk, JobAct.CHANGE, form.changes())
     except DomainError as error:
-        return refusal(request, error.detail)
+        form.show(error)
+        return refusal_of_form(request, form)
     context = {"title": "What this change would do", "effects": tried.effects}
     return render(request, "parts/effects.html", context)
 

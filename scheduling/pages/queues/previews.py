@@ -4,20 +4,23 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
-from scheduling.pages.queues.queue import queue_to_change_or_404, state_after
+from scheduling.pages.queues.queue import changed_by_form, queue_to_change_or_404, state_after
 from scheduling.pages.queues.settings_form import QueueForm
-from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.refusals import (
+    NOTHING_TO_PREVIEW,
+    refusal,
+    refusal_of_form,
+    rehearsed_reason,
+)
 from scheduling.queries.queues.effects import queue_effects
 from scheduling.templatetags.queues import ACTS
 from tenants.errors import DomainError
 from tenants.models import Queue
 from tenants.services.audit import PAGE, Why
-from tenants.services.queues.change import change_queue
 from tenants.services.queues.terms import QueueTerms
 from tenants.web.pages import actor_of, page_login_required
 
 NOT_FELT = "Jobs that wait or run now do not feel this; only new ones do."
-WHY = Why("Preview", PAGE)
 
 
 @page_login_required
@@ -26,20 +29,12 @@ def settings_preview(request: HttpRequest, tenant: str, name: str) -> HttpRespon
     found = queue_to_change_or_404(request, tenant, name)
     form = QueueForm(QueueTerms.of(found), request.POST)
     if not form.is_valid():
-        return refusal(request, "Correct the marked fields first.")
+        return refusal_of_form(request, form)
     if not (values := form.values()):
-        return refusal(request, "Nothing is edited, so there is nothing to preview.")
-    try:
-        changed = change_queue(
-            actor_of(request),
-            found,
-            values,
-            expected_version=found.version,
-            why=WHY,
-            dry_run=True,
-        )
-    except DomainError as error:
-        return refusal(request, error.first_detail)
+        return refusal(request, NOTHING_TO_PREVIEW)
+    changed = changed_by_form(request, found, form, values, dry_run=True)
+    if changed is None:
+        return refusal_of_form(request, form)
     return _told(request, changed.queue)
 
 
@@ -49,8 +44,9 @@ def state_preview(request: HttpRequest, tenant: str, name: str, verb: str) -> Ht
     if verb not in ACTS:
         raise Http404("Queues have no such action.")
     found = queue_to_change_or_404(request, tenant, name)
+    why = Why(rehearsed_reason(request), PAGE)
     try:
-        changed = state_after(actor_of(request), found, verb, WHY, dry_run=True)
+        changed = state_after(actor_of(request), found, verb, why, dry_run=True)
     except DomainError as error:
         return refusal(request, error.first_detail)
     return _told(request, changed.queue)

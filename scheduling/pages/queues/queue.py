@@ -199,19 +199,36 @@ def _set(request: HttpRequest, queue: Queue, form: QueueForm) -> bool:
     if not values:
         form.add_error(None, "Nothing was changed.")
         return False
-    why = Why(form.cleaned_data["reason"], PAGE)
-    try:
-        changed = change_queue(
-            actor_of(request), queue, values, expected_version=queue.version, why=why
-        )
-    except Stale:
-        form.add_error(None, "Somebody changed this queue just now. Save again to set yours too.")
-        return False
-    except DomainError as error:
-        form.show(error)
+    changed = changed_by_form(request, queue, form, values)
+    if changed is None:
         return False
     _tell(request, changed, f"{_named(queue)} is set.")
     return True
+
+
+def changed_by_form(
+    request: HttpRequest,
+    queue: Queue,
+    form: QueueForm,
+    values: dict[str, Any],
+    *,
+    dry_run: bool = False,
+) -> QueueChangeResult | None:
+    """Set these values of the form, or rehearse it; None with the form's errors otherwise."""
+    try:
+        return change_queue(
+            actor_of(request),
+            queue,
+            values,
+            expected_version=queue.version,
+            why=Why(form.cleaned_data["reason"], PAGE),
+            dry_run=dry_run,
+        )
+    except Stale:
+        form.add_error(None, "Somebody changed this queue just now. Save again to set yours too.")
+    except DomainError as error:
+        form.show(error)
+    return None
 
 
 @page_login_required

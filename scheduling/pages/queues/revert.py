@@ -8,8 +8,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from scheduling.pages.quotas.quota import REHEARSAL, shown_version
+from scheduling.pages.quotas.quota import shown_version
 from scheduling.pages.quotas.revert import Line
+from scheduling.pages.refusals import REHEARSAL
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.selectors import visible_audit_records

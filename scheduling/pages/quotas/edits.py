@@ -1,5 +1,7 @@
 """Editing the matrix: what is typed is kept in a draft, rehearsed and previewed."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.contrib import messages
@@ -9,8 +11,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from scheduling.pages.quotas.orders import utc
-from scheduling.pages.quotas.quota import REHEARSAL, refusal
 from scheduling.pages.quotas.shown import MatrixCell, ShownPart, key_of, matrix, savebar
+from scheduling.pages.refusals import (
+    NOTHING_TO_PREVIEW,
+    REHEARSAL,
+    refusal,
+    rehearsed_reason,
+)
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound, Stale
 from tenants.models import DraftCell, OrderState, QuotaOrder
 from tenants.services.audit import PAGE
@@ -26,10 +33,13 @@ from tenants.services.drafts.edits import (
 from tenants.services.drafts.seen import overtaken, own_cells, own_tenants
 from tenants.services.drafts.wanted import fields_of, terms_in_words
 from tenants.services.moves.conflicts import overtaken_place
+from tenants.services.orders.placing import submit_draft
 from tenants.services.previews.kept import quota_effects
+from tenants.services.transactions import unit_of_work
 from tenants.web.pages import actor_of, page_login_required, to_list
 
 TIMES = ("starts_at", "ends_at")
+FIELDS = {"starts_at": "From", "ends_at": "Until", "reason": "Reason"}
 LARGEST_STAMP = 2**53  # of a script
 
 
@@ -40,7 +50,7 @@ def check(request: HttpRequest) -> HttpResponse:
     matrix only the cells are sent that are edited or were marked before."""
     give_up(request)
     shown = matrix(request)
-    not_kept = keep(request, shown)
+    not_kept = keep(request, shown, write=page_write(request))
     for cell in shown.cells:
         if cell.editable and (edit := shown.drafted.get(cell.key)):
             cell.terms = terms_in_words(edit.terms, cell.quota)
@@ -61,16 +71,18 @@ def check(request: HttpRequest) -> HttpResponse:
 @page_login_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
-    """What the whole draft would do to jobs; no quota is changed."""
+    """What saving the whole draft would do to jobs; no quota is changed."""
     shown = matrix(request)
-    if not_kept := keep(request, shown):
-        return refusal(request, not_kept.detail)
-    found = tried(request)
-    if found.refused or any(cell.errors for cell in shown.cells):
-        what = "marked tenants" if found.tenant_errors else "marked cells"
-        return refusal(request, f"Correct the {what} first.")
-    if not found.count:
-        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+    write = page_write(request)
+    keep(request, shown, write=write)
+    # As if the page were saved next: what it has written since comes before that.
+    then = PageWrite(write.tab, write.stamp + 1) if write else None
+    with unit_of_work(dry_run=True):
+        reason = rehearsed_reason(request)
+        attempt = Attempt.of(request, shown, reason, write=then, dry_run=True)
+    if not attempt.saved:
+        return refusal(request, *attempt.told(shown))
+    found = attempt.found
     count = found.count
     title = f"What {'this change' if count == 1 else f'these {count} changes'} would do"
     effects = quota_effects(actor_of(request), found.after, found.planned)
@@ -86,8 +98,110 @@ def discard(request: HttpRequest) -> HttpResponse:
     return to_list(reverse("quotas"), request.GET)
 
 
+# --- the save, and its rehearsal ------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became, or would become, of saving what was sent with the rest of the reader's draft.
+    `faults`: by fields beside the cells. `tried`: whether only what the draft says stands against
+    it, if anything does."""
+
+    not_kept: Invalid | None
+    unseen: set[str]
+    faults: dict[str, list[str]]
+    found: DraftTried
+    order: QuotaOrder | None
+    tried: bool
+
+    @classmethod
+    def of(
+        cls,
+        request: HttpRequest,
+        shown: ShownPart,
+        reason: str,
+        *,
+        write: PageWrite | None,
+        dry_run: bool = False,
+    ) -> "Attempt":
+        not_kept = keep(request, shown, saving=True, write=write)
+        unseen = unseen_of(request, shown)
+        faults: dict[str, list[str]] = {}
+        starts_at, ends_at = (time_typed(request, name, faults) for name in TIMES)
+        if not reason.strip():
+            faults["reason"] = ["Say why; it is kept in the audit trail."]
+        found, order = tried(request), None
+        stopped = not_kept is not None or unseen or any(cell.errors for cell in shown.cells)
+        may_try = bool(found.count and not (stopped or faults))
+        if may_try:
+            try:
+                submitted = submit_draft(
+                    actor_of(request),
+                    reason=reason,
+                    source=PAGE,
+                    starts_at=starts_at,
+                    ends_at=ends_at,
+                    dry_run=dry_run,
+                )
+            except Invalid as error:
+                faults |= error.by_field
+                may_try = False
+            else:
+                found, order = submitted.tried, submitted.order
+        return cls(not_kept, unseen, faults, found, order, may_try)
+
+    @property
+    def saved(self) -> bool:
+        return self.tried and not self.found.refused
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing was edited."""
+        return not self.found.count and not (self.not_kept or self.unseen)
+
+    def told(self, shown: ShownPart) -> Iterator[str]:
+        """Why it was not saved, without the marks that the page has."""
+        show_unseen(shown, self.unseen)
+        mark(shown, self.found, saved=False)
+        wrong = [cell for cell in shown.cells if cell.errors]
+        if self.not_kept:
+            yield self.not_kept.detail
+        elif self.is_nothing and not wrong:
+            yield NOTHING_TO_PREVIEW
+        if self.unseen:
+            yield f"Nothing is saved yet: {told_unseen(self.unseen)}. Saving marks them."
+        if wrong or self.found.refused:
+            yield f"Correct the marked {'tenants' if self.found.tenant_errors else 'cells'} first."
+        for cell in wrong:
+            yield f"{cell.tenant.name}, {cell.gpu_type.name}: {' '.join(cell.errors)}"
+        for one in shown.placed:
+            if one.errors:
+                yield f"{one.seen.edit.tenant.name}: {' '.join(one.errors)}"
+        yield from refused_elsewhere(shown, self.found)
+        for name, texts in self.faults.items():
+            yield f"{FIELDS.get(name, name)}: {' '.join(texts)}"
+
+
+def show_unseen(shown: ShownPart, unseen: set[str]) -> None:
+    """Let cells that the page did not show as the draft has them be so."""
+    for cell in shown.cells:
+        if cell.key in unseen and cell.editable and cell.key in shown.drafted:
+            edit = shown.drafted[cell.key]
+            cell.typed, cell.version = edit.typed, edit.version
+
+
+def told_unseen(unseen: set[str]) -> str:
+    """Goes on within a sentence."""
+    s = "" if len(unseen) == 1 else "s"
+    return f"your draft has {len(unseen)} more edit{s}, made in another tab or browser"
+
+
 # --- the draft ------------------------------------------------------------------------------------
-def keep(request: HttpRequest, shown: ShownPart, *, saving: bool = False) -> Invalid | None:
+def keep(
+    request: HttpRequest,
+    shown: ShownPart,
+    *,
+    saving: bool = False,
+    write: PageWrite | None = None,
+) -> Invalid | None:
     """Write what was sent into the reader's draft, if the draft can hold it: else why not."""
     check_lengths(shown)
     marked = set(request.POST.getlist("marked"))
@@ -109,7 +223,7 @@ def keep(request: HttpRequest, shown: ShownPart, *, saving: bool = False) -> Inv
         return None
     reason = request.POST.get("reason")
     try:
-        edit_draft(actor_of(request), edits, reason=reason, write=page_write(request))
+        edit_draft(actor_of(request), edits, reason=reason, write=write)
     except Invalid as error:
         return error
     shown.drafted = {key_of(cell): cell for cell in own_cells(actor_of(request))}

@@ -17,28 +17,25 @@ from django.views.decorators.http import require_GET, require_http_methods
 from scheduling.models import NodeRecord
 from scheduling.pages.quotas.edits import (
     TIMES,
+    Attempt,
     check_lengths,
-    keep,
     mark,
+    page_write,
     refused_elsewhere,
+    show_unseen,
     tell_done,
-    time_typed,
-    tried,
-    unseen_of,
+    told_unseen,
 )
 from scheduling.pages.quotas.quota import NOTHING_EDITED
 from scheduling.pages.quotas.shown import MINE, ShownPart, key_of, matrix, savebar
 from scheduling.pages.quotas.standing import quota_standing
 from scheduling.pages.tenants.tenants import in_tree_order
 from scheduling.queries.selectors import visible_jobs
-from tenants.errors import Invalid
 from tenants.models import DraftCell, GpuType, Quota
 from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, visible_quotas, visible_tenants
-from tenants.services.audit import PAGE
 from tenants.services.drafts.cell_text import cell_text
 from tenants.services.drafts.seen import SeenTenant, cells_of_others, tenants_of_others
-from tenants.services.orders.placing import submit_draft
 from tenants.services.quota_sums import promised_below
 from tenants.web.conditional import by_its_text
 from tenants.web.csv_files import csv_answer
@@ -55,44 +52,25 @@ def quotas(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return render(request, "scheduling/quotas/quotas.html", sheet(request, shown))
     reason = request.POST.get("reason", "")
-    not_kept = keep(request, shown, saving=True)
-    unseen = unseen_of(request, shown)
-    faults: dict[str, list[str]] = {}
-    starts_at, ends_at = (time_typed(request, name, faults) for name in TIMES)
-    if not reason.strip():
-        faults["reason"] = ["Say why; it is kept in the audit trail."]
-    stopped = not_kept is not None or unseen or any(cell.errors for cell in shown.cells)
-    found, order = tried(request), None
-    if not found.count and not stopped:
+    attempt = Attempt.of(request, shown, reason, write=page_write(request))
+    if attempt.is_nothing and not any(cell.errors for cell in shown.cells):
         messages.info(request, NOTHING_EDITED, extra_tags="info")
         return to_list(request.path, request.GET)
-    may_save = not (stopped or faults)
-    if may_save:
-        try:
-            submitted = submit_draft(
-                actor_of(request), reason=reason, source=PAGE, starts_at=starts_at, ends_at=ends_at
-            )
-        except Invalid as error:
-            faults |= error.by_field
-        else:
-            found, order = submitted.tried, submitted.order
-            if not found.refused:
-                tell_done(request, found, order)
-                return to_list(request.path, request.GET)
+    found, unseen = attempt.found, attempt.unseen
+    if attempt.saved:
+        tell_done(request, found, attempt.order)
+        return to_list(request.path, request.GET)
     shown = matrix(request, unseen.union(key_of(found.cells[at]) for at in found.errors))
-    for cell in shown.cells:
-        if cell.key in unseen and cell.editable and cell.key in shown.drafted:
-            edit = shown.drafted[cell.key]
-            cell.typed, cell.version = edit.typed, edit.version
+    show_unseen(shown, unseen)
     check_lengths(shown)
-    mark(shown, found, saved=may_save)
+    mark(shown, found, saved=attempt.tried)
     context = {
         "reason": reason,
-        "reason_error": faults.get("reason", []),
-        "time_errors": faults,
+        "reason_error": attempt.faults.get("reason", []),
+        "time_errors": attempt.faults,
         "times": {name: request.POST.get(name, "") for name in TIMES},
-        "not_kept": not_kept.detail if not_kept else "",
-        "unseen": len(unseen),
+        "not_kept": attempt.not_kept.detail if attempt.not_kept else "",
+        "unseen": told_unseen(unseen) if unseen else "",
         "refused_elsewhere": refused_elsewhere(shown, found),
     }
     page = sheet(request, shown, **context)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.pages.polled import polled
-from scheduling.pages.quotas.quota import refusal
+from scheduling.pages.refusals import refusal
 from tenants.errors import Conflict, DomainError, NotFound
 from tenants.models import OrderCell, OrderState, QuotaOrder, Tenant, User
 from tenants.permissions import access_of

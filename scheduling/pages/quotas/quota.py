@@ -6,6 +6,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.pages.forms import DAMAGED
+from scheduling.pages.refusals import refusal_by_field, rehearsed_reason
 from scheduling.queries.quota_use import use_of
 from tenants.errors import DomainError, Invalid, Stale
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
@@ -16,20 +17,12 @@ from tenants.services.drafts.edits import DraftEdit, edit_draft
 from tenants.services.drafts.seen import overtaken, own_cell
 from tenants.services.drafts.wanted import TERMS, is_edit, typed_in
 from tenants.services.previews.kept import quota_effects
-from tenants.services.quota_sheet import SheetRefused, rehearse_quotas
-from tenants.services.quota_terms import QuotaChange, QuotaTerms
-from tenants.services.quotas import change_quota
+from tenants.services.quota_terms import TITLES, QuotaChange, QuotaTerms
+from tenants.services.quotas import QuotaChangeResult, change_quota
 from tenants.services.typed_gpus import as_typed, typed_milli
 from tenants.web.pages import actor_of, page_login_required
 
-# A rehearsal writes nothing; the reason is asked for only when it counts.
-REHEARSAL = "rehearsal"
 NOTHING_EDITED = "Nothing was edited, so nothing has changed."
-
-
-def refusal(request: HttpRequest, why: str) -> HttpResponse:
-    """In place of effects; htmx shows what comes with 200 alone."""
-    return render(request, "parts/effects_refused.html", {"why": why})
 
 
 def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
@@ -128,14 +121,15 @@ def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpRespo
     """What one quota as typed would do to jobs; nothing is changed."""
     owner, kind = _shown(request, tenant, gpu_type)
     errors: dict[str, list[str]] = {}
-    terms = terms_typed({name: request.POST.get(name, "") for name in TYPED}, errors)
-    try:
-        if terms is None:
-            return refusal(request, next(iter(errors.values()))[0])
-        (after,) = rehearse_quotas(actor_of(request), [(owner, kind, terms)], source=PAGE)
-    except SheetRefused as refused:
-        return refusal(request, refused.errors[0].detail)
-    effects = quota_effects(actor_of(request), {(owner.name, kind.name): after})
+    typed = {name: request.POST.get(name, "") for name in (*TYPED, "version")}
+    typed["reason"] = rehearsed_reason(request)
+    terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
+    tried = None
+    if terms is not None and version is not None:
+        tried = changed(request, owner, kind, typed, terms, version, errors, dry_run=True)
+    if tried is None:
+        return refusal_by_field(request, errors, TITLES)
+    effects = quota_effects(actor_of(request), {(owner.name, kind.name): tried.quota})
     title = f"What this would do to {owner.name} and others"
     return render(request, "parts/effects.html", {"title": title, "effects": effects})
 
@@ -175,13 +169,40 @@ def save_quota(
     version: int,
     errors: dict[str, list[str]],
 ) -> bool:
-    """Change the quota to these terms; False with `errors` by field ("" = none of them)
+    """Change the quota to these terms and say so; False with `errors` as of `changed`
     otherwise."""
+    result = changed(request, tenant, gpu_type, typed, terms, version, errors)
+    if result is None:
+        return False
+    if result.changed:
+        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
+        messages.success(request, text, extra_tags="good")
+    else:
+        messages.info(request, NOTHING_EDITED, extra_tags="info")
+    for warning in result.warnings:
+        messages.warning(request, warning, extra_tags="wait")
+    return True
+
+
+def changed(
+    request: HttpRequest,
+    tenant: Tenant,
+    gpu_type: GpuType,
+    typed: dict[str, str],
+    terms: QuotaTerms,
+    version: int,
+    errors: dict[str, list[str]],
+    *,
+    dry_run: bool = False,
+) -> QuotaChangeResult | None:
+    """Change the quota to these terms, or rehearse it; None with `errors` by field ("" = none of
+    them) otherwise."""
     try:
-        result = change_quota(
+        return change_quota(
             actor_of(request),
             QuotaChange(tenant, gpu_type, version, typed["reason"], PAGE),
             terms,
+            dry_run=dry_run,
         )
     except Stale as error:
         now = Quota.objects.filter(tenant=tenant, gpu_type=gpu_type).first()
@@ -194,15 +215,6 @@ def save_quota(
             *(one.told for one in found.fields),
         ]
         typed["version"] = str(error.current_version)
-        return False
     except DomainError as error:
         errors |= error.by_field or {"": [error.detail]}
-        return False
-    if result.changed:
-        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
-        messages.success(request, text, extra_tags="good")
-    else:
-        messages.info(request, NOTHING_EDITED, extra_tags="info")
-    for warning in result.warnings:
-        messages.warning(request, warning, extra_tags="wait")
-    return True
+    return None

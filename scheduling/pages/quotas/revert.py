@@ -9,7 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from scheduling.pages.quotas.quota import REHEARSAL, refusal, shown_version
+from scheduling.pages.quotas.quota import shown_version
+from scheduling.pages.refusals import REHEARSAL, refusal, refusal_by_field, rehearsed_reason
 from scheduling.queries.quota_use import use_of
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord, User
@@ -27,6 +28,11 @@ from tenants.services.quota_revert import (
 )
 from tenants.services.quota_terms import QuotaTerms
 from tenants.web.pages import actor_of, page_login_required
+
+STALE = (
+    "Somebody changed this quota meanwhile. What taking the change back would do now stands below; "
+    "nothing was changed."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +62,11 @@ def lines(record: AuditRecord, found: Reversal) -> list[Line]:
     return [row for row in rows if row.before != row.after or row.now != row.then]
 
 
-def tried(actor: User, record: AuditRecord, found: Reversal) -> Reverted:
-    """What taking the change back now would give; nothing is changed. Raises as
-    `revert_quota_change`."""
+def tried(actor: User, record: AuditRecord, version: int, reason: str = REHEARSAL) -> Reverted:
+    """What taking the change back would give of a quota at that version; nothing is changed. Raises
+    as `revert_quota_change`."""
     return revert_quota_change(
-        actor,
-        record,
-        expected_version=found.version,
-        reason=REHEARSAL,
-        source=PAGE,
-        dry_run=True,
+        actor, record, expected_version=version, reason=reason, source=PAGE, dry_run=True
     )
 
 
@@ -85,7 +86,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
         "over": max(0, use.used - guaranteed) if use else 0,
     }
     try:
-        context["warnings"] = tried(actor_of(request), record, found).warnings
+        context["warnings"] = tried(actor_of(request), record, found.version).warnings
     except DomainError as error:
         context["refused"] = [e.detail for e in error.errors] or [error.detail]
     return context
@@ -116,11 +117,17 @@ def quota_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResp
     """What taking a change back would do to jobs; nothing is changed."""
     record = _record_or_404(request, record_id)
     actor = actor_of(request)
+    errors: dict[str, list[str]] = {}
+    version = shown_version(request.POST.get("version", ""), errors)
+    if version is None:
+        return refusal_by_field(request, errors)
     try:
         found = reversal_of(record)
-        after = tried(actor, record, found).quota
+        after = tried(actor, record, version, rehearsed_reason(request)).quota
+    except Stale:
+        return refusal(request, STALE)
     except DomainError as error:
-        return refusal(request, error.detail)
+        return refusal(request, *(one.detail for one in error.errors or [error]))
     effects = quota_effects(actor, {(found.tenant.name, found.gpu_type.name): after})
     context = {"title": "What taking it back would do", "effects": effects}
     return render(request, "parts/effects.html", context)
@@ -148,10 +155,7 @@ def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[s
             source=PAGE,
         ).warnings
     except Stale:
-        errors[""] = [
-            "Somebody changed this quota meanwhile. What taking the change back would do now "
-            "stands below; nothing was changed."
-        ]
+        errors[""] = [STALE]
         return False
     except DomainError as error:
         # What stands in the way is told by the rehearsal; a missing reason only here.

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from scheduling.pages.quotas.quota import REHEARSAL, refusal
+from scheduling.pages.refusals import NOTHING_TO_PREVIEW, REHEARSAL, refusal, rehearsed_reason
 from tenants.errors import DomainError
 from tenants.models import AuditRecord, Tenant
 from tenants.permissions import Access, access_of
@@ -69,12 +69,12 @@ def place_preview(request: HttpRequest, name: str) -> HttpResponse:
             edit_draft(actor, tenants=[_edit(request, found, _values(request, as_typed(found)))])
             tried = try_draft(actor, reason=REHEARSAL, source=PAGE, dry_run=True)
     except DomainError as error:
-        return refusal(request, error.detail)
+        return refusal(request, _told(error))
     if tried.refused:
         faults = [*tried.tenant_errors.values(), *tried.errors.values()]
-        return refusal(request, " ".join(dict.fromkeys(map(_told, faults))))
+        return refusal(request, *dict.fromkeys(map(_told, faults)))
     if not tried.count:
-        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+        return refusal(request, NOTHING_TO_PREVIEW)
     alone = [one.tenant_id for one in tried.tenants] == [found.pk] and not tried.cells
     title = "What this change would do" if alone else "What your draft would do with it"
     effects = quota_effects(actor, tried.after, tried.planned)
@@ -180,9 +180,10 @@ def tenant_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpRes
     record = _record_or_404(request, record_id)
     actor = actor_of(request)
     try:
-        done = revert_tenant_change(actor, record, reason=REHEARSAL, source=PAGE, dry_run=True)
+        reason = rehearsed_reason(request)
+        done = revert_tenant_change(actor, record, reason=reason, source=PAGE, dry_run=True)
     except DomainError as error:
-        return refusal(request, error.detail)
+        return refusal(request, *(one.detail for one in error.errors or [error]))
     effects = quota_effects(actor, {}, {done.tenant.name: done.planned})
     context = {"title": "What taking it back would do", "effects": effects}
     return render(request, "parts/effects.html", context)

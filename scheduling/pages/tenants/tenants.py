@@ -15,8 +15,8 @@ from scheduling.engine.states import OPEN
 from scheduling.models import Job
 from scheduling.pages.forms import LimitsForm, show
 from scheduling.pages.polled import polled
-from scheduling.pages.quotas.quota import refusal
 from scheduling.pages.quotas.standing import quota_standing
+from scheduling.pages.refusals import NOTHING_TO_PREVIEW, refusal, refusal_of_form
 from scheduling.queries import selectors
 from scheduling.queries.quota_use import quota_uses
 from tenants.errors import DomainError
@@ -201,13 +201,14 @@ def limits_preview(request: HttpRequest, name: str) -> HttpResponse:
     found, actor = _limited_or_404(request, name), actor_of(request)
     form = _limits_form(request, found)
     if not form.is_valid():
-        return refusal(request, "Correct the marked fields first.")
+        return refusal_of_form(request, form)
     if not (changes := form.changes()):
-        return refusal(request, "Nothing is edited, so there is nothing to preview.")
+        return refusal(request, NOTHING_TO_PREVIEW)
     try:
         then = change_tenant(actor, found, changes, source=PAGE, dry_run=True)
     except DomainError as error:
-        return refusal(request, error.detail)
+        show(form, error)
+        return refusal_of_form(request, form)
     if FELT_BY_JOBS.isdisjoint(changes):
         return refusal(request, "Jobs that wait or run now do not feel this; only new ones do.")
     context = {
