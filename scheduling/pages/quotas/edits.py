@@ -79,7 +79,7 @@ def preview(request: HttpRequest) -> HttpResponse:
     then = PageWrite(write.tab, write.stamp + 1) if write else None
     with unit_of_work(dry_run=True):
         reason = rehearsed_reason(request)
-        attempt = Attempt.of(request, shown, reason, write=then, dry_run=True)
+        attempt = DraftSaving.of(request, shown, reason, write=then, dry_run=True)
     if not attempt.saved:
         return refusal(request, *attempt.told(shown))
     found = attempt.found
@@ -100,7 +100,7 @@ def discard(request: HttpRequest) -> HttpResponse:
 
 # --- the save, and its rehearsal ------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DraftSaving:
     """What became, or would become, of saving what was sent with the rest of the reader's draft.
     `faults`: by fields beside the cells. `tried`: whether only what the draft says stands against
     it, if anything does."""
@@ -121,7 +121,7 @@ class Attempt:
         *,
         write: PageWrite | None,
         dry_run: bool = False,
-    ) -> "Attempt":
+    ) -> "DraftSaving":
         not_kept = keep(request, shown, saving=True, write=write)
         unseen = unseen_of(request, shown)
         faults: dict[str, list[str]] = {}

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from scheduling.models import NodeRecord
 from scheduling.pages.quotas.edits import (
     TIMES,
-    Attempt,
+    DraftSaving,
     check_lengths,
     mark,
     page_write,
@@ -52,7 +52,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return render(request, "scheduling/quotas/quotas.html", sheet(request, shown))
     reason = request.POST.get("reason", "")
-    attempt = Attempt.of(request, shown, reason, write=page_write(request))
+    attempt = DraftSaving.of(request, shown, reason, write=page_write(request))
     if attempt.is_nothing and not any(cell.errors for cell in shown.cells):
         messages.info(request, NOTHING_EDITED, extra_tags="info")
         return to_list(request.path, request.GET)
