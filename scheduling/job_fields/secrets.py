@@ -13,7 +13,7 @@ from typing import Any, Final
 from scheduling.job_fields.shell_words import Word, words_of
 
 HIDDEN: Final = "(hidden)"
-MOST: Final = 65_536  # characters of a command that are looked at; of a longer one none is shown
+MOST: Final = 65_536  # characters that are looked at; of a longer text none is shown
 _DEEPEST: Final = 4  # scripts in quotes in scripts
 _LONGEST: Final = 128  # characters of a name that are looked at
 
@@ -202,8 +202,9 @@ def _named(name: str, value: str, *, variable: bool) -> bool:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a variable does, by its name or by what it holds."""
-    return _named(name, value, variable=True) or bool(_spans(value))
+    """Whether a variable does, by its name or by what it holds. One that is too long to be looked
+    through may."""
+    return len(value) > MOST or _named(name, value, variable=True) or bool(_spans(value))
 
 
 # --- command lines --------------------------------------------------------------------------------

