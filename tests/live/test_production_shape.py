@@ -40,6 +40,17 @@ print(create_token(User.objects.get(username="operator"), "test").secret)
 """
 
 
+SIGNED_IN = """
+import django; django.setup()
+from django.conf import settings
+from django.test import Client
+from tenants.models import User
+client = Client()
+client.force_login(User.objects.get(username="operator"))
+print(f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}")
+"""
+
+
 RESERVED = []  # sockets
 
 
@@ -174,6 +185,26 @@ def call(url, token, body=None):
         return json.loads(reply.read())
 
 
+def static_files(shape):
+    """As an image has them: pages name them by their contents."""
+    command = [sys.executable, "manage.py", "collectstatic", "--noinput"]
+    forked.run(command, check=True, capture_output=True, **shape)
+
+
+def operations_page(site, shape):
+    """Reads that page as an operator, who is signed in once."""
+    command = [sys.executable, "-c", SIGNED_IN]
+    made = forked.run(command, check=True, capture_output=True, text=True, **shape)
+    request = urllib.request.Request(f"{site}/ops/", headers={"Cookie": made.stdout.strip()})
+
+    def read():
+        with urllib.request.urlopen(request, timeout=WITHIN_S) as answer:
+            assert answer.url == f"{site}/ops/"
+            return answer.read().decode()
+
+    return read
+
+
 def call_when_back(url, token, body):
     """The database has just come back: until its connections are there again 503 is right."""
     deadline = time.monotonic() + WITHIN_S
@@ -223,6 +254,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
         token = forked.run(
             setup, check=True, capture_output=True, text=True, **shape
         ).stdout.strip()
+        static_files(shape)
         celery = [sys.executable, "-m", "celery", "-A", "kant"]
         worker = [*celery, "worker", "-Q", "sched", "-P", "solo", "--without-mingle", "-n"]
         said = stack.enter_context((tmp_path / "schedulers.log").open("w+"))
@@ -266,11 +298,13 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
         job = run_until(f"{jobs}/{second['id']}", token, {"SUCCEEDED"})
         assert job["attempt"] == 1
 
+        page = operations_page(f"http://127.0.0.1:{port}", shape)
         deadline = time.monotonic() + WITHIN_S
         for told in ("false", "true"):  # while beat ticks, and without it
             while value(database, OWN_CLOCK) != told:
                 assert time.monotonic() < deadline, f"not told: own clock {told}"
                 time.sleep(0.1)
+            assert ("Celery beat sends no ticks." in page()) == (told == "true")
             if told == "false":
                 ticking.terminate()
         document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}

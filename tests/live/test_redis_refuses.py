@@ -18,10 +18,12 @@ from tests.live.test_production_shape import (
     WITHIN_S,
     call,
     free_port,
+    operations_page,
     postgres,
     redis,
     run_until,
     started,
+    static_files,
     wait_for_port,
 )
 
@@ -59,6 +61,7 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
         setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
         made = forked.run(setup, check=True, capture_output=True, text=True, **shape)
         token = made.stdout.strip()
+        static_files(shape)
 
         port = free_port()
         celery = [sys.executable, "-m", "celery", "-A", "kant"]
@@ -103,6 +106,8 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
 
         a_job_runs_to_its_end()
         assert redis_is_up()
+        page = operations_page(site, shape)
+        assert "Redis does not accept writes." not in page()
         server = Redis.from_url(address)
         outages = [
             (lambda: server.config_set("maxmemory", 1), lambda: server.config_set("maxmemory", 0)),
@@ -112,6 +117,7 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(
         for number, (begin, end) in enumerate(outages, start=1):
             begin()
             assert not redis_is_up()
+            assert "Redis does not accept writes." in page()
             for _ in range(2):
                 a_job_runs_to_its_end()
             # The others tell of it only where they had something to hear or to write meanwhile.
