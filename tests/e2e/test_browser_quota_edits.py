@@ -63,6 +63,30 @@ def test_no_digit_is_lost_however_late_an_answer_comes(new_tab, delays_ms, key_m
         assert cell(tab, key).evaluate("e => new FormData(e.form).get(e.name)") == text
 
 
+def test_a_whole_table_is_typed_while_answers_come_late(new_tab):
+    """Column by column, as in a sheet: each answer comes while other cells are typed."""
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/quotas/")
+    delay_checks(tab, (40, 700, 150, 330, 0))
+    fields = tab.page.locator(".matrix input:not([type=hidden])")
+    names = fields.evaluate_all("all => all.map((one) => one.name)")
+    assert len(names) >= 36
+    typed = {name: str(101 + at) for at, name in enumerate(names)}
+    columns = len(scene.POOLS)
+    for column in range(columns):
+        fields.nth(column).focus()
+        fields.nth(column).select_text()
+        for at in range(column, len(names), columns):
+            tab.page.keyboard.type(typed[names[at]], delay=15)
+            tab.page.keyboard.press("Enter")
+    tab.page.get_by_label("Reason").focus()
+    expect(tab.page.locator(".savebar")).to_contain_text(f"{len(names)} changes")
+    tab.page.wait_for_timeout(1000)
+    now = fields.evaluate_all("all => Object.fromEntries(all.map((o) => [o.name, o.value]))")
+    assert now == typed
+
+
 def test_a_late_answer_never_replaces_a_field_that_was_left(new_tab):
     """The answer carries a half-typed value and lands after the cell lost its focus."""
     tab = new_tab()
