@@ -22,7 +22,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.bands import Band, Draws, bands_of
-from scheduling.simulator.forecast.calibration import Calibration
+from scheduling.simulator.forecast.calibration import Calibration, Told
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.likeness import Traits, size_of, traits_of
@@ -37,16 +37,16 @@ MEMORY = 0.1  # how much the newest wait moves the average
 
 
 class ToldLook(NamedTuple):
-    """What was told of a job at `at`; None = nothing. `raw`: before it was calibrated. `earliest`:
-    from when on it may start, where no band was told."""
+    """What was told of a job at `at`; None = nothing. `calibrated`: also where it is too wide to be
+    told. `oracle`: by who knows the distributions. `earliest`: from when on it may start, where no
+    band was told."""
 
     job: str
     at: float
-    raw: Band | None
+    calibrated: Told | None
     band: Band | None
     earliest: float | None
-    oracle: Band | None
-    known: Band | None
+    oracle: Told | None
     average: float | None
     slurm: float | None
 
@@ -144,10 +144,10 @@ class Looking(Watching):
         self._average[size] = before + MEMORY * (waited - before)
         for told in self._open.pop(job_id, ()):
             self.looked.append((told, now))
-            if told.raw is not None:
-                self._calibration.started(told.raw, told.at, now)
+            if told.calibrated is not None:
+                self._calibration.started(told.calibrated, now)
             if told.oracle is not None:
-                self._of_oracle.started(told.oracle, told.at, now)
+                self._of_oracle.started(told.oracle, now)
 
     def _look(self, now: float) -> None:
         scene = scene_of(self._facts(), now)
@@ -161,8 +161,8 @@ class Looking(Watching):
         found = bands_of(ground, self._run_times, self._coming, seed=seed, most=plan.runs)
         self.cpu_s += time.process_time() - cpu
         waiting = [told for of in self._open.values() for told in of]
-        self._calibration.waiting([(t.raw, t.at) for t in waiting if t.raw], now)
-        self._of_oracle.waiting([(t.oracle, t.at) for t in waiting if t.oracle], now)
+        self._calibration.waiting([t.calibrated for t in waiting if t.calibrated], now)
+        self._of_oracle.waiting([t.oracle for t in waiting if t.oracle], now)
         known = bands_of(ground, self._true_times, self._coming, seed=-seed % 2**31, most=plan.runs)
         slurm: dict[str, float] = {}
         if any(job.declared_s for job in scene.waiting):
@@ -176,10 +176,9 @@ class Looking(Watching):
             told = ToldLook(
                 job.id,
                 now,
-                raw,
+                None if raw is None else self._calibration.as_told(raw, now),
                 *self._calibration.told(found, job.id),
-                ideal,
-                None if ideal is None else self._of_oracle.fitted(ideal, now),
+                None if ideal is None else self._of_oracle.as_told(ideal, now),
                 average,
                 slurm.get(job.id),
             )
@@ -213,8 +212,12 @@ class Looking(Watching):
         after += [True for t in waiting if t.earliest is not None and t.earliest <= self.now]
         given = [(t, t.band, at) for t, at in self.looked if t.band is not None]
         held = [band.p10 - 1e-6 <= at <= band.p90 + 1e-6 for _, band, at in given]
-        raw = [t.raw.p10 - 1e-6 <= at <= t.raw.p90 + 1e-6 for t, at in self.looked if t.raw]
-        widths = [(b.p90 - b.p10, t.known.p90 - t.known.p10) for t, b, _ in given if t.known]
+        raw = [
+            t.calibrated.runs.p10 - 1e-6 <= at <= t.calibrated.runs.p90 + 1e-6
+            for t, at in self.looked
+            if t.calibrated
+        ]
+        widths = [(b.p90 - b.p10, t.oracle.p90 - t.oracle.p10) for t, b, _ in given if t.oracle]
         ours, known = (float(np.median(w)) if w else None for w in _columns(widths))
         return {
             "looks": len(told),
@@ -226,11 +229,15 @@ class Looking(Watching):
             "held_raw": _share(raw),
             "early": _share([at < band.p10 - 1e-6 for _, band, at in given]),
             "oracle_held": _share(
-                [t.known.p10 - 1e-6 <= at <= t.known.p90 + 1e-6 for t, at in self.looked if t.known]
+                [
+                    t.oracle.p10 - 1e-6 <= at <= t.oracle.p90 + 1e-6
+                    for t, at in self.looked
+                    if t.oracle
+                ]
             ),
             "width_s": ours,
             "oracle_raw": _share(
-                [t.oracle.p10 <= at <= t.oracle.p90 for t, at in self.looked if t.oracle]
+                [t.oracle.runs.p10 <= at <= t.oracle.runs.p90 for t, at in self.looked if t.oracle]
             ),
             "oracle_width_s": known,
             "width_ratio": definitions.ratio(ours, known) if ours is not None and known else None,

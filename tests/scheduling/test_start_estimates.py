@@ -49,7 +49,7 @@ def fleet(org, monkeypatch):
 def ended(org, count, took_s, name="train", **fields):
     """Runs that ended a day ago after so many seconds."""
     at = timezone.now() - timedelta(days=1)
-    Job.objects.bulk_create(
+    return Job.objects.bulk_create(
         Job(
             name=f"{name}-{number}", tenant=org.tenants["law"], cluster=org.cluster,
             user=org.users["lex"], state="SUCCEEDED", gpu_milli=8000, submitted_at=at,
@@ -152,7 +152,7 @@ def test_a_band_that_gets_too_wide_when_it_is_calibrated_is_not_told(fleet):
     band = bands.Band(now + 1e5, now + 2e5, now + 6e5, Basis.RUNS, "")
     wide = Calibration()
     for at in range(200):
-        wide.started(band, now - at, now - at + (1e3, 9e6)[at % 2])
+        wide.started(wide.as_told(band, now - at), now - at + (1e3, 9e6)[at % 2])
     estimates.write_estimates(bands.Bands(now, 5, {job_id: band}, {}), Calibration())
     assert told(fleet, job_id)["p50"]
     estimates.write_estimates(bands.Bands(now, 5, {job_id: band}, {}), wide)
@@ -196,6 +196,40 @@ def test_the_first_estimate_is_kept_and_held_against_the_start(fleet):
     assert [(r.size, r.basis, r.starts, r.held) for r in starts._hit_rates()] == [
         (4, "declared", 1, 1)
     ]
+
+
+def test_a_new_process_asks_of_bands_what_those_that_were_told_before_it_teach(fleet):
+    """Of 60 starts most were after the band that was told, where that was as wide as the runs had
+    it, none where it was much wider."""
+    begin = timezone.now() - timedelta(days=1)
+    at = begin.timestamp()
+    asked = bands.Band(at + 100, at + 200, at + 400, Basis.RUNS, "")
+    ends = []
+    for told_s in (400, 4000):
+        lived = forecaster.Lessons(fleet.cluster)
+        Job.objects.all().delete()
+        for number in range(60):
+            (job,) = ended(fleet, 1, 600, f"told-{told_s}-{number}")
+            first = begin + timedelta(minutes=20 * number)
+            since = first.timestamp()
+            StartEstimate.objects.create(
+                job=job,
+                as_of=first,
+                first_as_of=first,
+                first_basis="runs",
+                first_runs=[since + 100, since + 200, since + 400],
+                first_p10=first + timedelta(seconds=100),
+                first_p90=first + timedelta(seconds=told_s),
+                started_at=first + timedelta(seconds=150 + 15 * (37 * number % 60)),
+            )
+            if number % 20 == 19:
+                lived.catch_up()
+        anew = forecaster.Lessons(fleet.cluster)
+        anew.catch_up()
+        fitted = anew.calibration.fitted(asked, at)
+        assert fitted == lived.calibration.fitted(asked, at)
+        ends.append(fitted.p90)
+    assert ends[0] > ends[1]
 
 
 def test_ended_runs_are_learned_once_by_a_process_that_keeps_the_state(fleet):

@@ -24,7 +24,15 @@ from scheduling.engine.types import (
 )
 from scheduling.simulator.forecast import bands as told
 from scheduling.simulator.forecast.bands import Band, bands_of, quantile
-from scheduling.simulator.forecast.calibration import ENOUGH, Calibration, Miss, quantiles
+from scheduling.simulator.forecast.calibration import (
+    ENOUGH,
+    Calibration,
+    Miss,
+    Side,
+    Told,
+    asked,
+    quantiles,
+)
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.likeness import Traits, stem_of
@@ -374,8 +382,65 @@ def test_bands_that_were_wrong_are_fitted_until_four_of_five_starts_lie_in_them(
         fitted = calibration.fitted(asked, at)
         assert at < fitted.p10 <= fitted.p50 <= fitted.p90
         held.append(fitted.p10 <= start <= fitted.p90)
-        calibration.started(asked, at, start)
+        calibration.started(calibration.as_told(asked, at), start)
     assert np.mean(held[4 * ENOUGH :]) == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [
+        pytest.param(lambda part, _: 3.0 * part, id="later and later"),
+        pytest.param(lambda part, _: -3.0 * part, id="earlier and earlier"),
+        pytest.param(lambda part, _: 1.5 * (part > 0.5), id="late from one day on"),
+        pytest.param(lambda _, chance: -2.0 * (chance < 0.25), id="early in bursts"),
+    ],
+)
+def test_bands_hold_though_misses_drift_or_come_in_bursts(bias):
+    """Of ten streams together; `bias`: of the logarithm of all waits of an instant, by how much of
+    the time is over and a draw."""
+    held = [it for seed in range(10) for it in held_of_a_stream(bias, seed)]
+    assert 0.75 <= np.mean(held) <= 0.85
+
+
+def held_of_a_stream(bias, seed):
+    """Whether each start was in the band that was told: of sixty instants with 20 bands each, of
+    waits of a minute to an hour."""
+    dice = np.random.Generator(np.random.PCG64(seed))
+    calibration, waiting, held = Calibration(), [], []
+    for number in range(60):
+        now = NOW + 1000.0 * number
+        for start, told_then in sorted(one for one in waiting if one[0] <= now):
+            calibration.started(told_then, start)
+            held.append(told_then.p10 <= start <= told_then.p90)
+        waiting = [one for one in waiting if one[0] > now]
+        calibration.waiting([told_then for _, told_then in waiting], now)
+        off = bias(number / 60, float(dice.random()))
+        for wait in np.exp(dice.uniform(np.log(60), np.log(3600), 20)).tolist():
+            runs = Band(now + wait / 2, now + wait, now + wait * 2, Basis.RUNS, "")
+            start = now + wait * float(np.exp(off + 0.54 * dice.normal()))
+            waiting.append((start, calibration.as_told(runs, now)))
+    return held
+
+
+def test_who_outlives_a_band_that_was_told_counts_as_missed_before_it_starts():
+    """Of two calibrations that know the same runs and starts, one has told bands that all who still
+    wait have outlived."""
+    runs, ends = Band(50.0, 100.0, 200.0, Basis.RUNS, ""), {}
+    for told_p90 in (300.0, 900.0):
+        calibration = Calibration()
+        for at in range(60):
+            start = at + 40.0 + 5.0 * (37 * at % 60)
+            calibration.started(Told(runs, 30.0, told_p90 + at, float(at)), start)
+        calibration.waiting([Told(runs, 30.0, told_p90, float(at)) for at in range(20)], 400.0)
+        ends[told_p90] = calibration.fitted(runs, 0.0).p90
+    assert ends[300.0] > ends[900.0]
+
+
+def test_before_its_end_a_band_that_was_told_of_a_waiting_job_counts_on_neither_side():
+    open_still = [Miss(float(n), True, float(n), None) for n in range(50)]
+    known = [Miss(0.0, False, float(n), Side.AFTER) for n in range(10)]
+    assert asked(open_still) == (0.1, 0.9)
+    assert asked(known + open_still) == asked(known) == (pytest.approx(0.15), pytest.approx(0.995))
 
 
 def test_narrow_bands_are_widened_more_than_wide_ones_before_anything_is_known_of_how_they_hold():
@@ -393,7 +458,7 @@ def test_outcomes_of_one_instant_hardly_change_a_band():
     calibration = Calibration()
     band = Band(NOW + 50.0, NOW + 100.0, NOW + 200.0, Basis.RUNS, "")
     for _ in range(100):
-        calibration.started(band, NOW, NOW + 1000.0)
+        calibration.started(calibration.as_told(band, NOW), NOW + 1000.0)
     fitted = calibration.fitted(band, NOW)
     assert NOW + 200.0 < fitted.p90 < NOW + 400.0
 
@@ -405,9 +470,10 @@ def test_who_still_waits_counts_as_late():
     for number in range(100):
         told = replace(band, p10=50.0 + number, p50=100.0 + number, p90=200.0 + number)
         for one in (blind, seeing):
-            one.started(told, float(number), number + 70.0)
+            one.started(one.as_told(told, float(number)), number + 70.0)
     late = [
-        (replace(band, p10=50.0 + n, p50=100.0 + n, p90=200.0 + n), float(n)) for n in range(99)
+        seeing.as_told(replace(band, p10=50.0 + n, p50=100.0 + n, p90=200.0 + n), float(n))
+        for n in range(99)
     ]
     seeing.waiting(late, 1000.0)
     assert blind.fitted(band, 0.0).p90 < 120.0
@@ -418,10 +484,10 @@ def test_who_still_waits_counts_as_late():
 
 
 def test_misses_are_ranked_by_the_product_limit():
-    known = [Miss(float(off), off in (3, 4), 0.0) for off in (1, 2, 3, 4, 5)]
+    known = [Miss(float(off), off in (3, 4), 0.0, None) for off in (1, 2, 3, 4, 5)]
     # 1/5 and 2/5 are known to be below 1 and 2; of the rest only 5 is known.
     assert quantiles(known, (0.1, 0.3, 0.5, 0.9)) == [1.0, 2.0, 5.0, 5.0]
-    assert quantiles([Miss(1.0, False, 0.0), Miss(2.0, True, 0.0)], (0.9,)) == [2.0]
+    assert quantiles([Miss(1.0, False, 0.0, None), Miss(2.0, True, 0.0, None)], (0.9,)) == [2.0]
 
 
 def test_quantiles_leave_out_what_never_came():

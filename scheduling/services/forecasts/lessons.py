@@ -10,7 +10,7 @@ from scheduling.queries.whatif.state import KeptState
 from scheduling.session.memory import load
 from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.simulator.forecast.bands import Band
-from scheduling.simulator.forecast.calibration import KEPT, Calibration
+from scheduling.simulator.forecast.calibration import KEPT, Calibration, Told
 from scheduling.simulator.forecast.coming import KEPT as ARRIVALS_KEPT
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.run_times import Basis, RunTimes
@@ -54,7 +54,7 @@ class Lessons:
             assert row.started_at is not None
             since = row.started_at
             if told := _first_of(row):
-                self.calibration.started(*told, row.started_at.timestamp())
+                self.calibration.started(told, row.started_at.timestamp())
         return since
 
     def _learn_waits(self) -> None:
@@ -68,9 +68,14 @@ class Lessons:
         self.calibration.waiting(told, timezone.now().timestamp())
 
 
-def _first_of(row: StartEstimate) -> tuple[Band, float] | None:
-    """The band that a job was told first, and as of when."""
-    if row.first_as_of is None or not row.first_basis:
+def _first_of(row: StartEstimate) -> Told | None:
+    """What a job was told first."""
+    if row.first_as_of is None or row.first_p10 is None or row.first_p90 is None:
         return None
     p10, p50, p90 = row.first_runs
-    return Band(p10, p50, p90, Basis(row.first_basis), ""), row.first_as_of.timestamp()
+    return Told(
+        Band(p10, p50, p90, Basis(row.first_basis), ""),
+        row.first_p10.timestamp(),
+        row.first_p90.timestamp(),
+        row.first_as_of.timestamp(),
+    )

@@ -9,32 +9,59 @@ each side. Who still waits counts as late by at least what it waits already (pro
 those who start early, which are known first, would make the bands seem too late. Jobs that were
 told at one instant are early or late together: so far as outcomes are of few instants, bands stay
 as they were.
+
+That would do if misses came evenly. They come in bursts, and drift: what was learned until then
+does not fit. So it is also counted how many starts were before and after the bands, as they were
+told. Where more than a tenth was missed on a side a band leaves out less there, and where less was,
+more (adaptive conformal inference).
 """
 
 import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from enum import Enum
 from typing import NamedTuple
 
-from scheduling.simulator.forecast.bands import HIGH, LOW, Band, Bands, earliest, useful
+from scheduling.simulator.forecast.bands import LOW, Band, Bands, earliest, useful
 from scheduling.simulator.forecast.run_times import Basis
 
 KEPT = 1500  # of the newest outcomes of a basis
 ENOUGH = 40
 TRUST = 10.0  # so many instants count as much as the runs ahead themselves
+LEAST_LEFT_OUT = 0.005  # of the misses on a side
 SHORTEST_S = 1.0
+CLOSE_S = 1e-6  # from the end of a band is in it
 # Of the logarithm of the wait: what the runs ahead do not know, by what they know of run times.
 ROUGH = {Basis.DECLARED: 0.02, Basis.SHARE: 0.02, Basis.RUNS: 0.7, Basis.PRIOR: 0.7}
 
 
+class Told(NamedTuple):
+    """A band as of an instant: as the `runs` ahead had it, and the ends that were told."""
+
+    runs: Band
+    p10: float
+    p90: float
+    as_of: float
+
+
+class Side(Enum):
+    """Where a start was, of the band that was told."""
+
+    BEFORE = "before"
+    WITHIN = "within"
+    AFTER = "after"
+
+
 class Miss(NamedTuple):
     """How far a start was from the middle of a band told at `as_of`, in half-widths of that side;
-    below 0 it was early. Where it is `still` to come, it is by more."""
+    below 0 it was early. Where it is `still` to come, it is by more. `side`: None as long as that
+    is open."""
 
     off: float
     still: bool
     as_of: float
+    side: Side | None
 
 
 class Ends(NamedTuple):
@@ -55,20 +82,20 @@ class Calibration:
         self._still: dict[Basis, list[Miss]] = {}
         self._ends: dict[Basis, Ends] = {}
 
-    def started(self, told: Band, as_of: float, started_at: float) -> None:
-        """A job that was told `told`, as the runs ahead had it, has started then."""
-        misses = self._known.setdefault(told.basis, deque(maxlen=KEPT))
-        misses.append(Miss(_off(told, as_of, started_at), False, as_of))
-        self._ends.pop(told.basis, None)
+    def started(self, told: Told, started_at: float) -> None:
+        """A job that was told this has started then."""
+        basis = told.runs.basis
+        misses = self._known.setdefault(basis, deque(maxlen=KEPT))
+        misses.append(_miss(told, started_at, still=False))
+        self._ends.pop(basis, None)
 
-    def waiting(self, told: Iterable[tuple[Band, float]], now: float) -> None:
-        """These bands were told, each as of an instant, of jobs that still wait; replaces those of
-        before."""
+    def waiting(self, told: Iterable[Told], now: float) -> None:
+        """These were told of jobs that still wait; replaces those of before."""
         self._still.clear()
         self._ends.clear()
-        for band, as_of in told:
-            miss = Miss(_off(band, as_of, now), True, as_of)
-            self._still.setdefault(band.basis, []).append(miss)
+        for one in told:
+            miss = _miss(one, now, still=True)
+            self._still.setdefault(one.runs.basis, []).append(miss)
 
     def told(self, found: Bands, job_id: str) -> tuple[Band | None, float | None]:
         """What somebody is told of a waiting job: a band, else from when on it may start, else
@@ -81,6 +108,11 @@ class Calibration:
         if raw is not None and useful(band, found.now):
             return band, None
         return None, earliest(band, found.now)
+
+    def as_told(self, runs: Band, as_of: float) -> Told:
+        """The band of the runs ahead with the ends that are told."""
+        band = self.fitted(runs, as_of)
+        return Told(runs, band.p10, band.p90, as_of)
 
     def fitted(self, band: Band, as_of: float) -> Band:
         """The band as wide on each side as held so far."""
@@ -103,8 +135,23 @@ class Calibration:
         misses = [*known, *self._still.get(basis, ())[-KEPT:]]
         instants = len({miss.as_of for miss in misses})
         share = instants / (instants + TRUST)
-        low, high = quantiles(misses, (LOW, HIGH))
+        low, high = quantiles(misses, asked(misses))
         return Ends(share - 1 + share * low, 1 - share + share * high)
+
+
+def asked(misses: Iterable[Miss]) -> tuple[float, float]:
+    """Which quantiles of the misses a band is to reach: it leaves out less than a tenth of a side,
+    by as much as more than a tenth of the bands that were told was missed there, and more by as
+    much as less was. So far as that is known of few instants, a tenth."""
+    settled = [miss for miss in misses if miss.side is not None]
+    instants = len({miss.as_of for miss in settled})
+    trust = instants / (instants + TRUST)
+
+    def left_out(side: Side) -> float:
+        missed = sum(miss.side is side for miss in settled) / max(1, len(settled))
+        return max(LEAST_LEFT_OUT, LOW + trust * (LOW - missed))
+
+    return left_out(Side.BEFORE), 1 - left_out(Side.AFTER)
 
 
 def quantiles(misses: Iterable[Miss], shares: Iterable[float]) -> list[float]:
@@ -123,6 +170,15 @@ def quantiles(misses: Iterable[Miss], shares: Iterable[float]) -> list[float]:
             at_risk -= 1
         found.append(last)
     return found
+
+
+def _miss(told: Told, at: float, *, still: bool) -> Miss:
+    side: Side | None = Side.WITHIN
+    if at > told.p90 + CLOSE_S:
+        side = Side.AFTER
+    elif at < told.p10 - CLOSE_S:
+        side = None if still else Side.BEFORE
+    return Miss(_off(told.runs, told.as_of, at), still, told.as_of, side)
 
 
 def _off(told: Band, as_of: float, at: float) -> float:
