@@ -22,7 +22,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.types import QuotaSpec, TenantSpec
 from scheduling.simulator.forecast.bands import Band, Draws, bands_of
-from scheduling.simulator.forecast.calibration import Calibration, Told
+from scheduling.simulator.forecast.calibration import Calibration, ToldBand
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.ground import ground_of
 from scheduling.simulator.forecast.likeness import Traits, size_of, traits_of
@@ -43,10 +43,10 @@ class ToldLook(NamedTuple):
 
     job: str
     at: float
-    calibrated: Told | None
+    calibrated: ToldBand | None
     band: Band | None
     earliest: float | None
-    oracle: Told | None
+    oracle: ToldBand | None
     average: float | None
     slurm: float | None
 

@@ -29,7 +29,7 @@ from scheduling.simulator.forecast.calibration import (
     Calibration,
     Miss,
     Side,
-    Told,
+    ToldBand,
     asked,
     quantiles,
 )
@@ -430,8 +430,8 @@ def test_who_outlives_a_band_that_was_told_counts_as_missed_before_it_starts():
         calibration = Calibration()
         for at in range(60):
             start = at + 40.0 + 5.0 * (37 * at % 60)
-            calibration.started(Told(runs, 30.0, told_p90 + at, float(at)), start)
-        calibration.waiting([Told(runs, 30.0, told_p90, float(at)) for at in range(20)], 400.0)
+            calibration.started(ToldBand(runs, 30.0, told_p90 + at, float(at)), start)
+        calibration.waiting([ToldBand(runs, 30.0, told_p90, float(at)) for at in range(20)], 400.0)
         ends[told_p90] = calibration.fitted(runs, 0.0).p90
     assert ends[300.0] > ends[900.0]
 

@@ -10,7 +10,7 @@ from scheduling.queries.whatif.state import KeptState
 from scheduling.session.memory import load
 from scheduling.session.memory.ended_runs import LEARNED_FROM, learn_runs
 from scheduling.simulator.forecast.bands import Band
-from scheduling.simulator.forecast.calibration import KEPT, Calibration, Told
+from scheduling.simulator.forecast.calibration import KEPT, Calibration, ToldBand
 from scheduling.simulator.forecast.coming import KEPT as ARRIVALS_KEPT
 from scheduling.simulator.forecast.coming import Coming
 from scheduling.simulator.forecast.run_times import Basis, RunTimes
@@ -68,12 +68,12 @@ class Lessons:
         self.calibration.waiting(told, timezone.now().timestamp())
 
 
-def _first_of(row: StartEstimate) -> Told | None:
+def _first_of(row: StartEstimate) -> ToldBand | None:
     """What a job was told first."""
     if row.first_as_of is None or row.first_p10 is None or row.first_p90 is None:
         return None
     p10, p50, p90 = row.first_runs
-    return Told(
+    return ToldBand(
         Band(p10, p50, p90, Basis(row.first_basis), ""),
         row.first_p10.timestamp(),
         row.first_p90.timestamp(),

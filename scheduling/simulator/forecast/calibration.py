@@ -36,7 +36,7 @@ CLOSE_S = 1e-6  # from the end of a band is in it
 ROUGH = {Basis.DECLARED: 0.02, Basis.SHARE: 0.02, Basis.RUNS: 0.7, Basis.PRIOR: 0.7}
 
 
-class Told(NamedTuple):
+class ToldBand(NamedTuple):
     """A band as of an instant: as the `runs` ahead had it, and the ends that were told."""
 
     runs: Band
@@ -82,14 +82,14 @@ class Calibration:
         self._still: dict[Basis, list[Miss]] = {}
         self._ends: dict[Basis, Ends] = {}
 
-    def started(self, told: Told, started_at: float) -> None:
+    def started(self, told: ToldBand, started_at: float) -> None:
         """A job that was told this has started then."""
         basis = told.runs.basis
         misses = self._known.setdefault(basis, deque(maxlen=KEPT))
         misses.append(_miss(told, started_at, still=False))
         self._ends.pop(basis, None)
 
-    def waiting(self, told: Iterable[Told], now: float) -> None:
+    def waiting(self, told: Iterable[ToldBand], now: float) -> None:
         """These were told of jobs that still wait; replaces those of before."""
         self._still.clear()
         self._ends.clear()
@@ -109,10 +109,10 @@ class Calibration:
             return band, None
         return None, earliest(band, found.now)
 
-    def as_told(self, runs: Band, as_of: float) -> Told:
+    def as_told(self, runs: Band, as_of: float) -> ToldBand:
         """The band of the runs ahead with the ends that are told."""
         band = self.fitted(runs, as_of)
-        return Told(runs, band.p10, band.p90, as_of)
+        return ToldBand(runs, band.p10, band.p90, as_of)
 
     def fitted(self, band: Band, as_of: float) -> Band:
         """The band as wide on each side as held so far."""
@@ -172,7 +172,7 @@ def quantiles(misses: Iterable[Miss], shares: Iterable[float]) -> list[float]:
     return found
 
 
-def _miss(told: Told, at: float, *, still: bool) -> Miss:
+def _miss(told: ToldBand, at: float, *, still: bool) -> Miss:
     side: Side | None = Side.WITHIN
     if at > told.p90 + CLOSE_S:
         side = Side.AFTER
