@@ -22,7 +22,7 @@ from scheduling.queries.starts import ToldStart, hit_rates, told_start, words_of
 from scheduling.queries.whatif.state import KeptState
 from scheduling.services.forecasts import forecaster, process
 from scheduling.services.forecasts import told as estimates
-from scheduling.services.forecasts.answers import OutOfTime
+from scheduling.services.forecasts.answers import OutOfTime, WorkFailed
 from scheduling.services.forecasts.forecaster import Forecaster
 from scheduling.simulator.forecast import bands
 from scheduling.simulator.forecast.calibration import Calibration
@@ -107,21 +107,43 @@ def test_where_nothing_is_declared_like_runs_tell_and_are_named(fleet):
     assert (row.p50 - begun[0].admitted_at).total_seconds() == pytest.approx(2 * HOUR, abs=0.1)
 
 
+class Ending:
+    """Answers beside which no work comes to its end."""
+
+    clusters = ()
+
+    def __init__(self, how):
+        self._how = how
+
+    def keep(self, _):
+        return None
+
+    def beside(self, work, most_s):
+        assert most_s > forecaster.MOST_S
+        raise self._how
+
+
+def test_a_pass_that_fails_leaves_what_was_told_and_other_clusters_alone(fleet, caplog):
+    full(fleet, declared_s=3600)
+    job_id = waits(fleet)
+    well = Forecaster()
+    well.turn()
+    before, row = told(fleet, job_id), Forecasting.objects.get()
+    assert before["p50"]
+    waits(fleet, "another")
+    Cluster.objects.create(name="other", access={"server": "http://127.0.0.1:1"})
+    Job.objects.filter(name="another").update(cluster=Cluster.objects.get(name="other"))
+    failing = Forecaster(well.holder, answers=Ending(WorkFailed("status 256")))
+    assert failing.turn() == 2
+    assert told(fleet, job_id)["p50"] == before["p50"]
+    assert Forecasting.objects.get(cluster=row.cluster).as_of == row.as_of
+    assert "no new estimates of cluster demo: status 256" in caplog.text
+
+
 def test_a_pass_that_is_ended_for_its_time_says_so(fleet):
     full(fleet, declared_s=3600)
     job_id = waits(fleet)
-
-    class Ended:
-        clusters = ()
-
-        def keep(self, _):
-            return None
-
-        def beside(self, work, most_s):
-            assert most_s > forecaster.MOST_S
-            raise OutOfTime
-
-    assert Forecaster(answers=Ended()).turn() == 1
+    assert Forecaster(answers=Ending(OutOfTime())).turn() == 1
     assert told(fleet, job_id)["reason"] == bands.NO_TIME
     assert Forecasting.objects.get().cpu_s >= forecaster.HARD_S
 

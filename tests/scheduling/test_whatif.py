@@ -18,7 +18,7 @@ from scheduling.queries.nodes import defragment
 from scheduling.queries.whatif import by_rows, line
 from scheduling.services.forecasts import answers as serving
 from scheduling.services.forecasts import process
-from scheduling.services.forecasts.answers import Answers, OutOfTime
+from scheduling.services.forecasts.answers import Answers, OutOfTime, WorkFailed
 from scheduling.services.forecasts.forecaster import Forecaster
 from tenants.outage import Crowded
 from tenants.web.listeners import listened_to
@@ -255,7 +255,7 @@ def test_work_beside_the_answers_is_done_while_questions_are_answered(fleet, ans
     while thread.is_alive():
         answers.turn(0.02)
     assert said
-    with pytest.raises(RuntimeError, match="status"):
+    with pytest.raises(WorkFailed, match="status"):
         answers.beside(lambda: 1 / 0, 60)
 
 

@@ -50,6 +50,20 @@ def test_of_few_runs_or_of_runs_all_the_same_nothing_is_said(scores, times):
     assert Likeness.of(scores, times) == Likeness()
 
 
+@pytest.mark.parametrize("every_s", [0.0, 1e-9, 1.0, 1e4, 1e6, 1e8, 1e9, 1e12])
+@pytest.mark.parametrize("seed", range(5))
+def test_however_far_apart_runs_are_something_is_said_or_nothing(every_s, seed):
+    dice = Generator(PCG64(seed))
+    times = np.cumsum(every_s * dice.exponential(size=200)).tolist()
+    scores, _ = series(200, 0.9, HOUR / 2, seed)
+    alike = Likeness.of(scores, times)
+    assert alike.surely > 0.0
+    assert 0.0 <= alike.part <= 1.0
+    assert alike.part == 0.0 or every_s < 1e8, "who was submitted years before says nothing"
+    drawn = Succession(alike, [(score, True) for score in scores], times)
+    assert all(map(math.isfinite, drawn.draw(dice)))
+
+
 def test_runs_that_are_independent_are_rarely_taken_to_be_alike():
     found = [Likeness.of(*series(300, 0.0, HOUR, seed)).part > 0 for seed in range(60)]
     assert sum(found) <= 4

@@ -63,6 +63,10 @@ class OutOfTime(Exception):
     """Work took more CPU time than it may."""
 
 
+class WorkFailed(Exception):
+    """The process of some work did not end well; it has logged why, if it could."""
+
+
 class Answers:
     """One process has one. Nothing of it touches the database but `keep`."""
 
@@ -181,8 +185,8 @@ class Answers:
     # --- other work ---------------------------------------------------------------------------
     def beside(self, work: Callable[[], T], most_s: int) -> tuple[T, float]:
         """What this work finds, in a child, and the CPU seconds that it took, at most `most_s`;
-        questions are answered meanwhile. It must not use the database. Raises OutOfTime, and
-        RuntimeError where it failed."""
+        questions are answered meanwhile. It must not use the database. Raises OutOfTime and
+        WorkFailed."""
         read, write = os.pipe()
         parent = os.getpid()
         pid = os.fork()
@@ -207,7 +211,7 @@ class Answers:
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
             raise OutOfTime(f"more than {most_s} s of CPU time")
         if status:
-            raise RuntimeError(f"what was to be found out ended with status {status}")
+            raise WorkFailed(f"status {status}")
         return pickle.loads(b"".join(parts))
 
 

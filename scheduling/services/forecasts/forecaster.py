@@ -18,7 +18,7 @@ from scheduling.models import Cluster, Forecasting, Job
 from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known, scene_at, scopes_of
 from scheduling.queries.standstill import standstill
 from scheduling.queries.whatif.state import KeptState
-from scheduling.services.forecasts.answers import Answers, OutOfTime
+from scheduling.services.forecasts.answers import Answers, OutOfTime, WorkFailed
 from scheduling.services.forecasts.lessons import Lessons
 from scheduling.services.forecasts.told import note_starts, write_estimates
 from scheduling.session.memory.look import look
@@ -90,7 +90,8 @@ class Forecaster:
 
 def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None) -> float:
     """One pass: note what has started, learn, run ahead and tell; returns CPU seconds of children.
-    Where nobody decides on the cluster what was told stays, as of when it was."""
+    Where nobody decides on the cluster, and where running ahead fails, what was told stays, as of
+    when it was."""
     began, beside = time.process_time(), 0.0
     note_starts(cluster)
     learned.catch_up()
@@ -112,6 +113,9 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
                 found, spent = answers.beside(work, round(HARD_S))
             except OutOfTime:
                 found, spent = _nothing_known(cluster, scope, now), HARD_S
+            except WorkFailed as failed:
+                log.error("no new estimates of cluster %s: %s", cluster.name, failed)
+                return beside
             beside += spent
         runs.append(found.runs)
         waiting += len(found.bands) + len(found.none)

@@ -79,7 +79,8 @@ def _fitted(products: Numbers, gaps: Numbers) -> tuple[float, float]:
     for lasts_s in LASTS_S:
         left = np.exp(-gaps / lasts_s)
         common, square = float(products @ left), float(left @ left)
-        if common > 0.0 and common * common / square > best:
+        # Of so few pairs that were submitted as close together nothing is told.
+        if common > 0.0 and square >= LEAST and common * common / square > best:
             best, found = common * common / square, (lasts_s, common / square)
     return found
 
