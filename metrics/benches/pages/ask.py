@@ -62,8 +62,10 @@ PAGES = {
     "min_gpus": PageRequest(OPERATOR, "/api/v1/jobs?min_gpus=4096&limit=50"),
     "usage_csv": PageRequest(OPERATOR, "/usage/usage.csv"),
     "gang": PageRequest(OPERATOR, "/jobs/{gang}/", live=True),
-    "dry_run": PageRequest(ENGINEER, "/api/v1/jobs?dry_run=true", document=JOB, repeats=1),
+    "dry_run": PageRequest(ENGINEER, "/api/v1/jobs?dry_run=true", document=JOB, repeats=20),
+    "dry_run_by_rows": PageRequest(ENGINEER, "/api/v1/jobs?dry_run=true", document=JOB, repeats=1),
 }
+KEPT = {"dry_run"}  # asked while a process keeps the state of the cluster
 WORK: dict[str, Callable[[], object]] = {
     "fold": lambda: totals.fold(timezone.now()),
     "thin_samples": lambda: services.thin_samples(timezone.now()),

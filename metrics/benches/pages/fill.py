@@ -6,6 +6,7 @@ by the scheduler and the recorder; nothing is scheduled.
 
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -38,6 +39,7 @@ ORGANISATIONS, DEPARTMENTS, TEAMS = 4, 8, 48  # 60 tenants
 # GPUs of jobs that are over, and of those that run, each as often as it stands here.
 ENDED_SIZES = (1,) * 10 + (2, 2, 4, 4, 8, 8, 8, 16, 16, 32, 64)
 RUNNING_SIZES = (1, 1, 2, 4, 8, 8, 16, 16, 32, 64, 128)
+WAITING_SIZES = (8, 8, 16, 16, 32, 64, 128)  # whole nodes, of which none is free
 REASONS = ("InsufficientGpus", "QuotaExceeded", "BorrowLimit", "Fragmented")
 
 
@@ -92,6 +94,7 @@ class _Filler:
         self._size, self._now, self._random = size, now, random.Random(SEED)
         self._tables: dict[type[Any], tuple[Rows, list[Any]]] = {}
         self._numbers = count(1)
+        self._held: Counter[tuple[Tenant, str]] = Counter()  # GPUs of jobs that run
 
     def fill(self) -> Cluster:
         self._cluster = Cluster.objects.create(name=CLUSTER, title="Bench", connected=True)
@@ -106,6 +109,7 @@ class _Filler:
         self._tenancy()
         self._free = self._nodes()
         self._jobs()
+        self._quotas()
         self._samples()
         return self._cluster
 
@@ -120,20 +124,26 @@ class _Filler:
             Tenant.objects.create(name=f"team-{i:02}", parent=middle[i % DEPARTMENTS])
             for i in range(TEAMS)
         ]
-        of_model = self._size.nodes * GPUS // len(MODELS)
-        for tenants in (tops, middle, self._teams):
-            each = 1000 * (of_model // len(tenants))
-            Quota.objects.bulk_create(
-                Quota(tenant=tenant, gpu_type=kind, guaranteed_milli=each)
-                for tenant in tenants
-                for kind in self._types.values()
-            )
         User.objects.create(username=OPERATOR, is_operator=True)
         names = (ENGINEER, *(f"bench-user-{i}" for i in range(1, USERS)))
         self._users = User.objects.bulk_create(User(username=name) for name in names)
         Membership.objects.bulk_create(
             Membership(user=user, tenant=self._teams[i % TEAMS], role=Role.ENGINEER)
             for i, user in enumerate(self._users)
+        )
+
+    def _quotas(self) -> None:
+        """Each tenant is guaranteed what it holds: who is owed something has reclaimed it."""
+        milli: Counter[tuple[Tenant, str]] = Counter()
+        for (tenant, model), gpus in self._held.items():
+            above: Tenant | None = tenant
+            while above is not None:
+                milli[above, model] += 1000 * gpus
+                above = above.parent
+        Quota.objects.bulk_create(
+            Quota(tenant=tenant, gpu_type=kind, guaranteed_milli=milli[tenant, model])
+            for tenant in Tenant.objects.all()
+            for model, kind in self._types.items()
         )
 
     def _nodes(self) -> dict[str, list[str]]:
@@ -162,9 +172,14 @@ class _Filler:
         ended = size.jobs - size.waiting - size.running
         for i in range(ended):
             self._ended(i, self._now - HISTORY * ((ended - i) / ended))
-        self._running(size.gang, 0)
-        for i in range(1, size.running):
-            self._running(self._random.choice(RUNNING_SIZES), i)
+        self._running(size.gang, MODELS[0], 0)
+        for i in range(1, size.running - len(MODELS)):
+            gpus = self._random.choice(RUNNING_SIZES)
+            roomy = [model for model, nodes in self._free.items() if len(nodes) > _pods(gpus)]
+            if roomy:
+                self._running(gpus, roomy[i % len(roomy)], i)
+        for i, (model, nodes) in enumerate(self._free.items()):
+            self._running(GPUS * len(nodes), model, i)
         for i in range(size.waiting):
             self._waiting(i)
         self._write()
@@ -184,16 +199,13 @@ class _Filler:
         self._placed(job, gpus, model, begun, places, PlacementState.SUCCEEDED, end)
         self._happened(job, submitted, begun, end)
 
-    def _running(self, gpus: int, i: int) -> None:
-        roomy = [m for m in MODELS if len(self._free[m]) > _pods(gpus) + 1]
-        if not roomy:
-            return
-        model = roomy[i % len(roomy)]
+    def _running(self, gpus: int, model: str, i: int) -> None:
         begun = self._now - timedelta(hours=self._random.uniform(0.1, 40))
         job = self._job(
             i, gpus, model, begun - timedelta(minutes=5), state="RUNNING", attempt=1,
             admitted_at=begun, bound_at=begun, running_at=begun, version=4,
         )  # fmt: skip
+        self._held[self._teams[i % TEAMS], model] += gpus
         places = [self._free[model].pop() for _ in range(_pods(gpus))]
         self._placed(job, gpus, model, begun, places, PlacementState.RUNNING, None)
         self._happened(job, begun - timedelta(minutes=5), begun, None)
@@ -205,7 +217,7 @@ class _Filler:
         submitted = self._now - timedelta(minutes=self._random.uniform(1, 1400))
         reason = self._random.choice(REASONS)
         job = self._job(
-            i, self._random.choice(RUNNING_SIZES), self._random.choice(MODELS), submitted,
+            i, self._random.choice(WAITING_SIZES), self._random.choice(MODELS), submitted,
             state="PENDING", reason=reason, reason_at=self._now, held=i % 100 == 0,
             message="32 GPUs are asked for at once; 16 are free.",
             evidence={"requested_gpus": 32, "free_gpus": 16},
