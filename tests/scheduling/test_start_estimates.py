@@ -133,7 +133,7 @@ def test_a_pass_that_fails_leaves_what_was_told_and_other_clusters_alone(fleet, 
     waits(fleet, "another")
     Cluster.objects.create(name="other", access={"server": "http://127.0.0.1:1"})
     Job.objects.filter(name="another").update(cluster=Cluster.objects.get(name="other"))
-    failing = Forecaster(well.holder, answers=Ending(WorkFailed("status 256")))
+    failing = Forecaster(well.holder, answers=Ending(WorkFailed("status 256", 2.0)))
     assert failing.turn() == 2
     assert told(fleet, job_id)["p50"] == before["p50"]
     assert Forecasting.objects.get(cluster=row.cluster).as_of == row.as_of

@@ -64,7 +64,12 @@ class OutOfTime(Exception):
 
 
 class WorkFailed(Exception):
-    """The process of some work did not end well; it has logged why, if it could."""
+    """The process of some work did not end well; it has logged why, if it could. `cpu_s`: what it
+    took until then."""
+
+    def __init__(self, why: str, cpu_s: float) -> None:
+        super().__init__(why)
+        self.cpu_s = cpu_s
 
 
 class Answers:
@@ -207,11 +212,11 @@ class Answers:
                 break
             parts.append(part)
         os.close(read)
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
             raise OutOfTime(f"more than {most_s} s of CPU time")
         if status:
-            raise WorkFailed(f"status {status}")
+            raise WorkFailed(f"status {status}", used.ru_utime + used.ru_stime)
         return pickle.loads(b"".join(parts))
 
 

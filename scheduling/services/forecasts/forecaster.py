@@ -115,7 +115,7 @@ def foretell(cluster: Cluster, learned: Lessons, answers: Answers | None = None)
                 found, spent = _nothing_known(cluster, scope, now), HARD_S
             except WorkFailed as failed:
                 log.error("no new estimates of cluster %s: %s", cluster.name, failed)
-                return beside
+                return beside + failed.cpu_s
             beside += spent
         runs.append(found.runs)
         waiting += len(found.bands) + len(found.none)
