@@ -52,9 +52,7 @@ def idempotent(forget: str = "") -> Callable[[Handler], Handler]:
     def wrap(handler: Handler) -> Handler:
         @wraps(handler)
         def wrapper(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
-            key = request.headers.get(HEADER)
-            if key is not None:
-                check_key(key)
+            key = _key_of(request)
             if key is None or view.dry_run:
                 return handler(view, request, *args, **kwargs)
             fresh = _fresh(view.actor, request, key)
@@ -89,9 +87,7 @@ def idempotent_at_once(handler: Handler) -> Handler:
 
     @wraps(handler)
     def wrapper(view: Any, request: Request) -> Response:
-        key = request.headers.get(HEADER)
-        if key is not None:
-            check_key(key)
+        key = _key_of(request)
         if key is None or view.dry_run:
             return handler(view, request, None)
         fresh = _fresh(view.actor, request, key)
@@ -126,10 +122,12 @@ def forget_old_keys() -> int:
     return deleted
 
 
-def check_key(key: str) -> None:
-    """Raises a problem where it is none."""
-    if not (1 <= len(key) <= 128 and key.isascii() and key.isprintable()):
+def _key_of(request: Request) -> str | None:
+    """The key of a request; None = it has none. Raises a problem where what it has is no key."""
+    key = request.headers.get(HEADER)
+    if key is not None and not (1 <= len(key) <= 128 and key.isascii() and key.isprintable()):
         raise bad_header(HEADER, "Must be 1 to 128 printable ASCII characters, e.g. a UUID.")
+    return key
 
 
 def _fresh(user: User, request: Request, key: str) -> dict[str, Any]:
