@@ -1,5 +1,7 @@
 """The page of one quota: mode and limits beside its guarantee."""
 
+from dataclasses import dataclass
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -63,11 +65,10 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
     errors: dict[str, list[str]] = {}
     if request.method == "POST":
         typed = {name: request.POST.get(name, "") for name in typed}
-        terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
-        if terms is not None and version is not None:
-            keep = draft_quota if "draft" in request.POST else save_quota
-            if keep(request, owner, kind, typed, terms, version, errors):
-                return redirect("quotas")
+        keep = draft_quota if "draft" in request.POST else save_quota
+        read = TypedQuota.read(owner, kind, typed, errors)
+        if read is not None and keep(request, read, errors):
+            return redirect("quotas")
     context = {
         "nav": "quotas",
         "tenant": owner,
@@ -115,6 +116,31 @@ def terms_typed(typed: dict[str, str], errors: dict[str, list[str]]) -> QuotaTer
     return QuotaTerms(guaranteed, typed["mode"], borrow, lend)
 
 
+@dataclass(frozen=True, slots=True)
+class TypedQuota:
+    """A quota as it was `typed` in the form, by field, and what that says."""
+
+    tenant: Tenant
+    gpu_type: GpuType
+    typed: dict[str, str]
+    terms: QuotaTerms
+    version: int
+
+    @classmethod
+    def read(
+        cls,
+        tenant: Tenant,
+        gpu_type: GpuType,
+        typed: dict[str, str],
+        errors: dict[str, list[str]],
+    ) -> "TypedQuota | None":
+        """None, and why among the errors, where it cannot be read."""
+        terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
+        if terms is None or version is None:
+            return None
+        return cls(tenant, gpu_type, typed, terms, version)
+
+
 @page_login_required
 @require_POST
 def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
@@ -123,10 +149,8 @@ def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpRespo
     errors: dict[str, list[str]] = {}
     typed = {name: request.POST.get(name, "") for name in (*TYPED, "version")}
     typed["reason"] = rehearsed_reason(request)
-    terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
-    tried = None
-    if terms is not None and version is not None:
-        tried = changed(request, owner, kind, typed, terms, version, errors, dry_run=True)
+    read = TypedQuota.read(owner, kind, typed, errors)
+    tried = None if read is None else changed(request, read, errors, dry_run=True)
     if tried is None:
         return refusal_by_field(request, errors, TITLES)
     effects = quota_effects(actor_of(request), {(owner.name, kind.name): tried.quota})
@@ -134,23 +158,16 @@ def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpRespo
     return render(request, "parts/effects.html", {"title": title, "effects": effects})
 
 
-def draft_quota(
-    request: HttpRequest,
-    tenant: Tenant,
-    gpu_type: GpuType,
-    typed: dict[str, str],
-    terms: QuotaTerms,
-    version: int,
-    errors: dict[str, list[str]],
-) -> bool:
+def draft_quota(request: HttpRequest, read: TypedQuota, errors: dict[str, list[str]]) -> bool:
     """Keep the quota as typed in the draft; False with `errors` by field otherwise."""
-    if faults := terms.faults():
+    if faults := read.terms.faults():
         errors |= Invalid.fields(faults).by_field
         return False
+    typed = {name: read.typed[name].strip() for name in TYPED}
     shared = typed["mode"] != QuotaMode.ISOLATED
-    kept = {name: typed[name].strip() for name in (TERMS if shared else ("mode",))}
+    kept = {name: typed[name] for name in (TERMS if shared else ("mode",))}
     try:
-        edit = DraftEdit(tenant, gpu_type, typed["guaranteed"].strip(), version, kept)
+        edit = DraftEdit(read.tenant, read.gpu_type, typed["guaranteed"], read.version, kept)
         edit_draft(actor_of(request), [edit])
     except DomainError as error:
         errors |= error.by_field or {"": [error.detail]}
@@ -160,22 +177,14 @@ def draft_quota(
     return True
 
 
-def save_quota(
-    request: HttpRequest,
-    tenant: Tenant,
-    gpu_type: GpuType,
-    typed: dict[str, str],
-    terms: QuotaTerms,
-    version: int,
-    errors: dict[str, list[str]],
-) -> bool:
+def save_quota(request: HttpRequest, read: TypedQuota, errors: dict[str, list[str]]) -> bool:
     """Change the quota to these terms and say so; False with `errors` as of `changed`
     otherwise."""
-    result = changed(request, tenant, gpu_type, typed, terms, version, errors)
+    result = changed(request, read, errors)
     if result is None:
         return False
     if result.changed:
-        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
+        text = f"The quota of {read.tenant.name} for {read.gpu_type.name} is changed."
         messages.success(request, text, extra_tags="good")
     else:
         messages.info(request, NOTHING_EDITED, extra_tags="info")
@@ -186,35 +195,32 @@ def save_quota(
 
 def changed(
     request: HttpRequest,
-    tenant: Tenant,
-    gpu_type: GpuType,
-    typed: dict[str, str],
-    terms: QuotaTerms,
-    version: int,
+    read: TypedQuota,
     errors: dict[str, list[str]],
     *,
     dry_run: bool = False,
 ) -> QuotaChangeResult | None:
-    """Change the quota to these terms, or rehearse it; None with `errors` by field ("" = none of
-    them) otherwise."""
+    """Change the quota as typed, or rehearse it; None with `errors` by field ("" = none of them)
+    otherwise, and with the version of who was faster among what was typed."""
+    tenant, gpu_type = read.tenant, read.gpu_type
     try:
         return change_quota(
             actor_of(request),
-            QuotaChange(tenant, gpu_type, version, typed["reason"], PAGE),
-            terms,
+            QuotaChange(tenant, gpu_type, read.version, read.typed["reason"], PAGE),
+            read.terms,
             dry_run=dry_run,
         )
     except Stale as error:
         now = Quota.objects.filter(tenant=tenant, gpu_type=gpu_type).first()
-        mine = {name: typed[name] for name in TYPED}
-        found = overtaken(tenant, gpu_type, version, now, mine)
+        mine = {name: read.typed[name] for name in TYPED}
+        found = overtaken(tenant, gpu_type, read.version, now, mine)
         done = "changed" if error.current_version else "removed"
         errors[""] = [
             f"{found.who} {done} this quota meanwhile{found.why}. Your values stand below; save "
             "again to overwrite, or go back to see theirs.",
             *(one.told for one in found.fields),
         ]
-        typed["version"] = str(error.current_version)
+        read.typed["version"] = str(error.current_version)
     except DomainError as error:
         errors |= error.by_field or {"": [error.detail]}
     return None
