@@ -42,6 +42,11 @@ class DomainError(Exception):
         return self.errors[0].detail if self.errors else self.detail
 
     @property
+    def details(self) -> list[str]:
+        """The sentences of all wrong fields, else that of all."""
+        return [error.detail for error in self.errors] or [self.detail]
+
+    @property
     def by_field(self) -> dict[str, list[str]]:
         """{dotted field: sentences}, what a form needs."""
         found: dict[str, list[str]] = {}

@@ -35,10 +35,8 @@ def refusal_by_field(
     )
 
 
-def refusal_of(
-    request: HttpRequest, error: DomainError, titles: Mapping[str, str] = NO_TITLES
-) -> HttpResponse:
-    return refusal_by_field(request, error.by_field or {"": [error.detail]}, titles)
+def refusal_of(request: HttpRequest, error: DomainError) -> HttpResponse:
+    return refusal(request, *error.details)
 
 
 def refusal_of_form(request: HttpRequest, form: forms.Form) -> HttpResponse:

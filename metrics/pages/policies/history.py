@@ -18,7 +18,13 @@ from scheduling.models import Cluster
 from scheduling.pages.polled import polled
 from scheduling.pages.quotas.quota import shown_version
 from scheduling.pages.quotas.revert import Line
-from scheduling.pages.refusals import refusal, refusal_by_field, refusal_of_form, rehearsed_reason
+from scheduling.pages.refusals import (
+    refusal,
+    refusal_by_field,
+    refusal_of,
+    refusal_of_form,
+    rehearsed_reason,
+)
 from scheduling.policy.document import effective, to_policy
 from scheduling.policy.settings import settings_of
 from scheduling.queries.wording import Difference, policy_differences, setting_name, setting_words
@@ -145,7 +151,7 @@ def policy_revert_preview(
     except Stale:
         return refusal(request, STALE)
     except DomainError as error:
-        return refusal(request, *(one.detail for one in error.errors or [error]))
+        return refusal_of(request, error)
     found = previewed(actor_of(request), cluster, then)
     context = {"title": "What taking it back would do from now on", "effects": found}
     return render(request, "parts/effects.html", context)
@@ -173,7 +179,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
         found = policy_reversal_of(record)
         then = _tried(request, record, found.version)
     except DomainError as error:
-        return {"refused": [fault.detail for fault in error.errors] or [error.detail]}
+        return {"refused": error.details}
     now = effective(policy_of(found.cluster).document)
     affects = effects(found.cluster, to_policy(now), to_policy(then), found.undone.keys())
     return {"found": found, "lines": lines(record, found), "affects": list(affects)}

@@ -279,8 +279,7 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         if wrong := [fault for fault in error.errors if fault.path[0] == "policy"]:
             inside = [FieldError(fault.path[1:], fault.detail) for fault in wrong]
             return refused(request, draft, Invalid.fields(inside))
-        texts = tuple(fault.detail for fault in error.errors) or (error.detail,)
-        return check_page(request, draft, theirs, errors=texts, status=422)
+        return check_page(request, draft, theirs, errors=tuple(error.details), status=422)
     known = list(request.session.get(REASONS, {}).items())[-(MOST_REASONS - 1) :]
     request.session[REASONS] = {**dict(known), str(replay.pk): reason.cleaned_data["reason"]}
     return redirect("replay", replay.pk)

@@ -10,7 +10,13 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.pages.quotas.quota import shown_version
-from scheduling.pages.refusals import REHEARSAL, refusal, refusal_by_field, rehearsed_reason
+from scheduling.pages.refusals import (
+    REHEARSAL,
+    refusal,
+    refusal_by_field,
+    refusal_of,
+    rehearsed_reason,
+)
 from scheduling.queries.quota_use import use_of
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord, User
@@ -88,7 +94,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     try:
         context["warnings"] = tried(actor_of(request), record, found.version).warnings
     except DomainError as error:
-        context["refused"] = [e.detail for e in error.errors] or [error.detail]
+        context["refused"] = error.details
     return context
 
 
@@ -127,7 +133,7 @@ def quota_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResp
     except Stale:
         return refusal(request, STALE)
     except DomainError as error:
-        return refusal(request, *(one.detail for one in error.errors or [error]))
+        return refusal_of(request, error)
     effects = quota_effects(actor, {(found.tenant.name, found.gpu_type.name): after})
     context = {"title": "What taking it back would do", "effects": effects}
     return render(request, "parts/effects.html", context)

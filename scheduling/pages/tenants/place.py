@@ -10,7 +10,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from scheduling.pages.refusals import NOTHING_TO_PREVIEW, REHEARSAL, refusal, rehearsed_reason
+from scheduling.pages.refusals import (
+    NOTHING_TO_PREVIEW,
+    REHEARSAL,
+    refusal,
+    refusal_of,
+    rehearsed_reason,
+)
 from tenants.errors import DomainError
 from tenants.models import AuditRecord, Tenant
 from tenants.permissions import Access, access_of
@@ -158,7 +164,7 @@ def tenant_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
         context["lines"] = lines(found)
         revert_tenant_change(actor_of(request), record, reason=REHEARSAL, source=PAGE, dry_run=True)
     except DomainError as error:
-        context["refused"] = [one.detail for one in error.errors] or [error.detail]
+        context["refused"] = error.details
     status = 422 if errors else 200
     return render(request, "scheduling/tenants/tenant_revert.html", context, status=status)
 
@@ -183,7 +189,7 @@ def tenant_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpRes
         reason = rehearsed_reason(request)
         done = revert_tenant_change(actor, record, reason=reason, source=PAGE, dry_run=True)
     except DomainError as error:
-        return refusal(request, *(one.detail for one in error.errors or [error]))
+        return refusal_of(request, error)
     effects = quota_effects(actor, {}, {done.tenant.name: done.planned})
     context = {"title": "What taking it back would do", "effects": effects}
     return render(request, "parts/effects.html", context)
