@@ -10,6 +10,8 @@ import pytest
 from django.conf import settings as django_settings
 from django.core.management.commands import flush
 from django.db import connection, connections
+from django.template import Template
+from django.test.signals import template_rendered
 from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
 
@@ -88,6 +90,21 @@ def _static_files_found_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", add)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pages_tell_their_context(django_test_environment):
+    """A test client copies the context of each template: a page has hundreds, of which widgets of
+    forms are most. Tests look at that of the whole page alone."""
+
+    def render(template, context):
+        if context.template is template and not (template.name or "").startswith("django/forms/"):
+            template_rendered.send(sender=template, template=template, context=context)
+        return template.nodelist.render(context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Template, "_render", render)
         yield
 
 
