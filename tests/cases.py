@@ -4,9 +4,10 @@ By day one in twelve of them. KANT_TEST_CASES=all (`make test-nightly`): all of 
 examples of Hypothesis, other ones in each run.
 """
 
+import itertools
 import os
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 
@@ -34,6 +35,23 @@ def some(states: Iterable[T]) -> list[T]:
     """Of states that are brought about at length, each for itself: every third one, from the first
     on; at night all."""
     return list(states)[:: 1 if NIGHTLY else 3]
+
+
+def of_each_kind(values: Iterable[T], kind: Callable[[T], Hashable]) -> list[T]:
+    """Of values that are the same again the first of each kind; at night all."""
+    values, seen = list(values), set[Hashable]()
+    firsts = [value for value in values if not (kind(value) in seen or seen.add(kind(value)))]
+    return values if NIGHTLY else firsts
+
+
+def paired(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Choices that do not depend on each other: each value of each of them once; at night all
+    combinations."""
+    lists = [list(values) for values in choices]
+    if NIGHTLY:
+        return list(itertools.product(*lists))
+    most = max(map(len, lists))
+    return [tuple(values[at % len(values)] for values in lists) for at in range(most)]
 
 
 def load_profile() -> None:

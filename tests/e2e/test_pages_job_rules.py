@@ -5,6 +5,7 @@ import pytest
 from scheduling.models import Cluster, Job
 from scheduling.services.jobs.permitted import effective_rules
 from tenants.models import AuditRecord
+from tests.cases import some
 
 URL = "/clusters/demo/rules/"
 LISTS = (
@@ -47,16 +48,18 @@ def rules():
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"denied_env": ["NVIDIA_VISIBLE_DEVICES", "LD_*"]},
-        {"denied_annotations": []},
-        {"toleration_of_everything": True},
-        {"host_network": True, "privileged": True, "capabilities": []},
-        {"denied_runtime_classes": ["kata*"], "denied_priority_classes": []},
-        {"service_accounts": ["train-*", "default"]},
-        {"service_accounts": []},
-        {"max_priority": 100, "denied_labels": ["team=x"]},
-    ],
+    some(
+        [
+            {"denied_env": ["NVIDIA_VISIBLE_DEVICES", "LD_*"]},
+            {"denied_annotations": []},
+            {"toleration_of_everything": True},
+            {"host_network": True, "privileged": True, "capabilities": []},
+            {"denied_runtime_classes": ["kata*"], "denied_priority_classes": []},
+            {"service_accounts": ["train-*", "default"]},
+            {"service_accounts": []},
+            {"max_priority": 100, "denied_labels": ["team=x"]},
+        ]
+    ),
 )
 def test_an_operator_sets_what_is_not_the_default_and_goes_back(as_user, changed):
     client = as_user("operator")
@@ -83,15 +86,21 @@ def test_what_somebody_else_set_meanwhile_stays(as_user):
 
 @pytest.mark.parametrize(
     ("sent", "field", "text"),
-    [
-        ({"max_priority": "1_000"}, "max_priority", "Write the number in the digits 0 to 9"),
-        ({"max_priority": "9" * 12}, "max_priority", "Must be from"),
-        ({"denied_env": "A*B"}, "denied_env", "each at most with a * at its end"),
-        ({"denied_labels": "x" * 401}, "denied_labels", "each at most with a * at its end"),
-        ({"service_accounts": "*", "any_service_account": ""}, None, None),
-        ({"service_accounts": "train"}, "service_accounts", "Any may be named. Remove that mark"),
-        ({"denied_env": "\n".join(f"A{i}" for i in range(257))}, "denied_env", "256 names"),
-    ],
+    some(
+        [
+            ({"max_priority": "1_000"}, "max_priority", "Write the number in the digits 0 to 9"),
+            ({"max_priority": "9" * 12}, "max_priority", "Must be from"),
+            ({"denied_env": "A*B"}, "denied_env", "each at most with a * at its end"),
+            ({"denied_labels": "x" * 401}, "denied_labels", "each at most with a * at its end"),
+            ({"service_accounts": "*", "any_service_account": ""}, None, None),
+            (
+                {"service_accounts": "train"},
+                "service_accounts",
+                "Any may be named. Remove that mark",
+            ),
+            ({"denied_env": "\n".join(f"A{i}" for i in range(257))}, "denied_env", "256 names"),
+        ]
+    ),
 )
 def test_bad_input_is_told_beside_its_field_and_changes_nothing(as_user, sent, field, text):
     data = {**typed({"denied_annotations": ["a/b"]}), **sent}

@@ -18,6 +18,7 @@ from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement
 from scheduling.pages.jobs.filters import STATE_CHOICES, STATE_GROUPS
 from scheduling.queries.quota_use import quota_uses
 from tenants.models import Tenant, User
+from tests.cases import paired
 from tests.e2e import scene
 
 OPERATORS_ONLY = ["/ops/", "/ops/charts/waits.json", "/api/v1/metrics", "/api/v1/metrics/samples"]
@@ -253,8 +254,10 @@ def test_quotas_are_a_tree_of_bars_on_one_scale(as_user):
     assert [name for name, *_ in rows("?gpu=L40S")] != names
 
 
-@pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize("query", ["", "?gpu=H200&window=1h", "?cluster=demo&gpu=L40S&window=7d"])
+@pytest.mark.parametrize(
+    ("name", "query"),
+    paired(FIGURES, ["", "?gpu=H200&window=1h", "?cluster=demo&gpu=L40S&window=7d"]),
+)
 def test_charts_are_figures_with_a_finding_and_a_table(as_user, name, query):
     figure = json.loads(as_user("operator").get(f"/ops/charts/{name}.json{query}").content)
     assert figure["data"]

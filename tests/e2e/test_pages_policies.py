@@ -13,6 +13,7 @@ from scheduling.policy.document import effective
 from scheduling.policy.settings import settings_of
 from scheduling.services.policies.changes import policy_of
 from tenants.models import AuditRecord, Tenant
+from tests.cases import some
 from tests.e2e.policies import (
     CHANGES,
     CHECK,
@@ -140,20 +141,22 @@ def test_settings_without_effect_are_marked_and_kept(ops):
 
 @pytest.mark.parametrize(
     ("typed_in", "field", "text"),
-    [
-        ({"max_attempts": "-1"}, "max_attempts", "from 0 to 1000000"),
-        ({"max_attempts": "many"}, "max_attempts", "whole number"),
-        ({"blame_s": ""}, "blame_s", "Fill this in."),
-        ({"blame_s": "527041"}, "blame_s", "from 0 to 527040"),
-        ({"queueing": "lottery"}, "queueing", "Choose one of"),
-        ({"strategies.training": "x"}, "strategies.training", "Choose one of"),
-        ({"fair_users": "on"}, "fair_users", "Only with fair_share"),
-        ({"spare_nodes.H100": "-1"}, "spare_nodes.H100", "from 0 to"),
-        ({"shards": "a; b; c; d"}, "shards", "Line 1: write NAME; GPU TYPES; GROUPS."),
-        ({"shards": "a; H100\nA; ; s"}, "shards", "Shard 2, name: Must be 1 to 63 lower-case"),
-        ({"shards": "a\nb"}, "shards", "Shard 1, gpu_models: Only the last shard takes all"),
-        ({}, None, "Nothing was changed."),
-    ],
+    some(
+        [
+            ({"max_attempts": "-1"}, "max_attempts", "from 0 to 1000000"),
+            ({"max_attempts": "many"}, "max_attempts", "whole number"),
+            ({"blame_s": ""}, "blame_s", "Fill this in."),
+            ({"blame_s": "527041"}, "blame_s", "from 0 to 527040"),
+            ({"queueing": "lottery"}, "queueing", "Choose one of"),
+            ({"strategies.training": "x"}, "strategies.training", "Choose one of"),
+            ({"fair_users": "on"}, "fair_users", "Only with fair_share"),
+            ({"spare_nodes.H100": "-1"}, "spare_nodes.H100", "from 0 to"),
+            ({"shards": "a; b; c; d"}, "shards", "Line 1: write NAME; GPU TYPES; GROUPS."),
+            ({"shards": "a; H100\nA; ; s"}, "shards", "Shard 2, name: Must be 1 to 63 lower-case"),
+            ({"shards": "a\nb"}, "shards", "Shard 1, gpu_models: Only the last shard takes all"),
+            ({}, None, "Nothing was changed."),
+        ]
+    ),
 )
 def test_what_cannot_be_stands_beside_its_field_and_nothing_typed_is_lost(
     ops, typed_in, field, text
@@ -173,16 +176,18 @@ def test_what_cannot_be_stands_beside_its_field_and_nothing_typed_is_lost(
 
 @pytest.mark.parametrize(
     "broken",
-    [
-        {"version": "x"},
-        {"shown": "{"},
-        {"shown": "[]"},
-        {"shown": '{"queueing": "lottery"}'},
-        {"changes": '{"queueing.x": 1}'},
-        {"changes": "7"},
-        {"changes": '{"blame_s": "x"}'},
-        {"changes": '{"shards": [{}]}'},
-    ],
+    some(
+        [
+            {"version": "x"},
+            {"shown": "{"},
+            {"shown": "[]"},
+            {"shown": '{"queueing": "lottery"}'},
+            {"changes": '{"queueing.x": 1}'},
+            {"changes": "7"},
+            {"changes": '{"blame_s": "x"}'},
+            {"changes": '{"shards": [{}]}'},
+        ]
+    ),
 )
 def test_a_damaged_page_says_so(ops, broken):
     check = checked(ops, queueing="backfill")

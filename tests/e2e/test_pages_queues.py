@@ -10,6 +10,7 @@ from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobEvent, Placement
 from scheduling.queries.queues.stages import STAGES, queues_now, stage_of
 from tenants.models import AuditRecord, Queue, Tenant
+from tests.cases import some
 
 LIST = "/queues/"
 WHY = {"reason": "The file server moves"}
@@ -314,19 +315,21 @@ def test_only_what_was_touched_is_set(as_user, nightly):
 
 @pytest.mark.parametrize(
     ("typed", "field", "text"),
-    [
-        ({"weight": "0"}, "weight", "Must be more than 0"),
-        ({"weight": "-2"}, "weight", "0"),
-        ({"rank": "high"}, "rank", "whole number"),
-        ({"max_running": "-1"}, "max_running", "from 0 to"),
-        ({"max_gpus": "H200"}, "max_gpus", "Line 1: write TYPE=GPUS"),
-        ({"max_gpus": "B300=8"}, "max_gpus", "There is no GPU type “B300”"),
-        ({"max_gpus": "H200=-8"}, "max_gpus", "Line 1: write TYPE=GPUS"),
-        ({"users": "nobody"}, "users", "There is no user “nobody”"),
-        ({"default_priority": "9", "max_priority": "3"}, "default_priority", "more than"),
-        ({"default_limit_min": "9", "max_limit_min": "3"}, "default_limit_min", "more than"),
-        ({}, None, "Nothing was changed."),
-    ],
+    some(
+        [
+            ({"weight": "0"}, "weight", "Must be more than 0"),
+            ({"weight": "-2"}, "weight", "0"),
+            ({"rank": "high"}, "rank", "whole number"),
+            ({"max_running": "-1"}, "max_running", "from 0 to"),
+            ({"max_gpus": "H200"}, "max_gpus", "Line 1: write TYPE=GPUS"),
+            ({"max_gpus": "B300=8"}, "max_gpus", "There is no GPU type “B300”"),
+            ({"max_gpus": "H200=-8"}, "max_gpus", "Line 1: write TYPE=GPUS"),
+            ({"users": "nobody"}, "users", "There is no user “nobody”"),
+            ({"default_priority": "9", "max_priority": "3"}, "default_priority", "more than"),
+            ({"default_limit_min": "9", "max_limit_min": "3"}, "default_limit_min", "more than"),
+            ({}, None, "Nothing was changed."),
+        ]
+    ),
 )
 def test_what_cannot_be_set_is_told_beside_its_field(as_user, nightly, typed, field, text):
     client = as_user("vera")

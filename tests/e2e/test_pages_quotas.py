@@ -10,6 +10,7 @@ from scheduling.models import Job
 from scheduling.pages.quotas import shown
 from scheduling.pages.tenants import tenants as tenant_views
 from tenants.models import AuditRecord, GpuType, Quota, Tenant
+from tests.cases import of_each_kind, paired
 
 
 def key(tenant: str, gpu_type: str = "H200") -> str:
@@ -78,26 +79,29 @@ def test_gpus_move_between_tenants_at_full_capacity(as_user):
 
 @pytest.mark.parametrize(
     ("typed", "message"),
-    [
-        ("many", "Write a number of GPUs"),
-        ("-8", "Write 0 or more GPUs"),
-        ("1" + 30 * "0", "more than any cluster has"),
-        ("NaN", "Write a number of GPUs in the digits 0 to 9"),
-        ("1e3", "Write a number of GPUs in the digits 0 to 9"),
-        ("1_0", "Write a number of GPUs in the digits 0 to 9"),
-        ("1_000", "Write thousands without a separator, e.g. 1200"),
-        ("1,200", "Write thousands without a separator, e.g. 1200"),
-        ("1,200.5", "Write thousands without a separator, e.g. 1200"),
-        ("1 200", "Write thousands without a separator, e.g. 1200"),
-        ("٣٢", "with the digits 0 to 9"),
-        ("１２", "with the digits 0 to 9"),
-        ("1²", "with the digits 0 to 9"),
-        ("0.0001", "The smallest share is 0.001 GPU"),
-        ("12,5", "with a point, e.g. 1.5"),
-        ("0,500", "with a point, e.g. 1.5"),
-        ("1,00", "with a point, e.g. 1.5"),
-        ("400", "are guaranteed to “research” above them"),
-    ],
+    of_each_kind(
+        [
+            ("many", "Write a number of GPUs"),
+            ("-8", "Write 0 or more GPUs"),
+            ("1" + 30 * "0", "more than any cluster has"),
+            ("NaN", "Write a number of GPUs in the digits 0 to 9"),
+            ("1e3", "Write a number of GPUs in the digits 0 to 9"),
+            ("1_0", "Write a number of GPUs in the digits 0 to 9"),
+            ("1_000", "Write thousands without a separator, e.g. 1200"),
+            ("1,200", "Write thousands without a separator, e.g. 1200"),
+            ("1,200.5", "Write thousands without a separator, e.g. 1200"),
+            ("1 200", "Write thousands without a separator, e.g. 1200"),
+            ("٣٢", "with the digits 0 to 9"),
+            ("１２", "with the digits 0 to 9"),
+            ("1²", "with the digits 0 to 9"),
+            ("0.0001", "The smallest share is 0.001 GPU"),
+            ("12,5", "with a point, e.g. 1.5"),
+            ("0,500", "with a point, e.g. 1.5"),
+            ("1,00", "with a point, e.g. 1.5"),
+            ("400", "are guaranteed to “research” above them"),
+        ],
+        lambda it: it[1],
+    ),
 )
 def test_a_wrong_cell_says_so_and_nothing_is_saved(as_user, typed, message):
     data = sheet(vision=typed, nlp="90")
@@ -245,8 +249,10 @@ def test_somebody_faster_is_shown_and_overwritten_only_on_purpose(as_user):
     assert guaranteed("vision") == 120
 
 
-@pytest.mark.parametrize("typed", ["1_000", "٣٢", "１２", "1,200", "1e3"])
-@pytest.mark.parametrize("field", ["guaranteed", "borrow_limit", "lend_limit"])
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    paired(["1_000", "٣٢", "１２", "1,200", "1e3"], ["guaranteed", "borrow_limit", "lend_limit"]),
+)
 def test_the_page_of_one_quota_takes_plain_digits_alone(as_user, field, typed):
     form = {"guaranteed": "120", "mode": "shared", "version": "1", "reason": "Typed", field: typed}
     answer = as_user("vera").post("/quotas/vision/H200/", form)

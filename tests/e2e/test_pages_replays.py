@@ -10,6 +10,7 @@ from metrics.pages.replays import views
 from metrics.replays import process, services
 from scheduling.models import Cluster, ClusterPolicy
 from tenants.models import Quota, User
+from tests.cases import some
 
 MINUTES = "%Y-%m-%dT%H:%M"
 
@@ -136,16 +137,18 @@ def test_a_quota_that_is_isolated_has_to_be_one(ops):
 
 @pytest.mark.parametrize(
     ("changes", "field", "text"),
-    [
-        ({"since": "2020-01-01T00:00"}, "since", "more than 31 days"),
-        ({"until": "2999-01-01T00:00"}, "until", "Lies in the future"),
-        ({"since": "soon"}, "since", "Must be a time"),
-        ({"queueing": "lifo"}, "queueing", "Choose one of"),
-        ({"backfill_after_min": "-1"}, "backfill_after_min", "Must be"),
-        ({"fair_users": "on"}, "fair_users", "Only with fair_share"),
-        ({"nodes_0": "-99"}, "nodes_0", "from -32 to 10000"),
-        ({"nodes_0": "-32", "nodes_1": "-64", "nodes_2": "-24"}, None, "No node would be left"),
-    ],
+    some(
+        [
+            ({"since": "2020-01-01T00:00"}, "since", "more than 31 days"),
+            ({"until": "2999-01-01T00:00"}, "until", "Lies in the future"),
+            ({"since": "soon"}, "since", "Must be a time"),
+            ({"queueing": "lifo"}, "queueing", "Choose one of"),
+            ({"backfill_after_min": "-1"}, "backfill_after_min", "Must be"),
+            ({"fair_users": "on"}, "fair_users", "Only with fair_share"),
+            ({"nodes_0": "-99"}, "nodes_0", "from -32 to 10000"),
+            ({"nodes_0": "-32", "nodes_1": "-64", "nodes_2": "-24"}, None, "No node would be left"),
+        ]
+    ),
 )
 def test_a_fault_stands_beside_its_field(ops, changes, field, text):
     answer = ops.post("/replays/new/", given(ops, **changes))

@@ -10,6 +10,7 @@ import yaml
 
 from scheduling.models import Job
 from scheduling.pages.jobs.job_text import MOST_OF_A_TEXT
+from tests.cases import paired, some
 from tests.e2e.test_pages_submission import FORM, FULL, asked
 from tests.e2e.test_pages_submit_again import NOTE, Sent, note
 
@@ -63,8 +64,10 @@ def faults(answer) -> list[str]:
 
 
 # --- one document, three ways to show it ---------------------------------------------------------
-@pytest.mark.parametrize("form", [FORM, FULL], ids=["short", "full"])
-@pytest.mark.parametrize("ways", [["yaml"], ["json"], ["yaml", "json", "form", "json", "yaml"]])
+@pytest.mark.parametrize(
+    ("ways", "form"),
+    paired([["yaml"], ["json"], ["yaml", "json", "form", "json", "yaml"]], [FORM, FULL]),
+)
 def test_a_job_is_the_same_however_it_is_shown(as_user, form, ways):
     client = as_user("erin")
     client.post("/jobs/new/", form)
@@ -172,7 +175,7 @@ HEAD = "name: wrong\ntenant: vision\n"
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [
+    some([
         (f"{HEAD}gpus: many\n", "Line 3, gpus: "),
         (f"{HEAD}gpus: 1\ngpu_tpye: H200\n", "Line 4, gpu_tpye: "),
         (f"{HEAD}pod_sets:\n- gpus: 1\n- name: b\n  gpus: 8\n  count: 0\n",
@@ -199,7 +202,7 @@ HEAD = "name: wrong\ntenant: vision\n"
         ("a: &a [*a]\n", "an alias leads back"),
         ("[" * 5000, "nested too deeply"),
         ("x" * (MOST_OF_A_TEXT + 1), "Give at most 131,072 characters."),
-    ],
+    ]),
 )  # fmt: skip
 def test_each_fault_of_a_text_has_its_line_and_field(as_user, text, told):
     client = as_user("erin")
@@ -222,15 +225,17 @@ def test_each_fault_of_a_text_has_its_line_and_field(as_user, text, told):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [
-        ('{\n  "name": "a",\n  "tenant" "b"\n}', "Line 3: This is no JSON: "),
-        ('{\n\t"name": "a",\n\t"tenant": "vision",\n\t"gpus": "8"\n}', "Line 4, gpus: "),
-        ('{"name": "a", "name": "b"}', "stands twice in one object"),
-        ("name: a\n", "Line 1: This is no JSON: "),
-        ("[" * 5000, "nested too deeply"),
-        (f'{{"priority": {"9" * 5000}}}', "is too large"),
-        ('{"name": "\\ud800"}', "half of a surrogate pair"),
-    ],
+    some(
+        [
+            ('{\n  "name": "a",\n  "tenant" "b"\n}', "Line 3: This is no JSON: "),
+            ('{\n\t"name": "a",\n\t"tenant": "vision",\n\t"gpus": "8"\n}', "Line 4, gpus: "),
+            ('{"name": "a", "name": "b"}', "stands twice in one object"),
+            ("name: a\n", "Line 1: This is no JSON: "),
+            ("[" * 5000, "nested too deeply"),
+            (f'{{"priority": {"9" * 5000}}}', "is too large"),
+            ('{"name": "\\ud800"}', "half of a surrogate pair"),
+        ]
+    ),
 )
 def test_faults_of_json_have_their_lines_too(as_user, text, told):
     answer = as_user("erin").post(TEXT, typed(text, "json"))
@@ -266,17 +271,19 @@ def test_the_preview_of_a_text_is_that_of_its_form(as_user):
 
 @pytest.mark.parametrize(
     ("at", "sent"),
-    [
-        (TEXT, {**FORM, "as": "toml"}),
-        (TEXT, FORM),
-        (TEXT, {"text": "a: 1", "language": "toml"}),
-        (TEXT, {**FORM, "as": "yaml", "rest": "{"}),
-        ("/jobs/new/", {**FORM, "rest": "[]"}),
-        ("/jobs/new/", {**FORM, "rest": '{"labels": 3}'}),
-        ("/jobs/new/", {**FORM, "add": "1", "rest": '{"pod_sets": 7}'}),
-        ("/jobs/new/preview/", {**FORM, "rest": "[" * 5000}),
-        ("/jobs/new/text/preview/", {"language": "yaml"}),
-    ],
+    some(
+        [
+            (TEXT, {**FORM, "as": "toml"}),
+            (TEXT, FORM),
+            (TEXT, {"text": "a: 1", "language": "toml"}),
+            (TEXT, {**FORM, "as": "yaml", "rest": "{"}),
+            ("/jobs/new/", {**FORM, "rest": "[]"}),
+            ("/jobs/new/", {**FORM, "rest": '{"labels": 3}'}),
+            ("/jobs/new/", {**FORM, "add": "1", "rest": '{"pod_sets": 7}'}),
+            ("/jobs/new/preview/", {**FORM, "rest": "[" * 5000}),
+            ("/jobs/new/text/preview/", {"language": "yaml"}),
+        ]
+    ),
 )
 def test_what_no_page_of_ours_sends_is_not_found(as_user, at, sent):
     assert as_user("erin").post(at, sent).status_code == 404

@@ -11,6 +11,7 @@ from scheduling.models import Cluster, Job, JobEvent, Placement, SchedulerLease
 from scheduling.services.jobs.changes import hold_job
 from tenants.models import Membership, Quota, Tenant, User
 from tenants.web import conditional
+from tests.cases import paired
 
 LIVE = {"HX-Request": "true"}
 # Most statements of an answer that is made, and of one that is not.
@@ -78,8 +79,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("page", ["operations", "overview", "waits"])
+@pytest.mark.parametrize(("change", "page"), paired(CHANGES, ["overview", "waits", "operations"]))
 def test_whatever_changes_is_told(as_user, page, change):
     user, address = PAGES[page]
     client, path = as_user(user), address()

@@ -9,6 +9,7 @@ from django.urls import reverse
 from kant.bodies import MOST_ADDRESS
 from metrics.gpu_time.usage import TooManyUsageRows
 from tenants.web.pages import LONGEST_ADDRESS
+from tests.cases import paired
 
 # What no page sends.
 FORGED = {
@@ -19,7 +20,6 @@ FORGED = {
     "with NUL": "state=open&q=%00",
     "named by NUL": "%00=1",
 }
-forged = pytest.mark.parametrize("query", FORGED.values(), ids=FORGED)
 # Those that come as an address: what is longer, or has NUL, is told before the page is asked.
 # The last of equal ones counts.
 ADDRESSES = {"too long when written out": f"tenant={'/' * 12_000}&tenant="}
@@ -33,20 +33,19 @@ def _nothing_failed(caplog):
     assert not told, [record.getMessage()[:200] for record in told]
 
 
-@forged
-@pytest.mark.parametrize(
-    ("view", "fields"),
-    [
-        ("jobs-columns", {"column": ["gpus"]}),
-        ("jobs-columns", {"usual": "1"}),
-        ("jobs-columns", {}),
-        ("jobs-view-save", {"name": "mine", "columns": "gpus"}),
-        ("jobs-view-remove", {"name": "none"}),
-        ("jobs-chosen", {"act": "hold", "id": ["none"]}),
-    ],
-    ids=str,
-)
-def test_a_forged_way_back_leads_to_the_list_without_filters(as_user, view, fields, query):
+BUTTONS = [
+    ("jobs-columns", {"column": ["gpus"]}),
+    ("jobs-columns", {"usual": "1"}),
+    ("jobs-columns", {}),
+    ("jobs-view-save", {"name": "mine", "columns": "gpus"}),
+    ("jobs-view-remove", {"name": "none"}),
+    ("jobs-chosen", {"act": "hold", "id": ["none"]}),
+]
+
+
+@pytest.mark.parametrize(("button", "query"), paired(BUTTONS, FORGED), ids=str)
+def test_a_forged_way_back_leads_to_the_list_without_filters(as_user, button, query):
+    (view, fields), query = button, FORGED[query]
     answer = as_user("vik").post(reverse(view), {**fields, "back": query})
     assert (answer.status_code, answer["Location"]) == (302, "/jobs/")
 
