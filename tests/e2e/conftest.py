@@ -2,6 +2,7 @@
 
 import sqlite3
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from django.core.cache import cache
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.cases import NIGHTLY
 from tests.e2e import kept_rows, scene
 from tests.e2e.site import CHROMIUM, chromium, served
 from tests.requirements import missing
@@ -166,17 +168,22 @@ class Tab:
 
     def check_looks(self) -> None:
         """In both themes and in narrow windows it is accessible and no wider than its window. A
-        theme changes colours alone, which a narrow window leaves."""
+        theme changes colours alone, which a narrow window leaves: at night all is tried, by day a
+        page as most see it or dark and narrow, always the same of one title."""
         looks: list[tuple[str, int, dict[str, str]]] = [
             ("light", WIDE, {}),
             ("dark", WIDE, {"only": CONTRAST}),
             ("dark", NARROW, {"but": CONTRAST}),
         ]
-        for theme, width, rules in looks:
+        by_day = zlib.crc32(self.page.title().encode()) % 2
+        for at, (theme, width, rules) in enumerate(looks if NIGHTLY else [looks[0], looks[2]]):
             self.page.emulate_media(color_scheme=theme)
             self.page.set_viewport_size({"width": width, "height": 900})
             self.page.locator(f"html[data-bs-theme={theme}]").wait_for()
-            assert self.axe(**rules) == [], theme
+            if NIGHTLY:
+                assert self.axe(**rules) == [], theme
+            elif at == by_day:
+                assert self.axe() == [], theme
             assert self.overflow() == 0, f"wider than a window of {width}"
 
     def sideways(self) -> list[str]:

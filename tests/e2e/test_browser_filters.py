@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.cases import some
 from tests.e2e.conftest import NARROW, WIDE
 
 pytestmark = pytest.mark.browser
@@ -54,7 +55,7 @@ def opened(new_tab):
     return make
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("width", some([WIDE, NARROW]))
 def test_what_is_typed_while_the_answer_is_under_way_is_in_the_page_that_comes(opened, width):
     page = opened("/jobs/?state=waiting", width)
     page.get_by_text("More filters").click()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,14 +12,18 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.site import ROOT
+from tests.kept import kept
+from tests.live.conftest import migrate
 
 pytestmark = [pytest.mark.browser, pytest.mark.live]
 PASSWORD = "kant-demo"
 
 
 @pytest.fixture
-def kant(tmp_path) -> Iterator[str]:
-    """The address of a Kant started as `make run` starts it, on a port of its own."""
+def kant(tmp_path, tmp_path_factory) -> Iterator[str]:
+    """The address of a Kant started as `make run` starts it, on a port of its own; its tables are
+    there from a start before."""
+    shutil.copytree(kept(tmp_path_factory, "migrated", migrate), tmp_path, dirs_exist_ok=True)
     environment = {
         **os.environ,
         "KANT_VAR_DIR": str(tmp_path),

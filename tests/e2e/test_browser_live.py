@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 from playwright.sync_api import expect
 
+from tests.cases import paired, some
 from tests.e2e.conftest import NARROW, WIDE
 
 pytestmark = pytest.mark.browser
@@ -29,7 +30,7 @@ def job_path(tab, name: str) -> str:
 
 @pytest.mark.parametrize(
     ("path", "user"),
-    [("/tenants/", "vera"), ("/tenants/vision/", "vera"), ("/quotas/changes/", "operator")],
+    some([("/tenants/", "vera"), ("/tenants/vision/", "vera"), ("/quotas/changes/", "operator")]),
 )
 def test_a_list_asks_for_its_news(path, user, new_tab):
     tab = new_tab()
@@ -209,15 +210,18 @@ def test_the_dialog_asks_only_for_what_can_still_be_changed(new_tab, write):
     write("update scheduling_job set run_limit_s = null where name = 'held'")
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize(
-    ("path", "label", "left"),
-    [
-        ("/jobs/?tenant=law&q=wait", "Tenant", "/jobs/?q=wait"),
-        ("/ops/nodes/?show=asleep", "Which nodes", "/ops/nodes/?"),
-    ],
+    ("filtered", "width"),
+    paired(
+        [
+            ("/jobs/?tenant=law&q=wait", "Tenant", "/jobs/?q=wait"),
+            ("/ops/nodes/?show=asleep", "Which nodes", "/ops/nodes/?"),
+        ],
+        [WIDE, NARROW],
+    ),
 )
-def test_an_unknown_filter_is_named_and_left_out(path, label, left, width, new_tab):
+def test_an_unknown_filter_is_named_and_left_out(filtered, width, new_tab):
+    path, label, left = filtered
     tab = new_tab(width)
     tab.sign_in("operator")
     tab.open(path)

@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.cases import some
 from tests.openid import running
 from tests.organisation import build
 
@@ -20,7 +21,7 @@ def idp(transactional_db, settings, tmp_path):
         yield provider
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "theme"), some([(1280, "light"), (390, "dark")]))
 def test_one_button_leads_to_the_provider_and_back(idp, live_server, new_tab, width, theme):
     tab = new_tab(width, theme, at=live_server.url)
     tab.also = {idp.issuer}

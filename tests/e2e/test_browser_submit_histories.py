@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from playwright.sync_api import expect
 
-from tests.cases import seeds
+from tests.cases import paired, seeds
 from tests.e2e.answers import Answers
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
@@ -129,11 +129,12 @@ def test_what_is_typed_stays_and_what_is_said_of_it_is_of_it(form, seed):
     expect(page.locator("#preview")).not_to_contain_text("Checking…")
 
 
-@pytest.mark.parametrize("shown", ["Form", "YAML"])
 @pytest.mark.parametrize(
-    ("status", "told"), [(503, "asks again"), (0, "asks again"), (401, "sign-in has ended")]
+    ("answer", "shown"),
+    paired([(503, "asks again"), (0, "asks again"), (401, "sign-in has ended")], ["Form", "YAML"]),
 )
-def test_a_question_without_an_answer_is_told_and_asked_again(form, shown, status, told):
+def test_a_question_without_an_answer_is_told_and_asked_again(form, answer, shown):
+    status, told = answer
     tab, page = form
     tab.open("/jobs/new/")
     if shown != "Form":

@@ -4,7 +4,6 @@ server was busy or broken, or the connection was lost."""
 import json
 import re
 import time
-from itertools import cycle
 
 import pytest
 from django.template.loader import render_to_string
@@ -132,9 +131,8 @@ def broken_late(route):
 
 FAILURES = [busy, broken, gateway, dropped]
 EACH = [(*form, fault) for form in FORMS for fault in FAILURES]
-FAILED = (
-    EACH if NIGHTLY else [(*f, fault) for f, fault in zip(FORMS, cycle(FAILURES), strict=False)]
-)
+# By day each failure once, with forms that are not among those that are sent too late.
+FAILED = EACH if NIGHTLY else [(*f, one) for f, one in zip(FORMS[2::3], FAILURES, strict=True)]
 
 
 def fail_next_post(tab, fault):
