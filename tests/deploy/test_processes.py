@@ -15,6 +15,7 @@ import pytest
 
 from metrics.benches import stage
 from tests import requirements
+from tests.cases import NIGHTLY, some
 from tests.deploy.image import environment, made, path_of, stages
 from tests.deploy.manifests import command, config, deployments
 from tests.deploy.test_apiserver import apply_all
@@ -67,11 +68,11 @@ def answer(port, path, **headers):
 
 
 def until(reached):
-    """Wait for what surely comes."""
+    """Wait for what surely comes. A look can be a process of its own."""
     deadline = time.monotonic() + WITHIN_S
     while not reached():
         assert time.monotonic() < deadline, "not reached"
-        time.sleep(0.1)
+        time.sleep(1.0)
 
 
 class Pods:
@@ -103,8 +104,10 @@ class Pods:
         return subprocess.Popen([*self._before, *argv], **self._shape, **options)
 
     def migrate(self):
-        """All init containers at once; what each said."""
+        """All init containers at once, by day two of them; what each said."""
         pods = [pod for pod in deployments().values() for _ in range(pod["spec"]["replicas"])]
+        pods = some(pods)
+        assert len(pods) > 1
         started = [
             self.start(
                 command(pod["spec"]["template"]["spec"]["initContainers"][0]),
@@ -118,11 +121,11 @@ class Pods:
         return said
 
     def start_all(self):
-        """All replicas; the ports of those of web, which listen."""
+        """All replicas, by day one of each; the ports of those of web, which listen."""
         ports = []
         for name, deployment in deployments().items():
             [main] = deployment["spec"]["template"]["spec"]["containers"]
-            for number in range(deployment["spec"]["replicas"]):
+            for number in range(deployment["spec"]["replicas"] if NIGHTLY else 1):
                 variables = [f"{each['name']}={each['value']}" for each in main.get("env", ())]
                 argv = ["env", *variables, *command(main)]
                 if name == "web":
