@@ -5,6 +5,7 @@ looked for on the same copy, one after the other, each withdrawn before the next
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from scheduling.engine.backfill.planned_start import expected_start
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult, Reservation, Started
 from scheduling.engine.deltas import Delta, JobEnded, JobSubmitted
-from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.never import demand_of, needs_of
 from scheduling.engine.demand.pools import Pools
 from scheduling.engine.lifecycle import apply_deltas
 from scheduling.engine.native import copied_by_fields
@@ -308,16 +309,48 @@ def _instead(state: SchedulerState, job: JobRequest, now: float) -> Iterator[Ins
         tried = JobSubmitted(replace(other, preempts=False))
         return _places(state, other, run_cycle(state, [JobEnded(job.id), tried], now))
 
+    # A cycle asks all that wait: none for what has no room. What is tried takes of the room that
+    # there is until the next is.
+    others = [(model, _on_model(job, model)) for model in _other_models(state, job)]
+    with_room = [(model, other) for model, other in others if _has_room(state, other)]
+    slices = bisect_left(
+        range(1, _slices_of(job)), x=True, key=lambda n: not _has_room(state, _of_slices(job, n))
+    )
     told = 0
-    for model in _other_models(state, job):
-        found = places(_on_model(job, model))
+    for model, other in with_room:
+        found = places(other)
         if found is not None:
             yield Instead(found, gpu_model=model)
             told += 1
         if told == MAX_TOLD:
             break
-    if fewer := _fewer_pods(job, places):
+    if fewer := _fewer_pods(job, slices, places):
         yield fewer
+
+
+def _has_room(state: SchedulerState, job: JobRequest) -> bool:
+    """Whether GPUs that are free and quota that is left could do for what must start together,
+    wherever it lies: most requests fail by that, and a cycle asks all that wait."""
+    pods = [(i, s.least if job.gang else 1) for i, s in enumerate(job.pod_sets)]
+    allowed = (_may_hold(state, job, i, count) for i, count in pods)
+    return all(allowed) if job.gang else any(allowed)
+
+
+def _may_hold(state: SchedulerState, job: JobRequest, pod_set: int, count: int) -> bool:
+    """Whether so many pods of the set could get GPUs of one model, if it asks for any."""
+    asked = job.pod_sets[pod_set]
+    if not asked.gpus:
+        return True
+    counts = tuple(count if i == pod_set else 0 for i in range(len(job.pod_sets)))
+    for model in asked.gpu_models or state.pools.models():
+        models = (model,) * len(counts)
+        free = needs_of(job, models, counts, state.pools)[model] <= state.cluster.free_milli(model)
+        quota = demand_of(job, models, counts, state.pools)
+        if free and not state.book.refusal_of(
+            job.tenant, quota, non_preemptible=not job.preemptible
+        ):
+            return True
+    return False
 
 
 def _other_models(state: SchedulerState, job: JobRequest) -> list[str]:
@@ -340,21 +373,34 @@ def _on_model(job: JobRequest, model: str) -> JobRequest:
     return replace(job, pod_sets=tuple(sets))
 
 
-def _fewer_pods(job: JobRequest, places: Callable[[JobRequest], Places | None]) -> Instead | None:
-    """The most pods, of whole slices, with which a gang of equal pods would start."""
+def _slices_of(job: JobRequest) -> int:
+    """How many slices a gang of equal pods needs to start; 0 for another job."""
     if not job.gang or len(job.pod_sets) > 1:
-        return None
-    found: Instead | None = None
+        return 0
     asked = job.pod_sets[0]
-    elastic, size = job.elastic, asked.slice_size or 1
-    low, high = 0, asked.least // size
+    return asked.least // (asked.slice_size or 1)
+
+
+def _of_slices(job: JobRequest, slices: int) -> JobRequest:
+    """The gang that needs so many slices."""
+    asked = job.pod_sets[0]
+    pods = slices * (asked.slice_size or 1)
+    fewer = replace(asked, min_count=pods) if job.elastic else replace(asked, count=pods)
+    return replace(job, pod_sets=(fewer,))
+
+
+def _fewer_pods(
+    job: JobRequest, most: int, places: Callable[[JobRequest], Places | None]
+) -> Instead | None:
+    """The most pods, in at most so many slices, with which a gang of equal pods would start."""
+    found: Instead | None = None
+    low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
-        pods = middle * size
-        fewer = replace(asked, min_count=pods) if elastic else replace(asked, count=pods)
-        fits = places(replace(job, pod_sets=(fewer,)))
+        fewer = _of_slices(job, middle)
+        fits = places(fewer)
         if fits is None:
             high = middle
         else:
-            low, found = middle, Instead(fits, pods=pods)
+            low, found = middle, Instead(fits, pods=fewer.pod_sets[0].least)
     return found

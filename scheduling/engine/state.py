@@ -475,7 +475,8 @@ class SchedulerState:
     @property
     def only_backfilled(self) -> bool:
         """Whether nobody else may lose a place than who was backfilled past the preemptor."""
-        return set(self.policy.preemption) == {PreemptionKind.BACKFILL}
+        kinds = self.policy.preemption
+        return 0 < len(kinds) == kinds.count(PreemptionKind.BACKFILL)
 
     @property
     def allows_plans(self) -> tuple[int, int, int]:

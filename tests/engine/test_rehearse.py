@@ -1,13 +1,21 @@
 """A rehearsal says what the next cycle does with the job, and changes nothing."""
 
 import random
+from dataclasses import replace
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.lifecycle import reorganise
 from scheduling.engine.preemption import preempt
-from scheduling.engine.rehearse import Places, Rehearsal, copied, rise, submitted
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
+from scheduling.engine.rehearse import Instead, Places, Rehearsal, copied, rise, submitted
+from scheduling.engine.types import (
+    PodSetSpec,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    QuotaSpec,
+    TenantSpec,
+)
 from scheduling.engine.verdict import Reason
 from tests.cases import seeds
 from tests.engine.cycles import NODES, SORTS, Cycles
@@ -85,6 +93,7 @@ def busy_cluster(rng: random.Random, seed: int, seen: dict[str, int]) -> None:
             asked = d.JobSubmitted(request, world.now + wait if wait else 0.0, rng.random() < 0.05)
             before = digest(world.state)
             said = rehearse(world.state, asked, world.now)
+            assert said.instead == instead_of(world.state, asked, said, world.now)
             assert digest(world.state) == before
             world.alive[request.id] = request
             world.pending.append(asked)
@@ -94,6 +103,36 @@ def busy_cluster(rng: random.Random, seed: int, seen: dict[str, int]) -> None:
             seen["waits"] += said.places is None
             seen["reserved"] += said.reservation is not None
             seen["instead"] += bool(said.instead)
+
+
+def instead_of(state, asked: d.JobSubmitted, said: Rehearsal, now: float) -> tuple[Instead, ...]:
+    """What would start instead, each request tried by a cycle on a copy of its own."""
+    wanted, state = asked.job, copied(state)
+    run_cycle(state, [asked], now)
+    if said.places or said.preempted or state.jobs[wanted.id].eq_class is None:
+        return ()
+
+    def places(*sets: PodSetSpec) -> Places | None:
+        other, twin = replace(wanted, pod_sets=sets, preempts=False), copied(state)
+        result = run_cycle(twin, [d.JobEnded(wanted.id), d.JobSubmitted(other)], now)
+        found = [p for s in result.started if s.job_id == wanted.id for p in s.placements]
+        nodes = {p.node for p in found}
+        leaves = {twin.cluster.node(name).topology[0] for name in nodes} - {""}
+        return Places(len(found), len(nodes), len(leaves)) if found else None
+
+    found, sets = [], wanted.pod_sets
+    accepted = [s.gpu_models for s in sets if s.gpus]
+    others = set(state.pools.models()).difference(*accepted) if all(accepted) else set()
+    for model in sorted(others, key=lambda m: (-state.cluster.free_milli(m), m)):
+        if there := places(*(replace(s, gpu_models=(model,)) if s.gpus else s for s in sets)):
+            found.append(Instead(there, gpu_model=model))
+    if wanted.gang and len(sets) == 1:
+        name = "min_count" if wanted.elastic else "count"
+        for pods in range(sets[0].least - 1, 0, -1):
+            if there := places(replace(sets[0], **{name: pods})):
+                found.append(Instead(there, pods=pods))
+                break
+    return tuple(found)
 
 
 def compare(said: Rehearsal, world: Cycles, asked: d.JobSubmitted) -> None:
