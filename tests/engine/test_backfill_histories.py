@@ -6,6 +6,7 @@ engine decides.
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.order import OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, QuotaSpec, TenantSpec
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import HardwareFault
+from scheduling.simulator.model import Arrival, HardwareFault
 from tests.cases import seeds
 from tests.simulator.runs import arrival, machines, rows, simulation
 
@@ -146,6 +147,41 @@ def test_nor_does_preemption_behind_a_head_delay_it(seed: int) -> None:
     run = watched(stream, nodes=NODES, policy=policy, quota=rng.choice((24_000, 40_000)))
     assert sum(run.observer.jobs.preemptions) > 0
     assert run.kept > 0
+
+
+class FirstInPools(Watched):
+    """A run in which nobody leads a pool past another that wants it too and finds no room."""
+
+    def __init__(self, *args, **more) -> None:
+        super().__init__(*args, **more)
+        self.behind = 0
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        heads, jobs = self.state.queue_reservations.heads, self.state.jobs
+        for eq_class in self.state.queue.eq_classes:
+            for model in jobs[eq_class.head].job.pod_sets[0].gpu_models:
+                head = jobs[heads[model].job_id]
+                assert head.key <= jobs[eq_class.head].key, (head.job.id, eq_class.head, now)
+                self.behind += head.job.id != eq_class.head
+        super()._carry_out(result, now)
+
+
+@pytest.mark.parametrize("seed", seeds(24))
+def test_who_may_use_several_pools_keeps_its_place_in_each(seed: int) -> None:
+    rng, stream = random.Random(seed), list[Arrival]()
+    for one in history(rng, 150, every=12):
+        models = rng.choice((("H100",), ("L4",), ("H100", "L4"), ("L4", "H100")))
+        [asked] = one.job.pod_sets
+        asked = replace(asked, gpu_models=models, count=min(asked.count, NODES // 2))
+        stream.append(replace(one, job=replace(one.job, pod_sets=(asked,))))
+    nodes = [replace(n, gpu_model=("H100", "L4")[i % 2]) for i, n in enumerate(machines(NODES))]
+    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=rng.choice((0, 50, 10_000)))
+    quotas = [QuotaSpec(tenant, model, 10**9) for tenant in "ab" for model in ("H100", "L4")]
+    tenants = (TenantSpec("a"), TenantSpec("b"))
+    run = FirstInPools(tuple(nodes), stream, policy=policy, tenants=tenants, quotas=tuple(quotas))
+    assert {state for _, _, state in rows(run.run()).values()} == {"SUCCEEDED"}
+    assert run.behind > 50
+    assert run.kept > 5
 
 
 def liar(rng: random.Random, duration: float) -> float | None:

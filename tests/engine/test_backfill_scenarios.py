@@ -126,6 +126,30 @@ SCENARIOS = {
           ends r3
           both  -> starts on n2
     """,
+    "who finds one of its pools reserved keeps its place as the first of another": """
+        nodes  H100: 8 8 | L4: 4
+        quota  a H100 64 | a L4 64
+        policy backfill
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts on n0
+          + r2    a 1x8 H100 s=50  -> starts on n1
+          + r3    a 1x2 L4   s=70  -> starts on n2
+          + r4    a 1x2 L4   s=40  -> starts on n2
+          + first a 1x8 H100       -> InsufficientGpus
+          + both  a 1x4 H100|L4    -> InsufficientGpus
+          + late  a 1x2 L4         -> InsufficientGpus
+        at 40
+          ends r4
+          both  -> InsufficientGpus
+          late  -> InsufficientGpus
+        at 50
+          ends r2
+          first -> starts on n1
+          late  -> ReservedForHead ahead=both starts_at=70
+        at 70
+          ends r3
+          both  -> starts on n2
+    """,
     "a large borrower is not starved by small borrowers of other tenants": """
         nodes  H100: 8 8 8
         quota  a H100 0 | b H100 0 | c H100 16 | d H100 8 lend=0

@@ -38,7 +38,7 @@ def beside_holds(
         return terms
     most = ahead.starts_at - now if terms.behind else math.inf
     record, least = terms.record, _least_bound(state, eq_class, terms.record, heads, most, now)
-    shorter = least is not record
+    shorter = terms.shorter or least is not record
     times = (
         eq_class.shortest,
         record.planned_s,

@@ -153,17 +153,12 @@ def _refused(walk: Walk, record: JobRecord) -> bool:
 
 
 def _foreseen(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | None:
-    """The earliest start in the first way that quota allows now, else in any."""
+    """The earliest start of the ways that quota allows now or else will; of equals the first."""
     state, ahead, now = walk.state, walk.way.before[record.job.id], walk.out.now
     closed = pools_wanted(state, record) - led
-    if not _refused(walk, record):
-        for candidate in candidates(state, record, closed):
-            found = planned_start(state, record, candidate, now, ahead)
-            if found is not None:
-                return found
-        return None
+    ways = smallest if _refused(walk, record) else candidates
     starts = [
         planned_start(state, record, candidate, now, ahead)
-        for candidate in smallest(state, record, closed)
+        for candidate in ways(state, record, closed)
     ]
     return min([s for s in starts if s is not None], key=lambda s: s.at, default=None)

@@ -22,7 +22,7 @@ def terms_of(walk: Walk, eq_class: EquivalenceClass, *, again: bool = False) -> 
         return Terms(first)
     models = pools_wanted(walk.state, first)
     ahead = way.ahead_of.get(models) or ahead_in(walk, models)
-    terms = _left_by_heads(walk, eq_class, first, models, ahead)
+    terms = _left_by_heads(walk, eq_class, first, models, ahead, again)
     state, now = walk.state, walk.out.now
     if eq_class.refusal is not None and not quota_stands(state, eq_class):
         assess(state, eq_class)
@@ -38,12 +38,21 @@ def terms_of(walk: Walk, eq_class: EquivalenceClass, *, again: bool = False) -> 
 
 
 def _left_by_heads(
-    walk: Walk, eq_class: EquivalenceClass, first: JobRecord, models: frozenset[str], ahead: Ahead
+    walk: Walk,
+    eq_class: EquivalenceClass,
+    first: JobRecord,
+    models: frozenset[str],
+    ahead: Ahead,
+    again: bool,
 ) -> Terms:
     """What is left by those that are blocked in pools, and those that close quota."""
     way = walk.way
     window = ahead.starts_at - walk.out.now
     short = None if eq_class.shortest > window else _ends_within(walk, eq_class, window)
+    # Where nobody leads, the first of the class may start before those that are over in time.
+    elsewhere = not again and not way.heads.keys() >= models
+    waits = elsewhere and short is not None and short is not first
+    short = None if waits else short
     passes = short is not None, bool(way.closers) and _yields(walk, first)
     queue = eq_class.queue if way.queues else ANYBODY
     of = (eq_class.tenant, queue, models, *passes)
@@ -75,6 +84,8 @@ def _left_by_heads(
         kept,
         ahead.later,
         turns=ahead.turns,
+        unsure=waits,
+        shorter=waits,
         wanted=models,
         barred=barred,
     )
@@ -94,7 +105,9 @@ def ahead_in(walk: Walk, models: frozenset[str]) -> Ahead:
         if head.hold is not None and (head.hold.limited or not models.isdisjoint(head.pools))
     )
     turns = bool(avoid) and not reserved
-    found = Ahead(tuple(heads), starts_at, avoid, reserved, turns, holds)
+    # Who is asked late would find that somebody behind it leads a pool that had no head.
+    later = reserved and all(model in way.heads for model in models)
+    found = Ahead(tuple(heads), starts_at, avoid, later, turns, holds)
     way.ahead_of[models] = found
     return found
 
