@@ -64,6 +64,9 @@ STUDIES := arrived charts definitions easy experiment foresight interrupts simul
 # These read what is stored by statements that others try on PostgreSQL too, and compute long.
 COMPUTED := metrics/test_eta metrics/test_replay_quotas metrics/test_replays scheduling/test_api_logs \
   scheduling/test_job_rules scheduling/test_rehearsal scheduling/test_startable tenants/test_sign_on tenants/test_texts
+# By day these, too: each act is tried on PostgreSQL by its own tests, and to read all tables before and
+# after each of thousands takes three times as long there.
+COMPUTED += $(if $(filter all,$(KANT_TEST_CASES)),,scheduling/test_acts_and_dry_runs scheduling/test_acts_and_page_previews)
 # Each process that collects this makes its thousands of cases, for eight seconds. It finds more where
 # the database refuses more, so that it is among the tests on PostgreSQL where there is one.
 FUZZED := tests/tenants/test_openapi.py
