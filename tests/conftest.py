@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from itertools import count
 
 import pytest
 from django.conf import settings as django_settings
@@ -29,6 +30,8 @@ django_settings.KANT_ACCESS_DIRS = ["/"]
 
 # The fixtures of pytest-django by which a test gets its database.
 DATABASE = {"db", "transactional_db", "live_server"}
+
+FOLDERS = count()  # by which each test is told from the others of its process
 
 cases.load_profile()
 
@@ -70,8 +73,10 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture(autouse=True)
-def _private(settings, tmp_path):
-    settings.VAR_DIR = tmp_path / "var"
+def _private(settings, tmp_path_factory):
+    """Nothing is made there before it is needed: pytest looks through the folders of all tests
+    that have gone before to number the next one, which for thousands costs more than a test."""
+    settings.VAR_DIR = tmp_path_factory.getbasetemp() / f"private-{next(FOLDERS)}" / "var"
 
 
 @pytest.fixture(scope="session", autouse=True)
