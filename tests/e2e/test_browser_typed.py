@@ -79,7 +79,7 @@ def checked_in(form):
     return [(b.get_attribute("name"), b.is_checked()) for b in boxes.all()]
 
 
-SENT_TOO_LATE = some(FORMS)
+SENT_TOO_LATE = FORMS if NIGHTLY else FORMS[::6]
 
 
 @pytest.mark.parametrize(("page", "who", "form"), SENT_TOO_LATE, ids=[f[0] for f in SENT_TOO_LATE])

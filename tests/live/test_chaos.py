@@ -21,20 +21,28 @@ from tests.requirements import installed
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# `manage.py chaos`, whose processes of Kant are forked: their start is not what is tested.
+# `manage.py chaos`, whose processes of Kant are forked and whose database has its tables: their
+# start is not what is tested.
 FORKED = """
-import subprocess, sys, types
+import shutil, subprocess, sys, types
 from django.core.management import execute_from_command_line
 from metrics.benches import programs, stage
+from metrics.chaos import shape
 from tests import forked
+made = sys.argv.pop(1)
+def copied(folder):
+    if account := programs.account_of_postgres():
+        shutil.chown(folder, account)
+    subprocess.run(["cp", "-a", made, folder / "data"], check=True)
+shape.make_postgres = copied
 programs.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": forked.popen})
 stage.subprocess = types.SimpleNamespace(**{**vars(subprocess), "run": forked.run})
 execute_from_command_line(["manage.py", "chaos", *sys.argv[1:]])
 """
 
 
-def chaos(*argv):
-    command = [sys.executable, "-c", FORKED, *argv]
+def chaos(data, *argv):
+    command = [sys.executable, "-c", FORKED, str(data), *argv]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -47,9 +55,9 @@ def servers():
 @pytest.mark.live
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("rounds", "shards"), [(5, 2), (5, 1)] if NIGHTLY else [(3, 2)])
-def test_rounds_lose_and_double_nothing(servers, rounds, shards):
+def test_rounds_lose_and_double_nothing(servers, postgres_data, rounds, shards):
     argv = ["--rounds", str(rounds), "--seed", "2", "--shards", str(shards), "--json"]
-    done = chaos(*argv)
+    done = chaos(postgres_data, *argv)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["violations"], found["kept"]) == ([], "")

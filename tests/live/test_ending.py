@@ -203,7 +203,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("lifespan", ["on", "off"])
+@pytest.mark.parametrize("lifespan", cases.some(["on", "off"]))
 def test_a_web_process_whatever_a_request_does(env, lifespan):
     for patch in cases.some(REQUESTS.values()):
         port = free_port()

@@ -140,16 +140,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("given", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_with_a_pod_is_said_with_its_field(world, given, said):
-    uid = make(world, **given)
-    world.drive(lambda: told(world) and condition(world))
-    [(kind, reason, note)] = told(world)
-    assert kind == "Warning"
-    assert said in note
-    assert condition(world) == ("False", reason, note)
-    assert job_of(uid) is None
-    assert not node_of(world)
+def test_what_is_wrong_with_a_pod_is_said_with_its_field(world):
+    made = {name: make(world, name, **given) for name, (given, _) in WRONG.items()}
+    world.drive(lambda: all(told(world, name) and condition(world, name) for name in WRONG))
+    for name, (_, said) in WRONG.items():
+        [(kind, reason, note)] = told(world, name)
+        assert kind == "Warning", name
+        assert said in note
+        assert condition(world, name) == ("False", reason, note)
+        assert job_of(made[name]) is None
+        assert not node_of(world, name)
 
 
 UNKNOWN = "says which pods belong together"
@@ -165,23 +165,24 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize(("labels", "notes", "why"), GROUPS.values(), ids=GROUPS)
-def test_a_pod_of_a_group_that_is_not_there_is_not_bound_alone(
-    world, monkeypatch, labels, notes, why
-):
+def test_a_pod_of_a_group_that_is_not_there_is_not_bound_alone(world, monkeypatch):
     monkeypatch.setattr(owners, "COMES_WITHIN_S", 0.1)
-    own = {"kant.io/tenant": "team"}
-    uid = make(world, "of-a-group", labels={**own, **labels}, notes=notes)
-    world.drive(lambda: told(world, "of-a-group"))
-    [(type_, reason, note)] = told(world, "of-a-group")
-    assert (type_, reason) == ("Warning", "OwnerGone" if why is UNKNOWN else "WorkloadContradicts")
-    assert why in note
-    assert job_of(uid) is None
-    mine = {"kant.io/gang": "of-one"}, {"kant.io/gang-size": "1"}
-    gang = make(world, "named", labels={**own, **labels, **mine[0]}, notes={**notes, **mine[1]})
-    world.drive(lambda: node_of(world, "named"))
-    assert not node_of(world, "of-a-group")
-    assert gang != uid
+    own, made = {"kant.io/tenant": "team"}, {}
+    for name, (labels, notes, _) in GROUPS.items():
+        made[name] = make(world, name, 1, labels={**own, **labels}, notes=notes)
+    world.drive(lambda: all(told(world, name) for name in GROUPS))
+    for name, (_, _, why) in GROUPS.items():
+        [(type_, reason, note)] = told(world, name)
+        says = "OwnerGone" if why is UNKNOWN else "WorkloadContradicts"
+        assert (type_, reason) == ("Warning", says), name
+        assert why in note
+        assert job_of(made[name]) is None
+    for name, (labels, notes, _) in GROUPS.items():
+        mine = {"kant.io/gang": f"of-{name}"}, {"kant.io/gang-size": "1"}
+        gang = {"labels": {**own, **labels, **mine[0]}, "notes": {**notes, **mine[1]}}
+        assert make(world, f"named-{name}", 1, **gang) != made[name]
+    world.drive(lambda: all(node_of(world, f"named-{name}") for name in GROUPS))
+    assert not any(node_of(world, name) for name in GROUPS)
 
 
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}

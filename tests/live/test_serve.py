@@ -90,7 +90,7 @@ def test_starts_ends_its_children_and_continues(tmp_path):
 
 
 def refused(folder, *options, **variables):
-    done = subprocess.run(
+    done = forked.run(
         **command(folder, *options, **variables), capture_output=True, text=True, timeout=WITHIN_S
     )
     assert done.returncode != 0
