@@ -5,6 +5,7 @@ import pytest
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, NodeRecord
 from tenants.models import GpuType, Quota
+from tests.cases import paired
 from tests.live.devices import claims, has_namespace, request, template
 from tests.live.nvl72 import (
     CHANNEL,
@@ -103,8 +104,7 @@ ON_RACKS = {"nodeSelector": {"nvidia.com/gpu.product": GB200}}
 NEAR = {"kant.io/required-level": "hyper-node"}
 
 
-@pytest.mark.parametrize("by_plugin", [True, False], ids=["plugin", "driver"])
-@pytest.mark.parametrize("mode", ["Single", "All"])
+@pytest.mark.parametrize(("mode", "by_plugin"), paired(["Single", "All"], [True, False]))
 def test_each_pod_of_a_gang_has_a_channel_on_its_node(there, by_plugin, mode):
     common = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomainChannelConfig"}
     build(there, by_plugin=by_plugin, **common, domainID="of-the-class")
