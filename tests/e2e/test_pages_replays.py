@@ -206,6 +206,11 @@ def test_a_result_stands_side_by_side_with_its_charts(ops):
         ]
         assert figure["layout"]["meta"]["summary"]
     assert ops.get(f"/replays/{replay.pk}/charts/nope.json").status_code == 404
+    services.create_replay(replay.user, replay.cluster, policy=replay.policy)
+    waits, queued = lines["Mean wait"].pair, None
+    rows = ops.get("/replays/").context["rows"]
+    assert [row.waits for row in rows] == [queued, waits]
+    assert waits.difference in ops.get("/replays/").content.decode()
 
 
 def test_where_nothing_is_changed_both_runs_are_said_to_be_the_same(ops):

@@ -1,12 +1,15 @@
 """The numbers that pages begin with: they follow the filters and lead to what they count."""
 
 import re
+from datetime import timedelta
 from html import unescape
 
 import pytest
 from django.utils import timezone
 
+from scheduling.engine.states import WAITING
 from scheduling.models import Job, JobEvent
+from scheduling.models.jobs import PREEMPTED
 from scheduling.queries.events import stream
 from tenants.models import Queue
 
@@ -95,3 +98,30 @@ def test_no_numbers_stand_over_a_filter_that_names_nothing(as_user):
     client = as_user("operator")
     for page in ("/quotas/?tenant=x", "/queues/?tenant=x", "/events/?kind=x", "/jobs/?tenant=x"):
         assert numbers(client.get(page)) == {}
+
+
+def test_a_policy_begins_with_what_waits_under_it(as_user):
+    client, now = as_user("operator"), timezone.now()
+    job = Job.objects.get(name="wait-000")
+    Job.objects.filter(pk=job.pk).update(reserved_start=now, reserved_nodes=["n1"])
+    for hours in (1, 2, 30):
+        JobEvent.objects.create(
+            job=job, at=now - timedelta(hours=hours), kind="PREEMPTED", reason=PREEMPTED,
+            to_state="REQUEUED", message="made room",
+        )  # fmt: skip
+    found = numbers(client.get("/policies/demo/"))
+    number, below, leads = found["Waiting"]
+    waiting = Job.objects.filter(state__in=WAITING)
+    assert int(number.split()[0]) == waiting.filter(held=False).count() > 1
+    assert "the oldest was submitted " in below
+    assert client.get(leads).status_code == 200
+    assert found["With a reserved start"][:2] == ("1 job", "nodes are kept for it")
+    number, _, leads = found["Preempted, last 24 hours"]
+    assert number == "1 job"
+    assert str(job.pk) in client.get(leads).content.decode()
+    Job.objects.all().delete()
+    found = numbers(client.get("/policies/demo/"))
+    assert [value[:2] for value in found.values()][:2] == [
+        ("0 jobs", "nothing waits"),
+        ("0 jobs", "nodes are kept for them"),
+    ]

@@ -22,6 +22,7 @@ from metrics.pages.policies.drafts import (
 )
 from metrics.pages.policies.effects import effects
 from metrics.pages.policies.forms import PolicyForm, ReasonForm, typed
+from metrics.pages.policies.standing import standing_of
 from metrics.pages.replays import tables
 from metrics.pages.replays.views import TRUST, Shown, replay_or_404, shown
 from metrics.replays import services
@@ -147,6 +148,7 @@ def form_page(
 ) -> HttpResponse:
     context = form_context(draft, form or form_of(draft), theirs or [])
     context["newest"] = changes_of(draft.cluster).first()
+    context["standing"] = standing_of(draft.cluster)
     context["reason"] = request.POST.get("reason", "")
     if form and (wrong := next((key for key in form.fields if key in form.errors), None)):
         form.focus(wrong)

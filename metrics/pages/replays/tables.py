@@ -139,6 +139,12 @@ def totals(result: Row) -> list[ReplayLine]:
     ]
 
 
+def mean_waits(before: Sequence[Row], after: Sequence[Row]) -> Pair:
+    """The mean waits of all jobs, by the waits of both runs."""
+    was, would_be = (_of(rows, "size", "all").get("mean_s") for rows in (before, after))
+    return pair(was, would_be, duration, better=-1)
+
+
 @dataclass(frozen=True, slots=True)
 class PoolLine:
     gpu_type: str

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
+from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -68,6 +69,7 @@ TRUST = {
         "Trust large differences between the two runs only.",
     ),
 }
+RUNS = ("baseline", "changed")
 CHARTS = (
     ("allocation", "GPUs allocated and fragmentation over time", "c7"),
     ("waits", "Waits: share of jobs started within a time", "c5"),
@@ -76,10 +78,12 @@ CHARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A replay with what it changes, in words: (what, as it was, as it is tried)."""
+    """A replay with what it changes, in words: (what, as it was, as it is tried). `waits`: the mean
+    waits of both runs, once it is done."""
 
     replay: Replay
     changes: list[tuple[str, str, str]]
+    waits: tables.Pair | None = None
 
     @property
     def state(self) -> str:
@@ -102,6 +106,12 @@ def shown(replay: Replay) -> Shown:
     return Shown(replay, list(differences(replay)))
 
 
+def waits_of(replay: Any) -> tables.Pair | None:
+    """Of a replay of the list, which has no more of its result than the waits of both runs."""
+    waits = [getattr(replay, run) for run in RUNS]
+    return tables.mean_waits(*waits) if all(waits) else None
+
+
 def replay_or_404(replay_id: uuid.UUID) -> Replay:
     try:
         return services.replay_by_id(replay_id)
@@ -112,11 +122,12 @@ def replay_or_404(replay_id: uuid.UUID) -> Replay:
 @operator_required
 @require_safe
 def replays(request: HttpRequest) -> HttpResponse:
-    page = Paginator(services.replays(), PER_PAGE).get_page(request.GET.get("page"))
+    rows = services.replays().annotate(**{run: F(f"result__{run}__jwtd") for run in RUNS})
+    page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "nav": "replays",
         "page": page,
-        "rows": [shown(replay) for replay in page],
+        "rows": [Shown(one, list(differences(one)), waits_of(one)) for one in page],
         "clusters": Cluster.objects.exists(),
         "takes": ("page",),
     }
