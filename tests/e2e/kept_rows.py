@@ -3,18 +3,35 @@
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from django.db import connection
 from django.utils import timezone
 
 ROWS_A_STATEMENT = 500
-TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?")
+TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)")
+
+
+class Statement:
+    """An INSERT, whose times are looked for once."""
+
+    def __init__(self, text: str) -> None:
+        self._words = TIME.split(text)  # every second one is a time
+        self._times = [
+            (datetime.fromisoformat(word), word[10], "auto" if "." in word else "seconds")
+            for word in self._words[1::2]
+        ]
+
+    def later(self, by: timedelta) -> str:
+        """It with all times as much later."""
+        moved = ((at + by).isoformat(mark, spec) for at, mark, spec in self._times)
+        return "".join(chain.from_iterable(zip_longest(self._words[::2], moved, fillvalue="")))
 
 
 class KeptScene(NamedTuple):
     at: datetime
-    statements: list[str]
+    statements: list[Statement]
 
 
 _KEPT: dict[Callable[[], None], KeptScene] = {}
@@ -31,22 +48,15 @@ def write(scene: Callable[[], None]) -> None:
         kept, now = _KEPT[scene], timezone.now()
         with connection.cursor() as cursor:
             for statement in kept.statements:
-                cursor.execute(_later(statement, now - kept.at))
+                cursor.execute(statement.later(now - kept.at))
         return
     before = {table: _rows(table) for table in _tables()}
     scene()
     # Its times are of before it was over: rows that are written again must not lie ahead of now.
     _KEPT[scene] = KeptScene(
-        timezone.now(), [s for table, rows in before.items() for s in _statements(table, rows)]
+        timezone.now(),
+        [Statement(text) for table, rows in before.items() for text in _statements(table, rows)],
     )
-
-
-def _later(statement: str, by: timedelta) -> str:
-    def moved(found: re.Match[str]) -> str:
-        time = datetime.fromisoformat(found[0]) + by
-        return time.isoformat(found[0][10], "auto" if "." in found[0] else "seconds")
-
-    return TIME.sub(moved, statement)
 
 
 def _tables() -> list[str]:
