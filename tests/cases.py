@@ -54,6 +54,13 @@ def paired(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
     return [tuple(values[at % len(values)] for values in lists) for at in range(most)]
 
 
+def histories(count: int, found: Iterable[int]) -> list[int]:
+    """Seeds of histories so long that each takes seconds: `found` once showed faults. Of these by
+    day every fifth one, from the fourth on, among which each kind of history is; at night all, and
+    `count` others."""
+    return [*range(count), *found] if NIGHTLY else list(found)[3::5]
+
+
 def load_profile() -> None:
     """The same examples in every run but a nightly one, however slow the machine: what passed once
     passes again. What fails at night is kept in `.hypothesis`, and tells how to be seen again."""

@@ -13,7 +13,7 @@ from scheduling.engine.lifecycle import reorganise
 from scheduling.engine.preemption import preempt
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.types import PreemptionKind, QuotaSpec, Sharing
-from tests.cases import examples, seeds, some
+from tests.cases import examples, histories
 from tests.engine.cycles import HARD, NODES, SORTS, TENANTS, Cycles
 from tests.engine.scenario import ASKS
 
@@ -61,7 +61,7 @@ LATER = (
 )
 
 
-SEEDS = [*seeds(6), *some(LATER + FOUND)]
+SEEDS = histories(6, LATER + FOUND)
 SEEN: dict[int, Counter[PreemptionKind]] = {}  # by seed, how many lost places by each kind
 
 

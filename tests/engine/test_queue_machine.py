@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, rule
 
 from scheduling.engine import deltas as d
 from scheduling.engine.types import QueueSpec
-from tests.cases import examples, seeds, some
+from tests.cases import examples, histories
 from tests.engine.cycles import HARD, SORTS, Cycles
 from tests.engine.scenario import ASKS
 from tests.engine.test_cycle_machine import _without_bounds  # noqa: F401
@@ -111,7 +111,7 @@ TestQueueCycles.settings = settings(
 FOUND = (10, 5000000, 5000002, 5000007, 5000008, 5000009, 901401, 900087, 900888)
 
 
-@pytest.mark.parametrize("seed", [*seeds(6), *some(FOUND)])
+@pytest.mark.parametrize("seed", histories(6, FOUND))
 def test_a_busy_cluster_with_queues_keeps_every_rule(seed: int) -> None:
     """Many more steps than hypothesis takes, with the weights of a cluster that is in use; in every
     second one long enough for queues to be owed what makes others wait."""
