@@ -1,4 +1,11 @@
-"""Jobs that may come while others wait: like those that came last, in the same bursts."""
+"""Jobs that may come while others wait: like those that came before, in the same bursts.
+
+What comes in an hour is like what came last, what comes in a week is like any day of the last
+weeks. Jobs come in bursts on every scale, of minutes as of days. Drawn in many short pieces bursts
+average out over days, and drawn from the last hours alone a burst seems to go on for ever: both
+make bands of starts behind many jobs far too narrow. So pieces of what came are drawn one after the
+other, each longer than the one before, and each from as much longer a past.
+"""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,8 +15,10 @@ from numpy.random import Generator
 
 from scheduling.engine.types import JobRequest
 
-KEPT = 400
-TOGETHER = 25  # so many that came after one another come so again
+KEPT = 2000
+TOGETHER = 25  # so many that came after one another come so again, first
+LONGER = 1.5  # times as many in each next piece
+AMONG = 16  # a piece is one of the last so many times as many
 PREFIX = "~"  # of the ids of jobs that are only thought of
 
 
@@ -26,24 +35,25 @@ class Coming:
         """Jobs and their names as they may come from `now` on, without end; none where fewer
         than two came so far."""
         last = list(self._last)
-        if len(last) < 2:
+        if len(last) < 2 or now <= last[0][0].submitted_at:
             return
-        begun = last[0][0].submitted_at
-        # What follows the newest is that nobody has come since, and then the first of all.
+        # What follows the newest is that nobody has come since, and then the first of the past.
         pause = max(0.0, now - last[-1][0].submitted_at)
-        if now <= begun:
-            return
-        at, number = now - pause * float(dice.random()), 0
+        at, number, piece = now - pause * float(dice.random()), 0, float(TOGETHER)
         while True:
-            index = int(dice.integers(0, len(last)))
-            for _ in range(TOGETHER):
+            begin = max(0, len(last) - int(AMONG * piece))
+            index = int(dice.integers(begin, len(last)))
+            for _ in range(min(int(piece), max(1, len(last) // 2))):
                 job, name = last[index]
-                before = last[index - 1][0].submitted_at if index else job.submitted_at - pause
-                at += max(0.0, job.submitted_at - before)
+                if index > begin:
+                    at += max(0.0, job.submitted_at - last[index - 1][0].submitted_at)
+                else:
+                    at += pause
                 if at >= now:
                     number += 1
                     yield replace(
                         job, id=f"{PREFIX}{number}", submitted_at=at, after=(), after_ok=(),
                         array="",
                     ), name  # fmt: skip
-                index = (index + 1) % len(last)
+                index = index + 1 if index + 1 < len(last) else begin
+            piece = min(piece * LONGER, KEPT)
