@@ -339,7 +339,7 @@ def _has_room(state: SchedulerState, job: JobRequest) -> bool:
 def _may_hold(state: SchedulerState, job: JobRequest, pod_set: int, count: int) -> bool:
     """Whether so many pods of the set could get GPUs of one model, if it asks for any."""
     asked = job.pod_sets[pod_set]
-    if not asked.gpus:
+    if not (asked.gpus and count):
         return True
     counts = tuple(count if i == pod_set else 0 for i in range(len(job.pod_sets)))
     for model in asked.gpu_models or state.pools.models():
