@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from django.db import connection
+from django.db import connection, connections
 from django.utils import timezone
 
 from metrics.benches.stage import GPUS, MODEL, own_database
@@ -94,6 +94,9 @@ class Nothing:
 def keeper() -> Iterator[float]:
     """A process that keeps the state of the one cluster; how long it took until it did."""
     connection.close()
+    for each in connections.all():
+        if hasattr(each, "close_pool"):
+            each.close_pool()  # or both processes would talk through the connections in it
     one = get_context("fork").Process(target=_keep, args=[os.getpid()], daemon=True)
     one.start()
     assert one.pid is not None
