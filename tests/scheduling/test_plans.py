@@ -11,6 +11,7 @@ from scheduling.api.filters import JobFilter
 from scheduling.engine.shards.division import WHOLE
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.pages.tenants import tenants as tenant_views
+from scheduling.queries.whatif.rows import KeptRows
 from scheduling.services.jobs.dependencies import refuse_cycle
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.news import News
@@ -50,6 +51,15 @@ def test_news_are_found_by_their_number_and_not_among_the_events_of_all_jobs(clu
 )
 def test_open_jobs_are_found_by_their_states_among_all_that_are_over(cluster, ask):
     asked = queries(lambda: ask(cluster), '"scheduling_job"."state" IN')
+    assert asked
+    for found in map(plan, asked):
+        assert connection.vendor != "sqlite" or "=? AND state=?" in found, found
+
+
+def test_live_places_are_those_of_open_jobs_which_are_found_by_their_states(cluster):
+    kept = KeptRows(cluster)
+    kept.refresh(0.0)
+    asked = queries(lambda: kept.refresh(1.0), 'FROM "scheduling_placement"')
     assert asked
     for found in map(plan, asked):
         assert connection.vendor != "sqlite" or "=? AND state=?" in found, found

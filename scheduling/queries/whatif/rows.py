@@ -217,11 +217,15 @@ def _marks_of_jobs(cluster_id: int) -> dict[str, Mark]:
     )
     for job, *columns in rows.values_list("id", *COLUMNS, "waits_aside"):
         marks[job] = columns
-    places = _live_places(cluster_id).values_list("job_id").annotate(
+    found = _live_places(cluster_id).values_list("job_id").annotate(
         Count("id"), Max("id"), Max("running_at"), runs=Count("id", filter=RUNS)
     )  # fmt: skip
-    for job, *sums in places:
-        marks.setdefault(job, []).append(tuple(sums))
+    places = {job: tuple(sums) for job, *sums in found}
+    for over in chunks(sorted(places.keys() - marks.keys())):
+        mine = Job.objects.filter(id__in=over, cluster_id=cluster_id, scope=WHOLE).order_by()
+        marks |= {job: [] for job in mine.values_list("id", flat=True)}
+    for job in marks.keys() & places.keys():
+        marks[job].append(places[job])
     told = JobConstraints.objects.filter(job__cluster_id=cluster_id, job__scope=WHOLE).order_by()
     documents = told.values_list("job_id", MD5(Cast("document", TextField())))
     for job, digest in documents:
@@ -246,6 +250,10 @@ def _open_jobs(cluster_id: int) -> QuerySet[Job]:
 
 
 def _live_places(cluster_id: int) -> QuerySet[Placement]:
-    return Placement.objects.filter(
-        job__cluster_id=cluster_id, job__scope=WHOLE, state__in=LIVE_PLACEMENTS
-    ).order_by()
+    """Of the jobs of this cluster that are not over, and of those of any cluster that are: few, and
+    which cluster they are of cannot be told but by reading all jobs there ever were."""
+    live = Placement.objects.filter(state__in=LIVE_PLACEMENTS).order_by()
+    # By cluster also where all are meant: the index of states begins with it.
+    of_all = Job.objects.filter(cluster__in=Cluster.objects.all(), state__in=list(OPEN)).order_by()
+    mine, not_over = _open_jobs(cluster_id).values("id"), of_all.values("id")
+    return live.filter(Q(job_id__in=mine) | ~Q(job_id__in=not_over))
