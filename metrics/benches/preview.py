@@ -22,7 +22,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from metrics.benches.stage import GPUS, MODEL, own_database
-from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
+from scheduling.models import Cluster, Forecasting, Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.effects import quota_effects
 from scheduling.queries.quota_use import QuotaKey
@@ -106,6 +106,7 @@ def keeper() -> Iterator[float]:
         with suppress(ProcessLookupError):
             os.killpg(one.pid, signal.SIGKILL)  # with what it has begun
         one.join()
+        Forecasting.objects.update(alive_at=None)  # or the next one would wait until it is silent
 
 
 def _keep(parent: int) -> None:
