@@ -28,6 +28,10 @@ os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 os.environ.setdefault("KANT_ACCESS_DIRS", "/")
 django_settings.KANT_ACCESS_DIRS = ["/"]
 
+# A command in the process of the tests would set up logs anew, to go where the output of its own
+# test goes: for all tests that follow that is closed.
+django_settings.LOGGING_CONFIG = None
+
 # The fixtures of pytest-django by which a test gets its database.
 DATABASE = {"db", "transactional_db", "live_server"}
 

@@ -1,6 +1,7 @@
 """`manage.py chaos`: rounds hold, wrong input is one line, the checks see what is wrong."""
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -70,9 +71,11 @@ def test_rounds_lose_and_double_nothing(servers, postgres_data, rounds, shards):
 
 def refused(capsys, option):
     """The last line of what is said of a wrong option; nothing has been started."""
+    logs = list(logging.root.handlers)
     with pytest.raises(SystemExit) as ended:
         execute_from_command_line(["manage.py", "chaos", option])
     assert ended.value.code == 2
+    assert logging.root.handlers == logs
     return capsys.readouterr().err.splitlines()[-1]
 
 
