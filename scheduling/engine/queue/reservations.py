@@ -98,9 +98,10 @@ class Terms(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """The blocked heads of some pools, when the first can start, their nodes, whether any has
-    nodes reserved, and whether all that have nodes only have their turn. `holds`: heads, also such
-    as wait for quota, that will need something at a time that is known."""
+    """The blocked heads of some pools, when the first can start, and their nodes. `later`: each of
+    the pools has a head, and one has nodes reserved: jobs that end before go first. `turns`: all
+    that have nodes only have their turn. `holds`: heads, also such as wait for quota, that will
+    need something at a time that is known."""
 
     heads: tuple[Head, ...]
     starts_at: float
