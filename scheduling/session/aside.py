@@ -1,4 +1,4 @@
-"""A defect of the engine that a waiting job provokes must not stop scheduling for all others."""
+"""Find the waiting job that triggers an engine defect, so that all others are still scheduled."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,10 +7,10 @@ from scheduling.engine.deltas import Delta, JobSubmitted
 
 
 def culprit(deltas: Sequence[Delta], now: float) -> str | None:
-    """A waiting job with which alone the first cycle over `deltas` raises; None when it needs
-    several jobs, or none, to raise.
+    """Return the waiting job that alone makes the first cycle over `deltas` raise, or None. None
+    means that the error needs several jobs together, or none at all.
 
-    `deltas` are everything that a new session knows, so each try starts from nothing.
+    `deltas` are everything that a new session knows, so each try starts from an empty state.
     """
     suspects = [d.job.id for d in deltas if isinstance(d, JobSubmitted)]
     if _raises(without(deltas, suspects), now):
@@ -28,7 +28,7 @@ def culprit(deltas: Sequence[Delta], now: float) -> str | None:
 
 
 def without(deltas: Iterable[Delta], jobs: Iterable[str]) -> list[Delta]:
-    """`deltas` as if these jobs had not been submitted."""
+    """Return `deltas` as if these jobs had not been submitted."""
     left_out = frozenset(jobs)
     return [d for d in deltas if not (isinstance(d, JobSubmitted) and d.job.id in left_out)]
 
@@ -36,6 +36,6 @@ def without(deltas: Iterable[Delta], jobs: Iterable[str]) -> list[Delta]:
 def _raises(deltas: Iterable[Delta], now: float) -> bool:
     try:
         run_cycle(SchedulerState(), deltas, now)
-    except Exception:  # whatever it is: the caller tells of the first one with its trace
+    except Exception:  # any error: the caller logs the first one with its trace
         return True
     return False

@@ -1,22 +1,21 @@
-"""How long news come together before the next pass takes them in, where many come all the time."""
+"""How long a pass waits for more news to arrive, in clusters where news arrive all the time."""
 
 import math
 import time
 
-# News a second (about three for a pod: seen, bound, seen bound), from which on passes are put off,
-# and from which on they are until GOOD news have come, but no longer than MOST_S. Each pass costs a
-# dozen statements, whatever it takes in.
+# From FROM news a second on, passes are put off a little; from FULL on, until about GOOD news have
+# arrived, but never longer than MOST_S. (A pod makes about three: seen, bound, seen bound.) Each
+# pass costs a dozen statements, however much it takes in.
 FROM, FULL = 60.0, 90.0
 GOOD = 450
 MOST_S = 1.0
-OVER_S = 3.0  # a burst, like the pods of a gang, says little of what comes after it
+OVER_S = 3.0  # a burst, like the pods of one gang, says little about what follows
 
 
 class Bites:
-    """Told of each pass how many news it took in; says how long to wait until the next one.
+    """Measures how many news each pass takes in, and says how long to wait before the next.
 
-    The rate is averaged over OVER_S, what is older counting e times less with each. Where little
-    comes nothing ever waits.
+    The rate is an exponential average over OVER_S seconds. A cluster with little news never waits.
     """
 
     def __init__(self) -> None:
@@ -24,7 +23,7 @@ class Bites:
         self._last = -math.inf  # when the last pass began, by the monotonic clock
 
     def took(self, news: int) -> None:
-        """A pass begins, with so many news."""
+        """Note that a pass begins with this many news."""
         now = time.monotonic()
         apart = max(now - self._last, 1e-3)
         kept = math.exp(-apart / OVER_S)
@@ -33,11 +32,11 @@ class Bites:
 
     @property
     def are_large(self) -> bool:
-        """Whether news come so fast that passes wait for them as long as they ever do."""
+        """Whether news arrive so fast that passes wait the full time for more."""
         return self._rate >= FULL
 
     def rest(self) -> float:
-        """Seconds until the next pass; 0 = it may begin now."""
+        """Return the seconds until the next pass; 0 = it may begin now."""
         part = (self._rate - FROM) / (FULL - FROM)
         if part <= 0.0:
             return 0.0

@@ -1,4 +1,4 @@
-"""What people and other schedulers changed in the database, taken over pass by pass."""
+"""Take over, pass by pass, what people and other schedulers changed in the database."""
 
 import logging
 import time
@@ -35,26 +35,32 @@ from scheduling.session.pods.follow import Lifecycle
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.2  # how often is looked which nodes there are, and who may be lent some
-USED_S = 0.5  # how often is read what the jobs of other scopes hold of the quotas
-PUT_OFF = 2  # what is done now and then waits so many times as long where news wait
-AT_ONCE = 1000  # jobs of which no wake-up was heard, taken in by one pass
-COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
+LOOK_S = 0.2  # how often to check which nodes exist and which may be lent
+USED_S = 0.5  # how often to read how much quota the jobs of other scopes use
+PUT_OFF = 2  # while news wait, periodic work runs this many times less often
+AT_ONCE = 1000  # jobs without a wake-up that one pass takes in
+COUNT_S = 10.0  # how often to compare the versions of all open jobs: finds a lost wake-up
 
 
 class Reopen(Exception):
-    """What the session was made from has changed; who leads the scope makes a new one."""
+    """What the session was built from has changed; the leader of the scope must build a new one."""
 
 
 class Inactive(Exception):
-    """Nobody is to schedule the cluster any more."""
+    """The cluster is inactive: nobody schedules it any more."""
 
 
 class Changes:
-    """`touched`, in the wide scope: jobs of the cluster that something happened to since it was
-    emptied. Of the last read: `came`, of how many jobs it was told, and `looked`, `counted`,
-    whether it did what is done only now and then. `cordons`: what operators want of nodes,
-    `node_groups`: what an autoscaler may add, and `provisioning_class`: how gangs ask for it."""
+    """Reads the database for news of one scope.
+
+    - `touched`, only in the wide scope: jobs of the cluster that something happened to since the
+      set was last emptied.
+    - `came`: the number of jobs that the last read had news of.
+    - `looked`, `counted`: whether the last read did its periodic work.
+    - `cordons`: what operators want of nodes.
+    - `node_groups`: what an autoscaler may add.
+    - `provisioning_class`: how gangs ask an autoscaler for nodes.
+    """
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -76,32 +82,35 @@ class Changes:
         self.cordons: Mapping[str, Cordon] = {}
         self.node_groups: tuple[NodeGroup, ...] = ()
         self.provisioning_class = ""
-        self._looked_back = (0.0, False)  # by which half-life, and whether for users
-        self._budgeted = False  # the engine has the budget for moves of those before, or its own
+        self._looked_back = (0.0, False)  # the half-life, and whether users count
+        self._budgeted = False  # the engine has what earlier schedulers spent on moves
         self._looked_at = self._counted_at = self._used_at = 0.0
 
     @property
     def more(self) -> bool:
-        """There are further changes that the last read left for the next one."""
+        """Whether the last read left changes for the next one."""
         return self._news.more
 
     def start(self) -> None:
-        """From here on everything that is new counts as a change."""
+        """Count everything new from here on as a change."""
         self._read_tenancy(self._news.start())
         self._counted_at = time.monotonic()
 
     def wrote(self, events: Iterable[int]) -> None:
-        """This scheduler has written these events of jobs itself, as it remembers the jobs."""
+        """Note that this scheduler wrote these job events itself: they are no news."""
         self._news.wrote(events)
 
     def taken_up(self, offers: Iterable[Offer]) -> None:
-        """Jobs that were made of plain pods; those of a divided cluster are routed first."""
+        """Enqueue the jobs made of plain pods; in a divided cluster they are routed first."""
         for job in (job for offer in offers if self.scope == WHOLE for job in offer.jobs):
             self.enqueue(job)
 
     def read(self, now: float, *, at_leisure: bool = True) -> None:
-        """`at_leisure`: nothing of the cluster waits. What is done now and then is put off for a
-        while where something does. Raises Inactive, Reopen."""
+        """Take over what is new.
+
+        `at_leisure`: no news of the cluster wait. Otherwise periodic work is put off for a while.
+        Raises Inactive or Reopen.
+        """
         found, touched = self._news.read(self.life.jobs)
         if not found.is_active:
             raise Inactive(f"cluster {self.cluster_id} is not active")
@@ -121,8 +130,10 @@ class Changes:
         self.refresh(ids, now)
 
     def look_back(self, now: float) -> None:
-        """Tell the engine what was held before `now` where the policy begins to count it, or counts
-        it in another way; and the first time what schedulers before have lost by moves."""
+        """Tell the engine past use when fair share starts to count it or counts it otherwise.
+
+        The first time, also tell it how much work the moves of earlier schedulers have lost.
+        """
         policy, at = self.life.scope.policy, datetime.fromtimestamp(now, UTC)
         half_life_s = half_life_of(policy)
         counted = half_life_s, policy.fair_users
@@ -146,7 +157,7 @@ class Changes:
             elif known is None:
                 if row.state in WAITING:
                     self.enqueue(row)
-                    if row.attempt:  # it comes from another scope, where it may have been preempted
+                    if row.attempt:  # from another scope, where it may have been preempted
                         self.life.out.deltas += self._history(row)
             elif row.state in TERMINAL:
                 if known.state not in TERMINAL:
@@ -170,7 +181,7 @@ class Changes:
                     job_id,
                     Kind.FAILED,
                     state,  # type: ignore[arg-type]
-                    # The only end that the table allows a job that never could be placed.
+                    # The state table allows a job that could never be placed no other end.
                     to_state=JobState.FAILED,
                     version=version,
                     reason="Misconfigured",
@@ -189,23 +200,26 @@ class Changes:
         self.life.out.deltas.append(JobSubmitted(job.request, job.not_before, held))
 
     def tell_again(self, job: LiveJob) -> None:
-        """Tell the engine of a job for which it has changed where it can be placed."""
+        """Tell the engine of a job again after the places it may use have changed."""
         if job.state in WAITING:
             self._submit(job)
         else:
             self.life.out.deltas.append(JobChanged(job.request))
 
     def _waits_for_others(self, job: LiveJob) -> bool:
-        """In a divided cluster those it waits for may be unknown here. Then it is routed anew."""
+        """Whether the job waits for others.
+
+        A divided cluster may not know them; then the job is routed again.
+        """
         before = (*job.request.after, *job.request.after_ok)
         return self.scope != WHOLE and bool(before) and bool(load.open_among(before))
 
     def _replace(self, known: LiveJob, row: LiveJob) -> None:
-        """A person changed a job; what it asks for changes only while it waits."""
+        """Take over a person's change of a job. What it requests changes only while it waits."""
         known.state, known.version = row.state, row.version
         if row.state in WAITING:
             if (known.held, known.pod_hold) != (row.held, row.pod_hold):
-                known.reason = ""  # what is told next is news
+                known.reason = ""  # the next reason is news again
             known.asked, known.contents, known.held = row.asked, row.contents, row.held
             known.notice_s, known.pod_hold = row.notice_s, row.pod_hold
             known.max_restarts, known.not_before = row.max_restarts, row.not_before
@@ -213,8 +227,10 @@ class Changes:
             self._submit(known)
 
     def _adapt(self, known: LiveJob, row: LiveJob, now: float) -> None:
-        """A person changed how long a job that has started may run, or is said to, or how many pods
-        it has. It may have lost its places since."""
+        """Take over a change of a started job's run limit, declared run time, or number of pods.
+
+        The job may have lost its places since.
+        """
         before, asked = known.request, row.asked
         known.asked = replace(
             known.asked,
@@ -229,16 +245,20 @@ class Changes:
             self.life.follow(known, now)
 
     def let_go(self, job: LiveJob) -> None:
-        """It waits in another scope or cluster from now on, where none of its pods was left when it
-        was sent there, or it was never written."""
+        """Forget a job that now waits in another scope or cluster, or whose row was never written.
+
+        None of its pods was left here when it was sent away.
+        """
         del self.life.jobs[job.id]
         self.life.starting.pop(job.id, None)
         self.life.out.deltas.append(JobEnded(job.id))
 
     def _differing(self) -> list[str]:
-        """Jobs whose row and memory differ: a wake-up was lost, or rows were changed by hand. Those
-        of which the news is still to be read are left to it: of many thousands no pass is to read
-        all at once."""
+        """Return the jobs whose row and memory differ.
+
+        Either a wake-up was lost, or rows were edited by hand. Jobs whose news is still unread are
+        left to a later read, as no pass should read many thousands at once.
+        """
         rows = load.versions(self.cluster_id, self.scope)
         known = {job.id: job.version for job in self.life.jobs.values()}
         found = [
@@ -286,7 +306,7 @@ class Changes:
 
     def _tell_tenancy(self) -> None:
         self.tenancy = load.tenancy(self.cluster_id, self.scope)
-        # Read after them: whatever tenant the engine knows has one.
+        # Read after the tenancy, so that every tenant the engine knows has a namespace.
         self.life.scope.namespaces = load.namespaces(self._namespace)
         self.life.volumes.judge_again()
         self.life.out.deltas.append(self.tenancy)
@@ -303,7 +323,7 @@ class Changes:
                 self.life.out.deltas.append(owed)
 
     def _tell_others(self) -> None:
-        """What counts for fair share beside the scope."""
+        """Tell the engine what counts for fair share outside this scope."""
         others = OtherScopesChanged()
         if self.scope != WHOLE and self.life.scope.policy.fair_share:
             others = divided.others(self.cluster_id, self.scope)

@@ -1,4 +1,4 @@
-"""What pods hold of a node, as the engine's books say."""
+"""What pods hold of a node, by the engine's books."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,11 @@ from scheduling.engine.cluster.columns import OtherPod
 
 
 class NodeHeld(NamedTuple):
-    """GPU-milli, CPU and memory that pods hold of a node, how many of its GPUs are healthy and
-    wholly free, how many pods of Kant are on it, and what pods that are not Kant's take."""
+    """What pods hold of a node: GPU-milli, CPU and memory.
+
+    `free_gpus`: healthy GPUs that are wholly free. `pods`: how many pods of Kant are there.
+    `others`: what other pods take.
+    """
 
     allocated_milli: int = 0
     free_gpus: int = 0
@@ -19,7 +22,7 @@ class NodeHeld(NamedTuple):
 
 
 def held_on(cluster: ClusterState, name: str) -> NodeHeld | None:
-    """None where the engine does not know the node."""
+    """Return what pods hold of a node; None = the engine does not know it."""
     node = cluster.node(name)
     if node is None:
         return None

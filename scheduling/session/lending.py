@@ -1,4 +1,4 @@
-"""Nodes change hands: shards lend idle ones to the wide scope, which gives them back."""
+"""Nodes change hands: shards lend idle nodes to the wide scope, which gives them back."""
 
 import time
 from collections.abc import Iterable
@@ -22,12 +22,14 @@ from scheduling.session.memory import divided
 from scheduling.session.memory.live import Handover, LiveJob, WantedNodes
 from scheduling.session.memory.nodes import Nodes
 
-PLAN_S = 0.5  # how often the wide scope thinks about which nodes it needs
-AT_MOST = 0.1  # the part of its time that it spends on that
+PLAN_S = 0.5  # how often the wide scope plans which nodes it needs
+AT_MOST = 0.1  # the share of its time that planning may take
 
 
 def give(nodes: Nodes, names: Iterable[str], to: str, changes: Changes) -> None:
-    """Drop the nodes from the engine's state first; the row is changed at the end of the pass."""
+    """Give nodes to another scope: the engine drops them now, the row changes at the end of the
+    pass.
+    """
     chosen = frozenset(names)
     if chosen:
         nodes.leave(chosen)
@@ -35,7 +37,7 @@ def give(nodes: Nodes, names: Iterable[str], to: str, changes: Changes) -> None:
 
 
 class Lender:
-    """A shard lends nodes without a pod of Kant, and sends those home that belong elsewhere."""
+    """A shard lends nodes that have no pod of Kant, and sends nodes home that belong elsewhere."""
 
     def __init__(self, changes: Changes, nodes: Nodes) -> None:
         self._changes = changes
@@ -59,17 +61,17 @@ class Lender:
 
 
 class Borrower:
-    """The wide scope asks for the nodes that its waiting jobs would start on.
+    """The wide scope asks for the nodes on which its waiting jobs would start.
 
-    Nodes that stand idle are asked for while they do. For a job that has been blocked longer than
-    the policy's `backfill_after_s` the shards keep nodes free until all of them are here.
+    It asks for idle nodes as long as they are idle. For a job that has been blocked longer than the
+    policy's `backfill_after_s`, the shards keep nodes free until the wide scope has all of them.
     """
 
     def __init__(self, changes: Changes, nodes: Nodes) -> None:
         self._changes = changes
         self._nodes = nodes
         self._outlook = WideOutlook()
-        self._wanted: WantedNodes | None = None  # as it was written last
+        self._wanted: WantedNodes | None = None  # as last written
         self._needed: frozenset[str] = frozenset()
         self._emptied_for = ""  # the job for which nodes are kept free
         self._told: dict[str, Verdict] = {}
@@ -100,7 +102,7 @@ class Borrower:
             found = self._outlook.what_if([*known, *wishes], nodes, others, now)
             if any(start.job_id == self._emptied_for for start in found.started):
                 if self._all_here(state):
-                    self._emptied_for = ""  # all of them are opened together
+                    self._emptied_for = ""  # all of them open together
                 return
         found = self._outlook.what_if([*known, *wishes], nodes, taken, now)
         self._tell(found, waiting, now)
@@ -124,14 +126,14 @@ class Borrower:
         self._changes.life.out.writes.blocked.append(Blocked(job.id, since))
 
     def _known(self, state: SchedulerState) -> list[Delta]:
-        """Policy, tenants, what others hold and all held, and what the wide scope runs."""
+        """Return what the outlook has to know, such as tenants, past use and running jobs."""
         life = self._changes.life
         known: list[Delta] = [
             PolicyChanged(life.scope.policy),
             self._changes.tenancy,
             self._changes.queues,
         ]
-        # All nodes are told to be its own.
+        # The outlook counts all nodes as this scope's own, so only `held` is told.
         known += (OtherScopesChanged(self._changes.others.held), PastUse(state.usage.past))
         known += life.foreign.not_of_kant()
         for job in life.jobs.values():
@@ -147,7 +149,7 @@ class Borrower:
     def _overdue(
         self, found: CycleResult, waiting: dict[str, LiveJob], now: float
     ) -> LiveJob | None:
-        """The first job that waits for nodes alone, once it has done so for too long."""
+        """Return the first job that lacks only nodes, once it has been blocked too long."""
         reasons = {w.job_id: w.verdict.reason for w in found.waiting}
         started = {s.job_id for s in found.started}
         lacking = [
@@ -168,7 +170,7 @@ class Borrower:
         return head if now - since >= self._changes.life.scope.policy.backfill_after_s else None
 
     def _tell(self, found: CycleResult, waiting: dict[str, LiveJob], now: float) -> None:
-        """The reasons that hold for the whole cluster, where they changed, or what holds a job."""
+        """Report reasons that hold for the whole cluster, if they changed or the job has none."""
         for news in found.waiting:
             job = waiting.get(news.job_id)
             if job is not None and (not job.reason or self._told.get(job.id) != news.verdict):

@@ -1,5 +1,6 @@
-"""Claims for devices, and who has which device: what claims say, and what was chosen for claims
-that do not say it yet."""
+"""Device claims and who holds which device: what claims say, and what was chosen for claims whose
+status does not say it yet.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
@@ -41,7 +42,7 @@ ClaimName = tuple[str, str]  # namespace and name
 
 
 class PodNames(NamedTuple):
-    """A pod: its namespace, its name, and its uid, "" = it has not been made yet."""
+    """A pod's namespace, name and uid; uid "" = the pod does not exist yet."""
 
     namespace: str
     name: str
@@ -49,8 +50,10 @@ class PodNames(NamedTuple):
 
 
 class ChosenDevices(NamedTuple):
-    """Devices for a claim, and where they can be used: on `node`, or, "" , on `nodes`. `new`: the
-    claim is to be made for a pod; its uid is not that which it will have."""
+    """The devices chosen for a claim, usable on `node`, or on `nodes` if `node` is "".
+
+    `new`: the claim has yet to be made for a pod; its uid here is a stand-in.
+    """
 
     claim: DeviceClaimFacts
     given: tuple[GivenDevice, ...]
@@ -61,21 +64,21 @@ class ChosenDevices(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What was chosen for a claim, for a pod (`of`: its place); the claim does not say so yet."""
+    """Devices chosen for a claim that does not say so yet. `of`: the place of its pod."""
 
     chosen: ChosenDevices
-    of: tuple[str, int, int, int]  # as effects name its place
+    of: tuple[str, int, int, int]  # as effects name the place
 
 
 class DeviceAmounts(NamedTuple):
-    """Devices of one node, in what the engine counts."""
+    """The devices of one node, in the units that the engine counts."""
 
     gpus: int = 0
     amounts: Mapping[str, int] = {}
 
 
 class DeviceBooks:
-    """`version`: another one after each change. `changed`: claims that are not as they were."""
+    """Who holds which device. `version` differs after each change; `changed`: changed claims."""
 
     def __init__(self) -> None:
         self.inventory = Inventory()
@@ -85,23 +88,23 @@ class DeviceBooks:
         self._domains: Counter[tuple[str, str]] = Counter()  # by namespace and uid
         self.changed: set[ClaimName] = set()
         self.assumed: dict[str, Assumed] = {}  # by uid of the claim
-        self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod for which it was made
+        self.made: dict[str, DeviceClaimFacts] = {}  # by uid of the pod it was made for
         self._by_uid: dict[str, DeviceClaimFacts] = {}
         self._holders = DeviceHolders()
         self._amounts_of: dict[str, tuple[object, list[tuple[str, DeviceAmounts]]]] = {}
         self._taken_version = 0
         self._can: dict[tuple[str, str], tuple[object, bool]] = {}  # by shape and node
-        self._stamps: Counter[str] = Counter()  # by node, changes of who has its devices
+        self._stamps: Counter[str] = Counter()  # by node: changes of its holders
 
     @property
     def version(self) -> tuple[int, int]:
         return self.inventory.version, self._taken_version
 
     def __bool__(self) -> bool:
-        """Whether there is anything to be counted."""
+        """Whether there is anything to count."""
         return bool(self.inventory) or bool(self.claims)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
     def seen(self, facts: DeviceObject) -> None:
         match facts:
             case SliceFacts():
@@ -131,7 +134,7 @@ class DeviceBooks:
                 self._take(facts, comes=False)
 
     def _know(self, facts: TemplateFacts, sign: int) -> None:
-        """A template is there, 1, or is not any more, -1."""
+        """Add a template (`sign` 1) or remove it (-1)."""
         name = facts.namespace, facts.name
         before = self.templates.pop(name, None)
         if before is not None and not before.deleting:
@@ -174,7 +177,7 @@ class DeviceBooks:
             self._hold(claim, ())
 
     def _hold(self, claim: str, given: Iterable[GivenDevice]) -> None:
-        """The claim has these devices, and no others."""
+        """Set the devices of the claim to exactly these."""
         for device in self._holders.hold(claim, given):
             self._stamps[self.inventory.node_of(device)] += 1
 
@@ -187,15 +190,20 @@ class DeviceBooks:
         extended: ExtendedAsks = NOTHING,
         own: Iterable[tuple[DeviceClaimFacts, OwnClaim]] = (),
     ) -> DeviceDemand:
-        """`own`: claims that are made for the pod if they are not there. Raises DeviceRefusal."""
+        """Return what a pod asks for. Raises DeviceRefusal.
+
+        `own`: claims to make for the pod if they do not exist.
+        """
         named = tuple(named)
         for each in named:
             self._check(namespace, each)
         return self.demands.of(namespace, uid, named, self.claims, extended, own)
 
     def _check(self, namespace: str, named: PodClaim) -> None:
-        """Raises DeviceRefusal where a claim cannot come or cannot be used, as somebody has not
-        made, or has deleted, what it is made of."""
+        """Raise DeviceRefusal if a claim cannot be made or used.
+
+        Somebody has not made, or has deleted, what the claim is made from.
+        """
         if named.claim is None:
             if (namespace, named.template) not in self.templates:
                 text = f"There is no resource claim template {named.template} in namespace"
@@ -212,8 +220,10 @@ class DeviceBooks:
                 raise DeviceRefusal(NOT_READY, f"{text}, which is gone or going. {remedy}")
 
     def nodes_for(self, demand: DeviceDemand) -> tuple[NodeTerm, ...] | None:
-        """The nodes on which there are devices for all of its claims now; None = numbers say it.
-        Raises DeviceRefusal."""
+        """Return the nodes that have devices for all pending claims now.
+
+        None = the counts say it all. Raises DeviceRefusal.
+        """
         if demand.exact or not (demand.pending or demand.extended.requests):
             return None
         shape, nodes = demand.shape, self.inventory.nodes
@@ -221,7 +231,7 @@ class DeviceBooks:
         return (by_name(n for n in where if self._can_be_had(demand, shape, nodes[n])),)
 
     def nodes_that_may_come(self, demand: DeviceDemand) -> list[str]:
-        """The nodes that an autoscaler may add that have so many of such GPUs."""
+        """Return the nodes that an autoscaler may add with enough GPUs of a matching model."""
         return [
             name
             for name, node in self.inventory.to_come.items()
@@ -229,13 +239,13 @@ class DeviceBooks:
         ]
 
     def nodes_to_search(self, demand: DeviceDemand) -> Iterable[str]:
-        """The nodes that may have what is asked for."""
-        # A device plugin may give on other nodes what a pod asks for by names of resources.
+        """Return the nodes that may have the devices."""
+        # On other nodes, a device plugin may serve what a pod asks for by resource name.
         inventory = self.inventory
         return inventory.nodes_with_devices() if demand.pending else inventory.nodes
 
     def stamp_of(self, node: str) -> tuple[int, int, int]:
-        """Another one when the node may use others of its devices than before."""
+        """Return a value that changes whenever the devices free on the node may have changed."""
         return self.inventory.version, self._stamps[node], self._stamps[""]
 
     def _can_be_had(self, demand: DeviceDemand, shape: str, node: Node) -> bool:
@@ -249,14 +259,16 @@ class DeviceBooks:
     def choose(
         self, demand: DeviceDemand, node: Node, pod: PodNames, liked: Iterable[str] = ()
     ) -> list[ChosenDevices] | None:
-        """Devices of the node for each claim of the pod that has none; None = there are not enough.
-        `liked`: names of those that are tried first. Raises DeviceRefusal."""
+        """Return devices of the node for each claim of the pod that has none.
+
+        None = too few are free. `liked`: names of devices to try first. Raises DeviceRefusal.
+        """
         asked = self._claims_on(demand, node, pod)
         if asked is None:
             return None
         claims, new = asked
         made = self.made.get(pod.uid)
-        # What it has of an attempt that was cut short it may have again.
+        # The pod may reuse devices from an attempt that was cut short.
         own = frozenset({made.uid} if made is not None else ())
         offers = self.inventory.offers(node)
         rank = {name: n for n, name in enumerate(liked)}
@@ -275,8 +287,10 @@ class DeviceBooks:
         return chosen
 
     def suffices(self, demand: DeviceDemand, node: Node, without: Set[str], pods: int = 1) -> bool:
-        """Whether the node would have devices for so many such pods, if these claims (uids) had
-        none. Raises DeviceRefusal."""
+        """Whether the node could serve `pods` such pods without the claims `without` (uids).
+
+        Raises DeviceRefusal.
+        """
         asked = self._claims_on(demand, node, NOBODY)
         if asked is None:
             return False
@@ -284,20 +298,22 @@ class DeviceBooks:
         return self._found(demand, asks, self.inventory.offers(node), without) is not None
 
     def claim_of(self, uid: str) -> DeviceClaimFacts | None:
-        """The claim that has devices; None = there is none that says so."""
+        """Return the claim that has devices; None = no claim says so."""
         return self._by_uid.get(uid)
 
     def holders(self, node: Node) -> list[str]:
-        """The claims, by uid, that have devices which the node may use."""
+        """Return the claims (uids) that hold devices which the node may use."""
         devices = (offer.id for offer in self.inventory.offers(node).devices)
         return sorted({claim for device in devices for claim in self._holders.claims_of(device)})
 
     def _claims_on(
         self, demand: DeviceDemand, node: Node, pod: PodNames
     ) -> tuple[list[DeviceClaimFacts], NewClaim | None] | None:
-        """The claims for which devices of the node are needed, and as what the last of them is
-        made, if it is for extended resources; None = the node has not what is asked for by name.
-        Raises DeviceRefusal."""
+        """Return the claims that need devices of the node, and what to make the last of them as.
+
+        The latter is set if the last claim is for extended resources. None = the node lacks a
+        resource that is asked for by name. Raises DeviceRefusal.
+        """
         requested = self.demands.requests_on(node, demand.extended)
         if requested is None:
             return None
@@ -315,7 +331,7 @@ class DeviceBooks:
         offers: NodeDevices,
         without: Set[str],
     ) -> list[tuple[GivenDevice, ...]] | None:
-        """Devices of these offers, as if the claims `without` had none."""
+        """Allocate from these offers as if the claims `without` had no devices."""
         for ask, gpus in demand.gpus_of_all:
             if sum(self.demands.fits(ask, o.id) for o in offers.devices) != gpus:
                 return None
@@ -345,13 +361,13 @@ class DeviceBooks:
 
     # --- what was chosen --------------------------------------------------------------------------
     def assume(self, chosen: ChosenDevices, of: tuple[str, int, int, int]) -> None:
-        """The claim is to get these devices."""
+        """Book these devices for the claim."""
         self.assumed[chosen.claim.uid] = Assumed(chosen, of)
         self._hold(chosen.claim.uid, chosen.given)
         self._taken_version += 1
 
     def drop(self, claim: str) -> None:
-        """The claim will not get what was chosen for it."""
+        """Drop what was chosen for the claim: it will not get it."""
         assumed = self.assumed.pop(claim, None)
         if assumed is not None:
             of = assumed.chosen.claim
@@ -361,8 +377,10 @@ class DeviceBooks:
 
     # --- what the engine counts -------------------------------------------------------------------
     def on_node(self, name: str) -> Mapping[str, int]:
-        """How many devices of each kind the node has of its own, by the names of the kinds; for
-        those that stand for a resource, also how many of several nodes it may use."""
+        """Return how many devices of each kind the node has of its own, by kind name.
+
+        Kinds that back an extended resource also count shared devices that the node may use.
+        """
         node, demands = self.inventory.nodes.get(name), self.demands
         if node is None or not self:
             return {}
@@ -378,12 +396,14 @@ class DeviceBooks:
         return found
 
     def on_nodes_to_come(self, model: str, gpus: int) -> Mapping[str, int]:
-        """Of a node that is not there yet: as many devices of each kind as it has GPUs, where such
-        GPUs are of that kind elsewhere."""
+        """Return the devices of each kind on a node that does not exist yet.
+
+        It has as many of a kind as it has GPUs, if GPUs of this model are of that kind elsewhere.
+        """
         return dict.fromkeys(sorted(self.demands.of_model(model)), gpus) if model and self else {}
 
     def gpus(self, name: str) -> NodeGpus:
-        """The GPUs of a node that drivers tell of."""
+        """Return the GPUs of a node that device drivers report."""
         found, node = self.inventory.gpus(name), self.inventory.nodes.get(name)
         if node is None or not found.devices:
             return found
@@ -391,7 +411,7 @@ class DeviceBooks:
         return found._replace(resource=next(resources, ""))
 
     def held(self) -> Iterable[tuple[DeviceClaimFacts, str, DeviceAmounts]]:
-        """Claims that have devices of a node, that node, and how many."""
+        """Yield each claim that holds devices of a node, the node, and how many it holds."""
         stamp = self.inventory.version, len(self.demands.kinds), len(self.demands.resources)
         to_make = (a.chosen.claim for a in self.assumed.values() if a.chosen.new is not None)
         for claim in (*self.claims.values(), *to_make):
@@ -421,12 +441,12 @@ NOBODY = PodNames("", "", "")
 
 
 def _new_uid(namespace: str, pod: str) -> str:
-    """By what a claim is known that is to be made for a pod."""
+    """Return the stand-in uid of a claim that is yet to be made for a pod."""
     return f"new, for {namespace}/{pod}"
 
 
 def uid_of_new(namespace: str, claim: str) -> str:
-    """By what a claim of this name is known that is to be made, as the pod names it."""
+    """Return the stand-in uid of a claim that is yet to be made under this name."""
     return f"new, {namespace}/{claim}"
 
 
@@ -440,10 +460,10 @@ def _claim_to_make(pod: PodNames, new: NewClaim) -> DeviceClaimFacts:
 
 
 def by_name(names: Iterable[str]) -> NodeTerm:
-    """A term that these nodes match, and no others."""
+    """Return a term that matches exactly these nodes."""
     return (NodeExpression(NAME, "In", tuple(sorted(names)), of_name=True),)
 
 
 def but_by_name(names: Iterable[str]) -> NodeTerm:
-    """A term that all nodes match but these."""
+    """Return a term that matches all nodes except these."""
     return (NodeExpression(NAME, "NotIn", tuple(sorted(names)), of_name=True),)

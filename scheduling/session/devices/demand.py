@@ -1,9 +1,9 @@
-"""What the claims of a pod ask for, in what the engine counts.
+"""What the claims of a pod ask for, in the units that the engine counts.
 
-The GPUs of a claim are GPUs of the pod. Of each kind of device that requests ask for, nodes have so
-many as if it were an extended resource, so that the engine counts what pods of one cycle and gangs
-need together. What numbers do not say (constraints, all devices, alternatives, devices of several
-nodes) decides which nodes the pod may use, as the devices are given away now.
+GPUs of a claim count as GPUs of the pod. Each requested kind of device is counted on nodes like an
+extended resource, so that the engine adds up what the pods of one cycle and gangs need together.
+Counts cannot express constraints, all devices, alternatives, or devices shared by nodes; these
+limit the nodes that the pod may use, by which devices are free now.
 """
 
 import math
@@ -33,20 +33,20 @@ from scheduling.kube.seam import OwnClaim, PodClaim, Unclear
 from scheduling.kube.translate.quantities import GPU_RESOURCES
 from scheduling.session.devices.inventory import Inventory, gpu_model
 
-# Devices, and how much of each, None = all of it.
+# Devices, and how much of each is held; None = all of it.
 Held = Mapping[DeviceId, Mapping[str, Fraction] | None]
 PREFIX = "devices/"  # of the names by which the engine counts devices
-# What a pod that Kant makes asks for: GPUs by the name that its node has for them.
+# The resource that Kant's own pods ask for: GPUs, whatever their node calls them.
 ANY_GPU = "any/gpu"
-REMEMBERED = 1024  # sets of claims that say the same
-SHOWN = 160  # characters of an expression in such a name
+REMEMBERED = 1024  # sets of equal claims
+SHOWN = 160  # characters of a selector shown in such a name
 NOT_READY, NOT_HONOURED, WRONG = "ClaimNotReady", "NotHonoured", "WrongSelector"
-# On a cluster that grows: the reason by which autoscalers hear of pods.
+# On a growing cluster: the reason that makes autoscalers notice the pod.
 NOT_THERE = Reason.WAITING_FOR_NODES.value
 
 
 class DeviceRefusal(Exception):
-    """Why the claims of a pod cannot be answered now: see `Unclear`."""
+    """Why the claims of a pod cannot be answered now; see `Unclear`."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class DeviceRefusal(Exception):
 
 
 class DeviceKind(NamedTuple):
-    """Devices that requests of one class, with these expressions and tolerations, may have."""
+    """The devices open to requests of one class with these selectors and tolerations."""
 
     device_class: str
     selectors: tuple[str, ...]
@@ -63,13 +63,17 @@ class DeviceKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """What the claims of a pod ask for. `asks`: of the claims that have no devices yet, and
-    `pending`: these; `pinned`: for which nodes those are that have some. `gpus` of one of
-    `models`, or `gpu_milli` of one; `amounts`: devices by the name by which they are counted.
-    `exact`: the numbers say all. `gpus_of_all`: so many a node has to have, of one that asks for
-    all of its GPUs. `extended`: what the pod asks for by names for which devices may stand, on
-    some nodes. `own`: what those of the claims are made as that are not there, by the uid by which
-    they are known."""
+    """What the claims of a pod ask for.
+
+    - `pending`: the claims that have no devices yet.
+    - `pinned`: for each claim that has devices, the nodes where they can be used.
+    - `gpus` of one of `models`, or `gpu_milli` of one GPU.
+    - `amounts`: devices by the name they are counted under.
+    - `exact`: the counts say everything.
+    - `gpus_of_all`: for a request for all GPUs of a node, how many the node must have.
+    - `extended`: what the pod asks for by resource names that devices may back on some nodes.
+    - `own`: for claims that do not exist yet, what to make them as, by stand-in uid.
+    """
 
     claims: tuple[DeviceClaimFacts, ...] = ()
     pending: tuple[DeviceClaimFacts, ...] = ()
@@ -85,14 +89,18 @@ class DeviceDemand:
 
     @property
     def shape(self) -> str:
-        """Equal for pods that can stand for each other."""
+        """A key that is equal for interchangeable pods."""
         pinned = sorted(f"{c.namespace}/{c.name}" for c in self.claims if c not in self.pending)
         return repr((tuple(claim.asks for claim in self.pending), pinned, self.extended.requests))
 
 
 class Demands:
-    """Reads claims. `kinds`: what is counted by which name, and `resources`: what by the name of
-    one of these resources; `new_kinds`: a name came since somebody looked."""
+    """Reads claims.
+
+    - `kinds`: what is counted under each name.
+    - `resources`: for a name, the extended resources it covers.
+    - `new_kinds`: a name was added since somebody looked.
+    """
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
@@ -103,9 +111,9 @@ class Demands:
         self._readings: dict[object, tuple[int, _AskReading | DeviceRefusal]] = {}
         self._fits: dict[object, dict[DeviceId, tuple[DeviceFacts, bool]]] = {}
 
-    # --- which devices are meant ------------------------------------------------------------------
+    # --- which devices a request may have ---------------------------------------------------------
     def fits(self, ask: DeviceAsk, device: DeviceId) -> bool:
-        """Whether it is of the class, and satisfies all expressions. Raises DeviceRefusal."""
+        """Whether the device is of the class and satisfies all selectors. Raises DeviceRefusal."""
         of = self.inventory.classes.get(ask.device_class)
         facts = self.inventory.facts(device)
         if of is None:
@@ -135,7 +143,7 @@ class Demands:
         return True
 
     def matched(self, ask: DeviceAsk) -> list[DeviceId]:
-        """All devices that the request may have, whoever has them. Raises DeviceRefusal."""
+        """Return all devices that fit the request, whoever holds them. Raises DeviceRefusal."""
         return [
             device
             for device, facts in self.inventory.devices
@@ -145,17 +153,21 @@ class Demands:
         ]
 
     def unusable_for(self, ask: DeviceAsk) -> str:
-        """Why Kant does not give the first device that the request could have else; "" = there is
-        none. Raises DeviceRefusal."""
+        """Return why Kant withholds the first device that otherwise fits the request.
+
+        "" = there is none. Raises DeviceRefusal.
+        """
         for device, facts in self.inventory.devices:
             if facts.unusable and self.fits(ask, device):
                 return f"{device.device} of pool {device.pool}: {facts.unusable}"
         return ""
 
     def counts(self, node: Node, devices: Held) -> dict[str, int]:
-        """How many of these devices of the node, None = whole, are of which kind, by name; of the
-        resources that a device plugin gives there, none. A device that several claims may have is
-        as many of a resource as claims may have it together."""
+        """Count these devices of the node by kind. A share of None = the whole device.
+
+        A resource that a device plugin serves on the node counts 0. A device that several claims
+        may share counts as often as claims may share it.
+        """
         here = dict.fromkeys(devices)
         found = {name: self._of_kind(kind, here) for name, kind in self.kinds.items()}
         for name, resources in self.resources.items():
@@ -173,18 +185,18 @@ class Demands:
                 if facts is not None and self.fits(ask, device) and tolerated(facts, ask):
                     found += _times(facts, share) if by_name else 1
             except DeviceRefusal:
-                return 0  # whoever asks for it is told
+                return 0  # the pod that asks for it gets the reason
         return found
 
     def of_model(self, model: str) -> set[str]:
-        """The kinds of which GPUs of this model are, by name."""
+        """Return the names of the kinds that include GPUs of this model."""
         found = set()
         for name, kind in self.kinds.items():
             ask = DeviceAsk("", kind.device_class, kind.selectors, tolerations=kind.tolerations)  # type: ignore[arg-type]
             try:
                 devices = self.matched(ask)
             except DeviceRefusal:
-                continue  # whoever asks for it is told
+                continue  # the pod that asks for it gets the reason
             inventory = self.inventory
             for device in devices:
                 facts = inventory.facts(device)
@@ -195,7 +207,7 @@ class Demands:
         return found
 
     def name_of(self, ask: DeviceAsk) -> str:
-        """By which name its devices are counted."""
+        """Return the name under which the request's devices are counted."""
         kind = DeviceKind(ask.device_class, ask.selectors, ask.tolerations)
         if kind not in self._names:
             name = f"{PREFIX}{ask.device_class}"
@@ -212,7 +224,7 @@ class Demands:
 
     # --- extended resources -----------------------------------------------------------------------
     def are_meant(self, extended: ExtendedAsks) -> bool:
-        """Whether devices may stand for what a pod asks for by names of resources."""
+        """Whether devices may back what a pod asks for by resource names."""
         by_driver = self.inventory.gpus_by_driver_only if extended.requests else False
         return any(
             by_driver if is_gpu(each.resource) else bool(self.inventory.class_of(each.resource))
@@ -220,8 +232,10 @@ class Demands:
         )
 
     def class_on(self, node: Node, resources: Iterable[str]) -> str:
-        """The class whose devices stand on the node for the first of these resources of which it
-        has any; "" = there is none, or a device plugin gives one of them."""
+        """Return the device class that backs the first of these resources on the node.
+
+        "" = the node has none, or a device plugin serves one of them.
+        """
         if not self.inventory.advertised.get(node.name, {}).keys().isdisjoint(resources):
             return ""
         for resource in resources:
@@ -235,8 +249,10 @@ class Demands:
     def requests_on(
         self, node: Node, extended: ExtendedAsks
     ) -> list[tuple[ExtendedRequest, str]] | None:
-        """The requests for which devices of the node have to stand, with their classes; None =
-        neither they nor a device plugin can. Raises DeviceRefusal."""
+        """Return the requests that devices of the node must serve, with their classes.
+
+        None = neither devices nor a device plugin can serve one of them. Raises DeviceRefusal.
+        """
         found = []
         for each in extended.requests:
             resources = names_of(each.resource)
@@ -249,8 +265,10 @@ class Demands:
         return found
 
     def resource_name(self, resource: str) -> str:
-        """By which name its devices are counted on nodes where they stand for the resource, and
-        what a device plugin gives on others."""
+        """Return the name that counts the devices behind the resource.
+
+        It also counts what a device plugin serves on other nodes.
+        """
         name = f"{PREFIX}{resource}" if is_gpu(resource) else resource
         if name not in self.resources:
             self.resources[name] = names_of(resource)
@@ -267,8 +285,10 @@ class Demands:
         extended: ExtendedAsks = NOTHING,
         new: Iterable[tuple[DeviceClaimFacts, OwnClaim]] = (),
     ) -> DeviceDemand:
-        """What the claims that a pod names ask for, and `new` ones, which are made for it, and what
-        it asks for by names of resources. Raises DeviceRefusal."""
+        """Return what the claims that a pod names ask for, with `new` claims and resource names.
+
+        `new`: claims to make for the pod. Raises DeviceRefusal.
+        """
         found: dict[str, DeviceClaimFacts] = {}
         for each in named:
             if each.claim != "":
@@ -295,7 +315,7 @@ class Demands:
         )
 
     def _read(self, claims: tuple[DeviceClaimFacts, ...], extended: ExtendedAsks) -> "_AskReading":
-        """What claims ask for that say the same is read once."""
+        """Read claims; equal claims are read once."""
         asks = tuple(claim.asks for claim in claims), extended.requests
         known = self._readings.get(asks)
         if known is None or known[0] != self.inventory.version:
@@ -354,7 +374,7 @@ def _claim(
 
 
 class AskedGpus(NamedTuple):
-    """So many GPUs of one of these models; `milli` of each, on that of which it is the most."""
+    """A number of GPUs of one of these models. `milli`: the part of each, at most."""
 
     gpus: int
     models: set[str]
@@ -362,13 +382,13 @@ class AskedGpus(NamedTuple):
 
 
 class _AskReading:
-    """Adds up what claims ask for, and requests for extended resources. Raises DeviceRefusal."""
+    """Adds up what claims and requests for extended resources ask for. Raises DeviceRefusal."""
 
     def __init__(
         self, demands: Demands, claims: Iterable[ClaimAsks], requests: Iterable[ExtendedRequest]
     ) -> None:
         self.gpus, self.gpu_milli = 0, MILLI
-        self.models: set[str] | None = None  # None = of any
+        self.models: set[str] | None = None  # None = any model
         self.amounts: Counter[str] = Counter()
         self.exact = True
         self.gpus_of_all: list[tuple[DeviceAsk, int]] = []
@@ -383,10 +403,10 @@ class _AskReading:
             self._by_name(resource, count)
 
     def _by_name(self, resource: str, count: int) -> None:
-        """So much of an extended resource, for which devices stand on some nodes."""
+        """Add an amount of an extended resource that devices back on some nodes."""
         demands = self._demands
         if is_gpu(resource):
-            # They are counted as GPUs of the pod already.
+            # Already counted as GPUs of the pod.
             self.amounts[demands.resource_name(resource)] += count
         for name in names_of(resource):
             device_class = demands.inventory.class_of(name)
@@ -462,7 +482,7 @@ class _AskReading:
         self.amounts[self._demands.name_of(ask)] += ask.amount
 
     def _note(self, kind: DeviceKind, devices: frozenset[DeviceId]) -> bool:
-        """Whether it can be counted what is left of these devices."""
+        """Note the devices of a request; return whether a count can say how many are left."""
         inventory = self._demands.inventory
         facts = (inventory.facts(device) for device in devices)
         shared = any(each is not None and (each.consumes or each.several) for each in facts)
@@ -471,13 +491,15 @@ class _AskReading:
             return False
         for other, theirs in self._seen:
             if other != kind and not devices.isdisjoint(theirs):
-                self.exact = False  # one device may be counted for both
+                self.exact = False  # a device might count twice
         self._seen.append((kind, devices))
         return True
 
     def _gpus(self, ask: DeviceAsk, devices: list[DeviceId]) -> AskedGpus:
-        """How many GPUs the request asks for, and of which models. Who only looks at devices that
-        others have uses none."""
+        """Return how many GPUs the request asks for, and of which models.
+
+        Admin access only looks at devices of others and uses none.
+        """
         inventory = self._demands.inventory
         models, without, milli = set[str](), False, 1
         by_node: Counter[str] = Counter()
@@ -507,8 +529,10 @@ class _AskReading:
 
 
 def _times(facts: DeviceFacts, share: Mapping[str, Fraction] | None) -> int:
-    """How often a request without sizes, as those by name are, may have so much of the device, None
-    = all of it. Rounded down, so that nobody waits for what is left by others' sizes."""
+    """Return how many requests without sizes (those by name) this share of the device can serve.
+
+    None = the whole device. Rounded down, so that nobody waits for what other sizes leave over.
+    """
     consumed = consumed_of(facts, ())
     if not facts.several or consumed is None:
         return 1
@@ -519,7 +543,7 @@ def _times(facts: DeviceFacts, share: Mapping[str, Fraction] | None) -> int:
 
 
 def _milli_of(facts: DeviceFacts, ask: DeviceAsk) -> int:
-    """How much of the GPU the request gets, rounded down: the driver keeps the exact amounts."""
+    """Return the GPU-milli that the request gets, rounded down: the driver keeps exact amounts."""
     consumed = consumed_of(facts, ask.capacity)
     if not facts.several or consumed is None:
         return MILLI

@@ -1,7 +1,7 @@
-"""Whose devices have to be freed on which node, for pods of which numbers do not say all.
+"""Which pods must go to free devices on a node, for requests that counts cannot express.
 
-The engine is told the smallest sets of pods; whether some of them go is for it to decide, by
-priority, quota and cost.
+The engine gets the smallest such sets of pods. It decides by priority, quota and cost whether any
+of them go.
 """
 
 from collections import defaultdict
@@ -15,10 +15,9 @@ from scheduling.session.devices.demand import DeviceDemand
 
 Pod = tuple[str, int, int]  # job, pod set, ordinal
 Steps = tuple[tuple[tuple[Pod, ...], ...], ...]
-PodsOf = Callable[[str], tuple[Pod, ...]]  # that have a claim, by its uid; () = it stays
+PodsOf = Callable[[str], tuple[Pod, ...]]  # holders of a claim, by uid; () = it stays
 
-# Nodes that are looked at closely, pods on one of them, and choices of pods that are tried for one
-# pod more.
+# Limits: nodes searched, pods on one of them, and sets of pods tried for one more pod.
 MOST_NODES, MOST_PODS, MOST_TRIED = 64, 16, 200
 FREE_NOW: Steps = (((),),)
 
@@ -29,7 +28,7 @@ class _Known(NamedTuple):
 
 
 class Freeing:
-    """Remembers what it has found while the devices of a node are whose they were."""
+    """Remembers what it found on a node while the holders of its devices stay the same."""
 
     def __init__(self, books: DeviceBooks) -> None:
         self._books = books
@@ -38,8 +37,11 @@ class Freeing:
     def nodes_of(
         self, demand: DeviceDemand, now: Collection[str], count: int, pods_of: PodsOf
     ) -> tuple[FreeableDevices, ...]:
-        """When nodes have devices for how many of `count` such pods; () = those of `now`, each for
-        one, are all that may have any. Raises DeviceRefusal."""
+        """Return for each node which pods must go to fit 1, 2, … of `count` pods.
+
+        `now`: nodes with devices for one such pod. () = no other node may have any. Raises
+        DeviceRefusal.
+        """
         pods, left = min(count, MOST_PODS), MOST_NODES
         found = []
         for name in self._books.nodes_to_search(demand):
@@ -92,7 +94,7 @@ class Freeing:
 
 
 def _choices(holders: int, most: int | None) -> Iterable[frozenset[int]]:
-    """Those of so many that may go, few first; `most` None = none or all."""
+    """Yield the subsets of holders to try, small ones first; `most` None = none or all of them."""
     if most is None:
         return (frozenset(), frozenset(range(holders)))
     sizes = range(min(most, holders) + 1)
@@ -101,7 +103,7 @@ def _choices(holders: int, most: int | None) -> Iterable[frozenset[int]]:
 
 
 def _most_devices(demand: DeviceDemand, pods: int) -> int | None:
-    """As many claims as devices are asked for may be in the way; None = all are asked for."""
+    """Return how many claims may be in the way: one per device asked for; None = no limit."""
     amounts = [
         [ask.amount for ask in alternatives]
         for claim in demand.pending

@@ -1,4 +1,4 @@
-"""Who has which device, and how much of it."""
+"""Who holds which device, and how much of it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Set
@@ -11,7 +11,7 @@ Held = dict[DeviceId, dict[str, Fraction] | None]  # of one claim
 
 
 class DeviceHolders:
-    """By uid of the claim. Who only looks at a device that others have, has not got it."""
+    """Devices by uid of the claim. Admin access holds nothing."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
@@ -19,15 +19,14 @@ class DeviceHolders:
         self._shares: dict[DeviceId, dict[str, dict[str, Fraction]]] = defaultdict(dict)
 
     def __len__(self) -> int:
-        """So many claims have devices."""
+        """The number of claims that hold devices."""
         return len(self._held)
 
     def __contains__(self, claim: str) -> bool:
         return claim in self._held
 
     def hold(self, claim: str, given: Iterable[GivenDevice]) -> list[DeviceId]:
-        """The claim has these devices, and no others. Returns those of which it has more or less
-        than before."""
+        """Set the devices of the claim to exactly these. Return the devices whose share changed."""
         before, after = self._held.pop(claim, {}), _of_claim(given)
         if after:
             self._held[claim] = after
@@ -51,28 +50,27 @@ class DeviceHolders:
             self._shares[device][claim] = consumed
 
     def of(self, claim: str) -> Held:
-        """Its devices, and how much it has of each, None = all of it."""
+        """Return the claim's devices and its share of each; None = all of it."""
         return self._held.get(claim, {})
 
     def claims_of(self, device: DeviceId) -> Set[str]:
-        """Those that have it, or a part of it."""
+        """Return the claims that hold the device or a part of it."""
         return self._whole.get(device, set()) | self._shares.get(device, {}).keys()
 
     def whole(self, without: Set[str] = frozenset()) -> Set[DeviceId]:
-        """The devices that a claim has whole, but for these claims."""
+        """Return the devices that claims other than these hold as a whole."""
         if not without:
             return self._whole.keys()
         return {device for device, claims in self._whole.items() if not claims <= without}
 
     def shared(self, without: Set[str] = frozenset()) -> Set[DeviceId]:
-        """The devices of which claims have parts, but for these claims."""
+        """Return the devices of which claims other than these hold parts."""
         if not without:
             return self._shares.keys()
         return {device for device, claims in self._shares.items() if not claims.keys() <= without}
 
     def used(self, devices: Iterable[DeviceId], without: Set[str] = frozenset()) -> Used:
-        """How much claims, but for these, have of the capacity of those of the devices of which
-        any has a part."""
+        """Return the capacity that other claims than these use, of devices held in parts."""
         found: dict[DeviceId, dict[str, Fraction]] = {}
         for device in devices if self._shares else ():
             for claim, consumed in self._shares.get(device, {}).items():

@@ -1,4 +1,4 @@
-"""Which devices there are, and which of them each node may use."""
+"""Which devices exist, and which of them each node may use."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -26,15 +26,18 @@ NO_NODE = "it is a GPU of no one node, for which there is no quota"
 
 
 class DevicePool(NamedTuple):
-    """The newest generation of a pool, as far as it is known. `whole`: all of its slices are."""
+    """The newest known generation of a pool. `whole`: all of its slices are known."""
 
     slices: tuple[SliceFacts, ...]
     whole: bool
 
 
 class NodeGpus(NamedTuple):
-    """GPUs of a node that a driver of devices tells of. `resource`: by which pods may ask for them,
-    too, "" = by none. `shares`: claims may have parts of some."""
+    """GPUs of a node that a device driver reports.
+
+    `resource`: the name by which pods may also ask for them, "" = none. `shares`: claims may hold
+    parts of some.
+    """
 
     model: str = ""
     devices: tuple[Device, ...] = ()
@@ -43,11 +46,15 @@ class NodeGpus(NamedTuple):
 
 
 class Inventory:
-    """Slices, classes, rules of taints, and nodes. `version`: another one after each change of
-    these but nodes. `changed`: nodes whose devices may be others than before. `divided`: the
-    cluster has several schedulers, of which only one may give away a device. `advertised`: by node
-    the resources that device plugins give there, and how much; of GPUs all, healthy or not.
-    `to_come`: by name, the nodes that an autoscaler may add, whose devices nobody knows yet."""
+    """Slices, classes, taint rules and nodes.
+
+    - `version`: differs after each change of these, except nodes.
+    - `changed`: nodes whose devices may have changed.
+    - `divided`: the cluster has several schedulers, and only one may give away a device.
+    - `advertised`: by node, the resources that device plugins serve there, and how much; all GPUs
+      count, healthy or not.
+    - `to_come`: by name, the nodes that an autoscaler may add; nobody knows their devices yet.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -59,17 +66,17 @@ class Inventory:
         self.to_come: Mapping[str, Node] = {}
         self._taint_rules: dict[str, TaintRuleFacts] = {}
         self._by_resource: dict[str, ClassFacts] = {}
-        self._by_driver_only: tuple[int, bool] = (-1, False)  # as of which version
+        self._by_driver_only: tuple[int, bool] = (-1, False)  # and the version it is for
         self._shared_by_driver: tuple[int, frozenset[str]] = (-1, frozenset())
         self._slices: dict[PoolName, dict[str, SliceFacts]] = defaultdict(dict)  # by uid
         self._pools: dict[PoolName, DevicePool] = {}
         self._local: dict[str, set[PoolName]] = defaultdict(set)  # by node
-        self._shared: set[PoolName] = set()  # with devices that are not of one node
+        self._shared: set[PoolName] = set()  # with devices that several nodes may use
         self._device: dict[DeviceId, DeviceFacts] = {}
         self._node_of: dict[DeviceId, str] = {}
-        self._offers: dict[str, tuple[int, NodeDevices]] = {}  # by node, and as of which version
+        self._offers: dict[str, tuple[int, NodeDevices]] = {}  # by node, with the version it is for
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
     def slice_seen(self, facts: SliceFacts) -> None:
         self._slices[facts.driver, facts.pool][facts.uid] = facts
         self._build((facts.driver, facts.pool))
@@ -104,7 +111,7 @@ class Inventory:
     def _classes_change(self) -> None:
         self.version += 1
         self.changed.update(self.nodes_with_devices())
-        # Of those that stand for one resource the newest does, then the first by name.
+        # If several classes back a resource, the newest wins, then the first by name.
         older_first = sorted(
             sorted(self.classes.values(), key=lambda c: c.name, reverse=True),
             key=lambda c: c.created_at,
@@ -112,7 +119,7 @@ class Inventory:
         self._by_resource = {each.resource: each for each in older_first if each.resource}
 
     def node_seen(self, node: Node, told: Node | None = None) -> None:
-        """`told`: the node without what drivers of devices tell, if that is another one."""
+        """Take in a node. `told`: the node without what device drivers report, if that differs."""
         before = self.nodes.get(node.name), self.advertised.get(node.name)
         self.nodes[node.name] = node
         self.advertised[node.name] = _advertised(told or node)
@@ -135,7 +142,7 @@ class Inventory:
         self._offers.pop(name, None)
 
     def _build(self, name: PoolName) -> None:
-        """Know the pool anew."""
+        """Rebuild the pool."""
         before = self._pools.pop(name, None)
         for each in before.slices if before is not None else ():
             self._forget(name, each)
@@ -157,7 +164,7 @@ class Inventory:
         self.version += 1
 
     def _tainted(self, of: SliceFacts) -> SliceFacts:
-        """With the taints that rules add to its devices."""
+        """Return the slice with the taints that rules add to its devices."""
         if not self._taint_rules:
             return of
         rules = [rule for _, rule in sorted(self._taint_rules.items())]
@@ -200,7 +207,7 @@ class Inventory:
         return self._device.get(device)
 
     def node_of(self, device: DeviceId) -> str:
-        """The only node that may use the device; "" = it is of none, or not known."""
+        """Return the only node that may use the device; "" = several may, or it is unknown."""
         return self._node_of.get(device, "")
 
     @property
@@ -208,13 +215,13 @@ class Inventory:
         return self._device.items()
 
     def nodes_with_devices(self) -> Iterable[str]:
-        """Nodes that may use any."""
+        """Return the nodes that may use any device."""
         if self._shared:
             return self.nodes
         return [name for name in self._local if name in self.nodes]
 
     def class_of(self, resource: str) -> str:
-        """The device class that stands for an extended resource; "" = none does."""
+        """Return the device class that backs an extended resource; "" = none does."""
         named = resource.removeprefix(OF_CLASS)
         if named != resource:
             return named if named in self.classes else ""
@@ -223,8 +230,10 @@ class Inventory:
 
     @property
     def gpus_by_driver_only(self) -> bool:
-        """Whether some node has GPUs that no device plugin gives: who asks for GPUs by the name of
-        a resource gets them there by a claim, or not at all."""
+        """Whether some node has GPUs without a device plugin.
+
+        A pod that asks for GPUs by resource name gets them there by a claim, or not at all.
+        """
         if self._by_driver_only[0] != self.version:
             found = any(
                 not self.has_gpu_plugin(name) and self.gpus(name).devices for name in self._local
@@ -234,7 +243,7 @@ class Inventory:
 
     @property
     def shared_by_driver(self) -> frozenset[str]:
-        """Nodes whose GPUs no device plugin gives, and of which claims may have parts."""
+        """Nodes whose GPUs no device plugin serves, and whose GPUs claims may share."""
         if self._shared_by_driver[0] != self.version:
             found = (n for n in self._local if not self.has_gpu_plugin(n) and self.gpus(n).shares)
             self._shared_by_driver = self.version, frozenset(found)
@@ -244,7 +253,7 @@ class Inventory:
         return any(name in GPU_RESOURCES for name in self.advertised.get(node, ()))
 
     def offers(self, node: Node) -> NodeDevices:
-        """What the node may use, by driver and pool."""
+        """Return what the node may use, ordered by driver and pool."""
         known = self._offers.get(node.name)
         if known is None or known[0] != self.version:
             known = self._offers[node.name] = self.version, self._offered(node)
@@ -264,7 +273,7 @@ class Inventory:
         return NodeDevices(found, tuple(updating))
 
     def counters(self, pools: Iterable[PoolName]) -> dict[tuple[str, str, str, str], Fraction]:
-        """What devices of these pools share, as if none were used."""
+        """Return the shared counters of these pools, as if no device were in use."""
         return {
             (*name, each.counter_set, each.counter): each.amount
             for name in pools
@@ -274,7 +283,7 @@ class Inventory:
         }
 
     def gpus(self, name: str) -> NodeGpus:
-        """The GPUs that are the node's own. Of several models the first is counted."""
+        """Return the node's own GPUs. Of several models, only the first counts."""
         found: dict[str, list[str]] = defaultdict(list)
         bad, several = set[str](), set[str]()
         for pool in sorted(self._local.get(name, ())):
@@ -298,7 +307,7 @@ class Inventory:
 
 
 def gpu_model(node: Node | None, driver: str, device: DeviceFacts) -> str:
-    """The GPU model by which the device counts on its node; "" = it is no GPU."""
+    """Return the GPU model the device counts as on its node; "" = it is no GPU."""
     own = model_of(driver, device)
     return (node.gpu_model or own) if own and node is not None else own
 
@@ -323,14 +332,14 @@ def _of_node(of: SliceFacts, node: Node, *, divided: bool) -> Iterable[OfferedDe
                 continue
             if not local and not device.everywhere and not matches(node, device.nodes):
                 continue
-        # Devices of several nodes might be given away by several schedulers.
+        # Several schedulers might give away a device that several nodes may use.
         if device.unusable or (not local and (divided or model_of(of.driver, device))):
             continue
         yield OfferedDevice(DeviceId(of.driver, of.pool, device.name), device, local, nodes)
 
 
 def _natural(name: str) -> tuple[str, int, str]:
-    """gpu-2 before gpu-10."""
+    """Sort key that puts gpu-2 before gpu-10."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]
     return head, int(digits or 0), digits

@@ -1,7 +1,7 @@
-"""The claims that a job asks for itself (`device_claims`): Kant makes them for its pods.
+"""The claims that a job defines itself (`device_claims`): Kant makes them for its pods.
 
-The pod names them by names that follow from its own, so that making one twice makes one, and they
-go with the pod.
+Their names follow from the pod's name, so making one twice makes one. They are deleted with the
+pod.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,10 @@ ToMake = tuple[DeviceClaimFacts, OwnClaim]
 
 
 class OwnClaims(NamedTuple):
-    """Those of one pod: which are there, and which are to be made; `all_anew`: all of them, as if
-    none had been made."""
+    """The claims of one pod: `named` exist, `new` are to be made.
+
+    `all_anew`: all of them, as if none had been made.
+    """
 
     named: tuple[PodClaim, ...]
     new: tuple[ToMake, ...]
@@ -30,7 +32,10 @@ class OwnClaims(NamedTuple):
 
 
 def own_claims(books: DeviceBooks, asked: Asked, pod: PodNames) -> OwnClaims:
-    """`pod`: without a name where it is not known which one. Raises DeviceRefusal."""
+    """Return the claims of a pod. `pod` has no name while it is not known which pod it is.
+
+    Raises DeviceRefusal.
+    """
     named, new, all_anew = list[PodClaim](), list[ToMake](), list[ToMake]()
     for name, of in asked.items():
         whole = name_of_claim(pod.name, name) if pod.name else name
@@ -69,7 +74,7 @@ def _from_template(books: DeviceBooks, namespace: str, name: str) -> OwnClaim:
 
 
 def spec_of(name: str, of: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a claim for so many devices of a class."""
+    """Return the spec of a claim for a number of devices of a class."""
     exactly: dict[str, Any] = {
         "deviceClassName": of["device_class"],
         "allocationMode": "ExactCount",

@@ -1,5 +1,6 @@
-"""Whether the drivers of devices that claims have say that pods may be bound (binding conditions,
-docs/operating/devices.md)."""
+"""Whether device drivers say that pods may be bound (binding conditions,
+docs/operating/devices.md).
+"""
 
 from collections.abc import Iterable
 
@@ -8,18 +9,18 @@ from scheduling.session.devices.books import ClaimName, DeviceBooks
 
 
 def is_conditional(given: Iterable[GivenDevice]) -> bool:
-    """Whether pods are bound only when these devices are ready."""
+    """Whether pods are bound only once these devices are ready."""
     return any(each.ready_by for each in given)
 
 
 def failure(books: DeviceBooks, names: Iterable[ClaimName]) -> str:
-    """Why devices of these claims will never be ready, "" = they may be."""
+    """Return why devices of these claims will never be ready; "" = they still may be."""
     claims = (books.claims.get(name) for name in sorted(names))
     return next((f"Resource claim {c.name}: {c.failed}" for c in claims if c and c.failed), "")
 
 
 def not_ready(books: DeviceBooks, names: Iterable[ClaimName]) -> str:
-    """What is not ready of the devices of these claims, "" = nothing."""
+    """Return what is not ready among the devices of these claims; "" = nothing."""
     for name in sorted(names):
         claim = books.claims.get(name)
         if claim is None or claim.given is None:

@@ -1,5 +1,7 @@
-"""What the engine is told of the pods of a job beyond its rows, as a JSON document, so that those
-who ask the engine by rows alone tell it the same (`queries.known`)."""
+"""What the engine knows of a job's pods beyond the job's rows, as a JSON document.
+
+`queries.known` reads it, so that questions asked from rows alone give the engine the same facts.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -32,7 +34,7 @@ NODE_RULES = get_type_hints(NodeRules)
 
 
 def written(asked: JobRequest, told: JobRequest) -> Document | None:
-    """By pod set what is told besides what is asked; None = nothing is."""
+    """Return, by pod set, what the engine is told beyond the rows; None = nothing."""
     if told is asked:
         return None
     pairs = zip(asked.pod_sets, told.pod_sets, strict=True)
@@ -55,7 +57,7 @@ def _written(asked: PodSetSpec, told: PodSetSpec) -> dict[str, Any]:
 
 
 def written_rules(rules: PodRules) -> dict[str, Any]:
-    """The fields that say something."""
+    """Return the fields that differ from the default."""
     return {
         name: _plain(value)
         for name, value, nothing in zip(rules._fields, rules, NOTHING, strict=True)
@@ -64,16 +66,20 @@ def written_rules(rules: PodRules) -> dict[str, Any]:
 
 
 def with_constraints(asked: JobRequest, document: Document) -> JobRequest:
-    """The request as the engine was told it last. Where the job has other pod sets by now, as its
-    rows say it."""
+    """Return the request as the engine was last told it.
+
+    If the number of pod sets has changed since, return it as the rows say.
+    """
     if len(document) != len(asked.pod_sets):
         return asked
     return replace(asked, pod_sets=tuple(map(_told, asked.pod_sets, document)))
 
 
 def with_devices(asked: JobRequest, document: Document) -> JobRequest:
-    """The request with what the engine counted of devices when the job was placed: its claims do
-    not ask for what they have."""
+    """Return the request with the devices that the engine counted when the job was placed.
+
+    Claims that have devices no longer ask for them.
+    """
     if len(document) != len(asked.pod_sets):
         return asked
     sets = []
@@ -97,7 +103,7 @@ def _told(pod_set: PodSetSpec, of: Mapping[str, Any]) -> PodSetSpec:
 
 
 def read_rules(of: Mapping[str, Any]) -> PodRules:
-    """What `written_rules` has written, or JSON of it."""
+    """Read what `written_rules` wrote, also after a trip through JSON."""
     near = of.get("near")
     return PodRules(
         groups=tuple(of.get("groups", ())),
@@ -116,7 +122,7 @@ def read_rules(of: Mapping[str, Any]) -> PodRules:
 
 
 def written_keepers(rules: Iterable[KeepsAway]) -> list[Any]:
-    """What `read_keepers` reads, as JSON."""
+    """Write rules as JSON for `read_keepers`."""
     return [_plain(rule) for rule in rules]
 
 
@@ -125,7 +131,7 @@ def read_keepers(rules: Iterable[Any]) -> tuple[KeepsAway, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON gives it back."""
+    """Return the value as JSON gives it back."""
     return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler of a divided cluster reads of the others' scopes (docs/decisions/0003)."""
+"""What a scheduler of a divided cluster reads about other scopes (docs/decisions/0003)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,19 +18,19 @@ from tenants.database.chunks import chunks
 
 
 def declared_shards(cluster_id: int) -> tuple[Shard, ...]:
-    """Raises TypeError or ValueError when the stored declaration cannot be read."""
+    """Return the declared shards. Raises TypeError or ValueError if they cannot be read."""
     row = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("document").first()
     shards = row[0].get("shards", []) if row else []
     return to_policy({"shards": shards}).shards
 
 
 def retired_scopes(cluster_id: int, declared: Iterable[str]) -> list[str]:
-    """Scopes that are not declared any more and still own nodes, or jobs that are not over."""
+    """Return scopes that are no longer declared and still own nodes or open jobs."""
     names = list(declared)
     nodes = NodeRecord.objects.filter(cluster_id=cluster_id).exclude(scope__in=names)
     jobs = Job.objects.filter(cluster_id=cluster_id, state__in=list(WAITING | HOLDING))
     found = set(nodes.order_by().values_list("scope", flat=True).distinct())
-    # What waits in no scope is new, and routed by the wide scope.
+    # A waiting job without a scope is new; the wide scope routes it.
     jobs = jobs.exclude(scope__in=[*names, ""]).order_by()
     found.update(jobs.values_list("scope", flat=True).distinct())
     return sorted(found)
@@ -42,7 +42,7 @@ def count_nodes(cluster_id: int, scope: str) -> int:
 
 
 def nodes_of(cluster_id: int, scope: str) -> set[str]:
-    """Names of the nodes of a scope, as the rows say."""
+    """Return the names of a scope's nodes, by the rows."""
     rows = NodeRecord.objects.filter(cluster_id=cluster_id, scope=scope)
     return set(rows.values_list("name", flat=True))
 
@@ -57,8 +57,7 @@ def jobs_on(cluster_id: int, scope: str, nodes: Iterable[str]) -> bool:
 
 
 def made(pods: Iterable[str]) -> dict[tuple[str, str], bool]:
-    """{(namespace, name): whether it holds a place} of the pods of these names that Kant has made,
-    as the rows say."""
+    """Return {(namespace, name): whether it holds a place} of these pods if Kant made them."""
     names, found = sorted(set(pods)), dict[tuple[str, str], bool]()
     for chunk in chunks(names):
         rows = Placement.objects.filter(pod_name__in=chunk)
@@ -69,7 +68,7 @@ def made(pods: Iterable[str]) -> dict[tuple[str, str], bool]:
 
 
 def namespaces_of(jobs: Iterable[str]) -> set[tuple[str, str]]:
-    """(job, namespace) wherever pods of these jobs had places, as the rows say."""
+    """Return each (job, namespace) in which pods of these jobs ever had places."""
     every, found = sorted(jobs), set[tuple[str, str]]()
     for chunk in chunks(every):
         rows = Placement.objects.filter(job_id__in=chunk).order_by()
@@ -79,21 +78,21 @@ def namespaces_of(jobs: Iterable[str]) -> set[tuple[str, str]]:
 
 
 def busy_nodes(cluster_id: int) -> dict[str, int]:
-    """GPU-milli that pods of Kant hold, by node; 0 for pods without GPUs."""
+    """Return the GPU-milli that pods of Kant hold, by node; 0 for pods without GPUs."""
     rows = Placement.objects.filter(job__cluster_id=cluster_id, state__in=LIVE_PLACEMENTS)
     held = rows.order_by().values_list("node").annotate(Sum("held_milli"))
     return dict(held)
 
 
 def wanted(cluster_id: int) -> tuple[frozenset[str], bool]:
-    """The nodes that the wide scope asks for, and whether they are to be kept free for it."""
+    """Return the nodes that the wide scope asks for, and whether to keep them free for it."""
     rows = SchedulerLease.objects.filter(cluster_id=cluster_id, scope=WIDE)
     asked: dict[str, Any] = rows.values_list("wanted", flat=True).first() or {}
     return frozenset(asked.get("nodes", ())), bool(asked.get("empty"))
 
 
 def others(cluster_id: int, scope: str) -> OtherScopesChanged:
-    """What the jobs of other scopes hold, and of how many GPUs."""
+    """Return what jobs of other scopes hold, and how many GPUs those scopes have."""
     placed = Placement.objects.filter(state__in=LIVE_PLACEMENTS, job__cluster_id=cluster_id)
     held = (
         placed.filter(~Q(job__scope=scope), held_milli__gt=0)
@@ -111,7 +110,7 @@ def others(cluster_id: int, scope: str) -> OtherScopesChanged:
 
 # --- jobs -----------------------------------------------------------------------------------------
 def scopes_of_jobs(ids: Iterable[str]) -> dict[str, str]:
-    """{job: its scope}, without jobs that do not exist."""
+    """Return {job: its scope}, without jobs that do not exist."""
     every, found = sorted(set(ids)), dict[str, str]()
     for chunk in chunks(every):
         rows = Job.objects.filter(id__in=chunk)
@@ -120,21 +119,24 @@ def scopes_of_jobs(ids: Iterable[str]) -> dict[str, str]:
 
 
 def looked_after(jobs: Iterable[str], scope: str, shards: Sequence[Shard]) -> set[str]:
-    """Those of these jobs that the scope looks after: of what is in no row, the last scope."""
+    """Return those of these jobs that the scope looks after.
+
+    The last scope looks after jobs without a row.
+    """
     scopes, last = scopes_of_jobs(jobs), scopes_of(shards)[-1]
     ours = {WIDE, WHOLE} if scope == WIDE else {scope}
     return {job_id for job_id in jobs if scopes.get(job_id, last) in ours}
 
 
 def waiting_in(cluster_id: int, scope: str, most: int) -> list[str]:
-    """The oldest waiting jobs of a scope."""
+    """Return the oldest waiting jobs of a scope, at most `most`."""
     rows = Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(WAITING))
     rows = rows.order_by("submitted_at", "id")[:most]
     return [str(i) for i in rows.values_list("id", flat=True)]
 
 
 def waiting_with_volumes(cluster_id: int, most: int) -> list[str]:
-    """The oldest jobs that wait in a scope and mount volumes, or stand for pods that may."""
+    """Return the oldest jobs that wait in a scope and mount volumes, or stand for pods that may."""
     sets = PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(WAITING))
     rows = sets.exclude(job__scope=WHOLE).exclude(volumes=[], job__pod_name="")
     rows = rows.order_by("job__submitted_at", "job_id")
@@ -142,7 +144,7 @@ def waiting_with_volumes(cluster_id: int, most: int) -> list[str]:
 
 
 def demand(cluster_id: int) -> dict[str, list[Demand]]:
-    """What the jobs of each scope that are not over ask for."""
+    """Return what the open jobs of each scope ask for."""
     sets = PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(OPEN)).order_by()
     rows = (
         sets.filter(gpus__gt=0)
@@ -153,7 +155,7 @@ def demand(cluster_id: int) -> dict[str, list[Demand]]:
     scope: str
     models: list[Any]
     for scope, models, milli, gpus in rows:
-        # A share given by memory is not known in GPU-milli; it counts as a whole GPU.
+        # A share given as memory has no GPU-milli; it counts as a whole GPU.
         found[scope].append((tuple(models), gpus * (milli or MILLI)))
     without = sets.filter(job__gpu_milli=0).values_list("job__scope")
     for scope, cpu_milli in without.annotate(total=Sum(F("count") * F("cpu_milli"))):

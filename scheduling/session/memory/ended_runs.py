@@ -1,4 +1,4 @@
-"""Run times of ended jobs, as the forecast learns them."""
+"""Run times of ended jobs, for the forecast to learn from."""
 
 from datetime import datetime, timedelta
 
@@ -7,11 +7,11 @@ from scheduling.simulator.forecast.likeness import Traits
 from scheduling.simulator.forecast.run_times import RunTimes
 
 LEARNED_FROM = timedelta(days=30)
-MOST_RUNS = 5000  # that are read at once: the newest
+MOST_RUNS = 5000  # the newest runs, read at once
 
 
 def learn_runs(known: RunTimes, cluster_id: int, since: datetime) -> datetime:
-    """Take in the newest runs that ended after `since`; returns when the last of them did."""
+    """Learn the newest runs that ended after `since`; return when the last of them ended."""
     rows = Job.objects.filter(
         cluster_id=cluster_id, ended_at__gt=since, admitted_at__isnull=False
     ).order_by("-ended_at")

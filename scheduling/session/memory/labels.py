@@ -1,17 +1,19 @@
-"""Labels of many pods that say the same, kept once."""
+"""Keep equal labels of many pods once."""
 
 from collections.abc import Mapping
 
 
 class SharedLabels:
-    """Pods of one kind have the same labels: a dict for each weighs as much as all else that is
-    remembered of the pod."""
+    """Shares label dicts: pods of one kind have equal labels.
+
+    A dict per pod would weigh as much as all else that is remembered of the pod.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
     def one(self, labels: Mapping[str, str]) -> Mapping[str, str]:
-        """These, as they were kept first; nobody may change them."""
+        """Return the first dict kept with these labels; nobody may change it."""
         key = tuple(labels.items())
         found = self._kept.get(key)
         if found is None:

@@ -1,6 +1,6 @@
 """What the live loop remembers of jobs and pods, and what it wants written and done.
 
-One thread owns all of it: the scheduler's. Nothing here touches the database or the network.
+The scheduler's thread alone owns all of it. Nothing here touches the database or the network.
 """
 
 from collections import Counter, defaultdict
@@ -33,16 +33,16 @@ PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
 PodLeaves = PodEnded | PodRequeued  # what the engine is told of a pod that leaves alone
 
-# A reason that comes and goes stands among the events of a waiting job at most this often, seconds.
+# The events of a waiting job repeat a reason that comes and goes at most this often, in seconds.
 TELL_AGAIN_S = 600.0
 
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
-# Of all jobs that have none: an empty dict of its own is 80 bytes.
+# Shared by all jobs without an entry: an empty dict of their own takes 80 bytes each.
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
-# What of the writes of a pass is only about pods that have places, when these were bound, and since
-# when jobs stand in the queue.
+# The fields of a pass's writes that concern only pods with places: their steps and when they were
+# bound; also since when jobs stand in the queue.
 OF_PODS = frozenset({"steps", "held", "bound_jobs", "failures", "restarts", "stand_at"})
 
 
@@ -66,7 +66,7 @@ class PodRef(NamedTuple):
 
 
 class KeptPod(NamedTuple):
-    """A pod whose program failed before a restart, which stays for its log."""
+    """A pod whose program failed before a restart; it is kept for its log."""
 
     attempt: int
     namespace: str
@@ -76,7 +76,7 @@ class KeptPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodContent:
-    """What a pod of a pod set runs; the part of the pod set that the engine does not need."""
+    """What a pod of a pod set runs: the part of the pod set that the engine does not need."""
 
     image: str
     command: tuple[str, ...]
@@ -93,7 +93,7 @@ class PodContent:
 
 @dataclass(slots=True, eq=False)
 class Notice:
-    """Pods were told at `at` to save their work before `by`. `closed`: how that ended is noted."""
+    """At `at`, pods were warned to save their work before `by`. `closed`: the outcome is noted."""
 
     at: float
     by: float
@@ -102,7 +102,7 @@ class Notice:
 
 @dataclass(slots=True)
 class Failures:
-    """Placements that failed in a row; `attempt`: the last that was counted among them."""
+    """The number of placements that failed in a row; `attempt` is the last one counted."""
 
     number: int = 0
     attempt: int = 0
@@ -116,17 +116,20 @@ class Failures:
 
 @dataclass(slots=True)
 class LivePod:
-    """One pod that the job holds now. `row` is its Placement, 0 until written, and `placed_at`
-    when that was; `running_at` when it was first seen to run.
+    """One pod that the job holds now. Times are seconds since the epoch.
 
-    `later`: it came when its job had been admitted already. `in_flight`: a create or bind is with
-    the gateway, its end unknown. `awaits`: its node, while it is not sent because a volume claim
-    that it mounts is not bound yet. `delete_sent_at`: when its deletion was last asked for. `lost`:
-    its node does not answer, nobody will confirm an end.
-    `leaving`: this pod alone has to go while its job goes on, for `reason`, as `why` says. `cause`:
-    why it goes, alone or with its job, until that was told. `saved_at`: when it last said that its
-    work was saved. `tracked`: a Job of Kubernetes counts how it ends. `going`: somebody has asked
-    for its deletion.
+    - `row`: the key of its Placement, 0 until written; `placed_at`: when that was written.
+    - `running_at`: when it was first seen running.
+    - `later`: it was placed after its job had been admitted.
+    - `in_flight`: the gateway has a create or bind whose result is unknown.
+    - `awaits`: its node, while a volume claim that it mounts is not bound and so it is not sent.
+    - `delete_sent_at`: when its deletion was last requested.
+    - `lost`: its node does not answer, so nobody will confirm its end.
+    - `leaving`: this pod alone has to go while its job continues, for `reason`, as `why` explains.
+    - `cause`: why it goes, alone or with its job, until that has been reported.
+    - `saved_at`: when it last reported that its work was saved.
+    - `tracked`: a Kubernetes Job counts how it ends.
+    - `going`: somebody has requested its deletion.
     """
 
     place: PodPlacement
@@ -161,35 +164,54 @@ class LivePod:
 class LiveJob:
     """A job that waits, holds devices, or still has pods that do.
 
-    `leaving` is set from the moment its places are to be given back until every pod is gone; it
-    is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
-    that left alone, to be placed as another attempt, if at all, while the job goes on. `complete`:
-    it misses no pod. `labels` are
-    those of its pods beside Kant's own; `protected`: a disruption budget selects some of them.
-    `surplus`: failures of pods that a gang can do without, which do not count against the job.
-    `restarts`: how often it, or a pod of it, was placed again because its program failed, of
-    `max_restarts`; `crashes`: how often in a row by pod, since this scheduler leads; `kept`: the
-    pod that failed last, by pod.
-    `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
-    its pods are deleted it wants to be told, 0 = not at all. `blocked_since`, `stands_at` and
-    `front` are what the last scheduler left of them; `front` follows each requeueing, `stands_at`
-    what the engine says. `namespace`: where its pods are, all of them, from one placement of the
-    whole job to the next; "" = they are nowhere.
-    `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
-    pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
-    bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
-    `waits_for`: why it waits, or misses pods while it runs, as the engine said last, "" = it has
-    not since then; `may_grow_by`: how many of these pods quota allows, None = all.
-    `said`: that, to be told again; `asked_for`: what became of asking an autoscaler for its nodes,
-    and `consumes`: what of that its pods say.
-    `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
-    nodes the volumes are that its pods mount, and from which pods that run keep it away.
-    `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
-    are left by both, "" = all; `gpus_by_templates`: the pod sets, if Kant makes their pods, whose
-    GPUs come by claims that all have a template. `constraints`: what the database knows of the
-    difference.
-    `noted_at`: when its events last told each reason why it waits, since it waits. `cluster`: the
-    primary key of the one on which it is, by its row.
+    State:
+    - `leaving`: what to tell the engine once every pod is gone; set from the moment that the job's
+      places are to be given back.
+    - `attempt`: the highest of its pods.
+    - `replaced`: pods that left alone while the job continues; if placed again, it is with another
+      attempt.
+    - `complete`: no pod is missing.
+    - `labels`: the labels of its pods besides Kant's own; `protected`: a disruption budget selects
+      some of its pods.
+    - `cluster`: the primary key of its cluster, by its row.
+    - `namespace`: where all of its pods are, from one placement of the whole job to the next; "" =
+      nowhere.
+    - `blocked_since`, `stands_at`, `front`: as the last scheduler left them; `front` changes with
+      each requeueing, `stands_at` as the engine says.
+
+    Failures and notices:
+    - `surplus`: failures of pods that a gang can do without; they do not count against the job.
+    - `restarts`: how often the job or a pod of it was placed again after its program failed, out of
+      `max_restarts`.
+    - `crashes`: by pod, failures in a row since this scheduler leads; `kept`: by pod, the pod that
+      failed last.
+    - `saved_at`: when one of its pods last reported that the work was saved.
+    - `notice_s`: how many seconds before deletion its pods are to be warned, 0 = not at all.
+
+    Plain pods:
+    - `plain`: the pods that the job stands for, which are bound and never made; {} = Kant makes
+      them.
+    - `pod_gang`: the name of their gang, "" = a single pod.
+    - `pod_hold`: why the gang cannot be bound now, "" = it can.
+    - `told`: the reason for waiting that the pods were last given since this scheduler leads.
+
+    Waiting:
+    - `waits_for`: why it waits, or misses pods while it runs, as the engine last said; "" = the
+      engine has not said.
+    - `may_grow_by`: how many of the missing pods quota allows, None = all.
+    - `said`: the last such news, to be repeated.
+    - `asked_for`: the answer of an autoscaler that was asked for nodes; `consumes`: what the pods
+      say of it.
+    - `noted_at`: by reason, when its events last told it, since the job waits.
+
+    Volumes and node rules:
+    - `asked`: the request by the job's rows. `request`, which the engine gets, adds the nodes of
+      the volumes that the pods mount, and the running pods that keep it away.
+    - `volume_hold`: why the volumes cannot be mounted now, None = they can.
+    - `node_note`: the nodes that remain, "" = all.
+    - `gpus_by_templates`: pod sets of pods made by Kant whose GPUs come by claims that all have a
+      template.
+    - `constraints`: what the database has of the difference between `asked` and `request`.
     """
 
     request: JobRequest
@@ -245,11 +267,11 @@ class LiveJob:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is not to be placed, by whoever's wish."""
+        """Whether somebody or something keeps it from being placed."""
         return self.held or bool(self.pod_hold) or self.volume_hold is not None
 
     def restored(self) -> JobRestored:
-        """What an engine that begins anew is told of a job that holds places."""
+        """Return what a new engine is told of a job that holds places."""
         here = [pod for pod in self.pods.values() if pod.state not in OVER]
         return JobRestored(
             self.request,
@@ -266,7 +288,7 @@ class LiveJob:
         return self.request.id
 
     def notes(self, reason: str, now: float) -> bool:
-        """Whether its events tell this reason, which it waits for from now on."""
+        """Whether the job's events are to tell this reason, for which it now waits."""
         last = self.noted_at.get(reason)
         if last is not None and last <= now < last + TELL_AGAIN_S:
             return False
@@ -285,7 +307,7 @@ class LiveJob:
         return (self.id, pod.attempt, *pod.key)
 
     def replace_later(self, pod: LivePod) -> None:
-        """It left alone, and is placed as another attempt, if at all."""
+        """Note that the pod left alone; if it is placed again, it is with another attempt."""
         if isinstance(self.replaced, set):
             self.replaced.add(pod.key)
         else:
@@ -293,17 +315,17 @@ class LiveJob:
         self.forget(pod)
 
     def keeps(self, pod: LivePod) -> bool:
-        """Whether the pod stays for its log although its place is given back."""
+        """Whether the pod is kept for its log although its place is given back."""
         kept = self.kept.get(pod.key)
         return kept is not None and kept.uid == pod.uid
 
     def has_all(self) -> bool:
-        """Whether as many pods as it asks for have a place and stay, or have done their work."""
+        """Whether enough pods have a place and stay, or are done."""
         sets = self.request.pod_sets
         return all(len(has) >= s.count for has, s in zip(self._has(), sets, strict=True))
 
     def beyond_count(self) -> list[LivePod]:
-        """Pods that have a place while enough others do, those of the highest ordinals."""
+        """Return the pods with a place beyond the count: those with the highest ordinals."""
         found: list[LivePod] = []
         for has, s in zip(self._has(), self.request.pod_sets, strict=True):
             live = sorted((p for p in has if p.state not in OVER), key=attrgetter("key"))
@@ -311,8 +333,10 @@ class LiveJob:
         return found
 
     def _has(self) -> list[list[LivePod]]:
-        """By pod set the pods that stay or are done; what is done beyond the count of now is none
-        of its pods."""
+        """Return, by pod set, the pods that stay or are done.
+
+        Pods that are done and beyond the count of now do not belong to the job.
+        """
         found: dict[int, list[LivePod]] = defaultdict(list)
         for pod in self.pods.values():
             if pod.leaving is None:
@@ -323,19 +347,19 @@ class LiveJob:
         ]
 
     def misses(self) -> list[PodKey]:
-        """Pods that it runs without and that quota allows."""
+        """Return the missing pods that quota allows."""
         sets = enumerate(self.request.pod_sets)
         keys = ((i, ordinal) for i, s in sets for ordinal in range(s.count))
         return list(islice((key for key in keys if key not in self.pods), self.may_grow_by))
 
     def is_over(self) -> bool:
-        """No pod holds anything any more."""
+        """Whether no pod holds anything any more."""
         return sum(self.tally[state] for state in OVER) == len(self.pods)
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A guarded step of a job: written only where state and version are still these.
+    """A guarded step of a job: written only if state and version are still these.
 
     `columns` are the job's other columns that change with it, `evidence` the numbers behind it.
     """
@@ -353,8 +377,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class PodStep:
-    """A placement's next state. `at`: when it came about, in seconds since the epoch, where that is
-    known better than by the pass that writes it; 0 = it is not."""
+    """A placement's next state.
+
+    `at`: when it happened, in seconds since the epoch; 0 = when the pass writes it.
+    """
 
     pod: LivePod
     from_state: P
@@ -372,8 +398,10 @@ class HeldFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReasonChange:
-    """Why a job waits; `is_new` when the reason itself, not only its numbers, changed, `is_noted`
-    when its events tell that."""
+    """Why a job waits.
+
+    `is_new`: the reason itself changed, not only its numbers. `is_noted`: the job's events tell it.
+    """
 
     job_id: str
     state: JobState
@@ -395,12 +423,12 @@ class Note:
 
 @dataclass(slots=True)
 class Offer:
-    """A plain pod, or all pods that wait and name one gang, that a job is to stand for, or whose
-    job is to follow it; the oldest first.
+    """A plain pod, or all waiting pods of one gang, for which a job is to be made or to follow
+    them.
 
-    `is_new`: it is one pod by itself, and nothing is known here of a job of it. The write answers,
-    by uid: `refused` why there is no job, `over` how the job of the pod ended. `jobs`: those that
-    were made.
+    The oldest pod comes first. `is_new`: it is a single pod without a known job. The write answers
+    by uid: `refused` says why there is no job, `over` how the pod's job ended. `jobs`: the jobs
+    that were made.
     """
 
     pods: tuple[PodFacts, ...]
@@ -412,7 +440,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class RouteStep:
-    """A waiting job goes to the scheduler of another scope, where its row is still as it was."""
+    """A waiting job goes to the scheduler of another scope, if its row has not changed."""
 
     job_id: str
     state: JobState
@@ -432,7 +460,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class WantedNodes:
-    """The nodes that the wide scope asks for; `empty`: they are to be kept free for it."""
+    """The nodes that the wide scope asks for; `empty`: keep them free for it."""
 
     nodes: frozenset[str]
     empty: bool
@@ -440,12 +468,12 @@ class WantedNodes:
 
 @dataclass(slots=True)
 class Writes:
-    """Everything one pass wants in the database, in one transaction."""
+    """Everything that one pass wants in the database, in one transaction."""
 
     transitions: list[Transition] = field(default_factory=list)
     intents: list[tuple[LiveJob, LivePod]] = field(default_factory=list)
     steps: list[PodStep] = field(default_factory=list)
-    bound_jobs: dict[str, float] = field(default_factory=dict)  # and when all they need was bound
+    bound_jobs: dict[str, float] = field(default_factory=dict)  # when all needed pods were bound
     held: list[HeldFrom] = field(default_factory=list)
     reasons: list[ReasonChange] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
@@ -469,15 +497,15 @@ class Writes:
 
     @property
     def is_of_pods(self) -> bool:
-        """Whether it is only about what `OF_PODS` names."""
+        """Whether it concerns only the fields in `OF_PODS`."""
         return not any(getattr(self, name) for name in self.__slots__ if name not in OF_PODS)
 
 
 @dataclass(slots=True)
 class Outbox:
-    """What a pass has gathered: news for the engine, rows for the database, calls for the door.
+    """What a pass has gathered: news for the engine, rows for the database, calls for the gateway.
 
-    `at`: when that happened which is being taken in, in seconds since the epoch.
+    `at`: when what is being taken in happened, in seconds since the epoch.
     """
 
     deltas: list[Delta] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Rows into the engine's nouns, and the cheap questions that tell whether rows changed."""
+"""Rows as the engine's nouns, and cheap queries that tell whether rows changed."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,14 +58,14 @@ from tenants import selectors
 from tenants.database.chunks import chunks
 from tenants.models import Quota, Tenant
 
-# What is told of a job that waits and does not start by itself.
+# Reasons of a waiting job that does not start by itself.
 NO_START = {*NEVER, Reason.ON_HOLD, Reason.QUEUE_HELD}
-FEW = 200  # jobs, of which what belongs to them is asked for by their ids
+FEW = 200  # up to this many jobs, related rows are queried by job id
 
 
 # --- jobs -----------------------------------------------------------------------------------------
 def waiting_or_holding(cluster_id: int, scope: str) -> list[str]:
-    """Ids of all jobs that are not over, and of those that still have live placements."""
+    """Return the ids of all open jobs, and of jobs that still have live placements."""
     open_jobs = _open_jobs(cluster_id, scope)
     leaving = Placement.objects.filter(
         job__cluster_id=cluster_id, job__scope=scope, state__in=LIVE_PLACEMENTS
@@ -76,8 +76,7 @@ def waiting_or_holding(cluster_id: int, scope: str) -> list[str]:
 
 
 def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobState, str]]]:
-    """The jobs, the oldest first, without pods; and of those whose rows make no sense (id,
-    version, state, why)."""
+    """Return the jobs without pods, oldest first, and (id, version, state, why) of bad rows."""
     good: list[LiveJob] = []
     bad: list[tuple[str, int, JobState, str]] = []
     tenants = dict(Tenant.objects.values_list("id", "name"))
@@ -113,8 +112,10 @@ class ReadSpec(NamedTuple):
 
 
 class _Specs:
-    """What the pod sets of jobs ask for: read once for all that ask for the same, as the jobs of an
-    array do, each of which has variables of its own."""
+    """What the pod sets of jobs ask for; equal ones are read once.
+
+    The jobs of an array ask for the same; only their environment variables differ.
+    """
 
     def __init__(self, job_ids: Sequence[Any]) -> None:
         rows = PodSet.objects.filter(job_id__in=job_ids).order_by("job", "index")
@@ -128,8 +129,10 @@ class _Specs:
             self._of_job[row[job]].append(row)
 
     def of(self, job_id: Any) -> list[ReadSpec] | None:
-        """Those of a job, by its id as the database gives it; None: it has none, or one that
-        cannot be read."""
+        """Return the pod sets of a job, by its id as the database gives it.
+
+        None = it has none, or one that cannot be read.
+        """
         found = [self._asked(row) for row in self._of_job.get(job_id, ())]
         whole = [asked for asked in found if asked is not None]
         return whole if found and len(whole) == len(found) else None
@@ -153,7 +156,7 @@ def asked_of(row: Any) -> ReadSpec:
 
 
 def _one_by_one(job_id: Any, tenants: Mapping[int, str]) -> LiveJob:
-    """As `live_job`, which tells what is wrong with the rows of a job."""
+    """Read one job with `live_job`, which says what is wrong with its rows."""
     job = Job.objects.filter(id=job_id).first()
     if job is None:
         raise ValueError("the job was deleted just now")
@@ -161,8 +164,11 @@ def _one_by_one(job_id: Any, tenants: Mapping[int, str]) -> LiveJob:
 
 
 def _last_places(placed: Sequence[Any]) -> dict[Any, tuple[int, str]]:
-    """The highest attempt among the pods of each of these jobs, and their namespace: the job's own
-    column knows of those that all of it was placed by, not of pods that were placed again alone."""
+    """Return each job's highest attempt and its namespace.
+
+    The job's own column only knows when all of it was placed, not pods that were placed again
+    alone.
+    """
     if not placed:
         return {}
     rows = Placement.objects.filter(job__in=placed).order_by("attempt")
@@ -171,7 +177,7 @@ def _last_places(placed: Sequence[Any]) -> dict[Any, tuple[int, str]]:
 
 
 def _plain_pods(taken_up: Sequence[Any]) -> dict[Any, dict[PodKey, PodRef]]:
-    """The pods that each of these jobs stands for."""
+    """Return the pods that each of these jobs stands for."""
     found: dict[Any, dict[PodKey, PodRef]] = defaultdict(dict)
     shared = SharedLabels()
     names = ("job_id", "pod_set", "ordinal", "name", "uid", "labels")
@@ -182,7 +188,7 @@ def _plain_pods(taken_up: Sequence[Any]) -> dict[Any, dict[PodKey, PodRef]]:
 
 
 def failed_among(ids: tuple[str, ...]) -> list[str]:
-    """Those of these jobs that ended without success, and of these arrays that have such a job."""
+    """Return those of these jobs that did not succeed, and of these arrays that have such a job."""
     if not ids:
         return []
     ended = Job.objects.filter(state__in=(JobState.FAILED, JobState.CANCELLED)).order_by()
@@ -192,8 +198,7 @@ def failed_among(ids: tuple[str, ...]) -> list[str]:
 
 
 def doomed_by(ids: Iterable[str]) -> str | None:
-    """The job or array that failed, of these or of those for the success of which they still wait,
-    however many links away."""
+    """Return a failed job or array among these, or among those they wait for, at any distance."""
     todo, seen = set(ids), set[str]()
     while todo:
         failed = failed_among(tuple(todo))
@@ -207,9 +212,11 @@ def doomed_by(ids: Iterable[str]) -> str | None:
 
 
 def stuck_before(ids: Iterable[str]) -> tuple[str, Stuck] | None:
-    """What keeps the first of these jobs and arrays from its end, of those that have such: a job
-    that waits and was told that it does not start by itself, however many links away; with the
-    name that leads there."""
+    """Return the first of these jobs or arrays that is stuck, with what it is stuck on.
+
+    What it is stuck on is a job, any number of links away, whose verdict says that it does not
+    start by itself.
+    """
     for first in ids:
         todo, seen = {first}, set[str]()
         while todo:
@@ -233,13 +240,13 @@ def stuck_before(ids: Iterable[str]) -> tuple[str, Stuck] | None:
 
 
 def message_of(job_id: str) -> str:
-    """What its row says of why it waits."""
+    """Return the row's text on why the job waits."""
     told: str = Job.objects.values_list("message", flat=True).get(pk=job_id)
     return told
 
 
 def open_among(ids: Iterable[str]) -> list[str]:
-    """Those of these jobs, and of the jobs of these arrays, that are not over."""
+    """Return those of these jobs, and of the jobs of these arrays, that are not over."""
     named = Q(id__in=list(ids)) | Q(array_id__in=list(ids))
     rows = Job.objects.filter(named, state__in=list(OPEN))
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
@@ -247,8 +254,12 @@ def open_among(ids: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class _Displaced:
-    """For each time a job was preempted, the job it made room for; those for which an elastic
-    gang only gave pods up; and the GPU-seconds of work that moves have cost it."""
+    """Who displaced a job, and at what loss.
+
+    - `by`: for each preemption, the job that it made room for.
+    - `gave_way_to`: jobs for which an elastic gang only gave up pods.
+    - `lost_gpu_s`: GPU-seconds of work that moves have cost it.
+    """
 
     by: tuple[str, ...] = ()
     gave_way_to: tuple[str, ...] = ()
@@ -256,8 +267,7 @@ class _Displaced:
 
 
 def _displaced(cluster_id: int, scope: str, only: Sequence[str]) -> dict[str, _Displaced]:
-    """Of the jobs that are not over, those that ever made room for others or moved; or `only` of
-    these."""
+    """Return the open jobs that ever made room for others or moved, or `only` these of them."""
     told = JobEvent.objects.filter(reason__in=(PREEMPTED, MOVED)).order_by("id")
     few = told.filter(job_id__in=only) if only else None
     rows = told.filter(job__in=_open_jobs(cluster_id, scope)) if few is None else few
@@ -278,7 +288,7 @@ def _displaced(cluster_id: int, scope: str, only: Sequence[str]) -> dict[str, _D
 def histories(
     cluster_id: int, scope: str, jobs: Iterable[LiveJob], policy: Policy
 ) -> Iterator[JobHistory]:
-    """What was decided about these jobs before, where that was anything."""
+    """Yield what was decided about these jobs before, if anything."""
     jobs = list(jobs)
     if not jobs:
         return
@@ -296,8 +306,10 @@ def histories(
 
 
 def _back_at(cluster_id: int, scope: str, delay_s: float) -> dict[str, float]:
-    """When jobs that wait came back to their queue, or were released, if no longer ago: who waits
-    for longer than that may preempt anyway."""
+    """Return when waiting jobs last came back to the queue or were released, within `delay_s`.
+
+    A job that has waited longer may preempt anyway.
+    """
     if not delay_s:
         return {}
     waiting = Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(WAITING))
@@ -311,13 +323,13 @@ def _back_at(cluster_id: int, scope: str, delay_s: float) -> dict[str, float]:
 
 
 def reserved(cluster_id: int, scope: str) -> list[str]:
-    """Ids of jobs that show a reservation."""
+    """Return the ids of jobs that show a reservation."""
     rows = Job.objects.filter(cluster_id=cluster_id, scope=scope, reserved_start__isnull=False)
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
 def live_job(job: Job, tenant: str, sets: list[PodSet]) -> LiveJob:
-    """The job without pods. Raises ValueError where no valid request can be made of its rows."""
+    """Return the job without pods. Raises ValueError if its rows make no valid request."""
     if not sets:
         raise ValueError("the job has no pod set")
     if wrong := unreadable_request(job, sets):
@@ -326,7 +338,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSet]) -> LiveJob:
 
 
 def live_of(job: Any, tenant: str, asked: Sequence[ReadSpec]) -> LiveJob:
-    """The job without pods. `job`: a row, or what has its columns; `asked`: of its pod sets."""
+    """Return the job without pods. `job`: a row or its columns; `asked`: for each pod set."""
     return LiveJob(
         request=JobRequest(
             id=str(job.id),
@@ -372,13 +384,13 @@ def content(row: Any) -> PodContent:
 
 
 def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
-    """Give each job that holds places, or gives them back, its pods: of each the last attempt."""
+    """Give each job that holds or gives back places its pods, each by its last attempt."""
     rows = Placement.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
     if len(live) <= FEW:
         rows = rows.filter(job_id__in=list(live))
     leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
     with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
-    # The attempt of the job is the one by which all of it was placed last.
+    # The job's attempt is the one by which all of it was placed last.
     since = rows.filter(attempt__gte=F("job__attempt")).order_by("attempt")
     for chunk in chunks(sorted(with_pods & live.keys())):
         places = RawRows(since.filter(job_id__in=chunk))
@@ -389,7 +401,7 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
 
 
 def add_constraints(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
-    """Give each job what the engine was told of it last, beside what it asks for."""
+    """Give each job what the engine was last told of it beyond its rows."""
     rows = JobConstraints.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
     if len(live) <= FEW:
         rows = rows.filter(job_id__in=list(live))
@@ -434,26 +446,26 @@ def _add_placement(job: LiveJob, row: Any) -> None:
 
 
 def _running_at(row: Any) -> float | None:
-    """Since when the pod runs; of one that ran before that was noted, since it had its place."""
+    """Return since when the pod runs, or has its place if it ran before this was noted."""
     if row.running_at is not None:
         return row.running_at.timestamp()
     return row.intended_at.timestamp() if row.state == PlacementState.RUNNING else None
 
 
-# --- what changed ---------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 def versions(cluster_id: int, scope: str) -> dict[str, int]:
-    """Versions of all jobs that are not over: what a lost wake-up is found by."""
+    """Return the versions of all open jobs, to find lost wake-ups."""
     rows = _open_jobs(cluster_id, scope)
     return {str(i): version for i, version in rows.values_list("id", "version")}
 
 
 def reached_by(cluster: Cluster) -> tuple[object, ...]:
-    """What a session is made from that cannot change while it lasts."""
+    """Return the settings that a session is built from and that cannot change while it lasts."""
     return cluster.access, cluster.namespace, cluster.label_map
 
 
 def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
-    """Tenants and quotas, with what is used outside of the scope; None = of the whole cluster."""
+    """Return tenants and quotas, with the use outside the scope; None = outside the cluster."""
     rows = Tenant.objects.select_related("parent").order_by("id")
     quotas = Quota.objects.select_related("tenant", "gpu_type").order_by("id")
     return TenantsChanged(
@@ -484,7 +496,7 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
 
 
 def namespaces(default: str) -> dict[str, str]:
-    """{tenant: where pods of its jobs are made}; `default` is the cluster's namespace."""
+    """Return {tenant: namespace of its jobs' pods}; `default` is the cluster's namespace."""
     return {
         name: default if given is None else given.value
         for name, given in selectors.given_to_all()["namespace"].items()
@@ -492,8 +504,10 @@ def namespaces(default: str) -> dict[str, str]:
 
 
 def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, float, float], ...]:
-    """(tenant, GPU model, milli-GPU, of that by jobs that cannot be preempted) that jobs hold in
-    other clusters and scopes: it counts against quota."""
+    """Return what jobs in other clusters and scopes hold, which counts against quota.
+
+    Each entry is (tenant, GPU model, GPU-milli, of these by non-preemptible jobs).
+    """
     own = Q(job__cluster_id=cluster_id)
     if scope is not None:
         own &= Q(job__scope=scope)
@@ -510,7 +524,7 @@ def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, 
 
 
 def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int], ...]:
-    """(tenant, jobs that run in other clusters and scopes), where any tenant is limited in them."""
+    """Return (tenant, jobs that run in other clusters and scopes) if any tenant is limited."""
     if not Tenant.objects.filter(max_running__isnull=False).exists():
         return ()
     own = Q(cluster_id=cluster_id)
@@ -526,13 +540,13 @@ def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int],
 
 
 def policy(cluster_id: int) -> Policy:
-    """The cluster's policy; fields its document does not name have their defaults."""
+    """Return the cluster's policy; fields that its document lacks have their defaults."""
     row = ClusterPolicy.objects.filter(cluster_id=cluster_id).first()
     return to_policy(row.document if row else {})
 
 
 def _open_jobs(cluster_id: int, scope: str) -> QuerySet[Job]:
-    # By the states it may have: excluding others, every job that the cluster ever had is read.
+    # By possible states: excluding the others would read every job that the cluster ever had.
     return Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(OPEN))
 
 

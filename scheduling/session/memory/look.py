@@ -1,4 +1,4 @@
-"""What a pass asks the database before it decides, as one statement: whether anything changed."""
+"""One statement by which a pass asks the database whether anything changed."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,15 +11,15 @@ from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeOrder
 from tenants.database import planned
 from tenants.models import GpuType, Queue, Quota, Tenant
 
-# What happens to a job that waits without its scheduler.
+# What happens to a waiting job without its scheduler.
 NEWS = (
     Kind.SUBMITTED, Kind.CANCELLED, Kind.HELD, Kind.RELEASED, Kind.CHANGED, Kind.ROUTED,
 )  # fmt: skip
-Span = tuple[int, int]  # ids from the first to the last
+Span = tuple[int, int]  # first and last id, inclusive
 
 
 class JobNews(NamedTuple):
-    """An event of a job, of any cluster."""
+    """An event of a job, in any cluster."""
 
     event: int
     job: str
@@ -28,13 +28,14 @@ class JobNews(NamedTuple):
 
 
 class DatabaseLook(NamedTuple):
-    """The database as of one instant.
+    """The database at one instant.
 
-    `settings`: changes whenever a tenant, a queue, a quota, the policy, a rule of the cluster or an
-    order about a node does, or how it is reached, and with the number of GPU types. `alone`: there
-    is no other cluster, whose jobs count against the same quotas. `newest`: the id of the newest
-    event, 0 = there is none; `there`: how many events were asked for, of whatever kind; `news`: the
-    oldest of those that are news.
+    - `settings`: changes whenever a tenant, queue, quota, the policy, a rule of the cluster, an
+      order about a node, the way to reach the cluster, or the number of GPU types changes.
+    - `alone`: no other cluster has jobs that count against the same quotas.
+    - `newest`: the id of the newest event, 0 = there is none.
+    - `there`: how many events match, of whatever kind.
+    - `news`: the oldest of these that are news.
     """
 
     settings: tuple[Any, ...]
@@ -48,11 +49,14 @@ class DatabaseLook(NamedTuple):
 def look(
     cluster_id: int, after: int = 0, known: Sequence[Span] = (), most: int = 0
 ) -> DatabaseLook:
-    """Asks for the events with larger ids than `after` that are none of `known`, and for at most so
-    many of them that are news. A cluster that is gone is not active."""
+    """Ask for events with ids above `after` that are not in `known`, and at most `most` news of
+    them.
+
+    A cluster that is gone counts as inactive.
+    """
     new = " AND ".join(("id > %s", *("NOT (id BETWEEN %s AND %s)" for _ in known)))
     asked = [after, *(end for span in known for end in span)]
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    # Events of all clusters: filtered by cluster, SQLite walks through every job it ever had.
     sql = f"""
         SELECT m.*, e.id, j.id, j.scope, j.cluster_id
         FROM (SELECT

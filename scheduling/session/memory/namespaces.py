@@ -1,28 +1,28 @@
-"""What is known of namespaces: their labels, by which rules of pods may mean them."""
+"""Labels of namespaces, by which pod rules may select them."""
 
 from collections.abc import Mapping
 
 from scheduling.kube.seam import NamespaceFacts, Spaces
 from scheduling.kube.translate.label_selectors import selects
 
-# The API server gives it to each.
+# The API server gives every namespace this label.
 NAME = "kubernetes.io/metadata.name"
 
 
 class NamespaceLabels:
-    """The labels of the namespaces of a cluster."""
+    """The labels of a cluster's namespaces."""
 
     def __init__(self) -> None:
         self._known: dict[str, NamespaceFacts] = {}
 
     def seen(self, facts: NamespaceFacts) -> bool:
-        """A namespace; whether its labels are others than before."""
+        """Note a namespace; return whether its labels changed."""
         before = self.of(facts.name)
         self._known[facts.name] = facts
         return before != facts.labels
 
     def gone(self, facts: NamespaceFacts) -> bool:
-        """As `seen`, unless another incarnation has come under its name."""
+        """Forget a namespace, unless another of its name has come; return whether it was known."""
         known = self._known.get(facts.name)
         if known is None or known.uid != facts.uid:
             return False
@@ -30,10 +30,13 @@ class NamespaceLabels:
         return True
 
     def of(self, name: str) -> Mapping[str, str]:
-        """Of one that is not known yet, as pods may be seen before it, what each has."""
+        """Return the namespace's labels; before it is seen, the label that every namespace has.
+
+        Pods may be seen before their namespace.
+        """
         known = self._known.get(name)
         return {NAME: name} if known is None else known.labels
 
     def are_meant(self, name: str, spaces: Spaces) -> bool:
-        """Whether that namespace is one of these."""
+        """Whether the namespace is one of these."""
         return name in spaces.names or selects(spaces.labels, self.of(name))

@@ -1,4 +1,4 @@
-"""Of which jobs something was written since the last look, by people and by other schedulers."""
+"""Which jobs people and other schedulers wrote about since the last look."""
 
 import time
 from collections.abc import Container, Iterable
@@ -8,37 +8,36 @@ from scheduling.models import JobEvent
 from scheduling.session.memory.look import NEWS, DatabaseLook, JobNews, Span, look
 from tenants.database.chunks import CHUNK
 
-AT_ONCE = 1000  # news of jobs taken in by one pass
-# A transaction that has not written its event so long after it was given its id was rolled back.
+AT_ONCE = 1000  # news of jobs that one pass takes in
+# A transaction that has not committed its event this long after it got its id was rolled back.
 LATE_S = 10.0
-# Its own events are left out by so many spans of ids at most; what is told of them harms nobody.
+# Own events are skipped by at most this many id spans; news of the rest does no harm.
 SPANS = 50
 COLUMNS = ("id", "job_id", "job__scope", "job__cluster_id")
 
 
 class News:
-    """The events of a cluster's jobs, each told once, but for those that this scheduler has written
-    itself. `more`: there are further ones.
+    """The events of a cluster's jobs, each reported once, except those this scheduler wrote.
 
-    An event gets its id before its transaction commits, so one with a smaller id can appear after
-    those with larger ones. The ids that were passed over are looked for again.
+    `more`: there are further ones. An event gets its id before its transaction commits, so one with
+    a smaller id can appear after larger ones. Skipped ids are therefore looked up again.
     """
 
     def __init__(self, cluster_id: int) -> None:
         self.more = False
         self._cluster_id = cluster_id
         self._read_to = 0
-        self._own: list[Span] = []  # ids of events of its own behind that, in order
+        self._own: list[Span] = []  # own events above `_read_to`, in order
         self._late: dict[int, float] = {}  # ids without an event, and since when
 
     def start(self) -> DatabaseLook:
-        """From here on everything that is written is news."""
+        """Count everything written from here on as news."""
         found = look(self._cluster_id)
         self._read_to = found.newest
         return found
 
     def wrote(self, ids: Iterable[int]) -> None:
-        """Events with these ids are this scheduler's own: no news."""
+        """Note events with these ids as this scheduler's own."""
         for event in sorted(ids):
             if self._own and self._own[-1][1] == event - 1:
                 self._own[-1] = self._own[-1][0], event
@@ -46,13 +45,13 @@ class News:
                 self._own.append((event, event))
 
     def read(self, known: Container[str] = ()) -> tuple[DatabaseLook, list[tuple[str, str]]]:
-        """What was found, and (id, scope) of the jobs that were submitted, changed or routed since
-        the last call. Of jobs of other clusters those that are `known`: they were here before.
+        """Return what was found, and (id, scope) of jobs with news since the last call.
 
-        At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
-        while the last are still being read.
+        Jobs of other clusters count if they are in `known`: they were here before. At most AT_ONCE
+        events are read at a time, so that of a thousand new jobs the first are bound while the last
+        are still being read.
         """
-        # First: whatever was settled before they were written is in what is found after them.
+        # First: whatever was settled before these were written is then in what `look` finds.
         told = self._came_late()
         self._pass_over_own()
         found = look(self._cluster_id, self._read_to, self._own, AT_ONCE)
@@ -68,18 +67,18 @@ class News:
         return found, list({one.job: (one.job, one.scope) for one in mine}.values())
 
     def _pass_over_own(self) -> None:
-        """Of its own events only those count that stand among others."""
+        """Advance past own events that directly follow; only those among others need a span."""
         while self._own and self._own[0][0] <= self._read_to + 1:
             _, last = self._own.pop(0)
             self._read_to = max(self._read_to, last)
 
     def _look_for_gaps(self, to: int) -> list[JobNews]:
-        """Note the ids without an event; returns the news that have appeared meanwhile."""
+        """Note the ids without an event; return news that appeared meanwhile."""
         span = JobEvent.objects.filter(id__gt=self._read_to, id__lte=to)
         rows = {row[0]: row for row in span.values_list(*COLUMNS, "kind")}
         own = {event for first, last in self._own for event in range(first, last + 1)}
         now = time.monotonic()
-        # The newest matter: what was begun long ago is there, or was rolled back.
+        # The newest matter: an older transaction has committed by now, or was rolled back.
         ids = (i for i in range(to, self._read_to, -1) if i not in rows and i not in own)
         for event, _ in zip(ids, range(CHUNK), strict=False):
             self._late[event] = now
