@@ -27,9 +27,7 @@ AT_MOST = 0.1  # the share of its time that planning may take
 
 
 def give(nodes: Nodes, names: Iterable[str], to: str, changes: Changes) -> None:
-    """Give nodes to another scope: the engine drops them now, the row changes at the end of the
-    pass.
-    """
+    """Drop the nodes from the engine's state now; the row changes at the end of the pass."""
     chosen = frozenset(names)
     if chosen:
         nodes.leave(chosen)

@@ -1,5 +1,4 @@
-"""How a scheduler fares: how long its passes take, what its cycles do, and how what it asks of
-Kubernetes ends."""
+"""How a scheduler fares: how long passes take, what cycles do, and how calls to Kubernetes end."""
 
 import re
 from bisect import bisect_left
@@ -11,7 +10,7 @@ from scheduling.engine.decisions import CycleStats
 from scheduling.kube.seam import CallOutcome, Effect, Result
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-# How an effect can end that was not carried out.
+# Results of effects that were not carried out.
 FAILURES = frozenset({Result.REFUSED, Result.FAILED})
 MARK_EVERY_S = 15.0
 LATELY_S = 300.0  # what pages call “lately”
@@ -19,8 +18,10 @@ MARKS = round(LATELY_S / MARK_EVERY_S) + 1
 
 
 class PaceMark(NamedTuple):
-    """The counts of a `Pace` at an instant (seconds since the epoch). `decide` and `write`: seconds
-    of the passes."""
+    """The counts of a `Pace` at an instant (seconds since the epoch).
+
+    `decide` and `write`: seconds that passes spent on these.
+    """
 
     at: float
     passes: int = 0
@@ -32,9 +33,12 @@ class PaceMark(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What a scheduler has not done yet. `effects`: asked of the Kubernetes API, and not known to
-    have ended; `news`: of the cluster, not taken in; `rows`: whether jobs that people wrote wait to
-    be read."""
+    """What a scheduler has not done yet.
+
+    - `effects`: calls to the Kubernetes API without a known result.
+    - `news`: observations of the cluster that are not taken in.
+    - `rows`: whether jobs that people wrote wait to be read.
+    """
 
     effects: int = 0
     news: int = 0
@@ -45,13 +49,15 @@ class Backlog(NamedTuple):
 class Pace:
     """Counts of one scope since its session began.
 
-    `passes` that decided or changed something, the `seconds` they took together (from the news to
-    the commit), and how many took at most each of BUCKETS_S. `effects` by what was asked of the
-    Kubernetes API and how it ended: ("create_and_bind", "bound"). `work`: the counts of
-    CycleStats over all engine cycles, by their names; `phases`: the seconds of the passes in which
-    the engine decided ("decide") and the database was written ("write"). `sent`: effects that were
-    handed over. `since`: when the session began to count, seconds since the epoch, 0 = not known.
-    `marks`: the counts as they were in the last LATELY_S, where they changed.
+    - `passes`: those that decided or changed something; `seconds`: what they took together, from
+      the news to the commit; `within`: how many took at most each of BUCKETS_S.
+    - `effects`: calls to the Kubernetes API by kind and result, such as ("create_and_bind",
+      "bound"); `sent`: effects handed over.
+    - `work`: the counts of CycleStats over all engine cycles, by name.
+    - `phases`: seconds in which the engine decided ("decide") and the database was written
+      ("write").
+    - `since`: when the session began to count, in seconds since the epoch, 0 = unknown.
+    - `marks`: the counts over the last LATELY_S, one for each change.
     """
 
     passes: int = 0
@@ -65,7 +71,7 @@ class Pace:
     marks: list[PaceMark] = field(default_factory=list)
 
     def mark(self, now: float) -> None:
-        """Note how the counts are, if they have changed and the last note is old enough."""
+        """Note the counts if they changed and the last note is old enough."""
         if not self.since:
             self.since = now
             self.marks.append(PaceMark(now))
@@ -74,8 +80,10 @@ class Pace:
             self.marks = [*self.marks[1 - MARKS :], this]
 
     def lately(self, now: float) -> tuple[PaceMark, float]:
-        """What was counted in the last LATELY_S, or since the session began, and in how many
-        seconds that was; of a session that is over none."""
+        """Return what was counted in the last LATELY_S (or this session), and in how many seconds.
+
+        0 seconds for a session that is over.
+        """
         begin = now - LATELY_S
         before = [mark for mark in self.marks if mark.at <= begin]
         first = before[-1] if before else next(iter(self.marks), PaceMark(now))
@@ -97,7 +105,7 @@ class Pace:
 
     @property
     def waiting(self) -> int:
-        """Effects that were handed over, of which it is not known yet how they ended."""
+        """How many effects were handed over without a known result."""
         return max(self.sent - self.effects.total(), 0)
 
     def took(self, seconds: float) -> None:
@@ -107,7 +115,7 @@ class Pace:
             self.within[bucket] += 1
 
     def decided(self, stats: CycleStats, seconds: float) -> None:
-        """One engine cycle did so much, in so many seconds."""
+        """Count the work of one engine cycle, and the seconds it took."""
         self.work.update(stats._asdict())
         self.spent("decide", seconds)
 
@@ -119,24 +127,23 @@ class Pace:
 
     @property
     def bound(self) -> int:
-        """Pods bound where they were to be."""
+        """How many pods were bound."""
         return sum(n for (_, result), n in self.effects.items() if result == Result.BOUND.lower())
 
     @property
     def failed(self) -> int:
-        """What the API server refused, or did not do in time."""
+        """How many calls the API server refused or did not finish in time."""
         lost = {result.lower() for result in FAILURES}
         return sum(n for (_, result), n in self.effects.items() if result in lost)
 
     @property
     def mostly_within_s(self) -> float | None:
-        """The shortest of BUCKETS_S within which 95 % of the passes were over; None where none
-        of them suffices."""
+        """The smallest of BUCKETS_S that 95 % of the passes stayed within; None = none."""
         enough = (s for s, n in zip(BUCKETS_S, self.within, strict=True) if n >= 0.95 * self.passes)
         return next(enough, None)
 
     def document(self) -> dict[str, Any]:
-        """As JSON; `from_document` reads it."""
+        """Return the counts as JSON, for `from_document`."""
         return {
             "passes": self.passes,
             "seconds": self.seconds,
@@ -151,7 +158,7 @@ class Pace:
 
 
 def from_document(document: dict[str, Any]) -> Pace:
-    """Counts as `document` wrote them; none from a version with other buckets."""
+    """Read the counts that `document` wrote; zero if that version had other buckets."""
     if len(document.get("within", ())) != len(BUCKETS_S):
         return Pace()
     effects = Counter({(effect, result): n for effect, result, n in document["effects"]})

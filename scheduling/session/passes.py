@@ -1,4 +1,4 @@
-"""What one pass of a session writes and does, in parts that are committed one after the other."""
+"""What one pass of a session writes and does, in parts that are committed one after another."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from scheduling.session.memory.live import Writes
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass decided at `at`: first written, then, without the stale jobs, done.
+    """What one pass decided at `at`. Its writes come first, then its effects without stale jobs.
 
-    `later` are the decisions about further jobs, to be written and done after it: transactions
-    stay short, and the first pods are being bound while the next are written.
+    `later` has the decisions about further jobs, written and done afterwards: transactions stay
+    short, and the first pods are bound while the next are written.
     """
 
     writes: Writes
@@ -22,9 +22,9 @@ class Pass:
 
 
 def split(writes: Writes, effects: list[Effect], at: float, size: int) -> Pass:
-    """Everything in one part, but at most `size` jobs that get places, the others in later ones.
+    """Split the work so that each part places at most `size` jobs.
 
-    All that is about one job stays together and in order.
+    All that concerns one job stays together and in order.
     """
     placed = list(dict.fromkeys(job.id for job, _ in writes.intents))
     if len(placed) <= size:
@@ -44,6 +44,6 @@ def split(writes: Writes, effects: list[Effect], at: float, size: int) -> Pass:
 
 
 def is_about(effect: Effect, jobs: Set[str]) -> bool:
-    """Whether it is done for one of these jobs."""
+    """Whether the effect is for one of these jobs."""
     key = effect.key
     return isinstance(key, tuple) and bool(key) and key[0] in jobs

@@ -1,4 +1,4 @@
-"""At the start of a session: bring intents and the API's truth together."""
+"""At the start of a session: reconcile intents with what the API says."""
 
 from collections.abc import Sequence, Set
 
@@ -14,13 +14,15 @@ from scheduling.session.pods.follow import Lifecycle
 
 
 def take_up_jobs(changes: Changes) -> None:
-    """Know the jobs and pods of the rows, before any pod of the API is looked at: each then finds
-    its intent, and a pod without one is known to be a leftover."""
+    """Load jobs and pods from the rows before looking at any pod of the API.
+
+    Each pod then finds its intent, and a pod without one is known to be a leftover.
+    """
     life, cluster_id, scope = changes.life, changes.cluster_id, changes.scope
     rows, bad = load.jobs(load.waiting_or_holding(cluster_id, scope))
     changes.refuse(bad)
     stored = (Reservation(job_id, None) for job_id in load.reserved(cluster_id, scope))
-    life.out.writes.reservations += stored  # those of the last scheduler
+    life.out.writes.reservations += stored  # shown by the last scheduler
     load.add_placements(cluster_id, scope, {job.id: job for job in rows})
     load.add_constraints(cluster_id, scope, {job.id: job for job in rows})
     for job in rows:
@@ -34,8 +36,10 @@ def take_up_jobs(changes: Changes) -> None:
 def finish_what_was_begun(
     life: Lifecycle, nodes: Nodes, seen: Sequence[Observation], now: float
 ) -> None:
-    """Complete the gangs that the last scheduler began, or give them back. `seen` are the first
-    observations, which the jobs have taken in."""
+    """Complete the gangs that the last scheduler began, or give them back.
+
+    `seen`: the first observations, which the jobs have taken in.
+    """
     pods = [news.pod for news in seen if isinstance(news, PodSeen)]
     alive = {("", pod.uid) for pod in pods if pod.owned}
     alive.update((pod.namespace, pod.name) for pod in pods)
@@ -44,10 +48,10 @@ def finish_what_was_begun(
 
 
 def _take_up(life: Lifecycle, job: LiveJob) -> None:
-    """A job that holds places, or held them when the last scheduler stopped."""
+    """Take up a job that holds places, or held them when the last scheduler stopped."""
     life.know(job)
     if job.state in HOLDING:
-        # They left alone, and were to be placed again.
+        # These left alone, to be placed again.
         for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
             job.replace_later(pod)
         life.leave.resume(job)
@@ -75,5 +79,5 @@ def _complete(
 
 
 def _named(job: LiveJob, pod: LivePod) -> tuple[str, str]:
-    """How the pod is known: what Kant made by its name, a plain one by its uid."""
+    """Return the pod's identity: name for pods made by Kant, uid for plain pods."""
     return ("", pod.uid) if job.plain else (job.namespace, pod.name)

@@ -1,4 +1,4 @@
-"""The scheduler of the wide scope says which scope decides about each waiting job."""
+"""The wide scope's scheduler routes each waiting job to the scope that decides about it."""
 
 import logging
 import math
@@ -31,31 +31,31 @@ from scheduling.session.memory.live import LiveJob, ReasonChange, RouteStep
 
 log = logging.getLogger(__name__)
 
-ROUTE_S = 0.5  # how often is looked for jobs that are in no scope yet
+ROUTE_S = 0.5  # how often to look for jobs without a scope
 AT_ONCE = 500  # jobs routed in one pass
-AGAIN_S = 5.0  # how often jobs that wait for full nodes are offered to others
+AGAIN_S = 5.0  # how often jobs that wait for full nodes are offered to other shards
 ANY_COMPANY = -2  # for jobs without rules
-BUSY_S = 2.0  # how often is looked up which nodes are in use
+BUSY_S = 2.0  # how often to look up which nodes are in use
 OLDEST = 100  # waiting jobs of an overfull shard that are offered to others at once
 
 
 class Router:
-    """Keeps every shard as it would be without any pod, all nodes at home."""
+    """Routes jobs. It keeps every shard as if it had no pods, with all nodes at home."""
 
     def __init__(
         self, changes: Changes, shards: Sequence[Shard], company: Callable[[], Company]
     ) -> None:
-        """`company`: of all pods of the cluster that rules are about."""
+        """`company`: all pods of the cluster that rules are about."""
         self._changes = changes
         self._company = company
-        self._ruled = -1, dict[str, ClusterState]()  # shards with their pods, and as of when
+        self._ruled = -1, dict[str, ClusterState]()  # shards with their pods, as of a version
         self._shards = shards
         self._empty = {shard.name: ClusterState() for shard in shards}
         self._homes: dict[str, str] = {}
         self._looked_at = 0.0
-        self._storage = 0  # the version by which jobs with volumes were routed
-        self._busy = -math.inf, dict[str, int]()  # GPU-milli in use, by node, and as of when
-        # Shards without the nodes that have less free than so much, as of the same.
+        self._storage = 0  # the version by which jobs with volumes were last routed
+        self._busy = -math.inf, dict[str, int]()  # as of when: GPU-milli in use, by node
+        # By (GPU-milli, version): the shards without nodes that have less than that free.
         self._with_room: dict[tuple[int, int], Mapping[str, ClusterState]] = {}
         self._again_at = 0.0
 
@@ -73,7 +73,7 @@ class Router:
             self._empty[home].remove_node(name)
 
     def run(self) -> None:
-        """Route what is new or changed, and from time to time what waits where no room is."""
+        """Route new and changed jobs, and from time to time jobs that wait without room."""
         changes, cluster_id = self._changes, self._changes.cluster_id
         ids, changes.touched = changes.touched, set()
         clock = time.monotonic()
@@ -110,7 +110,7 @@ class Router:
             self._move(job, self._target(job, demand), demand)
 
     def _keep(self, job: LiveJob, others: list[str], demand: dict[str, list[Demand]]) -> None:
-        """A job that waits for others is in no scope until they are over, wherever they run."""
+        """Keep a job without a scope until the jobs it waits for are over, wherever they run."""
         if job.scope != WHOLE:
             self._move(job, WHOLE, demand)
             return
@@ -129,9 +129,11 @@ class Router:
             reasons.append(ReasonChange(job.id, job.state, verdict, is_new, is_noted=is_new))
 
     def _even_out(self, demand: dict[str, list[Demand]]) -> None:
-        """Offer jobs that wait in a shard where too much is asked for to shards with room, and to
-        the wide scope what fits into no shard: its pods were still going when it was resized, or
-        nodes have gone."""
+        """Offer waiting jobs of overfull shards to shards with room.
+
+        A job that fits no shard goes to the wide scope: nodes have gone, or its pods were still
+        leaving when it was resized.
+        """
         for here, state in self._empty.items():
             if not is_overfull(state, demand.get(here, ()), self._cpu_jobs):
                 continue
@@ -144,7 +146,7 @@ class Router:
                     self._move(job, there, demand)
 
     def _offer_limited(self, demand: dict[str, list[Demand]]) -> None:
-        """Offer jobs that wait for few nodes, all of them full, to shards where such are free."""
+        """Offer jobs that wait for a few nodes, all full, to shards where such nodes are free."""
         if not self._full():
             return
         for here in self._empty:
@@ -156,7 +158,7 @@ class Router:
                     self._move(job, self._best(job, free, demand), demand)
 
     def _full(self) -> dict[str, int]:
-        """GPU-milli in use on nodes where any are, looked up from time to time."""
+        """Return the GPU-milli in use, by node with any, looked up from time to time."""
         clock = time.monotonic()
         if clock - self._busy[0] > BUSY_S:
             self._busy = clock, divided.busy_nodes(self._changes.cluster_id)
@@ -164,8 +166,11 @@ class Router:
         return self._busy[1]
 
     def _free_for(self, job: LiveJob) -> dict[str, ClusterState]:
-        """Of a job that may be on some nodes only, the shards that could hold all of it on nodes
-        where a pod of it has room now; {} = none could, or any node will do."""
+        """Return the shards that could hold a limited job on nodes with room for a pod of it now.
+
+        Limited means that the job may use some nodes only. {} = no shard could, or any node will
+        do.
+        """
         needs = [s.milli_per_pod for s in job.request.pod_sets if s.gpus]
         if not needs or not _is_limited(job) or not self._full():
             return {}
@@ -178,7 +183,7 @@ class Router:
         return {name: shards[name] for name in able}
 
     def _too_full(self, shards: Mapping[str, ClusterState], need: int) -> list[str]:
-        """The nodes that have less than so many GPU-milli left."""
+        """Return the nodes with less than this many GPU-milli left."""
         found = []
         for name, used in self._full().items():
             state = shards.get(self._homes.get(name, ""))
@@ -193,12 +198,11 @@ class Router:
 
     @property
     def _cpu_jobs(self) -> CpuJobs:
-        """Where jobs without GPUs may be, by the policy of now."""
+        """Where jobs without GPUs may run, by the current policy."""
         return self._changes.life.scope.policy.cpu_jobs_on_gpu_nodes
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
-        """Whether volumes that the job mounts are for nodes of other shards, or its rules about
-        other pods let it be only there."""
+        """Whether volumes or rules about other pods let the job run only in other shards."""
         self._changes.life.volumes.constrain(job)
         if job.volume_hold is not None or not (job.node_note or _has_rules(job)):
             return False
@@ -206,7 +210,7 @@ class Router:
         return self._best(job, here, {}) != job.scope
 
     def _shards_for(self, job: LiveJob) -> Mapping[str, ClusterState]:
-        """Without any pod, but for those that a rule of the job may be about."""
+        """Return the shards, with no pods except those that a rule of the job may be about."""
         if not _has_rules(job):
             return self._empty
         company = self._company()
@@ -227,7 +231,7 @@ class Router:
         try:
             return route(job.request, shards, demand, self._strategy(job), self._cpu_jobs)
         except Exception:
-            # The scheduler of a shard sets a job aside that it stumbles over, and says so.
+            # The shard's scheduler sets aside a job that it stumbles over, and says so.
             log.exception("job %s cannot be routed", job.id)
             return next(iter(shards))
 
@@ -252,11 +256,11 @@ class Router:
 
 
 def _is_limited(job: LiveJob) -> bool:
-    """Whether its pods may be on some nodes only."""
+    """Whether its pods may use some nodes only."""
     nodes = (replace(s.nodes, tolerations=()) for s in job.request.pod_sets)
     return _has_rules(job) or any(rules != ANY_NODE for rules in nodes)
 
 
 def _has_rules(job: LiveJob) -> bool:
-    """Whether it says of its pods, or others do, beside which pods they may be."""
+    """Whether rules limit which pods it may run beside, its own or those of others."""
     return any(s.rules is not None for s in job.request.pod_sets)

@@ -1,9 +1,8 @@
-"""The live loop's memory of one scope of a cluster: news in, one engine cycle, rows and effects
-out.
+"""The live loop's memory of one scope: news in, one engine cycle, rows and effects out.
 
 A session lives in the scheduler process that leads the scope, which is the whole cluster unless
-shards are declared. It is rebuilt from the database and the Kubernetes API at any time; losing it
-loses nothing.
+shards are declared. It can be rebuilt from the database and the Kubernetes API at any time; losing
+it loses nothing.
 """
 
 import logging
@@ -84,9 +83,9 @@ from scheduling.simulator.forecast.run_times import RunTimes
 log = logging.getLogger(__name__)
 
 AT_ONCE = 500  # jobs in one transaction
-# What was due longer ago than this is decided as of now: nobody is to have waited less than he has.
+# What was due longer ago than this is decided as of now, so that recorded waits are not too short.
 LATE_S = 1.0
-AGAIN_S = 0.25  # until a job is decided about again that has to see the places of others first
+AGAIN_S = 0.25  # until the next decision on a job that has to see others' places first
 
 
 class Session:
@@ -131,23 +130,25 @@ class Session:
         self.pace = Pace()
         self.connected = False
         self.trouble = ""
-        self.next_at: float | None = None  # when to decide although nothing is reported
+        self.next_at: float | None = None  # when to decide even without news
         self._first: list[Observation] = []
         self._cycled = self._claimed = False
         self._at = 0.0  # of the last cycle
         self._bites = Bites()
-        self._asks_for_nodes = False  # ProvisioningRequests are followed
+        self._asks_for_nodes = False  # whether ProvisioningRequests are watched
         self._learned: LearnedTimes | None = None
 
-    # --- at start ---------------------------------------------------------------------------------
+    # --- start ------------------------------------------------------------------------------------
     def connect(self) -> None:
-        """Begin to list nodes and pods; returns at once."""
+        """Begin to list nodes and pods; return at once."""
         self.gateway.on_news(self._ring)
         self.gateway.start()
 
     def listed(self, now: float) -> None:
-        """Once the gateway is synced: take in what there is. The nodes are known then, with the
-        devices that drivers tell of."""
+        """Take in what the gateway listed, once it is synced.
+
+        Afterwards the nodes are known, with the devices that drivers report.
+        """
         first = self.gateway.drain()
         of_nodes = NodeSeen, DevicesSeen
         self._first = [seen for seen in first if not isinstance(seen, of_nodes)]
@@ -155,16 +156,18 @@ class Session:
 
     @property
     def first_pods(self) -> list[PodFacts]:
-        """Between `listed` and `restore`: the pods of the cluster."""
+        """The pods of the cluster, between `listed` and `restore`."""
         return [seen.pod for seen in self._first if isinstance(seen, PodSeen)]
 
     def restore(self, mine: Set[str], now: float, still_leads: Callable[[], None]) -> None:
-        """Take up what was begun: bring intents and the API's truth together. `mine` are the nodes
-        of the scope, as their rows say. `still_leads` is called between the steps, of which each
-        may take long, and raises where all this is in vain."""
+        """Take up what was begun: reconcile intents with what the API says.
+
+        `mine`: the nodes of the scope, by their rows. `still_leads` is called between the steps,
+        each of which may take long; it raises if the lease is lost and all this is in vain.
+        """
         self.changes.start()
         self.nodes.cordoned(self.changes.cordons)
-        # Jobs hold GPUs of the model that their nodes have when they are taken up.
+        # A job holds GPUs of the model that its nodes have when it is taken up.
         self._tell_devices()
         self._arrived(mine)
         still_leads()
@@ -172,17 +175,17 @@ class Session:
         still_leads()
         self._observe(self._first, now)
         still_leads()
-        # Before anything is deleted: what a budget protects is evicted.
+        # Before anything is deleted: pods that a budget protects are evicted instead.
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         restore.finish_what_was_begun(self.life, self.nodes, self._first, now)
         self._first = []
 
     def stop(self, within: float = STOP_WITHIN_S) -> bool:
-        """End all traffic; whether that was done within so many seconds."""
+        """End all traffic; return whether that was done within so many seconds."""
         return self.gateway.stop(within)
 
     def wait_for_news(self, seconds: float) -> bool:
-        """Whether something arrived within `seconds` that is to be taken in by then."""
+        """Return whether news arrived within `seconds` that is to be taken in by then."""
         rest = self.rest()
         if rest >= seconds:
             sleep(seconds)
@@ -193,17 +196,17 @@ class Session:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether so much comes that passes are put off."""
+        """Whether news arrive so fast that passes are put off."""
         return self._bites.are_large
 
     def rest(self) -> float:
-        """Seconds for which more is to come together before the next pass; 0 = it may begin."""
+        """Return for how many seconds to collect news before the next pass; 0 = it may begin."""
         due = self.next_at is not None and self.next_at <= time.time()
         return 0.0 if due or self._has_backlog else self._bites.rest()
 
     @property
     def busy(self) -> bool:
-        """Effects are on their way whose ends will come soon."""
+        """Whether effects are under way whose results will come soon."""
         return any(
             pod.in_flight
             for job in (*self.life.starting.values(), *self.life.leave.jobs.values())
@@ -212,13 +215,13 @@ class Session:
 
     @property
     def pending(self) -> bool:
-        """There is more to take in: rows, or what the last pass itself tells the engine."""
+        """Whether there is more to take in: rows, or what the last pass itself tells the engine."""
         told = self.connected and self.life.out.deltas
         return bool(self._has_backlog or told)
 
     @property
     def _has_backlog(self) -> bool:
-        """The last pass left something although it was there."""
+        """Whether the last pass left work that was already there."""
         out = self.life.out
         more = self.changes.more or self._claimed or out.writes or out.effects
         return bool(more or (self.connected and self.life.plain.has_more))
@@ -229,12 +232,14 @@ class Session:
 
     @property
     def settings(self) -> tuple[object, ...]:
-        """What changes when those of tenants, queues, quotas, the policy and the cluster do."""
+        """A value that changes with tenants, queues, quotas, the policy and cluster settings."""
         return self.changes.settings
 
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
-        """Nodes whose rows are to be written, and names of those whose rows are to go: they left
-        the cluster, and no pod holds anything on them any more."""
+        """Return nodes whose rows are to be written, and names of nodes whose rows are to go.
+
+        The latter left the cluster, and no pod holds anything on them any more.
+        """
         nodes, keepers, others = (
             self.nodes,
             self.life.volumes.keepers,
@@ -250,31 +255,36 @@ class Session:
 
     # --- one pass ---------------------------------------------------------------------------------
     def decide_due(self) -> Pass | None:
-        """What was due by the passing of time alone, decided as of that instant, not as of when
-        the process came to it: else it would depend on what else has happened since."""
+        """Decide what was due by the passing of time alone, as of that instant.
+
+        Were it decided as of when the process got to it, it would depend on what else happened
+        since.
+        """
         due = self.next_at
         if due is None or not self._at <= due <= time.time() < due + LATE_S:
             return None
         return self._decided([], due)
 
     def decide(self, take_up: Callable[[Sequence[Offer]], None]) -> Pass:
-        """Take in everything new, run one engine cycle, and say what is to be written and done.
-        `take_up` makes jobs of plain pods, which the pass decides about."""
+        """Take in everything new, run one engine cycle, and return what is to be written and done.
+
+        `take_up` makes jobs of plain pods, which the same pass decides about.
+        """
         if self.life.out.writes.transitions:
-            # Of the start, or after somebody was faster: what rows say is older than these.
+            # From the start, or after somebody else wrote first: the rows are older than these.
             return self._take_out(time.time())
         self.news.clear()
-        # Rows first: they are compared with what was committed, not with what this pass changes.
+        # Rows first: compare them with what was committed, not with what this pass changes.
         self.changes.read(time.time(), at_leisure=not self.gateway.waiting)
         self.nodes.cordoned(self.changes.cordons)
         self._look_for_nodes()
         seen = self.gateway.drain()
         self._bites.took(len(seen) + self.changes.came)
-        now = time.time()  # no job is decided about at an instant before it came
+        now = time.time()  # no decision about a job is dated before the job came
         self._observe(seen, now)
         if not self.connected:
-            # What could be decided would fail at the door, and count against the jobs; pods that
-            # cannot be seen are not late. What the engine is to hear waits.
+            # Decisions would fail at the gateway and count against the jobs, and pods that cannot
+            # be seen are not late. What the engine is to hear waits.
             self.next_at = None
             return self._take_out(now)
         self._tell_limits()
@@ -286,7 +296,7 @@ class Session:
             self.changes.tell_again(job)
         self.life.overdue(now)
         self._lose_nodes(now)
-        takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
+        takes_up = self.scope in (WHOLE, WIDE)  # the scope that routes new jobs
         self.life.plain.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         self._drain(now)
@@ -297,10 +307,10 @@ class Session:
             take_up(offers)
             self.life.plain.answered(offers)
             self.changes.taken_up(offers)
-            now = time.time()  # they came meanwhile
+            now = time.time()  # these jobs came meanwhile
         new_kinds = self._devices.demands.new_kinds
-        self._tell_devices()  # of kinds that jobs have brought
-        if new_kinds:  # else what others hold would seem free for a pass
+        self._tell_devices()  # of kinds that jobs brought
+        if new_kinds:  # otherwise what others hold would look free for one pass
             self.life.volumes.devices.tell_held(of_others=True)
         self._tell_of_nodes_to_come()
         self._divide(now)
@@ -309,7 +319,7 @@ class Session:
         return self._decided(deltas, now)
 
     def _learn(self, deltas: list[Delta], now: float) -> list[Delta]:
-        """What the engine is to be told of run times, where the policy has it plan by them."""
+        """Return the run times to tell the engine, if the policy plans by learned run times."""
         if not self.life.scope.policy.plans_by_learned:
             self._learned = None
             return []
@@ -346,7 +356,7 @@ class Session:
         self.life.volumes.follow_volumes(now)
         for limit in result.run_limits:
             self.life.run_limit(limit, now)
-        # What the wide scope owns says little about why its jobs wait: the borrower tells.
+        # The wide scope's own nodes say little about why its jobs wait; the borrower reports that.
         for waiting in result.waiting if self.scope != WIDE else ():
             self.life.waiting(waiting, now)
         for waiting in result.staying:
@@ -373,15 +383,16 @@ class Session:
         return {(p.pod_set, p.ordinal): p.node for p in held.placements} if held else {}
 
     def _begin(self) -> None:
-        """An engine that knows nothing yet."""
+        """Start an engine that knows nothing yet."""
         memo = Memo(check_share=self._check_share)
         self.state = SchedulerState(told_of_runs=True, memo=memo)
         self.nodes.follow(self.state.cluster)
 
     def _cycle(self, deltas: list[Delta], now: float) -> CycleResult:
-        """One engine cycle. A waiting job that makes the first one raise is set aside.
+        """Run one engine cycle. A waiting job that makes the first one raise is set aside.
 
-        Later the error goes up: the session is rebuilt, and its first cycle sees everything.
+        An error in a later cycle propagates: the session is rebuilt, and its first cycle sees
+        everything.
         """
         while True:
             try:
@@ -402,7 +413,7 @@ class Session:
                 return result
 
     def _tell_wrong(self, result: CycleResult) -> None:
-        """Remembered answers that were not true are errors of Kant: what they led to stands."""
+        """Log remembered answers that were wrong. They are errors of Kant; their effects remain."""
         for wrong in result.wrong:
             log.error(
                 "wrong answer remembered in scope %r of cluster %s: %s, of %s: remembered %s, "
@@ -417,7 +428,7 @@ class Session:
             job_id, Kind.FAILED, job.state, JobState.FAILED, job.version, "InternalError", text
         )
         self.life.out.writes.transitions.append(failed)
-        self.life.out.deltas.append(JobEnded(job_id, succeeded=False))  # for those that wait for it
+        self.life.out.deltas.append(JobEnded(job_id, succeeded=False))  # for jobs that wait for it
 
     def finish(
         self,
@@ -427,10 +438,12 @@ class Session:
         put_back: Set[str] = frozenset(),
         taken_back: Set[str] = frozenset(),
     ) -> None:
-        """After the commit: send the effects; a stale job (somebody was faster) is read again, and
-        decided about again after a while if it was `put_back`. What plain pods are to be is asked
-        again where their job was `taken_back`. `events`: ids of those that were written about what
-        is known here."""
+        """Send the effects after the commit, and read stale jobs again (somebody else wrote first).
+
+        - `put_back`: stale jobs that are decided about again after AGAIN_S.
+        - `taken_back`: jobs that were not written; their plain pods are offered again.
+        - `events`: ids of the events written about what is known here.
+        """
         self.changes.wrote(events)
         effects = [e for e in decided.effects if not is_about(e, stale)]
         self.pace.sent += len(effects)
@@ -458,7 +471,7 @@ class Session:
         effects, out.effects = out.effects, []
         return split(writes, effects, now, AT_ONCE)
 
-    # --- from the cluster -------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
     def _observe(self, observations: Iterable[Observation], now: float) -> None:
         for seen in observations:
             self.life.out.at = now
@@ -530,7 +543,7 @@ class Session:
         self.life.out.at = now
 
     def _tell_limits(self) -> None:
-        """Nodes have other limits of volumes than before."""
+        """Tell nodes their changed volume limits."""
         storage = self.life.volumes.storage
         for name in sorted(storage.changed_limits):
             known = storage.limits.get(name)
@@ -542,7 +555,7 @@ class Session:
         return self.life.volumes.devices.books
 
     def _tell_devices(self) -> None:
-        """Nodes have other devices than before, or devices are counted by other kinds."""
+        """Tell nodes their changed devices, also when new kinds of devices are counted."""
         books = self._devices
         inventory, demands = books.inventory, books.demands
         changed = inventory.changed
@@ -558,14 +571,14 @@ class Session:
                 inventory.node_seen(self.nodes.known(name), self.nodes.told(name))
 
     def _tell_of_nodes_to_come(self) -> None:
-        """An autoscaler may add other nodes than before."""
+        """Tell the engine which nodes an autoscaler may add, if that changed."""
         groups, devices = self.changes.node_groups, self._devices.on_nodes_to_come
         for delta in self.to_come.changes(groups, self.nodes.there, devices):
             name = delta.name if isinstance(delta, NodeRemoved) else delta.node.name
             if self.router is not None:
                 if isinstance(delta, NodeRemoved):
                     self.router.node_gone(name)
-                else:  # where a job would be if they were there
+                else:  # to route jobs as if the nodes existed
                     self.router.node_seen(in_order(delta.node))
             if isinstance(delta, NodeRemoved) or self._is_at_home(delta.node):
                 self.life.out.deltas.append(delta)
@@ -575,7 +588,7 @@ class Session:
         return home_of(node, self.shards) == self.scope
 
     def _lose_nodes(self, now: float) -> None:
-        """Let pods go whose node has not answered for long enough, or evicts them."""
+        """Let pods leave whose node has not answered for too long, or evicts them."""
         again = self.changes.counted or not self._cycled
         jobs, pods_on = self.life.jobs, self.state.cluster.pods_on
         found = self.node_loss.lost(jobs, pods_on, self.life.scope.policy, now, again=again)
@@ -583,14 +596,14 @@ class Session:
             self.life.lost(keys, self._is_dead, now, why)
 
     def _drain(self, now: float) -> None:
-        """Let pods leave the nodes that are drained, whose time has come."""
+        """Let pods leave drained nodes when their drain is due."""
         cordons, pods_on = self.changes.cordons, self.state.cluster.pods_on
         for decision in drained(cordons, self.life.jobs, pods_on, now):
             self.life.drained(decision, self.budgets.allowed(decision.job.id), now)
         self.life.out.writes.opened += opened(cordons, self.state.is_idle, now)
 
     def _is_dead(self, node: str) -> bool:
-        """Whether nothing that runs on the node can hear us."""
+        """Whether nothing on the node can receive a warning."""
         facts = self.nodes.facts.get(node)
         return facts is None or any(taint.key in DEAD for taint in facts.node.taints)
 
@@ -603,12 +616,14 @@ class Session:
         self.on_news()
 
     def _undo(self, job_id: str, now: float) -> None:
-        """What was decided about a stale job was neither written nor done: its new pods are as if
-        they had never been, and none was deleted."""
+        """Undo what was decided about a stale job: none of it was written or done.
+
+        Its new pods never existed, and none of its pods was deleted.
+        """
         job = self.life.jobs.get(job_id)
         if job is None:
             return
-        job.version = -1  # its row may have the version that the step would have led to
+        job.version = -1  # its row may have the version that this step would have led to
         for pod in job.pods.values():
             pod.delete_sent_at = None
         forgotten = [p for p in job.pods.values() if not p.row]
@@ -620,14 +635,14 @@ class Session:
             self.life.out.deltas.extend(again)
         else:
             self.life.starting.pop(job_id, None)
-            # Until the row is read again the job waits; a cancelled one is ended then.
+            # The job waits until its row is read again; if it was cancelled, it ends then.
             self.life.out.deltas.append(JobRequeued(job_id, now, front=job.front))
 
-    # --- which nodes are its own ------------------------------------------------------------------
+    # --- own nodes --------------------------------------------------------------------------------
     def _look_for_nodes(self) -> None:
-        """Take over nodes whose rows name this scope; claim those that are at home here and new.
+        """Take over nodes whose rows name this scope; claim new nodes that are at home here.
 
-        Nobody else takes nodes from a scope, so that their count tells whether any came.
+        Nobody else takes nodes from a scope, so their count tells whether any came.
         """
         nodes, changes = self.nodes, self.changes
         if self._claimed or (changes.looked and nodes.mine != nodes.facts.keys()):
@@ -637,7 +652,7 @@ class Session:
                 if divided.jobs_on(self.cluster_id, self.scope, new):
                     raise Reopen(f"nodes came to scope {self.scope!r} with jobs on them")
                 self._arrived(new)
-        # Only then, as what another scope has is claimed in vain each time that all are counted.
+        # Only when all are counted: claiming what another scope has is in vain each time.
         if changes.counted:
             nodes.look_for_unclaimed()
         if nodes.unclaimed:
@@ -654,7 +669,7 @@ class Session:
                 self.life.foreign.node_arrived(name, self.life.out)
 
     def _divide(self, now: float) -> None:
-        """What only a divided cluster needs."""
+        """Do what only a divided cluster needs."""
         if self.router is not None:
             self.router.run()
         if self.lending is not None and self._cycled:

@@ -423,8 +423,9 @@ class Note:
 
 @dataclass(slots=True)
 class Offer:
-    """A plain pod, or all waiting pods of one gang, for which a job is to be made or to follow
-    them.
+    """Waiting plain pods that a job is to be made for, or whose job is to follow them.
+
+    Either one pod, or all waiting pods that name one gang.
 
     The oldest pod comes first. `is_new`: it is a single pod without a known job. The write answers
     by uid: `refused` says why there is no job, `over` how the pod's job ended. `jobs`: the jobs

@@ -49,8 +49,7 @@ class DatabaseLook(NamedTuple):
 def look(
     cluster_id: int, after: int = 0, known: Sequence[Span] = (), most: int = 0
 ) -> DatabaseLook:
-    """Ask for events with ids above `after` that are not in `known`, and at most `most` news of
-    them.
+    """Look for events with ids above `after` and not in `known`; read at most `most` news.
 
     A cluster that is gone counts as inactive.
     """

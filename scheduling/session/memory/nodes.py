@@ -1,4 +1,4 @@
-"""The nodes of a cluster as one scheduler sees them: the facts of all, and which are its own."""
+"""The nodes of a cluster as one scheduler sees them: all facts, and which nodes are its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,17 +20,19 @@ Keepers = tuple[KeepsAway, ...]
 
 
 class Nodes:
-    """`mine` are the nodes whose rows name this scope: the engine places pods on these and no
-    others. Of the others it hears as neighbours, once `rules_speak` of pods.
+    """All nodes of the cluster, and which of them belong to this scope.
 
-    `strange` are those of them that belong to another scope. `unclaimed` are at home here and
-    have no row that is known; `dirty` are own nodes with facts that their rows do not have yet,
-    `gone` those whose rows are to be deleted.
+    - `mine`: nodes whose rows name this scope. The engine places pods only on these. Other nodes
+      reach it as neighbours, once `rules_speak` was called.
+    - `strange`: own nodes whose home is another scope.
+    - `unclaimed`: nodes at home here without a known row.
+    - `dirty`: own nodes with facts that their rows do not have yet.
+    - `gone`: own nodes whose rows are to be deleted.
     """
 
     def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
         self.facts: dict[str, NodeFacts] = {}
-        self._told: dict[str, NodeFacts] = {}  # as the cluster told them
+        self._told: dict[str, NodeFacts] = {}  # as the cluster reported them
         self._cordons: Mapping[str, Cordon] = {}
         self._devices: dict[str, tuple[NodeGpus, Mapping[str, int]]] = {}
         self._attach_limits: dict[str, Mapping[str, int]] = {}
@@ -43,12 +45,12 @@ class Nodes:
         self._scope = scope
         self._shards = shards
         self._closed: frozenset[str] = frozenset()
-        self._neighbours: dict[str, Node] | None = None  # as told; None while nothing is to be
+        self._neighbours: dict[str, Node] | None = None  # as told; None = nothing to tell yet
         self._out = out
-        self._touched: set[str] = set()  # nodes whose books changed since rows were written
-        self._written: dict[str, NodeHeld] = {}  # what pods hold of nodes, as was written last
+        self._touched: set[str] = set()  # nodes whose books changed since the last write
+        self._written: dict[str, NodeHeld] = {}  # what pods hold of nodes, as last written
 
-    # --- the cluster told ---------------------------------------------------------------------
+    # --- observations -------------------------------------------------------------------------
     def seen(self, facts: NodeFacts) -> None:
         name = facts.node.name
         self._told[name] = facts
@@ -63,14 +65,14 @@ class Nodes:
 
     # --- other scopes ---------------------------------------------------------------------------
     def rules_speak(self) -> None:
-        """Rules speak of pods: who is on the nodes of other scopes counts from now on."""
+        """Tell the engine the nodes of other scopes from now on: pod rules count the pods there."""
         if self._neighbours is None:
             self._neighbours = {}
             for name in sorted(self.facts.keys() - self.mine):
                 self._tell_neighbour(name)
 
     def _tell_neighbour(self, name: str) -> None:
-        """What pods count by of a node that is not the scope's, None of one that is."""
+        """Tell the engine what pod rules need of a node outside the scope; None = inside."""
         if self._neighbours is None:
             return
         told = None
@@ -86,14 +88,14 @@ class Nodes:
         self._out.deltas.append(NeighbourChanged(name, told))
 
     def limits_seen(self, name: str, limits: Mapping[str, int]) -> None:
-        """How many volumes can be attached, of drivers that say so."""
+        """Note how many volumes can be attached, by drivers that report a limit."""
         self._attach_limits.pop(name, None)
         if limits:
             self._attach_limits[name] = limits
         self._count_again(name)
 
     def cordoned(self, cordons: Mapping[str, Cordon]) -> None:
-        """These nodes take no new pods by the wish of operators, and no others."""
+        """Keep new pods off exactly these nodes, as operators want it."""
         before, self._cordons = self._cordons, cordons
         for name in sorted(before.keys() | cordons.keys()):
             if before.get(name) != cordons.get(name):
@@ -110,7 +112,7 @@ class Nodes:
         return with_cordon(self._with_limits(self._with_devices(facts)), cordon)
 
     def devices_seen(self, name: str, gpus: NodeGpus, amounts: Mapping[str, int]) -> None:
-        """What drivers of devices tell of a node: GPUs, and how many devices of each kind."""
+        """Note what device drivers report of a node: GPUs, and how many devices of each kind."""
         before = self._devices.pop(name, None)
         if gpus.devices or amounts:
             self._devices[name] = gpus, amounts
@@ -120,7 +122,10 @@ class Nodes:
                 self._tell(name)
 
     def _with_devices(self, facts: NodeFacts) -> NodeFacts:
-        """Where a device plugin advertises GPUs, they are those of the driver."""
+        """Return the facts with what drivers report.
+
+        GPUs that a device plugin advertises are the same devices, so they are not counted twice.
+        """
         if facts.node.name not in self._devices:
             return facts
         gpus, amounts = self._devices[facts.node.name]
@@ -149,8 +154,7 @@ class Nodes:
         return msgspec.structs.replace(facts, node=node, facts=sources)
 
     def keepers_seen(self, name: str, all_of_them: Keepers, others: Keepers) -> None:
-        """Pods there, and those of them that are not Kant's, have these rules; only rows tell of
-        it."""
+        """Note the rules of all pods on the node and of those not Kant's; only rows use them."""
         self._keepers.pop(name, None)
         if all_of_them:
             self._keepers[name] = all_of_them, others
@@ -170,7 +174,7 @@ class Nodes:
         return msgspec.structs.replace(facts, node=replace(facts.node, attach_limits=limits))
 
     def vanished(self, name: str) -> None:
-        """The API has the node no longer. It stays here until no pod holds anything on it."""
+        """Forget a node that left the API; it stays in `mine` until no pod holds anything on it."""
         self.facts.pop(name, None)
         self._told.pop(name, None)
         self.unclaimed.discard(name)
@@ -182,8 +186,10 @@ class Nodes:
             self._out.deltas.append(NodeRemoved(name))
 
     def there(self) -> Iterable[Node]:
-        """All nodes of the cluster but those of which the engine of their scope is yet to hear, as
-        they have no row."""
+        """Yield all nodes of the cluster, except those at home here that have no row yet.
+
+        The engine of this scope has yet to hear of these.
+        """
         for name, facts in self.facts.items():
             if name in self.mine or self.home(name) != self._scope:
                 yield facts.node
@@ -192,13 +198,15 @@ class Nodes:
         return home_of(self.facts[name].node, self._shards)
 
     def known(self, name: str) -> Node:
-        """The node as the cluster told it last; without any facts when it is gone."""
+        """Return the node as the cluster last reported it; without any facts if it is gone."""
         facts = self.facts.get(name)
         return facts.node if facts else Node(name)
 
     def told(self, name: str) -> Node:
-        """As `known`, without what drivers of devices and operators say of it: with no GPUs, where
-        a driver tells of them and no device plugin gives them."""
+        """Return the node like `known`, without what device drivers and operators say of it.
+
+        It has no GPUs if a driver reports them and no device plugin serves them.
+        """
         facts = self._told.get(name)
         if facts is None:
             return Node(name)
@@ -207,14 +215,20 @@ class Nodes:
 
     # --- rows -----------------------------------------------------------------------------------
     def follow(self, cluster: ClusterState) -> None:
-        """Hear of every node whose books change. Much frees and takes places, and of some of it
-        nobody is told: only the books themselves know."""
+        """Subscribe to every node whose books change.
+
+        Many places free and take capacity, and not all of them report it; only the books see it
+        all.
+        """
         cluster.node_followers.append(self._touched)
         cluster.fact_followers.append(self._touched)
 
     def changed(self, cluster: ClusterState) -> list[NodeFacts]:
-        """Own nodes that differ from what was answered last; whoever fails to write them begins
-        anew, with all nodes. What the engine has not heard of yet comes when it has."""
+        """Return own nodes that differ from the last answer.
+
+        A caller that fails to write them starts over with all nodes. A node that the engine does
+        not know yet comes once it does.
+        """
         looked, changed = self.dirty | self._touched, set[str]()
         for name in looked & self.mine & self.facts.keys():
             held = held_on(cluster, name)
@@ -227,7 +241,7 @@ class Nodes:
 
     # --- what is own ----------------------------------------------------------------------------
     def arrived(self, names: Iterable[str]) -> None:
-        """Rows of these nodes name this scope now."""
+        """Note that the rows of these nodes now name this scope."""
         for name in sorted(names):
             self.mine.add(name)
             self.unclaimed.discard(name)
@@ -248,20 +262,20 @@ class Nodes:
             self._tell_neighbour(name)
 
     def close(self, names: Iterable[str]) -> None:
-        """Let nothing more be placed on these own nodes, and on all others again."""
+        """Close exactly these own nodes for new pods, and open all others again."""
         before, self._closed = self._closed, frozenset(names)
         for name in sorted(before ^ self._closed):
             if name in self.mine and name in self.facts:
                 self._tell(name)
 
     def deleted(self, names: Iterable[str]) -> None:
-        """Their rows are deleted."""
+        """Note that the rows of these nodes are deleted."""
         self.mine.difference_update(names)
         self.strange.difference_update(names)
         self.gone.difference_update(names)
 
     def look_for_unclaimed(self) -> None:
-        """Claim again what is at home here: whoever had it may have deleted its row meanwhile."""
+        """Claim again the nodes at home here: a previous owner may have deleted their rows."""
         self.unclaimed.update(
             name for name in self.facts if name not in self.mine and self.home(name) == self._scope
         )

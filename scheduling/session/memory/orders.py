@@ -1,4 +1,4 @@
-"""What operators want of nodes, as rows say it."""
+"""What operators want of nodes, by rows."""
 
 import math
 from collections.abc import Mapping
@@ -10,14 +10,16 @@ import msgspec
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.models import NodeOrder
 
-ORDER_OF = "an order of"  # begins the source of what an order makes of a node
+ORDER_OF = "an order of"  # how the source of a fact begins that an order made
 
 
 class Cordon(NamedTuple):
-    """Nothing is placed on a node, by the wish of somebody. `drains`: the pods of jobs leave it,
-    from `evict_at` on, in seconds since the epoch, without waiting for their ends (None = they are
-    waited for). `plan`: it ends as soon as all nodes of the plan are empty, and at `opens_at`; "" =
-    it does not end by itself."""
+    """An order that keeps new pods off a node.
+
+    `drains`: the pods of jobs leave it, from `evict_at` on (seconds since the epoch) without
+    waiting for their ends; None = it waits for them. `plan`: the order ends as soon as all nodes of
+    the plan are empty, and at `opens_at` at the latest; "" = it does not end by itself.
+    """
 
     by: str
     reason: str
@@ -32,7 +34,7 @@ class Cordon(NamedTuple):
 
 
 def cordons(cluster_id: int) -> Mapping[str, Cordon]:
-    """By node."""
+    """Return the orders by node."""
     rows = NodeOrder.objects.filter(cluster_id=cluster_id)
     return {row.node: _cordon(row) for row in rows}
 
@@ -49,7 +51,7 @@ def _cordon(row: NodeOrder) -> Cordon:
 
 
 def with_cordon(facts: NodeFacts, cordon: Cordon | None) -> NodeFacts:
-    """The facts as they count: a node in service takes no new pods while there is a cordon."""
+    """Return the facts with the cordon applied: a node in service takes no new pods."""
     if cordon is None or not facts.node.schedulable:
         return facts
     health = Sourced(cordon.word, f"{ORDER_OF} {cordon.by}")

@@ -1,4 +1,4 @@
-"""What was held in the past, out of the rows of what was placed (docs/decisions/0033)."""
+"""What was held in the past, by the rows of placements (docs/decisions/0033)."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from scheduling.engine.types import Policy
 from scheduling.models import Placement
 from scheduling.models.held import HELD
 
-FADED = 20  # half-lives after which a millionth is left of what was held: it counts no more
+FADED = 20  # half-lives after which a millionth is left, so it no longer counts
 
 
 class Seconds(Func):
@@ -30,26 +30,29 @@ class Seconds(Func):
 
 
 def half_life_of(policy: Policy) -> float:
-    """In which past use counts half as much for the order of jobs, in seconds; 0 = it counts
-    nothing."""
+    """Return the half-life of past use in the order of jobs, in seconds; 0 = it does not count."""
     return policy.usage_half_life_s if policy.fair_share else 0.0
 
 
 def held_since(since: datetime, at: datetime) -> QuerySet[Placement]:
-    """What was held between these times, if only for a part, of all clusters: asked for one, SQLite
-    looks at each of its jobs, not at what ended since then."""
+    """Return placements that held GPUs at any time between these two, in all clusters.
+
+    Filtered by cluster, SQLite would look at each of the cluster's jobs, not at what ended since.
+    """
     ended = Q(ended_at=None) | Q(ended_at__gt=since)
     return Placement.objects.filter(ended, intended_at__lt=at, held_milli__gt=0)
 
 
 def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
-    """What jobs of the cluster held before `at`, older use counting half as much every
-    `half_life_s` seconds: whoever held the same all the time held that."""
-    half_life_s = float(half_life_s)  # the database divides by what Django makes of its type
+    """Return what jobs of the cluster held before `at`, halving use every `half_life_s` seconds.
+
+    A steady holding comes out as exactly what is held.
+    """
+    half_life_s = float(half_life_s)  # the database divides by the type that Django derives from it
     faded_s = FADED * half_life_s
 
     def kept(column: str) -> Power:
-        """How much is left at `at` of what was held just before a time; 1 of what is still held."""
+        """Return the weight at `at` of the use before a time; 1 for what is still held."""
         age = Greatest(Least(Seconds(column) - at.timestamp(), 0.0), -faded_s)
         return Power(2.0, age / half_life_s)
 

@@ -1,4 +1,4 @@
-"""What moves for a price have lost and what was used beside, out of rows (docs/decisions/0095)."""
+"""What priced moves have lost and what was used meanwhile, by rows (docs/decisions/0095)."""
 
 from datetime import datetime, timedelta
 
@@ -15,8 +15,10 @@ from scheduling.session.memory.past import Seconds, held_since
 
 
 def moves_before(cluster_id: int, scope: str, at: datetime) -> MovesBefore:
-    """Of a scope before `at`, for as long as the budget keeps what comes in, and not before the
-    last change of the policy, which may have begun another budget."""
+    """Return both for a scope before `at`, as far back as the budget reaches.
+
+    It reaches no further than the last change of the policy, which may have started a new budget.
+    """
     since = at - timedelta(seconds=KEPT_S)
     policy = ClusterPolicy.objects.filter(cluster=cluster_id).values_list("updated_at", flat=True)
     if (changed := policy.first()) is not None:
@@ -41,6 +43,6 @@ def _lost(cluster_id: int, scope: str, since: datetime, at: datetime) -> float:
     moves = JobEvent.objects.filter(
         reason=MOVED, at__gte=since, at__lt=at, job__cluster=cluster_id, job__scope=scope
     )
-    # Replicas lose nothing, and their moves tell no cost.
+    # Replicas lose nothing; their moves record no cost.
     told = moves.order_by().values_list("evidence", flat=True)
     return sum(float(evidence.get("cost_gpu_s", 0.0)) for evidence in told)

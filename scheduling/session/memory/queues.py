@@ -1,4 +1,4 @@
-"""Rows of queues into the engine's nouns."""
+"""Rows of queues as the engine's nouns."""
 
 import logging
 import math
@@ -19,8 +19,11 @@ log = logging.getLogger(__name__)
 
 
 def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
-    """The queues of tenants that have more than a plain one, and what their jobs hold outside of
-    the scope, where a limit counts it; None = of the whole cluster."""
+    """Return the queues of tenants that have more than a plain one, and what counts elsewhere.
+
+    That is what their jobs hold outside the scope (None = outside the cluster) in queues with a
+    limit.
+    """
     by_tenant: dict[str, list[Queue]] = {}
     for row in Queue.objects.select_related("tenant").order_by("tenant_id", "name"):
         by_tenant.setdefault(row.tenant.name, []).append(row)
@@ -35,14 +38,14 @@ def queues(cluster_id: int, scope: str | None = None) -> QueuesChanged:
 
 
 def specs_of(tenant: str, rows: Sequence[Queue]) -> list[QueueSpec]:
-    """The queues of a tenant, by name; none where it has a plain one alone."""
+    """Return the queues of a tenant, by name; none if it has only a plain one."""
     if len(rows) == 1 and _is_plain(rows[0]):
         return []
     return [_queue(tenant, row) for row in rows]
 
 
 def debts(cluster_id: int, scope: str) -> QueueDebts | None:
-    """What the scheduler of a scope wrote last of what queues are owed; None = nothing."""
+    """Return what queues are owed, as the scope's scheduler last wrote it; None = nothing."""
     leases = SchedulerLease.objects.filter(cluster=cluster_id, scope=scope)
     told = leases.values_list("queue_debts", flat=True).first()
     if not told:
@@ -53,7 +56,7 @@ def debts(cluster_id: int, scope: str) -> QueueDebts | None:
             for tenant, queues in told["owed"].items()
             for queue, gpus in queues.items()
         ]
-        # A database may keep the names of a document in an order of its own.
+        # A database may store the keys of a document in its own order.
         found = QueueDebts(tuple(sorted(owed)), float(told["at"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         log.error("debts of queues of cluster %s ignored: %r", cluster_id, error)
@@ -62,13 +65,16 @@ def debts(cluster_id: int, scope: str) -> QueueDebts | None:
 
 
 def released(told: QueuesChanged) -> tuple[QueueSpec, ...]:
-    """The queues as they are for what is simulated: who is held now was not so all the time, nor
-    will be, and what happens elsewhere is not known then."""
+    """Return the queues for a simulation, with none held.
+
+    A queue held now was not always held and will not always be, and a simulation does not know what
+    happens elsewhere.
+    """
     return tuple(replace(queue, held=False, why="") for queue in told.queues)
 
 
 def _is_plain(row: Queue) -> bool:
-    """Whether the only queue of a tenant says nothing that matters to its order."""
+    """Whether the only queue of a tenant has nothing that affects its order."""
     held, limited = row.state == QueueState.HELD, row.max_running is not None or row.max_gpus
     return row.name == DEFAULT_QUEUE and not (held or limited or row.order)
 
@@ -90,7 +96,7 @@ def _queue(tenant: str, row: Queue) -> QueueSpec:
 
 
 def _why(row: Queue) -> str:
-    """Who holds it, since when and what for."""
+    """Return who holds the queue, since when, and why."""
     by = f"by {row.state_by}" if row.state_by else ""
     since = f"since {row.state_at:%Y-%m-%d %H:%M} UTC" if row.state_at else ""
     reason = row.state_reason.strip().rstrip(".")

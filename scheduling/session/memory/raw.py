@@ -1,7 +1,7 @@
-"""Rows as the database gives them: no model is made of them, and what is equal is read once.
+"""Rows as the database gives them: without model instances, and equal values are read once.
 
-A scheduler reads thousands of rows that somebody else wrote, most of which are almost equal. Of a
-model each costs many times what its columns do.
+A scheduler reads thousands of rows that others wrote, most of them almost equal. A model instance
+costs many times as much as its columns.
 """
 
 from collections.abc import Collection
@@ -17,12 +17,12 @@ RawRow = tuple[Any, ...]
 
 
 class RawRows:
-    """The rows of a query for whole rows of a model."""
+    """The rows of a query that selects whole rows of a model."""
 
     def __init__(self, query: QuerySet[Any]) -> None:
         compiler = query.query.get_compiler(connection=connection)
         sql, params = compiler.as_sql()
-        # {place of a column: how its values are read}
+        # {index of a column: how to convert its values}
         self._readers = compiler.get_converters([column for column, _, _ in compiler.select])
         fields = query.model._meta.concrete_fields
         self._names = [field.attname for field in fields]
@@ -33,14 +33,14 @@ class RawRows:
             self.rows: list[RawRow] = cursor.fetchall()
 
     def place(self, name: str) -> int:
-        """Where a column stands in a row."""
+        """Return the index of a column in a row."""
         return self._names.index(name)
 
     def places(self, *, without: Collection[str]) -> list[int]:
         return [place for place, name in enumerate(self._names) if name not in without]
 
     def value(self, row: RawRow, place: int) -> Any:
-        """The value of a column. Rows share it: nobody may change it."""
+        """Return the value of a column. Rows share it, so nobody may change it."""
         key = place, row[place]
         if key not in self._read:
             value = row[place]
@@ -51,12 +51,12 @@ class RawRows:
         return self._read[key]
 
     def columns(self, row: RawRow) -> Any:
-        """The row with an attribute for each column, as the model would have."""
+        """Return the row with an attribute for each column, as a model instance has."""
         values = list(row)
         for place in self._readers:
             values[place] = self.value(row, place)
         return SimpleNamespace(**dict(zip(self._names, values, strict=True)))
 
     def is_readable(self, row: RawRow) -> bool:
-        """Whether all columns of the row are of their shape."""
+        """Whether all columns of the row have the right shape."""
         return not any(isinstance(self.value(row, place), Unreadable) for place in self._shaped)

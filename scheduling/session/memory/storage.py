@@ -1,5 +1,4 @@
-"""What is known of volume claims, volumes, storage classes and drivers, and what it means for a
-pod."""
+"""Volume claims, volumes, storage classes and drivers, and what they mean for a pod."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ ClaimName = tuple[str, str]  # namespace and name
 
 
 class ClaimHold(NamedTuple):
-    """Why a pod cannot be placed now because of a claim, and what helps."""
+    """Why a claim keeps a pod from being placed now, and what helps."""
 
     text: str
     helps: str
@@ -31,10 +30,11 @@ class ClaimHold(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What a claim asks of the node of a pod that mounts it.
+    """What a claim requires of the node of a pod that mounts it.
 
-    `affinity`: terms, of each of which the node has to match one. `hold`: why there is no such node
-    now. `first`: the claim, where its volume is to be made for the node of its first consumer.
+    - `affinity`: groups of terms; the node must match one term of each group.
+    - `hold`: why no node will do now.
+    - `first`: the claim, if its volume is to be made for the node of its first consumer.
     """
 
     affinity: tuple[tuple[NodeTerm, ...], ...] = ()
@@ -49,9 +49,10 @@ class Need(NamedTuple):
 class Storage:
     """Volume claims, volumes, storage classes and drivers.
 
-    `version`: another one after each change of what claims ask for. `changed`: claims of which it
-    may be something else to mount them. `limits`: of drivers, by node, how many volumes it can
-    have; `changed_limits`: nodes that have others than before.
+    - `version`: differs after each change of what claims require.
+    - `changed`: claims whose requirements may have changed.
+    - `limits`: by node, how many volumes of each driver it can have.
+    - `changed_limits`: nodes whose limits changed.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Storage:
         self._claim_of: dict[str, ClaimName] = {}  # by volume
         self._classes: dict[str, StorageClassFacts] = {}
         self._waiting: Counter[str] = Counter()  # unbound claims by class
-        self._limited: Counter[str] = Counter()  # nodes by driver that has a limit there
+        self._limited: Counter[str] = Counter()  # by driver, nodes with a limit for it
         self._tells_capacity: dict[str, str] = {}  # uids of drivers
         self._capacities: dict[str, dict[str, CapacityFacts]] = defaultdict(dict)  # by class, uid
 
@@ -72,7 +73,7 @@ class Storage:
         self._take(facts, comes=True)
 
     def gone(self, facts: StorageFacts) -> None:
-        """Unless another incarnation has come under its name."""
+        """Forget an object, unless another of its name has replaced it."""
         self._take(facts, comes=False)
 
     def _take(self, facts: StorageFacts, *, comes: bool) -> None:
@@ -132,12 +133,11 @@ class Storage:
             self.changed |= self._claims.keys()
             self.version += 1
 
-    # --- what pods that mount claims have ---------------------------------------------------------
+    # --- what claims give to pods -----------------------------------------------------------------
     def with_mounts(
         self, rules: PodRules | None, namespace: str, claims: Iterable[str]
     ) -> PodRules | None:
-        """The rules of a pod, with what it has by the claims that it mounts; None = nothing is to
-        be said."""
+        """Return the rules of a pod with those of the claims that it mounts; None = no rules."""
         sole, attached = list[str](), set[Attached]()
         for name in claims:
             claim = self._claims.get((namespace, name))
@@ -154,7 +154,7 @@ class Storage:
         return rules._replace(sole=tuple(sorted(sole)), attached=tuple(sorted(attached)))
 
     def _attached(self, claim: ClaimFacts) -> Attached | None:
-        """What is attached to a node by the claim, or will be."""
+        """Return what the claim attaches to a node, now or later."""
         if claim.volume:
             volume = self._volumes.get(claim.volume)
             known = volume is not None and volume.driver
@@ -163,17 +163,17 @@ class Storage:
         return Attached(of.driver, f"{claim.namespace}/{claim.name}") if of is not None else None
 
     def selected_node(self, namespace: str, name: str) -> str:
-        """For which node the volume of the claim is being made; "" = for none."""
+        """Return the node for which the claim's volume is being made; "" = none."""
         claim = self._claims.get((namespace, name))
         return claim.selected_node if claim is not None and not claim.bound else ""
 
     def refused(self, namespace: str, name: str) -> int:
-        """How often a node was taken away again for which a volume of the claim was to be made."""
+        """Return how often a node chosen for the claim's volume was withdrawn again."""
         claim = self._claims.get((namespace, name))
         return claim.refused if claim is not None else 0
 
     def need(self, namespace: str, name: str) -> Need:
-        """What the claim of this name asks for."""
+        """Return what the claim of this name requires."""
         claim = self._claims.get((namespace, name))
         if claim is None:
             return _held(
@@ -195,8 +195,10 @@ class Storage:
         return self._unbound(claim)
 
     def _unbound(self, claim: ClaimFacts) -> Need:
-        """As kube-scheduler's volume binding has it; who makes volumes chooses among those that
-        are there too."""
+        """Return what an unbound claim requires, by the rules of kube-scheduler's volume binding.
+
+        A provisioner chooses among existing volumes, too.
+        """
         text = f"Volume claim {claim.name} is not bound"
         look = f"see kubectl --namespace {claim.namespace} describe pvc {claim.name}"
         if claim.volume:
@@ -231,10 +233,10 @@ class Storage:
         return Need(tuple(found), first=claim)
 
     def _room(self, storage_class: str, size: int) -> tuple[NodeTerm, ...]:
-        """Where volumes of that many bytes can be made, as the driver says; () = nowhere."""
+        """Return where volumes of `size` bytes can be made, as the driver reports; () = nowhere."""
         capacities = self._capacities.get(storage_class, {}).values()
         terms = {t for c in capacities if c.size >= size for t in c.nodes}
-        # Of what is mostly on one node each there is one expression of many values.
+        # Most capacities are of one node each: join them into one expression with many values.
         values: dict[str, set[str]] = defaultdict(set)
         others = set[NodeTerm]()
         for term in terms:

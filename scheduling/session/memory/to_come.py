@@ -1,5 +1,7 @@
-"""The nodes that an autoscaler may still add to a cluster, as the engine of a scope is told of
-them: those that are at home in it."""
+"""The nodes that an autoscaler may still add, as the engine of a scope hears of them.
+
+These are the nodes that would be at home in the scope.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -8,12 +10,12 @@ from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.types import Node
 from scheduling.kube.translate.node_groups import NodeGroup, nodes_to_come
 
-# How many devices of which kinds a node of so many GPUs of a model will have.
+# By model and number of GPUs: how many devices of each kind such a node will have.
 Devices = Callable[[str, int], Mapping[str, int]]
 
 
 class NodesToCome:
-    """`nodes`: those that may come, by name, whichever scope they would be of."""
+    """`nodes`: the nodes that may come, by name, whatever scope they would belong to."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -21,7 +23,7 @@ class NodesToCome:
         self._stale = False
 
     def node_changed(self) -> None:
-        """A node came or went, or is another one; or other devices are asked for than before."""
+        """Recompute next time: a node came, went or changed, or other devices are asked for."""
         self._stale = bool(self._groups)
 
     def changes(
@@ -30,7 +32,7 @@ class NodesToCome:
         there: Callable[[], Iterable[Node]],
         devices: Devices,
     ) -> Iterator[NodeChanged | NodeRemoved]:
-        """What is new since the last time. `there`: the nodes that the cluster has."""
+        """Yield what is new since the last call. `there`: the nodes that the cluster has."""
         if groups == self._groups and not self._stale:
             return
         self._groups, self._stale = groups, False
@@ -41,7 +43,7 @@ class NodesToCome:
 def changed(
     before: Mapping[str, Node], after: Mapping[str, Node]
 ) -> Iterator[NodeChanged | NodeRemoved]:
-    """What tells of the nodes after who knows those before."""
+    """Yield the changes that lead from `before` to `after`."""
     for name in before:
         if name not in after:
             yield NodeRemoved(name)

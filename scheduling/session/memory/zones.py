@@ -1,12 +1,15 @@
-"""On which nodes pods have room in one NUMA zone, where the kubelet lets them have no other."""
+"""On which nodes a pod fits one NUMA zone, where the kubelet requires that."""
 
 from scheduling.engine.types import Node, NodeExpression, NodeTerm, PodSetSpec
 from scheduling.kube.translate.nodes import GPUS_IN_ZONE
 
 
 class NumaZones:
-    """`least`: the fewest GPUs that one pod can get at most on such a node, 0 = there is none. For
-    pods that ask for no more nothing has to be said."""
+    """The GPUs per NUMA zone of such nodes.
+
+    `least`: the smallest such number, 0 = no such node. Pods with up to `least` GPUs need no node
+    rule.
+    """
 
     def __init__(self) -> None:
         self.least = 0
@@ -25,11 +28,11 @@ class NumaZones:
             self.least = min(self._most.values(), default=0)
 
     def concern(self, pod_set: PodSetSpec) -> bool:
-        """Whether some node has no zone with so many GPUs."""
+        """Whether some node has no zone with that many GPUs."""
         return 0 < self.least < pod_set.gpus
 
     def terms(self, pod_set: PodSetSpec) -> tuple[NodeTerm, ...]:
-        """Which nodes pods of the set may be on; () = any."""
+        """Return the nodes that pods of the set may be on, as terms; () = any."""
         if not self.concern(pod_set):
             return ()
         more = NodeExpression(GPUS_IN_ZONE, "Gt", (str(pod_set.gpus - 1),))

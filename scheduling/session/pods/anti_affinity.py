@@ -1,4 +1,4 @@
-"""Pods that run and keep others away from their topology domain: where a pod may not go."""
+"""Running pods that keep others out of their topology domain: where a pod may not go."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ NAMED = 3  # pods that a note names
 
 
 class _Keeper(NamedTuple):
-    """A pod with rules: its name, its node, and the rules."""
+    """A pod with rules, its name and its node."""
 
     name: str
     node: str
@@ -21,10 +21,10 @@ class _Keeper(NamedTuple):
 
 
 class AntiAffinity:
-    """The required anti-affinity of the pods of a cluster, whoever bound them.
+    """The required anti-affinity of a cluster's pods, whoever bound them.
 
-    `version`: another one after each change of what a pod may not share; `changed`: nodes on which
-    there are other rules than before.
+    `version`: differs after each change of where a pod may go. `changed`: nodes whose rules
+    changed.
     """
 
     def __init__(self, spaces: NamespaceLabels) -> None:
@@ -35,9 +35,9 @@ class AntiAffinity:
         self._nodes: dict[KeepsAway, Counter[str]] = defaultdict(Counter)
         self._labels: dict[str, Mapping[str, str]] = {}  # by node
 
-    # --- the cluster told ---------------------------------------------------------------------
+    # --- observations -------------------------------------------------------------------------
     def seen(self, facts: PodFacts) -> None:
-        """A pod; its rules count while it is on a node and has not finished."""
+        """Note a pod; its rules count while it is on a node and has not finished."""
         on_node = bool(facts.node) and not facts.finished
         rules = facts.keeps_away if on_node else ()
         known = self._keepers.get(facts.uid)
@@ -48,7 +48,7 @@ class AntiAffinity:
             self.keeps(facts.uid, f"{facts.namespace}/{facts.name}", facts.node, rules)
 
     def keeps(self, uid: str, name: str, node: str, rules: tuple[KeepsAway, ...]) -> None:
-        """A pod that is new here, by its name for people, keeps others away from this node."""
+        """Note that a new pod (`name` is for people) keeps others away from this node."""
         self._keepers[uid] = _Keeper(name, node, rules)
         for rule in rules:
             self._nodes[rule][node] += 1
@@ -76,16 +76,16 @@ class AntiAffinity:
             self.version += 1
 
     def spaces_change(self) -> None:
-        """A namespace has other labels than before."""
+        """Note that the labels of a namespace changed."""
         if any(rule.namespaces.labels for rule in self._nodes):
             self.version += 1
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- questions ----------------------------------------------------------------------------
     def __bool__(self) -> bool:
         return bool(self._nodes)
 
     def affinity(self, namespace: str, labels: Mapping[str, str]) -> tuple[NodeTerm, ...]:
-        """What a node must be like for a pod of these labels in this namespace; () = nothing.
+        """Return the terms of which a node must match one for such a pod; () = any node will do.
 
         A node without the topology's label is in no domain, and open to all.
         """
@@ -103,11 +103,11 @@ class AntiAffinity:
         return (tuple(sorted(closed)),)
 
     def rules_on(self, node: str) -> tuple[KeepsAway, ...]:
-        """The rules of all pods on a node."""
+        """Return the rules of all pods on a node."""
         return tuple(sorted((rule for rule, at in self._nodes.items() if node in at), key=str))
 
     def who(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
-        """The names of some pods that keep such a pod away."""
+        """Return the names of some pods that keep such a pod away."""
         meant = set(self._meant(namespace, labels))
         keepers = self._keepers.values()
         names = (k.name for k in keepers if not meant.isdisjoint(k.rules))

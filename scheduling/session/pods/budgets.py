@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets as the engine is told of them: how many pods of each job may go now.
+"""PodDisruptionBudgets as the engine gets them: how many pods of each job may be evicted now.
 
-A budget that protects several jobs grants what it allows once, to those that are the first to be
-preempted. Between its status and a decision pods may fail: the eviction API has the last word.
+A budget that protects several jobs grants its allowance once, to the jobs that are preempted first.
+Pods may fail between the budget's status and a decision, so the eviction API has the last word.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from scheduling.session.pods.pod import labels_of
 
 
 class Covered(NamedTuple):
-    """How many pods of a job each budget protects (by uid), as of a state of both."""
+    """How many pods of a job each budget protects (by uid), and the state this was counted in."""
 
     stamp: tuple[int, ...]
     pods: Mapping[str, int]
@@ -45,7 +45,7 @@ class Budgets:
         self._version += 1
 
     def changed(self, jobs: Mapping[str, LiveJob]) -> list[DisruptionBudget]:
-        """What the engine has to be told anew; notes in each job whether it is protected."""
+        """Return the changes to tell the engine; note in each job whether a budget protects it."""
         if not self._budgets and not self._told:
             return []
         allowed = self._allowed(jobs)
@@ -57,11 +57,11 @@ class Budgets:
         return [DisruptionBudget(i, allowed.get(i)) for i in news]
 
     def allowed(self, job_id: str) -> int | None:
-        """How many pods of the job may go, as was told last; None = no budget protects it."""
+        """Return how many pods of the job may go, as last told; None = no budget protects it."""
         return self._told.get(job_id)
 
     def _allowed(self, jobs: Mapping[str, LiveJob]) -> dict[str, int]:
-        """{protected job: how many of its pods may go}."""
+        """Return {protected job: how many of its pods may be evicted}."""
         self._covered = {
             job.id: self._cover(job) for job in jobs.values() if job.pods and self._near(job)
         }
@@ -75,7 +75,7 @@ class Budgets:
                 grants = dict(pods)
                 found[job.id] = len(job.pods)
             elif job.request.gang and not job.request.elastic:
-                grants = dict.fromkeys(pods, 0)  # less than all of it is of no use to anybody
+                grants = dict.fromkeys(pods, 0)  # evicting a part of it helps nobody
                 found[job.id] = 0
             else:
                 least = min(left[uid] for uid in pods)
@@ -86,7 +86,7 @@ class Budgets:
         return found
 
     def _near(self, job: LiveJob) -> Mapping[str, BudgetFacts]:
-        """The budgets in the namespace of its pods."""
+        """Return the budgets in the namespace of the job's pods."""
         return self._budgets.get(job.namespace, {})
 
     def _cover(self, job: LiveJob) -> Covered:

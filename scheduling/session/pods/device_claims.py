@@ -1,11 +1,12 @@
-"""Claims of pods for devices: what they mean for a job, and that they are written before its
-pods are bound (docs/decisions/0077-claims-for-devices.md).
+"""Device claims of pods: what they mean for a job, and when they are written.
 
-A claim gets its devices and is reserved for its pod when the pod has its place; of a gang no pod is
-bound before all claims of all its pods are written, and their drivers say that the devices are
-ready, where they do that. What a pod has that gave its place back, is
-released. Where devices stand for extended resources that a pod asks for, a claim is made for it,
-and for pods that Kant makes the claims that their job asks for; such a pod is made before.
+See docs/decisions/0077-claims-for-devices.md. Once a pod has its place, its claims get devices and
+are reserved for it. No pod of a gang is bound before all claims of all its pods are written and,
+where drivers report that, the devices are ready. Devices of a pod that gave its place back are
+released.
+
+Kant makes a claim where devices back the extended resources that a pod asks for, and it makes the
+claims that a job asks for itself. A pod that Kant makes is then created before its claims.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
@@ -67,7 +68,7 @@ from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
 
 NOT_ALLOCATED, NOT_READY = "ClaimNotAllocated", "DevicesNotReady"
-# In place of the uid of a claim: the pod is still to be made, or devices are of pods that are gone.
+# In place of a claim's uid: the pod does not exist yet, or pods that are gone still hold devices.
 THE_POD, OF_THE_GONE = "", "of the gone"
 EffectPod = tuple[str, int, int]  # job, pod set, ordinal
 Writing = tuple[str, str]  # uids of a pod and a claim
@@ -75,8 +76,11 @@ Writing = tuple[str, str]  # uids of a pod and a claim
 
 @dataclass(slots=True)
 class _Coming:
-    """A pod that is bound when these claims are written, and those of its gang, and all devices of
-    `conditional` ones are ready. `whole`: as Kant makes it; None = somebody else does."""
+    """A pod that is bound once its `claims`, and those of its gang, are written.
+
+    All devices of `conditional` claims must be ready, too. `whole`: the pod as Kant makes it; None
+    = somebody else makes it.
+    """
 
     pod: LivePod
     node: Node
@@ -89,7 +93,7 @@ class _Coming:
 
 
 class DevicePart:
-    """What the claims of the pods of a pod set add to it, and why it cannot be placed now."""
+    """What the claims of a pod set's pods add to it, and why it cannot be placed now."""
 
     def __init__(self, pod_set: PodSetSpec) -> None:
         self.pod_set = pod_set
@@ -107,15 +111,17 @@ class DevicePart:
         freeable: tuple[FreeableDevices, ...],
         to_come: Collection[str],
     ) -> None:
-        """Only nodes of `now` have devices for all that is asked for, or those that are
-        `freeable`, or may be `to_come`."""
+        """Limit the pod set to nodes with devices for all it asks for.
+
+        These are the nodes of `now`, those that are `freeable`, and those that may be `to_come`.
+        """
         self.devices = freeable
         there = [of.node for of in freeable] if freeable else now
         self.terms.append((by_name([*there, *to_come]),))
         self.notes.append(f"Nodes with devices for all of its resource claims: {len(now)}.")
 
     def changes(self, pod_set: PodSetSpec) -> dict[str, Any]:
-        """The fields of the pod set that differ."""
+        """Return the fields of the pod set that change."""
         found: dict[str, Any] = {}
         if self.amounts:
             found["extended"] = {**pod_set.extended, **self.amounts}
@@ -134,7 +140,7 @@ class DevicePart:
 
 
 class DeviceClaims:
-    """Devices of the jobs of a scope. `books`: what is known of them."""
+    """Device claims of the jobs of a scope. `books`: what is known of devices."""
 
     def __init__(self, scope: SharedScope, requeueing: Requeueing, plain: PlainPods) -> None:
         self.scope = scope
@@ -145,20 +151,20 @@ class DeviceClaims:
         self.foreign = requeueing.leave.foreign
         self.books = DeviceBooks()
         self._freeing = Freeing(self.books)
-        self._claims_for_devices: dict[str, tuple[PodClaim, ...]] = {}  # by uid of plain pods
-        self._extended: dict[str, ExtendedAsks] = {}  # by uid of plain pods that wait
-        self._made: dict[str, EffectKey] = {}  # by uid of pods that were made before they are bound
+        self._claims_for_devices: dict[str, tuple[PodClaim, ...]] = {}  # by uid of the plain pod
+        self._extended: dict[str, ExtendedAsks] = {}  # by uid of the waiting plain pod
+        self._made: dict[str, EffectKey] = {}  # by uid of pods created before they are bound
         self._coming: dict[str, dict[PodKey, _Coming]] = {}  # by job
         self._writing: set[Writing] = set()
         self._releasing: set[Writing] = set()
-        self._gone: set[str] = set()  # uids of pods whose claims may have devices yet
-        self._unplaceable: list[tuple[str, LivePod, str]] = []  # by job, and why
+        self._gone: set[str] = set()  # uids of pods whose claims may still hold devices
+        self._unplaceable: list[tuple[str, LivePod, str]] = []  # job, pod and reason
         self._told_held: dict[str, OtherPodChanged] = {}
         self._as_of: object = None
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
     def names(self, facts: PodFacts) -> bool:
-        """A pod is seen; whether its claims are others than were known."""
+        """Note the claims that a pod names; return whether they changed."""
         if facts.plain is not None and facts.plain.extended.requests:
             self._extended[facts.uid] = facts.plain.extended
         claims = facts.extended_claim or facts.device_claims
@@ -178,7 +184,7 @@ class DeviceClaims:
             self._gone.add(uid)
 
     def as_offered(self, facts: PodFacts) -> PodFacts:
-        """The pod, with what its claims ask for."""
+        """Return the pod with what its claims ask for."""
         plain = facts.plain
         if plain is None or not self._asks_for_devices(facts.uid):
             return facts
@@ -191,9 +197,9 @@ class DeviceClaims:
         return msgspec.structs.replace(facts, plain=plain)
 
     def change(self) -> bool:
-        """Take in what has changed of devices and claims; whether jobs are to be judged again."""
+        """Take in changes of devices and claims; return whether jobs have to be judged again."""
         if self.books.version == (0, 0) and not self._claims_for_devices and self._as_of is None:
-            return False  # no class and no template either: nothing was ever told
+            return False  # no class and no template: nothing was ever observed
         self._release_what_is_left()
         self.tell_held()
         if self._gone:
@@ -208,16 +214,16 @@ class DeviceClaims:
         return True
 
     def _asks_for_devices(self, uid: str) -> bool:
-        """Whether the plain pod names claims, or resources for which devices may stand."""
+        """Whether the plain pod names claims, or resources that devices may back."""
         meant = self.books.demands.are_meant(self._extended.get(uid, NOTHING))
         return meant or uid in self._claims_for_devices
 
     def _demand_of(self, namespace: str, uid: str) -> DeviceDemand:
-        """What a plain pod asks for. Raises DeviceRefusal."""
+        """Return what a plain pod asks for. Raises DeviceRefusal."""
         named = self._claims_for_devices.get(uid, ())
         return self.books.demand(namespace, uid, named, self._extended.get(uid, NOTHING))
 
-    # --- jobs that wait ---------------------------------------------------------------------------
+    # --- waiting jobs -----------------------------------------------------------------------------
     def are_claimed_by(self, job: LiveJob) -> bool:
         if self.books.inventory.shared_by_driver and any(s.is_share for s in job.asked.pod_sets):
             return True
@@ -230,12 +236,11 @@ class DeviceClaims:
         )
 
     def concern(self, job: LiveJob) -> bool:
-        """Whether the engine counts devices for the job, or is to."""
+        """Whether the engine counts devices for the job, or has to."""
         return self.are_claimed_by(job) or any(map(counts_devices, job.request.pod_sets))
 
     def part(self, job: LiveJob, index: int) -> DevicePart:
-        """What the claims of the pods of a waiting job, or of one whose pods Kant makes, add to a
-        pod set."""
+        """Return what claims add to a pod set of a job that waits or whose pods Kant makes."""
         if not job.plain:
             return self._part_of_made(job, index)
         part, first = DevicePart(job.asked.pod_sets[index]), True
@@ -267,7 +272,7 @@ class DeviceClaims:
         return part
 
     def _find_nodes(self, part: DevicePart, job: LiveJob, index: int, demand: DeviceDemand) -> None:
-        """Raises DeviceRefusal."""
+        """Limit the pod set to nodes that can serve the demand. Raises DeviceRefusal."""
         found = self.books.nodes_for(demand)
         if found is None:
             return
@@ -282,8 +287,10 @@ class DeviceClaims:
         part.add_nodes(now, freeable, self.books.nodes_that_may_come(demand))
 
     def _freeable(self, claim: str, but: str) -> tuple[EffectPod, ...]:
-        """Who has the claim, if they are pods of jobs of the scope that can be preempted, and not
-        of one."""
+        """Return the pods that hold the claim, if all of them can be preempted.
+
+        They must be pods of preemptible jobs of this scope other than `but`; otherwise ().
+        """
         facts = self.books.claim_of(claim)
         places = [self._pod(uid) for uid in facts.reserved_for] if facts is not None else []
         if (assumed := self.books.assumed.get(claim)) is not None:
@@ -296,10 +303,10 @@ class DeviceClaims:
         return tuple(sorted(set(found)))
 
     def _part_of_made(self, job: LiveJob, index: int) -> DevicePart:
-        """Of pods that Kant makes."""
+        """Return the same for pods that Kant makes."""
         part = DevicePart(job.asked.pod_sets[index])
         if job.state not in WAITING:
-            # What it was placed with stays.
+            # It keeps what it was placed with.
             placed = job.request.pod_sets[index]
             amounts = placed.extended.items()
             part.amounts = {n: amount for n, amount in amounts if n.startswith(PREFIX)}
@@ -327,7 +334,7 @@ class DeviceClaims:
         return part
 
     def _note_templates(self, job: LiveJob, index: int, *, by_claims: bool) -> None:
-        """Know whether the GPUs of the pods come by claims, which are made of templates."""
+        """Note whether the pods' GPUs come by claims that are all made from templates."""
         claims = job.contents[index].settings.device_claims.values()
         if by_claims and all("template" in of for of in claims):
             job.gpus_by_templates |= {index}
@@ -335,21 +342,25 @@ class DeviceClaims:
             job.gpus_by_templates -= {index}
 
     def _may_be_gpus(self, job: LiveJob, index: int) -> bool:
-        """Whether the pods claim devices of a class that stands for GPUs: the devices, which would
-        tell, are not there."""
+        """Whether the pods claim devices of a class that backs GPUs.
+
+        Asked only if the devices themselves, which would tell, do not exist.
+        """
         names = PodNames(self.scope.namespaces.get(job.request.tenant, ""), "", "")
         try:
             own = own_claims(self.books, job.contents[index].settings.device_claims, names)
         except DeviceRefusal:
-            return False  # of which the job is told
+            return False  # the job gets this reason elsewhere
         requests = (of for claim, _ in own.new for of in claim.asks.requests)
         asked = {ask.device_class for alternatives in requests for ask in alternatives}
         known = self.books.inventory.classes
         return any(name in known and is_gpu(known[name].resource) for name in asked)
 
     def _keep_to_come(self, part: DevicePart) -> bool:
-        """Only nodes that an autoscaler may add can have what the pods claim; whether there are
-        such with their GPUs."""
+        """Limit the pod set to nodes that an autoscaler may add and that have enough of its GPUs.
+
+        Only such nodes can have what the pods claim. Returns whether there are any.
+        """
         asked = part.pod_set
         names = [
             name
@@ -362,7 +373,7 @@ class DeviceClaims:
         return bool(names)
 
     def _keep_to_plugins(self, part: DevicePart) -> None:
-        """A share of a GPU that is asked for by the name of a resource takes a device plugin."""
+        """Keep a GPU share that is asked for by resource name to nodes with a device plugin."""
         shared = self.books.inventory.shared_by_driver
         if shared and part.pod_set.is_share:
             nodes = self.books.inventory.nodes.values()
@@ -376,8 +387,10 @@ class DeviceClaims:
     def _demand_of_made(
         self, job: LiveJob, index: int, pod: PodNames, asks: ExtendedAsks
     ) -> tuple[DeviceDemand, bool]:
-        """What a pod that Kant makes asks for, by its claims and (`asks`) by names of resources,
-        and whether its claims give its GPUs. Raises DeviceRefusal."""
+        """Return what a pod that Kant makes asks for, and whether its claims bring its GPUs.
+
+        `asks`: what it asks for by resource names. Raises DeviceRefusal.
+        """
         own = own_claims(self.books, job.contents[index].settings.device_claims, pod)
         anew = self.books.demand(pod.namespace, pod.uid, (), own=own.all_anew)
         if anew.gpus:
@@ -391,10 +404,9 @@ class DeviceClaims:
         demand = self.books.demand(pod.namespace, pod.uid, own.named, asks, own.new)
         return demand, anew.gpus > 0
 
-    # --- jobs that were placed --------------------------------------------------------------------
+    # --- placed jobs ------------------------------------------------------------------------------
     def send(self, job: LiveJob, placed: Iterable[tuple[LivePod, Node]]) -> None:
-        """Bind these pods, each on its node, once all their claims are written; those of a gang
-        together."""
+        """Bind each pod to its node once all its claims are written; pods of a gang go together."""
         pods = list(placed)
         if not self.are_claimed_by(job):
             for pod, node in pods:
@@ -415,7 +427,7 @@ class DeviceClaims:
         self.out.effects.append(whole or create_and_bind(job, pod, node))
 
     def _write_claims(self, job: LiveJob, coming: _Coming) -> str:
-        """Have the claims of a pod written; why that cannot be, "" = it can."""
+        """Have the claims of a pod written. Return why that is impossible, "" = it is possible."""
         pod, node = coming.pod, coming.node
         liked = [device.id for n, device in enumerate(node.devices) if n in pod.place.devices]
         try:
@@ -425,7 +437,7 @@ class DeviceClaims:
         except DeviceRefusal as refusal:
             return refusal.unclear.text
         if chosen is None and self.books.suffices(demand, node, self._being_released()):
-            coming.claims.add(OF_THE_GONE)  # what releases them will be seen
+            coming.claims.add(OF_THE_GONE)  # an event will show their release
             return ""
         if chosen is None:
             return f"Node {node.name} has no devices for all of its resource claims any more"
@@ -443,7 +455,7 @@ class DeviceClaims:
         return ""
 
     def _write_all(self, job: LiveJob, coming: _Coming) -> None:
-        """Have all claims of a pod that is there written."""
+        """Have all claims of an existing pod written."""
         pod = coming.pod
         for each in coming.chosen:
             self._write(job, pod, each.claim, each)
@@ -455,7 +467,7 @@ class DeviceClaims:
                 coming.conditional.add((claim.namespace, claim.name))
 
     def _being_released(self) -> Set[str]:
-        """The claims, by uid, of pods that are gone: somebody is about to take their devices."""
+        """Return the claims (uids) whose pods are all gone: their devices are about to be free."""
         return {
             claim.uid
             for claim in (self.books.claims.values() if self._gone else ())
@@ -463,7 +475,7 @@ class DeviceClaims:
         }
 
     def _demand_at(self, job: LiveJob, coming: _Coming) -> DeviceDemand:
-        """What a pod asks for on its node. Raises DeviceRefusal."""
+        """Return what a pod asks for on its node. Raises DeviceRefusal."""
         pod = coming.pod
         if job.plain:
             return self._demand_of(job.namespace, pod.uid)
@@ -477,14 +489,14 @@ class DeviceClaims:
 
     def _make_pod(self, coming: _Coming) -> None:
         whole = coming.whole
-        assert whole is not None  # of a pod that Kant makes, once it is known what it asks for
+        assert whole is not None  # set by _demand_at for pods that Kant makes
         coming.pod.in_flight = True
         coming.claims.add(THE_POD)
         made = CreateToBind(whole.key, whole.namespace, whole.name, whole.manifest)
         self.out.effects.append(made)
 
     def created(self, job: LiveJob, pod: LivePod, outcome: CallOutcome) -> bool:
-        """A pod that Kant makes is there, or not, and is bound later; whether it is."""
+        """Take in the result of creating a pod to be bound later; return whether it exists."""
         coming = self._coming.get(job.id, {}).get(pod.key)
         if outcome.result is not Result.DONE or coming is None or coming.pod is not pod:
             return False
@@ -519,7 +531,7 @@ class DeviceClaims:
         self.out.effects.append(effect)
 
     def _config(self, chosen: ChosenDevices) -> tuple[tuple[tuple[str, ...], bytes], ...]:
-        """The configuration of the classes of its devices, by the requests that it is for."""
+        """Return the configuration of its devices' classes, with the requests each is for."""
         answered = {given.request for given in chosen.given}
         by_class: dict[str, list[str]] = {}
         for alternatives in chosen.claim.asks.requests:
@@ -536,7 +548,7 @@ class DeviceClaims:
     def written(
         self, effect: AllocateClaim | ReleaseClaim, outcome: CallOutcome, now: float
     ) -> None:
-        """How writing a claim ended."""
+        """Take in the result of writing a claim."""
         if isinstance(effect, ReleaseClaim):
             self._releasing.discard((effect.pod_uid, effect.uid))
             return
@@ -553,7 +565,7 @@ class DeviceClaims:
             and job.leaving is None
         )
         if outcome.result is Result.NOT_SENT and stands:
-            # The lease ran out on the way. If it is gone for good, the next write finds that.
+            # The lease ran out on the way. If it is gone for good, the next write finds out.
             self._writing.add((effect.pod_uid, claim))
             self.out.effects.append(effect)
             return
@@ -576,7 +588,7 @@ class DeviceClaims:
         self.requeueing.displaced(job, [coming.pod], reason, text, (), now)
 
     def _bind_ready(self, job: LiveJob) -> None:
-        """Bind the pods of which all claims are written; of a gang all, or none."""
+        """Bind the pods whose claims are all written; of a gang, all or none."""
         coming = self._coming.get(job.id, {})
         ready = [
             c for c in coming.values() if not c.claims and not not_ready(self.books, c.conditional)
@@ -610,8 +622,10 @@ class DeviceClaims:
                 self.requeueing.displaced(job, [pod], NOT_ALLOCATED, text, (pod.place.node,), now)
 
     def _follow_conditions(self, now: float) -> None:
-        """Bind pods whose devices are ready; give back the places of those whose devices fail, or
-        are not ready in time."""
+        """Bind pods whose devices are ready; give back the places of those whose devices are not.
+
+        That is, the devices failed or were not ready within the policy's `gang_timeout_s`.
+        """
         due = now - self.scope.policy.gang_timeout_s
         for job_id, of_job in list(self._coming.items()):
             awaited = [c for c in of_job.values() if c.conditional and not c.claims]
@@ -634,7 +648,7 @@ class DeviceClaims:
                 self._bind_ready(job)
 
     def _tell_waiting(self, job: LiveJob, coming: _Coming, text: str) -> None:
-        """Put on the pod for what it waits, and which node is kept for it, where that is news."""
+        """Put on the pod what it waits for and which node is kept for it, if that is news."""
         if text and coming.told != text:
             coming.told = text
             pod, reason = coming.pod, Reason.WAITING_FOR_DEVICES.value
@@ -643,7 +657,7 @@ class DeviceClaims:
             self.out.effects.append(told)
 
     def _look_again(self, job: LiveJob, late: Iterable[_Coming]) -> None:
-        """For devices that pods that are gone had."""
+        """Try again to get devices that pods that are gone used to hold."""
         for coming in late:
             coming.claims.discard(OF_THE_GONE)
             if _is_to_come(coming.pod) and (text := self._write_claims(job, coming)):
@@ -651,14 +665,14 @@ class DeviceClaims:
         self._bind_ready(job)
 
     def _give_up(self, job: LiveJob, pod: LivePod) -> None:
-        """The pod is not bound; of a gang, none is."""
+        """Do not bind the pod; of a gang, bind none."""
         coming = self._coming.get(job.id, {})
         coming.pop(pod.key, None)
         if job.request.gang or not coming:
             self._coming.pop(job.id, None)
 
     def undone(self, job: LiveJob, pods: Iterable[LivePod]) -> None:
-        """The places of these pods were never written, and nothing was sent for them."""
+        """Drop the claims of places that were never written; nothing was sent for these pods."""
         self._coming.pop(job.id, None)
         places = {job.effect_key(pod): pod for pod in pods}
         for claim, assumed in list(self.books.assumed.items()):
@@ -666,10 +680,13 @@ class DeviceClaims:
                 self._writing.discard((pod.uid, claim))
                 self.books.drop(claim)
 
-    # --- what is left -----------------------------------------------------------------------------
+    # --- leftovers --------------------------------------------------------------------------------
     def _release_what_is_left(self) -> None:
-        """Release what pods have that wait and have no place: their binding failed, or the last
-        scheduler stopped before it. Other scopes look after their own pods."""
+        """Release the devices of waiting pods without a place, and drop what was chosen for nobody.
+
+        Their binding failed, or the last scheduler stopped before it. Other scopes look after their
+        own pods.
+        """
         for claim in list(self.books.claims.values()):
             pods = (claim.made_for[1],) if claim.made_for is not None else claim.reserved_for
             for uid in pods:
@@ -686,7 +703,7 @@ class DeviceClaims:
                 self.books.drop(uid)
 
     def _has_left(self, claim: DeviceClaimFacts, uid: str) -> bool:
-        """Whether a plain pod that waits has no place any more, but still the claim."""
+        """Whether a waiting plain pod no longer has a place but still has the claim."""
         if uid not in self.plain.unbound or (uid, claim.uid) in self._releasing:
             return False
         if any(pod == uid for pod, _ in self._writing):
@@ -698,7 +715,7 @@ class DeviceClaims:
         return pod is None or pod.state in OVER
 
     def _place(self, of: EffectKey) -> tuple[LiveJob | None, LivePod | None]:
-        """The job and pod of a place, as far as they are there."""
+        """Return the job and pod of a place, as far as they still exist."""
         job_id, attempt, *key = of
         job = self.scope.jobs.get(job_id)
         pod = job.pods.get((key[0], key[1])) if job is not None else None
@@ -706,9 +723,11 @@ class DeviceClaims:
 
     # --- what the engine counts -------------------------------------------------------------------
     def tell_held(self, *, of_others: bool = False) -> None:
-        """Tell the engine which devices are not free although no pod of Kant's counts them: claims
-        of others, and what a pod has beyond what it asks for. `of_others`: only the former that it
-        has not been told of."""
+        """Tell the engine which devices are taken although no pod of Kant counts them.
+
+        These are devices of others' claims, and what a pod has beyond its request. `of_others`:
+        tell only the former, and only what is new.
+        """
         left: dict[tuple[str, str], dict[str, int]] = {}
         booked: dict[tuple[str, str], PodSetSpec] = {}
         for claim, node, amounts in self.books.held():
@@ -742,7 +761,7 @@ class DeviceClaims:
         self._told_held = {**self._told_held, **told} if of_others else told
 
     def _holder(self, claim: DeviceClaimFacts, node: str) -> tuple[str, PodSetSpec] | None:
-        """The pod of Kant's that counts the devices of a claim, and its pod set."""
+        """Return the pod of Kant that counts the claim's devices, and its pod set."""
         for uid in sorted(claim.reserved_for):
             if (found := self._holding(*self._pod(uid), node)) is not None:
                 return found
@@ -758,7 +777,7 @@ class DeviceClaims:
     def _holding(
         self, job: LiveJob | None, pod: LivePod | None, node: str
     ) -> tuple[str, PodSetSpec] | None:
-        """The pod and its pod set, if it has a place on the node."""
+        """Return the pod and its pod set, if it has a place on the node."""
         if job is None or pod is None or pod.state in OVER or pod.place.node != node:
             return None
         if job.state not in HOLDING and job.leaving is None:
@@ -767,17 +786,17 @@ class DeviceClaims:
 
 
 def _pod_of(job: LiveJob, uid: str) -> LivePod | None:
-    """The place of a plain pod of the job."""
+    """Return the place of a plain pod of the job."""
     return next((pod for pod in job.pods.values() if pod.uid == uid), None)
 
 
 def counts_devices(pod_set: PodSetSpec) -> bool:
-    """Whether the engine counts devices for its pods by other names than they ask by."""
+    """Whether the engine counts devices for its pods under names of its own."""
     return any(name.startswith(PREFIX) for name in pod_set.extended)
 
 
 def _asks_of_made(pod_set: PodSetSpec) -> ExtendedAsks:
-    """For what its pods, if Kant makes them, ask by names: GPUs by the name that their node has."""
+    """Return what pods made by Kant ask for by resource names; GPUs by their node's name."""
     found = [ExtendedRequest(name, name, n) for name, n in pod_set.extended.items() if n]
     if pod_set.gpus and pod_set.gpu_milli == MILLI and not pod_set.gpu_memory_mib:
         found.append(ExtendedRequest(ANY_GPU, ANY_GPU, pod_set.gpus))
@@ -785,7 +804,7 @@ def _asks_of_made(pod_set: PodSetSpec) -> ExtendedAsks:
 
 
 def _check_gpus(pod_set: PodSetSpec, by_claims: DeviceDemand) -> None:
-    """Raises DeviceRefusal where quota is counted for something else than its claims give."""
+    """Raise DeviceRefusal if the claims give other GPUs than the quota is counted for."""
     milli = by_claims.gpu_milli
     if milli < MILLI and (pod_set.gpus != 1 or pod_set.gpu_milli != milli):
         text = f"Its device claims are for {milli} thousandths of a GPU a pod."
@@ -801,7 +820,7 @@ def _check_gpus(pod_set: PodSetSpec, by_claims: DeviceDemand) -> None:
 
 
 def _models(pod_set: PodSetSpec, demand: DeviceDemand) -> tuple[str, ...]:
-    """The GPU models that its claims and its document allow. Raises DeviceRefusal."""
+    """Return the GPU models that both its claims and its document allow. Raises DeviceRefusal."""
     asked = pod_set.gpu_models or demand.models
     found = tuple(model for model in asked if model in demand.models)
     if not found:

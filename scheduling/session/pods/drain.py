@@ -1,8 +1,7 @@
-"""Pods that leave nodes which are drained, when the time of their drain comes.
+"""Pods that leave drained nodes when their drain is due.
 
-Whoever wants to be told before its pods go is told so long before: its time to save its work ends
-with the time of the drain. A gang goes whole, or not yet: a disruption budget that lets only a part
-of it go keeps all of it.
+A job that wants a warning gets it early: its time to save work ends when the drain is due. A gang
+leaves whole or not at all: it stays while a disruption budget lets only a part of it go.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,11 +11,11 @@ from scheduling.engine.states import HOLDING
 from scheduling.session.memory.live import OVER, LiveJob, LivePod
 from scheduling.session.memory.orders import Cordon
 
-Key = tuple[str, int, int]  # a pod: job, pod set, ordinal
+Key = tuple[str, int, int]  # job, pod set and ordinal of a pod
 
 
 class Drained(NamedTuple):
-    """Pods of a job that are to leave these nodes, and what is to be said of that."""
+    """Pods of a job that are to leave these nodes, and the text that says why."""
 
     job: LiveJob
     pods: list[LivePod]
@@ -30,7 +29,7 @@ def drained(
     pods_on: Callable[[str], Iterable[Key]],
     now: float,
 ) -> Iterator[Drained]:
-    """Whose time has come, job by job."""
+    """Yield the pods whose drain is due, job by job."""
     found: dict[str, dict[str, list[LivePod]]] = {}
     for name, cordon in sorted(cordons.items()):
         if not cordon.drains or cordon.evict_at is None:
@@ -53,7 +52,7 @@ def drained(
 
 
 def opened(cordons: Mapping[str, Cordon], is_empty: Callable[[str], bool], now: float) -> list[str]:
-    """Nodes that take jobs again: their plan is carried out, or its time is up."""
+    """Return the nodes that take jobs again: their plan is done, or its time is up."""
     plans: dict[str, list[str]] = {}
     for name, cordon in cordons.items():
         if cordon.plan:

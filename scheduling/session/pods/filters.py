@@ -1,7 +1,8 @@
-"""How many nodes of a cluster cannot take a pod, by what keeps it from them first. Pure.
+"""How many nodes cannot take a pod, by the first filter that rejects it. Pure.
 
-The order is that of an administrator who looks at one node: is it in service, may the pod be there,
-has it such GPUs, are enough of them free, what is beside them, and what it says of other pods.
+The order is that of an administrator who inspects one node: whether it is in service, whether the
+pod may be there, whether it has such GPUs and enough free ones, then its other resources, and last
+the rules about other pods.
 """
 
 from collections import Counter
@@ -13,9 +14,9 @@ from scheduling.engine.placement.fit import devices_on, rest_fits, share_milli
 from scheduling.engine.placement.pod_rules import Around, Nodes, kept_from
 from scheduling.engine.types import Node, PodSetSpec
 
-TOLD = 5  # filters that a text names, those of most nodes first
+TOLD = 5  # filters that a text names, most nodes first
 HAS_ROOM = ""
-# By kind of barrier; the value and effect of a taint are not told.
+# Texts by kind of barrier; a taint's value and effect are left out.
 BARRED = {
     "label": "no label {}",
     "affinity": "not in node affinity",
@@ -24,7 +25,10 @@ BARRED = {
 
 
 def nodes_by_filter(state: ClusterState, pod_set: PodSetSpec) -> str:
-    """As in "0/500 nodes can take it: 480 too few free GPUs, 12 out of service, 8 no label a=b"."""
+    """Return how many nodes can take the pod, and what rejects it on the others.
+
+    For example "0/500 nodes can take it: 480 too few free GPUs, 12 out of service, 8 no label a=b".
+    """
     closed = list(kept_from(Around(state), pod_set))
     found = Counter(
         _filter(state, slot, node, pod_set, closed)
@@ -47,7 +51,7 @@ def _filter(
     pod_set: PodSetSpec,
     closed: Sequence[tuple[str, Nodes]],
 ) -> str:
-    """What keeps a pod of the set from the node; HAS_ROOM = nothing does."""
+    """Return what keeps a pod of the set from the node; HAS_ROOM = nothing."""
     if not node.schedulable or node.out_of_service:
         return "out of service"
     for kind, name in barriers(node, node.taints, pod_set.nodes):

@@ -1,6 +1,6 @@
 """From placement to the end: how jobs follow their pods.
 
-Decisions of the engine, facts of the watch, results of effects and the passing of time come in;
+In come decisions of the engine, facts of the watch, results of effects and the passing of time;
 deltas, rows to write and effects go to the outbox.
 """
 
@@ -89,12 +89,14 @@ from scheduling.session.pods.volumes import Volumes
 
 log = logging.getLogger(__name__)
 
-VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
+VICTIMS_TOLD = 20  # of a preemption: victims whose ids the preemptor's event lists
 
 
 class Lifecycle:
-    """All jobs of a cluster that wait, hold devices or have pods that do. `is_closed`: whether a
-    node takes no new pods."""
+    """All jobs of a cluster that wait, hold devices or have pods that do.
+
+    `is_closed`: whether a node takes no new pods.
+    """
 
     def __init__(self, is_closed: Callable[[str], bool] = lambda _: False) -> None:
         self.is_closed = is_closed
@@ -109,24 +111,26 @@ class Lifecycle:
         self.stand_ins = StandIns(self.scope, self.provisioning)
 
     def know(self, job: LiveJob) -> None:
-        """A job that this scheduler looks after from now on."""
+        """Look after the job from now on."""
         self.plain.know(job)
         self.volumes.judge(job)
 
-    # --- the engine decided ---------------------------------------------------------------------
+    # --- decisions of the engine ----------------------------------------------------------------
     def started(self, decision: Started, nodes: Mapping[str, Node], now: float) -> None:
-        """Pods got their place: write them as intents, then create and bind them. `nodes`: those of
-        the places, by name."""
+        """Write the places of pods as intents, then create and bind the pods.
+
+        `nodes`: the nodes of these places, by name.
+        """
         job = self.jobs[decision.job_id]
         if job.leaving is not None:
-            # The engine hears that a job leaves when all of it is gone; until then it may still
-            # find places for pods that are missing. They are not taken.
+            # The engine hears that a job leaves only once all of it is gone. Until then it may
+            # still find places for missing pods; these are not taken.
             ended = (PodEnded(job.id, p.pod_set, p.ordinal) for p in decision.placements)
             self.out.deltas.extend(ended)
             return
         later = job.state not in WAITING
         if not later and job.volume_hold is not None:
-            # It waits again since then, and its claims have changed while it did not.
+            # It waits again, and its claims changed while it did not wait.
             self.out.deltas.append(JobRequeued(job.id, now, front=job.front))
             self.out.deltas.append(JobSubmitted(job.request, job.not_before, held=True))
             return
@@ -158,7 +162,7 @@ class Lifecycle:
         job.complete = job.has_all()
 
     def _grew(self, job: LiveJob, more: int) -> None:
-        """Tell that an elastic gang got pods while it ran."""
+        """Tell in the job's events that a running elastic gang got pods."""
         has = more + sum(p.leaving is None and p.state not in OVER for p in job.pods.values())
         got = counted(more, "more pod has a place", "more pods have places")
         text = f"{got}: {has} of {job.request.pods}"
@@ -172,12 +176,14 @@ class Lifecycle:
         is_ours: Callable[[Set[str]], Set[str]],
         now: float,
     ) -> None:
-        """Have autoscalers hear of the jobs that wait for nodes of these groups, of gangs by
-        ProvisioningRequests of this class ("" = none). `is_ours`: of jobs that are not known here,
-        those that this scope looks after."""
+        """Let autoscalers know of the jobs that wait for nodes of these groups.
+
+        Gangs use ProvisioningRequests of `class_name`, "" = none. `is_ours`: of jobs that are not
+        known here, returns those that this scope looks after.
+        """
         for job in self.provisioning.look_after(groups, class_name, is_ours, now):
             if job.said is not None and job.said.verdict.reason == job.reason:
-                job.told = ""  # its pods are to say it, too
+                job.told = ""  # its pods are to show it, too
                 self.waiting(job.said, now)
         self.stand_ins.look_after(groups, is_ours, now)
 
@@ -199,8 +205,10 @@ class Lifecycle:
             writes.stand_at[job.id] = decision.at
 
     def waiting(self, decision: Waiting, now: float) -> None:
-        """Keep the reason of a waiting job, or of one that runs and misses pods; of the former an
-        event, only when the reason itself changed."""
+        """Keep why a job waits, or runs without some pods.
+
+        A waiting job gets an event, but only if the reason itself changed.
+        """
         job = self.jobs.get(decision.job_id)
         if job is None:
             return
@@ -212,7 +220,7 @@ class Lifecycle:
         if job.asked_for and would_help(verdict.reason):
             verdict = replace(verdict, summary=f"{verdict.summary} {job.asked_for}")
         job.waits_for = f"{verdict.reason}: {verdict.summary}"
-        # Why it failed is the last thing that its events say while it backs off.
+        # While it backs off, the last event has to say why it failed.
         backs_off = verdict.reason is Reason.BACKING_OFF
         failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)
         is_new = verdict.reason != job.reason and not failed
@@ -221,8 +229,10 @@ class Lifecycle:
         job.reason = verdict.reason
 
     def _verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
-        """What the engine says, with what it does not know: why jobs are held, this one or one that
-        is in its way."""
+        """Return the engine's verdict with what the engine does not know: why jobs are on hold.
+
+        That may be this job or one in its way.
+        """
         held = self.jobs.get(str(verdict.evidence.get(IN_THE_WAY, "")))
         if held is not None:
             why, is_array = (
@@ -233,7 +243,7 @@ class Lifecycle:
         return self.plain.verdict_on(job, self.volumes.verdict_on(job, verdict))
 
     def stays(self, decision: Waiting) -> None:
-        """Keep why a job that runs misses pods."""
+        """Keep why a running job misses pods."""
         self.out.writes.staying.append(decision)
         job = self.jobs.get(decision.job_id)
         if job is not None:
@@ -249,10 +259,9 @@ class Lifecycle:
         now: float,
         why: str = "or a GPU of it failed",
     ) -> None:
-        """Pods whose node or device is gone or bad; who still runs may be told.
+        """Take in pods whose node or device is gone or bad; warn those that may still run.
 
-        `is_dead`: whether nothing that runs on a node can be told anything. `why`: what is to be
-        said of the nodes.
+        `is_dead`: whether nothing on a node can receive a warning. `why`: what to say of the nodes.
         """
         found: dict[str, list[LivePod]] = {}
         for job_id, pod_set, ordinal in keys:
@@ -270,7 +279,7 @@ class Lifecycle:
             self.requeueing.displaced(self.jobs[job_id], pods, "NodeLost", text, avoided_nodes, now)
 
     def preempted(self, decision: Preempted, now: float) -> None:
-        """A job, or some of its pods, must make room for another job."""
+        """Make a job, or some of its pods, leave for another job."""
         job = self.jobs.get(decision.job_id)
         if job is None or job.leaving is not None or job.state not in HOLDING:
             return
@@ -292,7 +301,7 @@ class Lifecycle:
         self.leave.pods(job, leaves, Cause(PREEMPTED, text), now)
 
     def room_made(self, victims: Sequence[Preempted]) -> None:
-        """Tell each preemptor who makes room for it, and what that costs them together."""
+        """Tell each preemptor how many jobs make room for it, and what that costs."""
         for job_id in dict.fromkeys(victim.by for victim in victims):
             job = self.jobs.get(job_id)
             mine = [victim for victim in victims if victim.by == job_id]
@@ -310,7 +319,7 @@ class Lifecycle:
             self.out.writes.notes.append(Note(job.id, job.state, ROOM_MADE, text, record))
 
     def moved(self, decision: Moved, now: float) -> None:
-        """A pod, or a job of one, goes to another node, so that fewer nodes are partly used."""
+        """Move a pod, or a job of one pod, to another node, to have fewer nodes partly used."""
         job, key = self.jobs.get(decision.job_id), (decision.pod_set, decision.ordinal)
         pod = job.pods.get(key) if job else None
         if job is None or job.leaving is not None or pod is None or pod.state in OVER:
@@ -337,8 +346,10 @@ class Lifecycle:
     def _moved_whole(
         self, job: LiveJob, pod: LivePod, decision: Moved, text: str, now: float
     ) -> None:
-        """The job stops, and goes on from its last checkpoint in the place that is kept for it. A
-        plain pod is evicted; whoever made it makes another."""
+        """Stop the job; it continues from its last checkpoint in the place kept for it.
+
+        A plain pod is evicted; its owner makes another.
+        """
         if job.state not in HOLDING:
             return
         cause = Cause(MOVED, text)
@@ -355,12 +366,16 @@ class Lifecycle:
         self.requeueing.wait_again(job, cause, record + which([pod]), now, (), now)
 
     def drained(self, decision: Drained, allowed: int | None, now: float) -> None:
-        """Pods leave nodes that are drained, and are placed again elsewhere; where the job cannot
-        do without them, all of it. `allowed`: so many may go now by disruption budgets."""
+        """Take pods off drained nodes to place them elsewhere.
+
+        If the job cannot run without them, all of it leaves.
+
+        `allowed`: how many pods may go now by disruption budgets, None = all.
+        """
         job, cause = decision.job, Cause(DRAINED, decision.text)
         pods = with_slices(job, decision.pods)
         if allowed is not None and not job.request.gang:
-            # One after the other; those that leave already count among them.
+            # One after another; pods that already leave count.
             leaving = sum(p.leaving is not None for p in job.pods.values())
             pods = pods[: max(0, allowed - leaving)]
         alone = not job.plain and self.requeueing.goes_on_without(job, pods)
@@ -380,7 +395,7 @@ class Lifecycle:
         self.leave.pods(job, [(p, PodRequeued(job.id, *p.key, now)) for p in pods], cause, now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
-        """End a job that ran longer than it may; tell once that the limit comes near."""
+        """End a job past its run limit, or note once that the limit is near."""
         job = self.jobs.get(decision.job_id)
         if job is None or job.leaving is not None or job.state not in HOLDING:
             return
@@ -392,7 +407,7 @@ class Lifecycle:
             text = f"Its run-time limit ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
             self.out.writes.notes.append(Note(job.id, job.state, "RunLimitNear", text))
 
-    # --- the cluster told -----------------------------------------------------------------------
+    # --- observations ---------------------------------------------------------------------------
     def pod_seen(self, facts: PodFacts, now: float) -> None:
         if self.stand_ins.seen(facts):
             return
@@ -405,7 +420,7 @@ class Lifecycle:
         self.plain.keep(facts)
         job, pod = found
         if pod.uid and pod.uid != facts.uid:
-            # A name belongs to one pod at a time: the one that was placed is gone.
+            # A name belongs to one pod at a time, so the pod that was placed is gone.
             if pod.state not in OVER:
                 self.vanished(job, pod, now)
             self.foreign.seen(facts, self.out)
@@ -468,7 +483,7 @@ class Lifecycle:
             return
         self.plain.groups.gone(facts)
         self.plain.forget(facts)
-        # Whatever it is found to stand for below: it may have been counted before that stood.
+        # Whatever job it turns out to belong to: it may have been counted as foreign before.
         self.foreign.gone(facts.uid, self.out)
         found = self._find(facts)
         if found is None:
@@ -484,7 +499,7 @@ class Lifecycle:
         self.vanished(job, pod, now, self._evicted(pod, facts))
 
     def _evicted(self, pod: LivePod, facts: PodFacts) -> str:
-        """How somebody else ended the pod, as the pod says; "" = it does not."""
+        """Return how somebody else ended the pod, by its condition; "" = it has none."""
         if not facts.disrupted:
             return ""
         node = pod.place.node
@@ -492,8 +507,7 @@ class Lifecycle:
         return f"Pod {pod.name} was evicted from node {node}{drained} ({facts.disrupted})"
 
     def vanished(self, job: LiveJob, pod: LivePod, now: float, evicted: str = "") -> None:
-        """The API has the pod no longer, and it had not finished. `evicted`: what is known of
-        that."""
+        """Take in that an unfinished pod left the API. `evicted`: what is known of that."""
         reason = EVICTED if evicted else "PodLost"
         text = evicted or f"Pod {pod.name} disappeared from node {pod.place.node}"
         if pod.leaving is None and self.requeueing.goes_on_without(job, [pod]):
@@ -537,12 +551,12 @@ class Lifecycle:
             return
         pod.uid = pod.uid or outcome.uid
         if outcome.result == Result.NOT_SENT and job.leaving is None and pod.leaving is None:
-            # The lease ran out on the way. If it is gone for good, the next write finds that.
+            # The lease ran out on the way. If it is gone for good, the next write finds out.
             self.out.effects.append(effect)
             return
         pod.in_flight = False
         if isinstance(effect, CreateToBind) and self.volumes.devices.created(job, pod, outcome):
-            pass  # it is bound when its claims are written
+            pass  # bound once its claims are written
         elif outcome.result == Result.BOUND:
             advance(self.out, job, pod, P.BOUND)
             self.plain.tell_scheduled(job, pod)
@@ -561,8 +575,7 @@ class Lifecycle:
 
     # --- time and people ------------------------------------------------------------------------
     def overdue(self, now: float) -> None:
-        """Send what waited for its volumes; release what did not start in time; repeat deletions
-        nobody confirmed."""
+        """Send pods whose volumes are ready, release late gangs, repeat unconfirmed deletions."""
         self.volumes.follow_volumes(now)
         for job in list(self.starting.values()):
             if job.request.gang:
@@ -579,7 +592,7 @@ class Lifecycle:
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
         if job.leaving is not None or pod.leaving is not None:
-            release(self.out, job, pod)  # it was killed by its deletion
+            release(self.out, job, pod)  # its deletion killed it
             self.follow(job, now)
             return
         text = kant_pods.failure_text(facts)
@@ -602,7 +615,7 @@ class Lifecycle:
             self.requeueing.requeue(job, reason, text, (node,), now)
 
     def follow(self, job: LiveJob, now: float) -> None:
-        """Lift the job to what its pods have reached together."""
+        """Advance the job to what its pods have reached together."""
         if job.leaving is not None:
             self.leave.settle(job)
             return
@@ -625,12 +638,12 @@ class Lifecycle:
         ):
             step(self.out, job, Kind.RUNNING, failures=0)
             job.failures.number = 0
-            self.out.writes.failures.pop(job.id, None)  # what this pass noted before
+            self.out.writes.failures.pop(job.id, None)  # noted earlier in this pass
             if not gang:
                 self.starting.pop(job.id, None)
 
     def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
-        """The job and pod that a pod of the API stands for, if a placement of now does."""
+        """Return the job and pod that a pod of the API belongs to, if it has a place now."""
         if (plain := self.plain.placed(facts)) is not None:
             return plain
         who = kant_pods.identity(facts.labels) if facts.owned else None
@@ -644,5 +657,5 @@ class Lifecycle:
 
 
 def _why_deleted(job: LiveJob, facts: PodFacts) -> str:
-    """Why somebody else deleted the pod. What owns a plain pod may just not want it any more."""
+    """Return why somebody else deleted the pod. The owner of a plain pod may simply not need it."""
     return POD_DELETED if job.plain and not facts.disrupted else EVICTED

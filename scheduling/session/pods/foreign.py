@@ -1,4 +1,4 @@
-"""Pods for which no placement of the scope stands: counted where they hold something."""
+"""Pods without a placement in this scope: counted where they hold something."""
 
 import logging
 from collections import defaultdict
@@ -33,13 +33,17 @@ UNKNOWN_JOB = (
 )
 
 Key = TypeVar("Key")
-Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
+Identity = tuple[str, int, PodKey]  # job, attempt, pod of the job
 
 
 class LookedUp(NamedTuple):
-    """Of pods, by uid: those of other scopes' jobs, those of this scope's jobs for which no
-    placement stands, those that Kant has not made, and those of jobs that are not in the
-    database."""
+    """Pods by uid, sorted by whose they are.
+
+    - `others`: of other scopes' jobs.
+    - `left`: of this scope's jobs, without a placement.
+    - `copies`: not made by Kant.
+    - `strays`: of jobs that are not in the database.
+    """
 
     others: Set[str]
     left: Set[str]
@@ -47,18 +51,18 @@ class LookedUp(NamedTuple):
     strays: Set[str]
 
 
-# Looks up the pods that it is given with the job that each names, by uid.
+# Looks up these pods, each with the job it names, by uid.
 LookUp = Callable[[Mapping[str, tuple[PodFacts, str]]], LookedUp]
 
 
 class ForeignPods:
-    """Which pods the engine counts as foreign, by uid.
+    """The pods that the engine counts as foreign, by uid.
 
-    `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
-    remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
-    placement is known may be a leftover, another scope's, somebody's copy, or of a job that the
-    database has lost: `leftovers` waits until that is looked up. On the last two an Event tells so.
-    `groups`: of which pods rules speak; `storage`: what it means that they mount claims.
+    `mine` are the nodes of the scope, None = all nodes. Pods on other nodes are only remembered, in
+    case the node comes here. A pod that has the labels of Kant's own pods and no known placement
+    may be a leftover, another scope's pod, somebody's copy, or a pod of a job that the database has
+    lost; it waits in `leftovers` until it is looked up. In the last two cases the pod gets an
+    Event. `groups`: the pods that rules select. `storage`: what mounting a claim means.
     """
 
     def __init__(self, mine: Set[str] | None = None) -> None:
@@ -66,18 +70,18 @@ class ForeignPods:
         self.groups = PodGroups()
         self.storage = Storage()
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
-        self._strays: dict[str, str] = {}  # jobs that the database has lost, by uid of their pods
+        self._strays: dict[str, str] = {}  # by uid of the pod: its job, which the database has lost
         self._counted: dict[str, PodFacts | None] = {}
-        self._ruled: dict[str, PodRules] = {}  # of those, what rules have to know
-        self._mounting: dict[ClaimName, set[str]] = defaultdict(set)  # their uids, by claim
-        self._more: dict[str, tuple[str, int, int]] = {}  # of own pods, by uid: what on which node
-        self._told_elsewhere: dict[str, PodRules] = {}  # of `_elsewhere`, by uid
+        self._ruled: dict[str, PodRules] = {}  # of counted pods: what rules need to know
+        self._mounting: dict[ClaimName, set[str]] = defaultdict(set)  # uids by claim
+        self._more: dict[str, tuple[str, int, int]] = {}  # by uid of own pods: node, CPU, memory
+        self._told_elsewhere: dict[str, PodRules] = {}  # of pods in `_elsewhere`, by uid
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
-        self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
+        self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of pods in `_elsewhere`
 
     def seen(self, facts: PodFacts, out: Outbox) -> None:
-        """Count what it holds, and note what may be a leftover of Kant's own."""
+        """Count what the pod holds, and note whether it may be a leftover of Kant's own."""
         self.holds_more(facts.uid, "", 0, 0, out)
         if facts.finished or not facts.node:
             self._uncount(facts.uid, out)
@@ -103,8 +107,10 @@ class ForeignPods:
         self._uncount(uid, out)
 
     def holds_more(self, uid: str, node: str, cpu_milli: int, memory_mib: int, out: Outbox) -> None:
-        """An own pod holds so much more than its job asks for: it was resized where it runs, or
-        others have put containers into it."""
+        """Count what an own pod holds beyond its job's request.
+
+        It was resized in place, or others have added containers to it.
+        """
         name, more = f"{uid} beyond its job", (node, cpu_milli, memory_mib)
         if not cpu_milli and not memory_mib:
             if self._more.pop(uid, None) is not None:
@@ -143,8 +149,7 @@ class ForeignPods:
             _discard(self._mounting, (facts.namespace, name), facts.uid)
 
     def _tell_elsewhere(self, facts: PodFacts, out: Outbox) -> None:
-        """Of a pod on a node of another scope only of which groups it is, and what no other pod of
-        the cluster may have."""
+        """Tell the engine only the groups and exclusive volumes of a pod in another scope."""
         found = self._rules(facts)
         rules = PodRules(found.groups, sole=found.sole) if found is not None else PodRules()
         if rules == self._told_elsewhere.get(facts.uid, PodRules()):
@@ -158,40 +163,40 @@ class ForeignPods:
 
     @property
     def lost_jobs(self) -> set[str]:
-        """Jobs that are not in the database and have pods."""
+        """Jobs that have pods but are not in the database."""
         return set(self._strays.values())
 
     def adopt(self, pod: LivePod, out: Outbox) -> None:
-        """A pod whose end nobody can confirm, counted until the API has forgotten it."""
+        """Count a pod whose end nobody can confirm, until the API has forgotten it."""
         self._counted[pod.uid] = None
         out.deltas.append(OtherPodChanged(pod.uid, pod.place.node, len(pod.place.devices)))
 
     def placed(self) -> set[tuple[str, str, str]]:
-        """Namespace, name and node of all pods that are known on nodes, here or elsewhere."""
+        """Return (namespace, name, node) of all pods known to be on nodes, here or elsewhere."""
         counted = (facts for facts in self._counted.values() if facts is not None)
         pods = (*counted, *self._elsewhere.values())
         return {(facts.namespace, facts.name, facts.node) for facts in pods}
 
     # --- a divided cluster ------------------------------------------------------------------------
     def node_arrived(self, node: str, out: Outbox) -> None:
-        """Count what lies on a node that is the scope's from now on."""
+        """Count the pods on a node that has come to the scope."""
         for uid in sorted(self._on_node.get(node, ())):
             self._told_elsewhere.pop(uid, None)
             self._count(self._elsewhere[uid], out)
             self._forget(uid)
 
     def not_of_kant(self) -> Iterable[OtherPodChanged]:
-        """What pods hold on the nodes of other scopes that Kant has not placed there."""
+        """Return what pods not made by Kant hold on the nodes of other scopes."""
         return (self._held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
 
     def groups_change(self, out: Outbox) -> None:
-        """Rules speak of other pods than before."""
+        """Tell the engine anew which groups pods belong to, as rules now select other pods."""
         self._tell_again(self._counted.values(), out)
         for facts in self._elsewhere.values():
             self._tell_elsewhere(facts, out)
 
     def claims_change(self, claims: Iterable[ClaimName], out: Outbox) -> None:
-        """It may be something else to mount these."""
+        """Tell the engine anew what pods mount, as these claims may have changed."""
         uids = sorted({uid for name in claims for uid in self._mounting.get(name, ())})
         self._tell_again([self._counted.get(uid) for uid in uids], out)
         for uid in uids:
@@ -210,8 +215,7 @@ class ForeignPods:
         return self.storage.with_mounts(rules, facts.namespace, facts.claims)
 
     def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
-        """Delete pods of this scope's jobs for which no placement stands; `look_up` tells what is
-        left over from what is not."""
+        """Delete pods of this scope's jobs that have no placement; `look_up` sorts out which."""
         if not self.leftovers:
             return
         found = look_up({uid: (facts, who[0]) for uid, (facts, who) in self.leftovers.items()})
@@ -219,7 +223,7 @@ class ForeignPods:
             self._delete(*self.leftovers[uid], out)
         for uid in sorted(found.copies):
             facts = self.leftovers[uid][0]
-            if facts.plain is None and not facts.node:  # it waits, and will not be bound
+            if facts.plain is None and not facts.node:  # it waits and will not be bound
                 self._tell(facts, NO_JOB, out)
         for uid in sorted(found.strays):
             facts, (job_id, _, _) = self.leftovers[uid]
@@ -230,7 +234,7 @@ class ForeignPods:
             del self.leftovers[uid]
 
     def _tell(self, facts: PodFacts, event: Sequence[str], out: Outbox) -> None:
-        """Say so once on the pod."""
+        """Send the pod this Event, once."""
         if facts.uid not in self._told:
             self._told.add(facts.uid)
             log.warning("pod %s: %s", facts.name, event[1])

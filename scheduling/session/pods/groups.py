@@ -1,4 +1,4 @@
-"""What the group objects that pods name are told of how their gangs fare."""
+"""Tell group objects that pods name how their gangs fare."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,33 +12,35 @@ from scheduling.session.memory.live import Cause, LiveJob, Outbox
 
 PLACED = "Scheduled"
 Group = tuple[str, str, str]  # namespace, API version, name
-Words = tuple[bool, str, str]  # whether it has its places, and why, in a word and in a sentence
+Words = tuple[bool, str, str]  # whether it has places; reason, text
 
 
 class Groups:
-    """Tells a group what is new for it: that its gang waits and why, or has its places. `jobs`: all
-    of the cluster."""
+    """Tells a group what is new: that its gang waits and why, or that it has its places.
+
+    `jobs`: all jobs of the cluster.
+    """
 
     def __init__(self, jobs: Mapping[str, LiveJob], out: Outbox) -> None:
         self._jobs = jobs
         self._out = out
         self._of: dict[str, Group] = {}  # by job
-        self._last: dict[Group, str] = {}  # the last job of each
+        self._last: dict[Group, str] = {}  # the last job of each group
         self._told: dict[Group, tuple[Words, GroupCounts]] = {}
         self._said: dict[Group, Words] = {}
-        self._pods: dict[Group, dict[str, PodFacts]] = {}  # of groups that count them, by uid
-        self._counted: dict[Group, None] = {}  # those whose counts have changed
+        self._pods: dict[Group, dict[str, PodFacts]] = {}  # by uid, of groups that count pods
+        self._counted: dict[Group, None] = {}  # groups whose counts changed
 
     # --- groups that count their pods -------------------------------------------------------------
     def seen(self, facts: PodFacts) -> None:
-        """A pod, whatever it does."""
+        """Note a pod, whatever it does."""
         group = _counting(facts)
         if group is not None:
             self._pods.setdefault(group, {})[facts.uid] = facts
             self._counted[group] = None
 
     def gone(self, facts: PodFacts) -> None:
-        """The pod is gone."""
+        """Forget a pod."""
         group = _counting(facts)
         pods = self._pods.get(group) if group is not None else None
         if group is None or pods is None:
@@ -49,8 +51,10 @@ class Groups:
             del self._pods[group]
 
     def tell_counts(self) -> None:
-        """Tell the groups of which other pods run than before, or that have ended. One that nobody
-        has said anything of since this scheduler leads has its places."""
+        """Tell groups whose pods changed state, or have ended.
+
+        A group that this scheduler has not reported on yet has its places if its pods have nodes.
+        """
         for group in self._counted:
             pods = self._pods.get(group, {})
             placed = [pod.node for pod in pods.values() if pod.node]
@@ -75,37 +79,40 @@ class Groups:
             failed=phases["Failed"],
         )
 
-    # --- what is said -----------------------------------------------------------------------------
+    # --- what groups are told ---------------------------------------------------------------------
 
     def refused(self, pod: PodFacts, why: Cause) -> None:
-        """The pod is in no job. One beyond those that a gang has places for says nothing of it."""
+        """Tell the group that the pod is in no job.
+
+        If the gang already has its places, a pod beyond them does not count against it.
+        """
         group = _group_of([pod])
         job = self._jobs.get(self._last.get(group, "")) if group is not None else None
         if group is not None and (job is None or job.state not in HOLDING):
             self._tell(group, False, *why)
 
     def waits(self, job: LiveJob, pods: Sequence[PodFacts], reason: str, text: str) -> None:
-        """The job waits, of which these are pods."""
+        """Tell the group that the job of these pods waits."""
         group = self.starts(job, pods)
         if group is not None:
             self._tell(group, False, reason, text)
 
     def starts(self, job: LiveJob, pods: Sequence[PodFacts]) -> Group | None:
-        """The job has places, or waits for them; returns the group that its pods name."""
+        """Note that the job has places, or waits for them; return the group that its pods name."""
         group = _group_of(pods) if job.pod_gang else None
         if group is not None:
             self._of[job.id], self._last[group] = group, job.id
         return group
 
     def placed(self, job: LiveJob) -> None:
-        """All pods of the job are bound."""
+        """Tell the group that all pods of the job are bound."""
         group = self._of.get(job.id)
         if group is not None:
             nodes = len({pod.place.node for pod in job.pods.values()})
             self._tell(group, True, PLACED, f"Pods: {len(job.pods)}, on nodes: {nodes}")
 
     def forget_others(self) -> None:
-        """Forget what was told of jobs that are no more."""
+        """Forget the groups of jobs that no longer exist."""
         for job_id in [each for each in self._of if each not in self._jobs]:
             group = self._of.pop(job_id)
             if self._last.get(group) == job_id:
@@ -126,7 +133,7 @@ class Groups:
 
 
 def _counting(facts: PodFacts) -> Group | None:
-    """The group that the pod names, if it counts its pods."""
+    """Return the group that the pod names, if that kind counts its pods."""
     named = named_by(facts) if facts.owned else None
     if named is None or named.api_version.rpartition("/")[0] not in COUNTED:
         return None

@@ -1,7 +1,7 @@
-"""Giving places back: of jobs that leave, and of pods that leave while their job goes on.
+"""Giving places back: jobs that leave, and pods that leave while their job continues.
 
-Pods are deleted, again and again until the API confirms it. The engine is told when nothing is
-held any more, not before: a device is never held twice.
+Deletions are repeated until the API confirms them. Only then, when nothing is held any more, is the
+engine told: no device is ever held twice.
 """
 
 import math
@@ -31,18 +31,18 @@ from scheduling.session.pods.foreign import ForeignPods
 from scheduling.session.pods.pod import CHECKPOINT_BY
 from scheduling.session.pods.steps import release
 
-# A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
+# An unconfirmed deletion is sent again after this many seconds: its answer or watch event was lost.
 ASK_AGAIN_S = 20.0
 
 EVICT_AGAIN_S = 2.0
-# Reasons for which the engine itself made pods leave that could have stayed.
+# Reasons for which the engine made pods leave that could have stayed.
 OWN_CHOICE = frozenset({PREEMPTED, MOVED})
-# Reasons for which jobs leave that nothing is wrong with: disruption budgets have a say.
+# Reasons for which healthy jobs leave: disruption budgets apply.
 SPARED = frozenset({PREEMPTED, DRAINED, MOVED})
 
 
 class Leaving:
-    """`known` are all jobs of the cluster, those of them that leave are in `jobs`."""
+    """`known`: all jobs of the cluster; `jobs`: those of them that leave."""
 
     def __init__(self, known: dict[str, LiveJob], out: Outbox) -> None:
         self.jobs: dict[str, LiveJob] = {}
@@ -54,8 +54,10 @@ class Leaving:
     def job(
         self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
     ) -> None:
-        """All of the job goes; `last_word` is what the engine is told then. `cause` None: it
-        began to leave before this scheduler."""
+        """Make the whole job leave. `last_word` is what the engine is told once it is gone.
+
+        `cause` None: the job began to leave before this scheduler led.
+        """
         for pod in job.pods.values():
             pod.cause = pod.cause or cause
         if cause is not None:
@@ -64,17 +66,18 @@ class Leaving:
         self.jobs[job.id] = job
         if isinstance(last_word, JobEnded) and not _is_evicted(job):
             for pod in job.pods.values():
-                pod.notice = None  # nothing has to be saved any more
+                pod.notice = None  # nothing needs to be saved any more
         self.give_back(job, now)
 
     def tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
-        """Tell pods that run to save their work, where the job asks for it; those that are to go
-        stay until they say so, or until its time is up."""
+        """Warn running pods to save their work, if the job asks for that.
+
+        Pods that have to go stay until they report that they saved, or until the time is up.
+        """
         self._tell(job, (pod for pod in pods if pod.leaving is None), now)
 
     def tell_again(self, job: LiveJob, now: float) -> None:
-        """Tell pods found at start that leave alone, and did not hear of it before the last
-        scheduler stopped."""
+        """Warn pods found at start that leave alone, if the last scheduler did not get to it."""
         leave = (p for p in job.pods.values() if _has_to_leave(p) or p.reason == RESIZED)
         self._tell(job, leave, now)
 
@@ -96,29 +99,36 @@ class Leaving:
         self._out.writes.notes.append(Note(job.id, job.state, "CheckpointNotice", text, more))
 
     def was_told(self, job: LiveJob, pod: LivePod, by: float, now: float) -> None:
-        """The last scheduler told this pod to save its work (or a person did: not for longer)."""
+        """Note that the last scheduler warned this pod to save its work.
+
+        A person may have done so instead, but that gives no more time.
+        """
         if pod.notice is None and job.notice_s:
             by = min(by, now + job.notice_s + 1)
             shared = (p.notice for p in job.pods.values() if p.notice and job.request.gang)
-            # The end was rounded up to a second.
+            # `by` was rounded up to a second.
             pod.notice = next(shared, None) or Notice(by - job.notice_s - 1, by)
 
     def pods(
         self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], cause: Cause, now: float
     ) -> None:
-        """These pods go, the job goes on and they are placed again while it misses pods; with each,
-        what the engine is told then."""
+        """Make these pods leave while the job continues.
+
+        They are placed again as long as the job misses pods.
+
+        `leaves` has, with each pod, what the engine is told once it is gone.
+        """
         for pod, last_word in leaves:
             pod.leaving, pod.cause, (pod.reason, pod.why) = last_word, cause, cause
             self._pods.append((job, pod))
             if pod.state in (P.BOUND, P.RUNNING):
-                # The next scheduler has to know, or it would take its end for a failure.
+                # Otherwise the next scheduler would take its end for a failure.
                 self._out.writes.steps.append(PodStep(pod, pod.state, pod.state, pod.why))
             self._remove(job, pod, now)
         job.complete = job.has_all()
 
     def resume(self, job: LiveJob) -> None:
-        """Pods of a job found at start that the last scheduler made leave while it goes on."""
+        """Resume the leave of pods, found at start, whose job continues without them."""
         for pod in job.pods.values():
             if pod.why and pod.state not in OVER:
                 pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
@@ -127,7 +137,7 @@ class Leaving:
                 self._pods.append((job, pod))
 
     def sweep(self, now: float) -> list[LiveJob]:
-        """Go on with all that leave; returns the jobs that go on without pods that are gone."""
+        """Carry on with all that leave; return jobs that continue without pods that are gone."""
         for job in list(self.jobs.values()):
             self.give_back(job, now)
         alone = [(j, p) for j, p in self._pods if j.leaving is None and j.id in self._known]
@@ -157,14 +167,14 @@ class Leaving:
         job.tally.clear()
 
     def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
-        """Ask for the pod's deletion; its Kubernetes Events say why."""
+        """Request the pod's deletion; Kubernetes Events on it say why."""
         pod.delete_sent_at = now
         spared = _is_spared(job, pod)
         of = (job.effect_key(pod), job.namespace, pod.name, pod.uid)
         if job.protected and spared:
             self._out.effects.append(EvictPod(*of, tracked=pod.tracked))
         else:
-            # Only what Kant did not make has an owner that asks why it went.
+            # Only a pod that Kant did not make has an owner who asks why it went.
             disrupted = _disruption(job, spared=spared) if job.plain else None
             tracked = pod.tracked and disrupted is not None
             self._out.effects.append(DeletePod(*of, disrupted=disrupted, tracked=tracked))
@@ -173,7 +183,7 @@ class Leaving:
             pod.cause = None
 
     def keep(self, job: LiveJob, key: PodKey, pod: KeptPod) -> None:
-        """This pod stays for its log; the one that stayed until now, of an older attempt, goes."""
+        """Keep this pod for its log, and delete an older attempt that was kept so far."""
         older, newest = sorted((job.kept.get(key, pod), pod))
         if older.uid != newest.uid:
             of = (older.namespace, older.name, older.uid)
@@ -181,11 +191,11 @@ class Leaving:
         job.kept = {**job.kept, key: newest}
 
     def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
-        """A disruption budget forbids the eviction; it is asked again when it may not any more."""
+        """Note that a disruption budget forbids the eviction; ask again when it may allow it."""
         pod.delete_sent_at = now - ASK_AGAIN_S + max(retry_after, EVICT_AGAIN_S)
 
     def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
-        """Have a pod deleted that still holds devices; what never came to be is free at once."""
+        """Delete a pod that still holds devices; one that was never created is free at once."""
         if pod.state in OVER or pod.in_flight or job.keeps(pod) or self._saves(job, pod, now):
             return
         waits_again = bool(job.plain) and isinstance(job.leaving, JobRequeued)
@@ -196,8 +206,8 @@ class Leaving:
         elif now - pod.delete_sent_at > ASK_AGAIN_S:
             self.delete(job, pod, now)
             if pod.lost:
-                # A dead node confirms nothing. The job may go on; the pod counts as a foreign
-                # one until the API has forgotten it.
+                # A dead node confirms nothing. The job may continue; the pod counts as foreign
+                # until the API has forgotten it.
                 self.foreign.adopt(pod, self._out)
                 release(self._out, job, pod)
 
@@ -222,18 +232,18 @@ class Leaving:
 
 
 def _type(cause: Cause) -> str:
-    """Of the Event: what somebody decided is Normal, what went wrong a Warning."""
+    """Return the Event's type: Normal for a decision, Warning for a fault."""
     decided = cause.reason in (PREEMPTED, MOVED, CANCELLED, RESIZED, DRAINED)
     return "Normal" if decided else "Warning"
 
 
 def _is_evicted(job: LiveJob) -> bool:
-    """Whether its pods go before their work is done: a job of plain pods cannot wait again."""
+    """Whether its pods leave before their work is done: a job of plain pods cannot wait again."""
     return bool(job.plain) and job.state == JobState.FAILED
 
 
 def _disruption(job: LiveJob, *, spared: bool) -> tuple[str, str] | None:
-    """Why a plain pod goes that did nothing wrong; None where its job came to its own end."""
+    """Return why a plain pod goes that did nothing wrong; None = its job ended by itself."""
     if spared:
         return DRAIN if job.reason == DRAINED else PREEMPTION
     if not job.pod_gang or job.reason in ("", CANCELLED, RUN_LIMIT):
@@ -242,12 +252,14 @@ def _disruption(job: LiveJob, *, spared: bool) -> tuple[str, str] | None:
 
 
 def _is_spared(job: LiveJob, pod: LivePod) -> bool:
-    """Whether it goes by our own choice or an operator's, not because it ended, failed or was
-    cancelled."""
+    """Whether Kant or an operator chose to let the pod go.
+
+    That is, it did not end or fail and was not cancelled.
+    """
     goes = isinstance(job.leaving, JobRequeued) or _is_evicted(job)
     return (goes and job.reason in SPARED) or _has_to_leave(pod)
 
 
 def _has_to_leave(pod: LivePod) -> bool:
-    """Whether it goes alone although nothing is wrong with it."""
+    """Whether it leaves alone although nothing is wrong with it."""
     return isinstance(pod.leaving, PodEnded) or pod.reason == DRAINED

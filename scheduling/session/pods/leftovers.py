@@ -1,4 +1,4 @@
-"""What of the pods and Services of a cluster is left over of jobs, as the rows say."""
+"""Which pods and Services of a cluster are left over from jobs, by the rows."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -12,10 +12,13 @@ from scheduling.session.pods.services import Key
 
 
 class Leftovers:
-    """Of one scope of a cluster. Only what Kant made itself for a job of the database is left over:
-    of that the rows say where it was, and where no row is left of it, it is in a namespace in which
-    Kant makes pods. What names a job that is not there stays: a place is written before its pod is
-    made and kept as long as its job, so the database is older than the pod, or another one's."""
+    """The leftovers in one scope of a cluster.
+
+    Only what Kant itself made for a job in the database can be left over. Rows say where it was;
+    without a row, it must be in a namespace in which Kant makes pods. A pod that names an unknown
+    job stays: a place is written before its pod is made and is kept as long as its job, so either
+    the database is older than the pod, or the pod belongs to another installation.
+    """
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -26,8 +29,11 @@ class Leftovers:
         self._life = life
 
     def pods(self, pods: Mapping[str, tuple[PodFacts, str]]) -> LookedUp:
-        """Whose these pods are. What no job stands for is the wide scope's; a new job is in no
-        scope until the wide one has routed it."""
+        """Return whose these pods are.
+
+        The wide scope looks after pods without a job. A new job is in no scope until the wide scope
+        has routed it.
+        """
         jobs = {job_id for _, job_id in pods.values()}
         ours = divided.looked_after(jobs, self._scope, self._shards)
         known = divided.scopes_of_jobs(ours).keys()
@@ -44,12 +50,14 @@ class Leftovers:
         return LookedUp(pods.keys() - mine.keys() - strays, left, copies, strays)
 
     def looked_after(self, jobs: Set[str]) -> set[str]:
-        """Those of these jobs that this scope looks after."""
+        """Return those of these jobs that this scope looks after."""
         return divided.looked_after(jobs, self._scope, self._shards)
 
     def services(self, services: Set[Key]) -> set[Key]:
-        """Those of these Services that are of jobs of this scope which are over, or in no row and
-        without pods, or have their pods elsewhere."""
+        """Return those of these Services that are left over from jobs of this scope.
+
+        Their job is over, has no row and no pods, or has its pods elsewhere.
+        """
         mine = divided.looked_after({job_id for job_id, _ in services}, self._scope, self._shards)
         mine -= self._life.foreign.lost_jobs
         if not mine:

@@ -1,9 +1,9 @@
-"""Pods on nodes that do not answer, or that a taint drives away: how long they may stay.
+"""How long pods may stay on nodes that do not answer, or whose taint evicts them.
 
-Jobs of Kant's own leave by Kant alone: at once where a taint evicts them, after a while where their
-node only does not answer, as it mostly comes back. Pods that others made leave as they say
-themselves (`tolerationSeconds`): the taint-eviction controller of Kubernetes deletes them, and Kant
-gives up those that a dead node cannot confirm.
+Only Kant makes its own jobs leave: at once if a taint evicts them, and after a while if their node
+merely does not answer, as such nodes mostly come back. Plain pods leave as they say themselves
+(`tolerationSeconds`): the taint-eviction controller of Kubernetes deletes them, and Kant gives up
+those that a dead node cannot confirm.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from scheduling.kube.seam import NodeFacts
 from scheduling.kube.translate.health import DEAD
 from scheduling.session.memory.live import OVER, LiveJob, LivePod
 
-Key = tuple[str, int, int]  # a pod: job, pod set, ordinal
+Key = tuple[str, int, int]  # job, pod set and ordinal of a pod
 EVICTING = "NoExecute"
 DRIVEN = "has a taint that its pods do not tolerate"
 GIVEN_UP = "does not answer, and its pods were to go"
@@ -56,8 +56,10 @@ class NodeLoss:
         *,
         again: bool,
     ) -> dict[str, list[Key]]:
-        """Pods that are to leave now, by what is to be said of their nodes. `again`: look at all
-        nodes, not only at those where time counts or something changed."""
+        """Return the pods that are to leave now, by what to say of their nodes.
+
+        `again`: look at all nodes, not only at those where time counts or something changed.
+        """
         nodes = self._since.keys() if again else self._dead | self._changed
         self._changed = set()
         found: dict[str, list[Key]] = {}
@@ -72,7 +74,7 @@ class NodeLoss:
         return found
 
     def _why(self, name: str, job: LiveJob, pod: LivePod, policy: Policy, now: float) -> str:
-        """What is to be said of the node if the pod is to leave now; "" = it is not."""
+        """Return what to say of the node if the pod is to leave now; "" = it stays."""
         if job.plain:
             return GIVEN_UP if pod.going and name in self._dead else ""
         taints = self._since[name]
@@ -87,8 +89,10 @@ class NodeLoss:
 
 
 def patience_of(job: LiveJob, policy: Policy) -> float:
-    """How many seconds the pods of a job stay on a node that does not answer. One that saves its
-    work, or has spare nodes, loses little by starting anew."""
+    """Return how many seconds the job's pods stay on a node that does not answer.
+
+    A job that saves its work, or has spare nodes, loses little by starting over.
+    """
     saves = job.notice_s > 0 or job.saved_at > 0 or job.request.uses_spares
     return policy.node_loss_saved_s if saves else policy.node_loss_s
 

@@ -1,10 +1,9 @@
-"""Pods that somebody else made and that name Kant as their scheduler: each is a job of one pod, or
-with others of its gang one job.
+"""Plain pods: others made them, and they name Kant as their scheduler.
 
-Such a pod is offered to the database, which makes a job of it or says why not
-(services/plain_pods/take_up.py). Kant binds the pod and never makes it. So a pod that has been
-bound, or may have been, cannot be placed again: where another job would wait again, its job ends
-(docs/decisions/0015, 0026).
+Each is a job of one pod, or one job together with the others of its gang. A plain pod is offered to
+the database, which makes a job of it or says why not (services/plain_pods/take_up.py). Kant binds
+the pod and never makes it. A pod that has been bound, or may have been, therefore cannot be placed
+again: where another job would wait again, its job ends (docs/decisions/0015, 0026).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,15 +38,15 @@ from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, release, step, which
 
 AT_ONCE = 500  # pods offered in one pass
-BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
+BIND_AGAIN_S = 2.0  # how long until a binding with an unknown result is repeated
 BOUND_ELSEWHERE = "BoundElsewhere"
 GANG_CHANGED = "GangChanged"
-# Why a gang ends that waits and loses a pod, or is to be another one: its pods wait on, as others.
+# Why a waiting gang ends that loses a pod or changes; its other pods wait on, for another job.
 LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED, GANG_CHANGED})
 GANG_INCOMPLETE = "GangIncomplete"
 UNKNOWN_OWNER = "UnknownOwner"
 FAILED_SCHEDULING = "FailedScheduling"
-COUNTED = 4  # kinds of pods in one pass of which nodes are counted: each looks at all of them
+COUNTED = 4  # pod sets whose nodes one pass counts: each looks at all nodes
 # Why a pod has no job although nobody made a mistake.
 NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended", Reason.WAITING_FOR_NODES})
 
@@ -55,7 +54,7 @@ Gang = tuple[str, str]  # namespace and name
 
 
 class PlainPods:
-    """`unbound` are the plain pods that wait for a place, by uid, those offered last at the end."""
+    """`unbound`: the plain pods that wait for a place, by uid, those offered last at the end."""
 
     def __init__(self, scope: SharedScope, requeueing: Requeueing) -> None:
         self.scope = scope
@@ -67,24 +66,24 @@ class PlainPods:
         self.by_filter: Callable[[PodSetSpec], str] = lambda _: (
             ""
         )  # nodes that cannot take such a pod
-        # The pod, with what only others know of it.
+        # Adds to a pod what only others know of it.
         self.as_offered: Callable[[PodFacts], PodFacts] = lambda facts: facts
-        # Nodes that others leave for the pods of a waiting job.
+        # Nodes that others keep for the pods of a waiting job.
         self.promised: Callable[[str], Mapping[PodKey, str]] = lambda _: {}
-        self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
+        self._places: dict[str, tuple[str, PodKey]] = {}  # job and pod of the job, by uid
         self._new: dict[str, None] = {}
-        self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
-        self._told: dict[str, tuple[Cause, bool]] = {}  # what, and whether the pod was gated
-        self._advised: set[tuple[str, str, str]] = set()  # owners by namespace, kind and name
+        self._short: set[Gang] = set()  # gangs that miss pods; the next look tells them
+        self._told: dict[str, tuple[Cause, bool]] = {}  # the cause, and whether the pod was gated
+        self._advised: set[tuple[str, str, str]] = set()  # owners: namespace, kind, name
         self._deleting: set[str] = set()
-        self._doubted: set[str] = set()  # of which the database may know a job
+        self._doubted: set[str] = set()  # pods whose job the database may know
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
-        self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # why, and nodes, by job
+        self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # by job: why, and which nodes
         self.groups = Groups(scope.jobs, self.out)
 
     def know(self, job: LiveJob) -> None:
-        """A job that this scheduler looks after from now on."""
+        """Look after the job from now on."""
         self.scope.jobs[job.id] = job
         self._places.update((ref.uid, (job.id, key)) for key, ref in job.plain.items())
 
@@ -97,7 +96,7 @@ class PlainPods:
             self.forget(facts)
 
     def forget(self, facts: PodFacts) -> None:
-        """The pod waits no longer for a place."""
+        """Forget the pod: it no longer waits for a place."""
         uid = facts.uid
         if self.unbound.pop(uid, None) is not None:
             self._told.pop(uid, None)
@@ -107,13 +106,14 @@ class PlainPods:
                 self._short.add(gang)
 
     def unplaced_seen(self, facts: PodFacts, now: float) -> None:
-        """A pod for which no placement of now stands."""
+        """Take in a pod without a current placement."""
         before = self.unbound.get(facts.uid)
         self.keep(facts)
         if facts.uid in self.unbound:
             job = self.job_of(facts.uid)
             if job is not None and job.told and (before is None or before.gated):
-                # Another scope's scheduler saw it sooner: its job came before it, or followed it.
+                # Another scope's scheduler saw it earlier, so its job came before or after the pod
+                # did here.
                 self._tell_waiting(facts, job.told)
             if job is not None and _waits(job) and (text := _is_another(job, facts, before)):
                 self.requeueing.end(job, Kind.CANCELLED, GANG_CHANGED, text, now)
@@ -130,12 +130,14 @@ class PlainPods:
         self.leave.foreign.seen(facts, self.out)
 
     def unplaced_gone(self, facts: PodFacts, now: float) -> None:
-        """Such a pod is gone from the API."""
+        """Take in that such a pod left the API."""
         self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
 
     def look_after(self, *, takes_up: bool, again: bool, now: float) -> None:
-        """Offer what is new; `again`: from time to time also what was refused, and those whose job
-        is over. `takes_up`: whether it is for this scope to do so."""
+        """Offer what is new, if this scope `takes_up` pods.
+
+        `again`: from time to time, also offer refused pods and pods whose job is over.
+        """
         for key, (at, bind) in list(self._unanswered.items()):
             if now >= at:
                 del self._unanswered[key]
@@ -147,19 +149,21 @@ class PlainPods:
             }
             self._end_those_without_pod(now)
             self.groups.forget_others()
-            # Refused are pods with a job, too, that name a queue which does not take it.
+            # Pods with a job may be refused, too: they name a queue that does not take them.
             asked = (u for u in self.unbound if self.job_of(u) is None or u in self._told)
             self._new.update(dict.fromkeys(islice(asked, AT_ONCE)))
             short, self._short = self._short, short
         here = [self.unbound[uid] for uid in self._new if uid in self.unbound]
-        # What a pod belongs to is mostly read within moments, and then it is news again.
+        # A pod's owner is mostly read within moments, and the pod is news again then.
         new, self._new = [facts for facts in here if again or not _is_unread(facts)], {}
         if takes_up:
             self._offer(sorted(new, key=_age), short, again=again)
 
     def _offer(self, new: list[PodFacts], short: set[Gang], *, again: bool) -> None:
-        """Offer these pods, each with all that wait of its gang, and those of the gangs in `short`.
-        Gangs that miss pods wait for the next look, as these mostly come within moments."""
+        """Offer these pods, each with all waiting pods of its gang, and the gangs in `short`.
+
+        Gangs that miss pods wait for the next look, as the rest mostly comes within moments.
+        """
         gangs: dict[Gang, list[PodFacts]] = {gang: [] for gang in map(_gang_of, new) if gang}
         gangs |= {gang: [] for gang in short}
         for facts in self.unbound.values() if gangs else ():
@@ -189,8 +193,7 @@ class PlainPods:
         return not (uid in self._places or uid in self._told or uid in self._doubted)
 
     def taken_back(self, job: LiveJob) -> None:
-        """The job that its pods were to be was not written; what they become is asked anew, with
-        what the database knows of them."""
+        """Offer the pods of a job that was not written again; the database may know more."""
         for ref in job.plain.values():
             self._places.pop(ref.uid, None)
             if ref.uid in self.unbound:
@@ -209,7 +212,7 @@ class PlainPods:
         return bool(self._new)
 
     def answered(self, offers: list[Offer]) -> None:
-        """What the database made of them; who was refused is told, once."""
+        """Take in what the database made of the offers; tell refused pods why, once."""
         for offer in offers:
             for pod in offer.pods:
                 if pod.uid not in offer.over and pod.uid not in offer.refused:
@@ -219,7 +222,7 @@ class PlainPods:
                 elif (refusal := offer.refused.get(pod.uid)) is None:
                     job = self.job_of(pod.uid)
                     if self._told.pop(pod.uid, None) and job is not None and job.told:
-                        self._tell_waiting(pod, job.told)  # in place of the refusal
+                        self._tell_waiting(pod, job.told)  # replaces the refusal
                 elif pod.uid in self.unbound:
                     before, self._told[pod.uid] = self._told.get(pod.uid), (refusal, pod.gated)
                     if before is None or before[0] != refusal:
@@ -231,7 +234,7 @@ class PlainPods:
                         self._set_condition(pod, shown(refusal.reason), refusal.text)
 
     def _advise(self, pod: PodFacts) -> None:
-        """Tell once of an owner that is not known what it could say."""
+        """Tell an owner of an unknown kind, once, what it could declare."""
         workload = workload_of(pod)
         if workload is not None and workload.advice:
             owner = pod.namespace, workload.kind, workload.name
@@ -241,14 +244,14 @@ class PlainPods:
                 self.out.effects.append(EmitEvent((), *of, UNKNOWN_OWNER, workload.advice))
 
     def not_told(self, uid: str) -> None:
-        """The API server did not answer when the pod was to be told something: it is told again."""
+        """Tell the pod again: the API server did not answer."""
         self._told.pop(uid, None)
         if (job := self.job_of(uid)) is not None:
             job.told = ""
 
-    # --- jobs that wait ---------------------------------------------------------------------------
+    # --- waiting jobs -----------------------------------------------------------------------------
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
-        """What the engine says of a waiting job; it knows that a job is held, not why."""
+        """Return the engine's verdict with why the job is held, which the engine does not know."""
         if verdict.reason is Reason.ON_HOLD and job.pod_hold and not job.held:
             gated = any(pod.gated for pod in self.unbound_of(job))
             helps = "remove the gates" if gated else "change the pod"
@@ -256,9 +259,10 @@ class PlainPods:
         return verdict
 
     def tell_why(self) -> None:
-        """Put on the pods why they wait, where the reason changed in this pass, unless it is that
-        they were refused. What the last scheduler had to tell may not have reached them: each is
-        told at least once."""
+        """Put the reason for waiting on pods, if it changed in this pass and they were not refused.
+
+        Each is told at least once, as the last scheduler's news may not have arrived.
+        """
         writes = self.out.writes
         told = [
             (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new, r.is_noted)
@@ -287,8 +291,10 @@ class PlainPods:
     def _tell_failed(
         self, job: LiveJob, pod: PodFacts, text: str, counts: dict[PodSetSpec, str]
     ) -> None:
-        """The Event that people who know kube-scheduler look for. `counts`: the nodes by filter of
-        the pod sets that were told of before in this pass."""
+        """Emit the Event that people who know kube-scheduler look for.
+
+        `counts`: nodes by filter for the pod sets reported earlier in this pass.
+        """
         if pod.uid in self._told or pod.gated:
             return
         pod_set = job.request.pod_sets[self._places[pod.uid][1][0]]
@@ -300,38 +306,40 @@ class PlainPods:
         self.out.effects.append(EmitEvent((), *of, FAILED_SCHEDULING, note, type="Warning"))
 
     def tell_scheduled(self, job: LiveJob, pod: LivePod) -> None:
-        """The Event that a pod has its node."""
+        """Emit the Event that the pod has its node."""
         note = f"Successfully assigned {job.namespace}/{pod.name} to {pod.place.node}"
         of = job.namespace, pod.name, pod.uid
         self.out.effects.append(EmitEvent((), *of, "Scheduled", note, "Binding"))
 
     def _set_condition(self, pod: PodFacts, reason: str, text: str, node: str = "") -> None:
-        if not pod.gated:  # of a gated one the API server has said so
+        if not pod.gated:  # the API server has already marked a gated pod
             to = (pod.namespace, pod.name, pod.uid)
             self.out.effects.append(PatchCondition((), *to, reason, text, nominated=node))
 
     def job_of(self, uid: str) -> LiveJob | None:
-        """The job that stands for a plain pod, where it is one of this scope."""
+        """Return the job of a plain pod, if this scope has it."""
         return self.scope.jobs.get(self._places[uid][0]) if uid in self._places else None
 
     def stands_for(self, uid: str) -> tuple[LiveJob, PodKey] | None:
-        """The job, where it is one of this scope, and which pod of it a plain pod is."""
+        """Return the job of a plain pod, if this scope has it, and which pod of the job it is."""
         job = self.job_of(uid)
         return (job, self._places[uid][1]) if job is not None else None
 
     def unbound_of(self, job: LiveJob) -> list[PodFacts]:
-        """The plain pods of the job that wait for a place."""
+        """Return the plain pods of the job that wait for a place."""
         return [self.unbound[ref.uid] for ref in job.plain.values() if ref.uid in self.unbound]
 
     def _lost(self, facts: PodFacts, kind: Kind, reason: str, text: str, now: float) -> None:
-        """The pod cannot be bound any more: its job ends, if it waits."""
+        """End the pod's job if it waits, as the pod can no longer be bound."""
         job = self.job_of(facts.uid)
         if job is not None and _waits(job):
             self.requeueing.end(job, kind, reason, _of_gang(job, text), now)
 
     def _end_those_without_pod(self, now: float) -> None:
-        """End waiting jobs of which a pod was not there in two looks: one that was deleted before
-        this scheduler watched is never reported gone."""
+        """End waiting jobs that missed a pod in two looks.
+
+        A pod that was deleted before this scheduler watched is never reported gone.
+        """
         waiting = [job for job in self.scope.jobs.values() if _waits(job)]
         found = [job for job in waiting if len(self.unbound_of(job)) < len(job.plain)]
         for job in found:
@@ -343,7 +351,7 @@ class PlainPods:
 
     # --- jobs that hold a place -------------------------------------------------------------------
     def placed(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
-        """The job and pod that a plain pod stands for, if it has a place."""
+        """Return the job and pod that a plain pod stands for, if it has a place."""
         job = self.job_of(facts.uid) if facts.owned else None
         pod = job.pods.get(self._places[facts.uid][1]) if job is not None else None
         if job is None or pod is None or (pod.lost and pod.state is P.RELEASED):
@@ -353,9 +361,9 @@ class PlainPods:
     def bind_done(
         self, job: LiveJob, pod: LivePod, bind: Bind, outcome: CallOutcome, now: float
     ) -> None:
-        """How the binding of a plain pod ended; the pod is there or not, whatever that was."""
+        """Take in the result of binding a plain pod. Whatever it is, the pod may still exist."""
         if outcome.result in (Result.FAILED, Result.NOT_SENT) and job.leaving is None:
-            # Perhaps it is bound: its place is kept until the API server answers.
+            # The pod may be bound: keep its place until the API server answers.
             self._unanswered[job.effect_key(pod)] = now + BIND_AGAIN_S, bind
             return
         pod.in_flight = False
@@ -372,7 +380,7 @@ class PlainPods:
             first, nodes = self._refused.get(job.id, (text, ()))
             self._refused[job.id] = first, (*nodes, pod.place.node)
         if job.id in self._refused and not any(each.in_flight for each in job.pods.values()):
-            # Only now is known whether any pod of the gang was bound.
+            # Only now is it known whether any pod of the gang was bound.
             text, nodes = self._refused.pop(job.id)
             self.requeueing.requeue(job, "BindingFailed", text, tuple(sorted(set(nodes))), now)
         if job.leaving is not None:
@@ -391,15 +399,14 @@ class PlainPods:
             self.leave.give_back(job, now)
 
     def taken(self, job: LiveJob, pod: LivePod, node: str, now: float) -> None:
-        """Somebody else bound the pod: it is theirs, and stays."""
+        """Let go of a pod that somebody else bound; it stays."""
         release(self.out, job, pod)
         if job.leaving is None and job.state in HOLDING:
             self.requeueing.end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(pod.name, node), now)
         self.leave.settle(job)
 
     def makes_room(self, job: LiveJob, cause: Cause, why: Evidence, now: float) -> None:
-        """Plain pods that are preempted, or leave a node that is drained, are evicted, and their
-        job ends with them."""
+        """Evict plain pods that are preempted or leave a drained node; their job ends with them."""
         pods = list(job.pods.values())
         self.leave.tell(job, pods, now)
         why += which(pods)
@@ -407,8 +414,10 @@ class PlainPods:
         self.requeueing.leaves(job, JobEnded(job.id, succeeded=False), cause, now)
 
     def _leaves(self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None) -> None:
-        """The job gives its places back. Of one that is over, pods that wait are deleted, or wait
-        on as others."""
+        """Take in that the job gives its places back.
+
+        Waiting pods of a job that is over are deleted, or wait on for another job.
+        """
         self._refused.pop(job.id, None)
         if job.pods or not isinstance(last_word, JobEnded):
             return
@@ -421,7 +430,7 @@ class PlainPods:
             self._delete(job.id, pod, cause)
 
     def _delete(self, job_id: str, pod: PodFacts, cause: Cause) -> None:
-        """A pod that waits and whose job is over would wait for ever."""
+        """Delete a pod that waits although its job is over: it would wait for ever."""
         of = (job_id, 0, 0, 0), pod.namespace, pod.name, pod.uid  # of no attempt
         kind = "Normal" if cause.reason == CANCELLED else "Warning"
         self.out.effects.append(DeletePod(*of))
@@ -431,25 +440,27 @@ class PlainPods:
 
 
 def _waits(job: LiveJob) -> bool:
-    """Whether it is a job of plain pods that waits."""
+    """Whether it is a waiting job of plain pods."""
     return bool(job.plain) and job.leaving is None and job.state in WAITING
 
 
 def _gang_of(facts: PodFacts) -> Gang | None:
-    """The gang that the pod is one of."""
+    """Return the gang that the pod belongs to."""
     name = members.gang_of(facts)
     return (facts.namespace, name) if name else None
 
 
 def _is_unread(facts: PodFacts) -> bool:
-    """Whether what it belongs to is not known yet."""
+    """Whether the pod's owner has yet to be read."""
     workload = workload_of(facts)
     return workload is not None and workload.wait is not None and not workload.wait.is_answer
 
 
 def _is_another(job: LiveJob, facts: PodFacts, before: PodFacts | None) -> str:
-    """Why the gang of a waiting job is another one than when it was taken up; "" = it is not.
-    `before`: the pod as it was known till now."""
+    """Return why a waiting job's gang differs from the one taken up; "" = it does not.
+
+    `before`: the pod as last known.
+    """
     workload = workload_of(facts)
     if not job.pod_gang:
         return ""
@@ -470,7 +481,7 @@ def _is_another(job: LiveJob, facts: PodFacts, before: PodFacts | None) -> str:
 
 
 def _levels(facts: PodFacts) -> tuple[object, ...] | None:
-    """The network levels that others name for the pod; None while they are not known."""
+    """Return the network levels that others name for the pod; None = not known yet."""
     workload = workload_of(facts)
     if facts.plain is None or (workload is not None and workload.wait is not None):
         return None
@@ -481,14 +492,14 @@ def _levels(facts: PodFacts) -> tuple[object, ...] | None:
 
 
 def _of_gang(job: LiveJob, text: str) -> str:
-    """Why a waiting job lost a pod, and what that means for the others."""
+    """Return why a waiting job lost a pod, and what that means for the rest of the gang."""
     if not job.pod_gang:
         return text
     return f"{text}. What is left of gang {job.pod_gang} waits for another pod"
 
 
 def _says(facts: PodFacts) -> tuple[object, ...]:
-    """What its makers can change of a pod that waits, and rules are about."""
+    """Return what the pod's owner can change while it waits, and what rules select it by."""
     return facts.plain, facts.says, facts.labels, facts.annotations, facts.device_claims
 
 

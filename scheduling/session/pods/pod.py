@@ -1,4 +1,4 @@
-"""The pods of a live job: how one is asked for, recognised, and judged when it failed."""
+"""The pods of a live job: how they are requested, recognised, and judged when they fail."""
 
 import math
 import re
@@ -19,8 +19,8 @@ from scheduling.session.memory.live import LiveJob, LivePod, PodKey
 CHECKPOINT_BY = "kant.io/checkpoint-by"
 CHECKPOINTED_AT = "kant.io/checkpointed-at"
 
-# Reasons with which a pod ends as Failed although its own program is not to blame: the kubelet
-# rejected it, or the node took it down (kubelet eviction, node shutdown).
+# Reasons of a Failed pod whose own program is not to blame: the kubelet rejected it, or the node
+# took it down (kubelet eviction, node shutdown).
 NOT_ITS_FAULT = re.compile(
     r"OutOf\S+|UnexpectedAdmissionError|TopologyAffinityError|Node(Affinity|Name|Ports|Lost)"
     r"|TaintToleration|PodOS\w+|SupplementalGroupsPolicyNotSupported|InvalidNodeInfo"
@@ -30,7 +30,7 @@ NOT_ITS_FAULT = re.compile(
 
 
 def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -> LivePod:
-    """A pod of the job's attempt, to be created or bound; a new one's name is unique."""
+    """Return a pod for the job's attempt, to be created or bound; a new pod's name is unique."""
     if job.plain:
         ref = job.plain[place.pod_set, place.ordinal]
         return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid)
@@ -39,7 +39,7 @@ def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -
 
 
 def name_of(job: LiveJob, attempt: int, pod_set: int, ordinal: int) -> str:
-    """Of a pod that Kant makes for the job; "" if it has no such pod set."""
+    """Return the name of a pod that Kant makes for the job; "" = the job has no such pod set."""
     if pod_set >= len(job.request.pod_sets):
         return ""
     name = job.request.pod_sets[pod_set].name
@@ -49,10 +49,12 @@ def name_of(job: LiveJob, attempt: int, pod_set: int, ordinal: int) -> str:
 def create_and_bind(
     job: LiveJob, pod: LivePod, node: Node, *, gpus_by_claims: bool = False
 ) -> CreateAndBind | Bind:
-    """The effect that brings one pod of the job to its place; a plain pod exists already. It asks
-    for GPUs and NICs by the resources that the node advertises them as: a kubelet drops a request
-    for one that its node does not have, and the pod would run without. `gpus_by_claims`: its claims
-    give them."""
+    """Return the effect that brings one pod of the job to its place; a plain pod exists already.
+
+    The pod requests GPUs and NICs by the resource names that its node advertises: a kubelet drops a
+    request for a resource that its node does not have, and the pod would run without it.
+    `gpus_by_claims`: its claims bring the GPUs.
+    """
     place = pod.place
     chosen = manifests.binding_annotations(place.devices, place.milli, place.nics)
     if job.plain:
@@ -61,7 +63,7 @@ def create_and_bind(
     pod_set = job.request.pod_sets[place.pod_set]
     if gpus_by_claims:
         pod_set = replace(pod_set, gpus=0)
-    # Without what the engine counts beside, by names that no node has.
+    # Without what the engine counts under names that no node has.
     extended = extended_of(node, place, job.asked.pod_sets[place.pod_set])
     template = _template(job, place.pod_set, pod_set, pod.attempt, node, extended, job.namespace)
     return CreateAndBind(
@@ -82,8 +84,10 @@ def stand_in(
     of_group: tuple[NodeTerm, ...],
     name: tuple[str, str],
 ) -> dict[str, Any]:
-    """A pod that asks for what the job's would on a node like this one. `of_group`: terms of nodes
-    that have such GPUs; `name`: namespace and name."""
+    """Return a pod that requests what the job's pod would on a node like this one.
+
+    `of_group`: terms for nodes that have such GPUs; `name`: namespace and name.
+    """
     asked = job.asked.pod_sets[pod_set]
     asked = replace(asked, nodes=narrowed(asked.nodes, of_group))
     if pod_set in job.gpus_by_templates:
@@ -96,7 +100,7 @@ def stand_in(
 
 
 def name_of_stand_in(job: LiveJob, pod_set: int, ordinal: int) -> str:
-    """Of a pod that stands in for one of the job."""
+    """Return the name of a stand-in for a pod of the job."""
     name = job.asked.pod_sets[pod_set].name
     return manifests.pod_name(job.name, job.id, manifests.WAITS, pod_set, name, ordinal)
 
@@ -135,7 +139,7 @@ def _template(
 
 
 def _gang(job: LiveJob, pod_set: int) -> manifests.Gang | None:
-    """What a pod of the set is told of the others, None where there are none."""
+    """Return what a pod of the set learns about the others; None = there are none."""
     sets = job.request.pod_sets
     if job.request.pods < 2:
         return None
@@ -149,7 +153,7 @@ def _gang(job: LiveJob, pod_set: int) -> manifests.Gang | None:
 
 
 def labels_of(job: LiveJob, pod: LivePod) -> dict[str, str]:
-    """The labels of a pod of the job."""
+    """Return the labels of a pod of the job."""
     if job.plain:
         return dict(job.plain[pod.key].labels)
     own = manifests.own_labels(job.id, job.request.tenant, pod.attempt, *pod.key)
@@ -157,7 +161,7 @@ def labels_of(job: LiveJob, pod: LivePod) -> dict[str, str]:
 
 
 def identity(labels: Mapping[str, str]) -> tuple[str, int, PodKey] | None:
-    """(job id, attempt, pod key) of a pod of Kant's own, None for any other."""
+    """Return (job id, attempt, pod key) of a pod of Kant's own; None for any other."""
     try:
         key = int(labels[manifests.POD_SET]), int(labels[manifests.ORDINAL])
         return labels[manifests.JOB], int(labels[manifests.ATTEMPT]), key
@@ -166,8 +170,11 @@ def identity(labels: Mapping[str, str]) -> tuple[str, int, PodKey] | None:
 
 
 def checkpointed_at(pod: PodFacts, now: float) -> float | None:
-    """When the pod says that its job saved its work (`kant.io/checkpointed-at`, seconds since the
-    epoch); None when it does not say so. A time in the future counts as now."""
+    """Return when the pod last reported that the job saved its work; None = it did not.
+
+    Read from `kant.io/checkpointed-at`, in seconds since the epoch. A time in the future counts as
+    now.
+    """
     try:
         at = float(pod.annotations.get(CHECKPOINTED_AT, ""))
     except ValueError:
@@ -176,8 +183,10 @@ def checkpointed_at(pod: PodFacts, now: float) -> float | None:
 
 
 def told_by(pod: PodFacts) -> float | None:
-    """Until when the pod was told to save its work (`kant.io/checkpoint-by`, RFC 3339); None when
-    it was not."""
+    """Return by when the pod was warned to save its work; None = it was not warned.
+
+    Read from `kant.io/checkpoint-by` (RFC 3339).
+    """
     try:
         return datetime.fromisoformat(pod.annotations.get(CHECKPOINT_BY, "")).timestamp()
     except ValueError:
@@ -185,20 +194,22 @@ def told_by(pod: PodFacts) -> float | None:
 
 
 def was_rejected(pod: PodFacts) -> bool:
-    """A Failed pod that did not fail by its own program: the place is to blame, not the job."""
+    """Whether a Failed pod was rejected by its place instead of failing by its own program."""
     if NOT_ITS_FAULT.fullmatch(pod.reason):
         return True
     return pod.exit_code is None and pod.reason != "DeadlineExceeded"
 
 
 def has_crashed(pod: PodFacts) -> bool:
-    """A Failed pod whose own program is to blame."""
+    """Whether a Failed pod's own program is to blame."""
     return pod.phase == "Failed" and not was_rejected(pod)
 
 
 def failure_text(pod: PodFacts) -> str:
-    """One sentence on why a pod failed. What a runtime says may quote the command of the pod, whose
-    secrets not everybody sees who sees this."""
+    """Return one sentence on why a pod failed, without secrets.
+
+    A runtime's message may quote the pod's command, whose secrets not every reader may see.
+    """
     code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
     reason = f" ({pod.reason})" if pod.reason else ""
     detail = f": {without_secrets(pod.message)}" if pod.message else ""

@@ -1,7 +1,7 @@
-"""What pods say of each other: which groups there are, which pods belong to them.
+"""Pod rules about other pods: which groups exist, and which pods belong to them.
 
-The engine knows groups by name (`engine.types.PodRules`). Here is what they mean, and so of which
-pods any rule speaks at all: the others have no rules, and cost nothing.
+The engine knows groups by name (`engine.types.PodRules`). This module knows which pods each group
+selects; pods that no rule selects have no rules and cost nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,16 @@ from scheduling.kube.translate.label_selectors import selects
 from scheduling.session.memory.namespaces import NamespaceLabels
 
 NOTHING = PodRules()
-# Groups that no pod names any more are forgotten when so many are.
+# Groups that no pod names any more are forgotten once there are this many.
 MAX_UNUSED = 256
 
 
 class PodGroups:
-    """Of the pods that Kant places, what each says of others, by uid. `version`: another one when
-    pods may belong to other groups than before. `spaces`: the namespaces that rules may mean."""
+    """The rules of the pods that Kant places, by uid.
+
+    `version`: differs when pods may belong to other groups than before. `spaces`: the namespaces
+    that rules may select.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -30,7 +33,7 @@ class PodGroups:
         return bool(self._says)
 
     def seen(self, facts: PodFacts) -> bool:
-        """A pod; whether it says something else than before."""
+        """Note a pod; return whether its rules changed."""
         says = facts.says if facts.owned and not facts.finished else None
         if says == self._says.get(facts.uid):
             return False
@@ -46,14 +49,14 @@ class PodGroups:
         return True
 
     def is_known(self, group: str) -> bool:
-        """Whether pods that speak of this group were heard of."""
+        """Whether any pod has named this group."""
         return group in self._meant
 
     def gone(self, uid: str) -> None:
         self._says.pop(uid, None)
 
     def spaces_change(self) -> None:
-        """A namespace has other labels than before."""
+        """Note that the labels of a namespace changed."""
         everything = (each for meant in self._meant.values() for each in meant)
         if any(each.namespaces.labels for each in everything):
             self.version += 1
@@ -64,7 +67,7 @@ class PodGroups:
             self._meant = {name: meant for name, meant in self._meant.items() if name in used}
 
     def groups_of(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
-        """The groups to which a pod with these labels belongs."""
+        """Return the groups to which a pod with these labels belongs."""
         return [
             name
             for name, meant in self._meant.items()
@@ -74,14 +77,14 @@ class PodGroups:
     def rules_of(
         self, uids: Iterable[str], namespace: str, labels: Iterable[Mapping[str, str]]
     ) -> PodRules | None:
-        """The rules of pods that are alike in what they say; None = nothing is to be said."""
+        """Return the rules of pods whose own rules are alike; None = no rules."""
         said = next((self._says[uid].rules for uid in uids if uid in self._says), NOTHING)
         groups = {group for each in labels for group in self.groups_of(namespace, each)}
         rules = said._replace(groups=tuple(sorted(groups)))
         return None if rules == NOTHING else rules
 
     def rules_of_other(self, facts: PodFacts) -> PodRules | None:
-        """What is to be known of a pod of somebody else: its groups and host ports."""
+        """Return what rules need to know of a pod that is not Kant's: its groups and host ports."""
         ports = facts.says.rules.ports if facts.says is not None else ()
         groups = self.groups_of(facts.namespace, facts.labels) if self._meant else []
         return PodRules(tuple(sorted(groups)), ports) if groups or ports else None

@@ -1,4 +1,4 @@
-"""Jobs and pods that give their places back because something failed, and wait again or end."""
+"""Jobs and pods that give their places back after a failure, and wait again or end."""
 
 from collections.abc import Callable, Iterable, Set
 
@@ -15,19 +15,22 @@ from scheduling.session.pods.leave import Leaving
 from scheduling.session.pods.scope import SharedScope
 from scheduling.session.pods.steps import Evidence, advance, step
 
-# Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
+# The columns of a job that is no longer placed: its wait continues (metrics.md, JWTD).
 UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
-# The API server took no pod or binding for long: no fault of the job, nor of the node.
+# The API server took no pod or binding for a long time: neither job nor node is at fault.
 NO_ANSWER = "ApiServerFailed"
 POD_DELETED, EVICTED = "PodDeleted", "PodEvicted"
-# Reasons for which pods that still run are told to save their work before they are deleted.
+# Reasons for which running pods are warned to save their work before they are deleted.
 TOLD = frozenset({PREEMPTED, DRAINED, "NodeLost", EVICTED})
-COMING = frozenset({P.INTENDED, P.BOUND})  # states of pods that have a place and do not run yet
+COMING = frozenset({P.INTENDED, P.BOUND})  # states of pods with a place that do not run yet
 
 
 class Requeueing:
-    """What a cluster's jobs do when a placement fails (paper 3.2.4). Each of `before_leaving` is
-    told of a job that gives all its places back, and why, while it has them."""
+    """What a cluster's jobs do when a placement fails (paper 3.2.4).
+
+    Each of `before_leaving` is called with a job, and why, before the job gives all its places
+    back.
+    """
 
     def __init__(self, scope: SharedScope, leave: Leaving) -> None:
         self.scope = scope
@@ -40,9 +43,10 @@ class Requeueing:
     def requeue(
         self, job: LiveJob, reason: str, message: str, avoided_nodes: tuple[str, ...], now: float
     ) -> None:
-        """A placement failed: release everything and wait again, or fail after too many tries.
+        """Release a job whose placement failed; it waits again, or fails after too many tries.
 
-        A job of plain pods waits again only if certainly none of them was bound."""
+        A job of plain pods waits again only if certainly none of them was bound.
+        """
         if job.leaving is not None or job.state not in HOLDING:
             return
         if job.plain and not _is_unbound(job):
@@ -61,9 +65,11 @@ class Requeueing:
         self.wait_again(job, Cause(reason, message), (), at, avoided_nodes, now)
 
     def crashed(self, job: LiveJob, pod: LivePod, message: str, now: float) -> None:
-        """The pod's own program failed: it is placed again, alone where the job can do without it,
-        else all of the job; or the job ends, when that was done as often as it may be. The pod
-        itself stays for its log, until its next one fails too."""
+        """Place a pod again whose own program failed, or end the job if no restart is left.
+
+        The pod is placed again alone if the job can do without it; otherwise all of the job is. The
+        failed pod is kept for its log until its successor fails, too.
+        """
         if job.state not in HOLDING:
             advance(self.out, job, pod, P.FAILED, message)
             return
@@ -94,8 +100,10 @@ class Requeueing:
         advance(self.out, job, pod, P.FAILED, message)
 
     def crashed_before(self, facts: PodFacts) -> None:
-        """A pod for which no placement of now stands. If its program failed before a restart, it is
-        known from here on, also to a scheduler that did not see it fail."""
+        """Note a pod without a placement if its program failed before a restart.
+
+        A scheduler that did not see it fail then knows of it, too.
+        """
         who = kant_pods.identity(facts.labels) if facts.owned else None
         job = self.scope.jobs.get(who[0]) if who else None
         if not who or not job or facts.deleting or not kant_pods.has_crashed(facts):
@@ -113,7 +121,7 @@ class Requeueing:
         avoided_nodes: tuple[str, ...],
         now: float,
     ) -> None:
-        """All of the job gives its places back, and is placed again at `at` or later."""
+        """Give back all places of the job; it is placed again at `at` or later."""
         job.not_before = at
         step(
             self.out,
@@ -141,13 +149,17 @@ class Requeueing:
         avoided_nodes: tuple[str, ...],
         now: float,
     ) -> None:
-        """These pods cannot be where they were placed. Where the job can do without them, only they
-        are placed again, with the rest of their slices; else all of it is released."""
+        """Place pods again that cannot stay where they were placed.
+
+        If the job can do without them, only they and the rest of their slices are placed again;
+        otherwise all of the job is released.
+        """
         pods = with_slices(job, pods)
         if not self.goes_on_without(job, pods):
             self.requeue(job, reason, message, avoided_nodes, now)
             return
-        # A gang has all that it needs: it waits longer for the others, and does not end by them.
+        # A gang that can continue has all it needs. Failures of its other pods only delay these
+        # pods and do not end the job.
         failures = job.surplus if job.request.gang else job.failures
         if reason != NO_ANSWER:
             failures.count(max(pod.attempt for pod in pods))
@@ -164,19 +176,22 @@ class Requeueing:
         self.leave.pods(job, leaves, Cause(reason, message), now)
 
     def tell(self, job: LiveJob, pods: list[LivePod], now: float) -> None:
-        """Tell those that will have to go with these pods."""
+        """Warn the pods that will have to go together with these."""
         if job.leaving is None and job.state in HOLDING:
             alone = self.goes_on_without(job, pods)
             self.leave.tell(job, with_slices(job, pods) if alone else job.pods.values(), now)
 
     def is_news(self, job: LiveJob, pod: LivePod) -> bool:
-        """Whether nobody here asked for the pod's deletion, in a job that wants to be told."""
+        """Whether the pod's deletion is news here, in a job that wants a warning."""
         asked = job.leaving or pod.leaving or pod.delete_sent_at
         return bool(job.notice_s) and not asked and job.state in HOLDING
 
     def let_surplus_go(self, job: LiveJob, now: float) -> None:
-        """Where it asks for fewer pods than have places, those of the highest ordinals leave, told
-        to save their work if the job wants that; what has no place is not waited for any more."""
+        """Let pods beyond the job's count leave, those with the highest ordinals first.
+
+        They are warned to save their work if the job wants that. Pods without a place are no longer
+        waited for.
+        """
         job.complete = job.has_all()
         if job.leaving is not None or job.state not in HOLDING:
             return
@@ -196,8 +211,10 @@ class Requeueing:
         return self.goes_on_without(job, [p for p in job.pods.values() if p.state in away])
 
     def is_done(self, job: LiveJob) -> bool:
-        """Whether all pods have done their work. What an elastic gang got later and has not run by
-        then is not waited for."""
+        """Whether all pods have done their work.
+
+        An elastic gang does not wait for pods that it got later and that have not run yet.
+        """
         done = job.tally[P.SUCCEEDED]
         if done == len(job.pods) or not (done and job.request.elastic):
             return done == len(job.pods)
@@ -208,7 +225,7 @@ class Requeueing:
         return never_ran and self.goes_on_without(job, others)
 
     def goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
-        """Whether others of its pods have a place or have done their work, of a gang its least."""
+        """Whether enough other pods have a place or are done: any, or a gang's least number."""
         if job.leaving is not None or job.state not in HOLDING:
             return False
         gone = job.request.go_together(pod.key for pod in pods)
@@ -219,7 +236,7 @@ class Requeueing:
         )
 
     def _failed_too_often(self, job: LiveJob, reason: str, message: str, now: float) -> bool:
-        """End the job at the limit of failures in a row."""
+        """End the job if it reached the limit of failures in a row."""
         number, most = job.failures.number, self.scope.policy.max_attempts
         if reason == NO_ANSWER or number < most:
             return False
@@ -228,23 +245,28 @@ class Requeueing:
         return True
 
     def _backed_off(self, number: int, now: float) -> float:
-        # More would be no float any more; the cap is reached long before.
+        # A larger exponent would overflow; the cap is reached long before.
         wait = self.scope.policy.backoff_base_s * 2 ** min(max(0, number - 1), 64)
         return now + min(wait, self.scope.policy.backoff_cap_s)
 
     def _crash_backed_off(
         self, job: LiveJob, pod: LivePod, restarted: Iterable[LivePod], now: float
     ) -> float:
-        """Until when these pods wait. A pod that had held its place for longer than the longest
-        back-off does not fail in a row."""
+        """Return until when these pods wait.
+
+        A pod that held its place longer than the longest back-off does not count as failing in a
+        row.
+        """
         in_a_row = now - pod.placed_at <= self.scope.policy.backoff_cap_s
         number = 1 + (job.crashes.get(pod.key, 0) if in_a_row else 0)
         job.crashes = {**job.crashes, **dict.fromkeys((p.key for p in restarted), number)}
         return self._backed_off(number, now)
 
     def release_late(self, job: LiveJob, now: float) -> None:
-        """A gang that did not all start in time gives its places back; of an elastic one only those
-        that are late go, if it can do without."""
+        """Give back the places of a gang that did not start in time.
+
+        An elastic gang gives back only those of the late pods, if it can do without them.
+        """
         if job.state == JobState.RUNNING and not any(job.tally[s] for s in COMING):
             del self.scope.starting[job.id]
             return
@@ -252,7 +274,7 @@ class Requeueing:
         if max(job.admitted_at, self.scope.sees_since) >= due:
             return
         coming = (p for p in job.pods.values() if p.state in COMING and p.leaving is None)
-        # What an elastic gang got later has its own time.
+        # Pods that an elastic gang got later have their own deadline.
         late = [p for p in coming if p.placed_at < due]
         if late:
             running = job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
@@ -262,8 +284,10 @@ class Requeueing:
             self.displaced(job, late, "GangTimeout", text, avoided_nodes, now)
 
     def forgive(self, job: LiveJob, pod: LivePod) -> None:
-        """A pod runs that was placed after the last failure: failures no longer follow in a row.
-        Those of a whole gang end when it comes up."""
+        """Reset the count of failures in a row: a pod placed after the last failure runs.
+
+        The count of a whole gang is reset when the gang comes up.
+        """
         failures = job.surplus if job.request.gang else job.failures
         if failures.number and pod.attempt > failures.attempt:
             failures.number = 0
@@ -271,7 +295,7 @@ class Requeueing:
                 self.out.writes.failures[job.id] = 0
 
     def resume_leaving(self, job: LiveJob, now: float) -> None:
-        """A job found at start whose pods were being deleted when the last scheduler stopped."""
+        """Let a job found at start leave whose pods the last scheduler was deleting."""
         if job.state in TERMINAL:
             done = job.state == JobState.SUCCEEDED
             self.leaves(job, JobEnded(job.id, succeeded=done), None, now)
@@ -300,7 +324,7 @@ def _is_unbound(job: LiveJob) -> bool:
 
 
 def with_slices(job: LiveJob, pods: list[LivePod]) -> list[LivePod]:
-    """The pods, and those that cannot go on without them."""
+    """Return the pods, and those that cannot continue without them."""
     keys = job.request.go_together(pod.key for pod in pods)
     others = (p for key, p in job.pods.items() if key in keys and p.state not in OVER)
     return pods + [pod for pod in others if pod not in pods]

@@ -1,4 +1,4 @@
-"""What all that look after the jobs of a scope share."""
+"""What the modules that look after a scope's jobs share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from scheduling.session.memory.live import LiveJob, Outbox
 
 @dataclass(slots=True)
 class SharedScope:
-    """The jobs of a scope of a cluster, what is told of them, and by which settings."""
+    """The jobs of a scope, what was gathered about them, and the settings that apply."""
 
     jobs: dict[str, LiveJob] = field(default_factory=dict)
-    starting: dict[str, LiveJob] = field(default_factory=dict)  # placed, not all of it running yet
+    starting: dict[str, LiveJob] = field(default_factory=dict)  # placed, but not all of it runs yet
     out: Outbox = field(default_factory=Outbox)
     policy: Policy = field(default_factory=Policy)
-    namespaces: Mapping[str, str] = field(default_factory=dict)  # {tenant: where its pods are made}
-    sees_since: float = 0.0  # when the connection to the cluster came back last
+    namespaces: Mapping[str, str] = field(default_factory=dict)  # {tenant: namespace of its pods}
+    sees_since: float = 0.0  # when the connection to the cluster last came back

@@ -1,7 +1,7 @@
-"""The Services by which pods of one job find each other.
+"""The Services by which the pods of one job find each other.
 
-A job of several pods gets one when it starts, keeps it while it waits again, and loses it when all
-of it is gone. The name comes of the job's id: whoever asks twice makes one.
+A job of several pods gets a Service when it starts, keeps it while it waits again, and loses it
+when all of the job is gone. The name follows from the job's id, so asking twice makes one.
 """
 
 import logging
@@ -18,12 +18,12 @@ Key = tuple[str, str]  # job and namespace
 
 
 class Services:
-    """The Services of the jobs of a scope. `jobs` are all of them that are not gone."""
+    """The Services of the jobs of a scope. `jobs`: all of its jobs that are not gone."""
 
     def __init__(self, jobs: Mapping[str, LiveJob]) -> None:
         self._jobs = jobs
         self._seen: dict[Key, ServiceFacts] = {}
-        # Those of which nothing more has to be done before all are looked at again.
+        # Services that need nothing more until all are looked at again.
         self._asked: set[Key] = set()
 
     def seen(self, facts: ServiceFacts) -> None:
@@ -41,7 +41,7 @@ class Services:
             self.make(job, out)
 
     def make(self, job: LiveJob, out: Outbox) -> None:
-        """Ask for the Service of a job that holds places, unless it is there."""
+        """Request the Service of a job that holds places, unless it exists."""
         wanted = not job.plain and job.state in HOLDING and job.request.pods > 1
         key = job.id, job.namespace
         if not wanted or key in self._seen or key in self._asked:
@@ -52,13 +52,15 @@ class Services:
         out.effects.append(CreateService((job.id,), job.namespace, name, manifest))
 
     def forget(self, job_id: str) -> None:
-        """What was asked for the job was not done: somebody else was faster with it."""
+        """Forget what was requested for a stale job: nothing was sent for it."""
         self._asked = {key for key in self._asked if key[0] != job_id}
 
     def look_after(self, left: Callable[[Set[Key]], Set[Key]], out: Outbox, *, again: bool) -> None:
-        """Delete those of jobs that are gone, or have their pods elsewhere by now: of what it is
-        given, `left` tells them from what is none of this scope's. `again`: ask anew for whatever
-        is not as it should be."""
+        """Delete the Services of jobs that are gone or now have their pods elsewhere.
+
+        `left` returns those of the given Services that are left over in this scope. `again`:
+        request anew whatever is not as it should be.
+        """
         if again:
             self._asked.clear()
             for job in self._jobs.values():
@@ -72,7 +74,7 @@ class Services:
             out.effects.append(DeleteService((facts.job,), facts.namespace, facts.name, facts.uid))
 
     def _stays(self, job_id: str, namespace: str) -> bool:
-        """Whether it may be of use to its job; one that waits has its pods nowhere."""
+        """Whether the job may still need the Service; a waiting job has its pods nowhere."""
         job = self._jobs.get(job_id)
         return job is not None and (job.state not in HOLDING or job.namespace == namespace)
 

@@ -1,4 +1,4 @@
-"""The steps of the live loop: a job along the table of transitions, a pod towards its end."""
+"""The steps of the live loop: a job along the transition table, a pod towards its end."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ def step(
     /,
     **columns: object,
 ) -> None:
-    """What happened to a job, with the columns that change beside its state."""
+    """Record what happened to a job, with the columns that change besides its state."""
     to, more = after(job.state, kind), tuple(columns.items())
     out.writes.transitions.append(
         Transition(job.id, kind, job.state, to, job.version, reason, message, more, evidence)
@@ -42,12 +42,12 @@ def step(
 def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -> None:
     """Move a pod forward; a late or repeated report changes nothing.
 
-    A pod that is over while its job goes on is told to the engine: its end, or what was decided
-    when it was made to leave. A pod that left is placed again, so the job must not count it. Why it
-    leaves stays in its row: the next scheduler has to know.
+    If a pod is over while its job continues, the engine is told: its end, or what was decided when
+    it was made to leave. A pod that left is placed again, so the job must not count it. Its reason
+    for leaving stays in its row, as the next scheduler needs it.
     """
     if to == P.SUCCEEDED and pod.leaving is not None:
-        to = P.RELEASED  # it was told to stop, and did so well
+        to = P.RELEASED  # it was told to stop, and did
     if pod.state in OVER or ORDER.index(to) <= ORDER.index(pod.state):
         return
     alone = not job.request.gang or job.bound
@@ -64,19 +64,22 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
 
 
 def release(out: Outbox, job: LiveJob, pod: LivePod) -> None:
-    """The pod holds nothing any more, without an end of its own."""
+    """Note that the pod holds nothing any more, without an end of its own."""
     pod.in_flight = False
     advance(out, job, pod, P.RELEASED)
 
 
 def which(pods: Iterable[LivePod]) -> Evidence:
-    """The names of the pods that an event is about."""
+    """Return the names of the pods that an event is about."""
     return (("which", ",".join(pod.name for pod in pods)),)
 
 
 def record_of(decision: Preempted) -> Evidence:
-    """For whom, why, what it cost this job and all victims together, and what each other choice
-    of victims would have cost, the cheapest first."""
+    """Return a preemption's record: for whom, why, what it cost, and what others would have cost.
+
+    Costs are those of this job, of all victims together, and of each other choice of victims,
+    cheapest first.
+    """
     record: dict[str, int | float | str] = {
         "by": decision.by,
         "kind": decision.kind.value,

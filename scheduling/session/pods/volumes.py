@@ -1,9 +1,11 @@
-"""What else than their own wishes decides where pods can be placed: the volume claims that they
-mount (docs/decisions/0040-volume-claims.md), pods that keep others away, and what they say of each
-other (docs/decisions/0066-what-pods-say-of-other-pods.md).
+"""What decides where pods can be placed, besides their own wishes.
 
-What these ask of nodes is added to the node affinity of a job. A claim that waits for its
-first consumer is told the node when the job is placed; its pods are made when it is bound.
+These are the volume claims that they mount (docs/decisions/0040-volume-claims.md), running pods
+that keep others away, and rules about other pods
+(docs/decisions/0066-what-pods-say-of-other-pods.md).
+
+Their requirements are added to the node affinity of a job. A claim that waits for its first
+consumer learns the node when the job is placed; the pods are made once the claim is bound.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +31,7 @@ from scheduling.session.pods.requeue import NO_ANSWER, Requeueing
 from scheduling.session.pods.scope import SharedScope
 
 NOT_BOUND, ELSEWHERE, SELECTED = "VolumeNotBound", "VolumeElsewhere", "VolumeSelected"
-# Reasons for which only some nodes were looked at: it helps to know that the volume decides which.
+# Reasons that depend on which nodes were considered: it helps to know that a volume limits them.
 BY_NODES = NO_ROOM | {
     Reason.EXCEEDS_CAPACITY,
     Reason.NO_MATCHING_GPU_TYPE,
@@ -39,8 +41,10 @@ BY_NODES = NO_ROOM | {
 
 @dataclass(slots=True)
 class _Asked:
-    """Which job had a claim told its node, and whether the claim was seen to know it; `refused`:
-    how often it had been refused before."""
+    """Which job had a claim told its node, and whether the claim was seen to know it.
+
+    `refused`: how often it had been refused before.
+    """
 
     job_id: str
     refused: int
@@ -48,7 +52,7 @@ class _Asked:
 
 
 class Volumes:
-    """Which nodes the jobs of a scope may use because of their volumes and of pods that run."""
+    """Which nodes the jobs of a scope may use, given their volumes and the running pods."""
 
     def __init__(self, scope: SharedScope, requeueing: Requeueing, plain: PlainPods) -> None:
         self.scope = scope
@@ -58,19 +62,19 @@ class Volumes:
         self.foreign = requeueing.leave.foreign
         self.devices = DeviceClaims(scope, requeueing, plain)
         self.storage: Storage = self.foreign.storage
-        self._claims_of_pods: dict[str, tuple[str, ...]] = {}  # of plain pods that mount some
+        self._claims_of_pods: dict[str, tuple[str, ...]] = {}  # by uid of plain pods with any
         self.anti_affinity = AntiAffinity(self.foreign.groups.spaces)
-        self.keepers = AntiAffinity(self.foreign.groups.spaces)  # also those the engine is told of
+        self.keepers = AntiAffinity(self.foreign.groups.spaces)  # also those the engine knows
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
         self.zones = NumaZones()
-        self._judged = 0, 0, 0, 0  # the versions of all by which they were judged
-        self._to_judge = False  # all of them, for another reason
-        self._awaiting: dict[str, LiveJob] = {}  # with pods that were placed and wait for claims
+        self._judged = 0, 0, 0, 0  # versions that the last judgement used
+        self._to_judge = False  # judge all for another reason
+        self._awaiting: dict[str, LiveJob] = {}  # have placed pods that wait for claims
         self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
 
-    # --- jobs that wait ---------------------------------------------------------------------------
+    # --- waiting jobs -----------------------------------------------------------------------------
     def says(self, facts: PodFacts) -> None:
-        """A pod is seen: what it says of others counts."""
+        """Take in the rules and claims of a pod that was seen."""
         self.keepers.seen(facts)
         if not self._is_told_of(facts):
             self.anti_affinity.seen(facts)
@@ -95,7 +99,7 @@ class Volumes:
         self.anti_affinity.spaces_change()
 
     def _is_told_of(self, facts: PodFacts) -> bool:
-        """Whether the engine itself keeps others away from the pod, as the rules of its job say."""
+        """Whether the engine itself keeps others away from the pod, by its job's rules."""
         found = self.plain.stands_for(facts.uid) if facts.keeps_away else None
         if found is None or found[0].state not in HOLDING:
             return False
@@ -104,7 +108,7 @@ class Volumes:
         return rules is not None and bool(rules.apart)
 
     def is_silent(self, uid: str) -> None:
-        """A pod is gone."""
+        """Forget the rules and claims of a pod that is gone."""
         self.anti_affinity.gone(uid)
         self.keepers.gone(uid)
         self.foreign.groups.gone(uid)
@@ -112,11 +116,11 @@ class Volumes:
         self.devices.names_none(uid)
 
     def judge_again(self) -> None:
-        """Where pods are made has changed, or what a job mounts."""
+        """Judge all jobs again: where pods are made has changed, or what a job mounts."""
         self._to_judge = True
 
     def judged(self) -> list[LiveJob]:
-        """The jobs for which it has changed whether, or where, their pods can be placed."""
+        """Return the jobs for which it changed whether, or where, their pods can be placed."""
         if self.devices.change():
             self._to_judge = True
         if self.storage.changed:
@@ -142,13 +146,13 @@ class Volumes:
         return [job for job in jobs if self.constrain(job)]
 
     def judge(self, job: LiveJob) -> bool:
-        """As `constrain`, of a job of the scope: it is judged again when storage changes."""
+        """Like `constrain`, for a job of the scope: it is judged again when storage changes."""
         if any(content.claims for content in job.contents):
             self._mounting[job.id] = job
         return self.constrain(job)
 
     def constrain(self, job: LiveJob) -> bool:
-        """Set which nodes the engine is told to use for a job; whether that changed."""
+        """Set which nodes the engine may use for a job; return whether that changed."""
         changed = self._constrain(job)
         document = written(job.asked, job.request)
         if document != job.constraints:
@@ -204,7 +208,7 @@ class Volumes:
         return before != (job.request, job.volume_hold, job.node_note)
 
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
-        """The engine knows that a job is held, or that few nodes are for it, not why."""
+        """Add why a job is held, or why few nodes suit it, which the engine does not know."""
         by_person = job.held or job.pod_hold or verdict.evidence
         if verdict.reason is Reason.ON_HOLD and job.volume_hold and not by_person:
             hold = job.volume_hold
@@ -214,11 +218,12 @@ class Volumes:
             return replace(verdict, summary=summary)
         return verdict
 
-    # --- jobs that were placed --------------------------------------------------------------------
+    # --- placed jobs ------------------------------------------------------------------------------
     def send(self, job: LiveJob, placed: Iterable[tuple[LivePod, Node]]) -> None:
-        """Make and bind these pods, each on its node, if what they mount can be mounted; else when
-        it can be, pods of a gang together. Doing so once more is harmless: the door finds what is
-        there."""
+        """Make and bind these pods on their nodes as soon as their volumes can be mounted.
+
+        Pods of a gang go together. Repeating this is harmless: the gateway finds what exists.
+        """
         found = [(pod, node, self._waits(job, pod, node)) for pod, node in placed]
         together = job.request.gang and any(waits for _, _, waits in found)
         ready = list[tuple[LivePod, Node]]()
@@ -232,14 +237,18 @@ class Volumes:
         self.devices.send(job, ready)
 
     def _waits(self, job: LiveJob, pod: LivePod, node: Node) -> bool:
-        """Whether a claim of the pod is not bound, or was bound for another node after the pod was
-        placed and before a scheduler that began anew has looked."""
+        """Whether a claim of the pod is not bound, or is bound for another node.
+
+        The latter happens after the pod was placed and before a new scheduler has looked.
+        """
         needs = [self._need(job, name) for name in self._claims_of(job, pod)]
         return any(not need.can_be_mounted or not _is_for(need, node) for need in needs)
 
     def follow_volumes(self, now: float) -> None:
-        """Send pods whose claims are bound; give back the places of those whose claims will not be,
-        or are elsewhere, and of those for which there are no devices."""
+        """Send pods whose claims are bound; give back places where that will not happen.
+
+        That is, a claim will not be bound, its volume is elsewhere, or there are no devices.
+        """
         self.devices.follow(now)
         for job in list(self._awaiting.values()):
             pods = [p for p in job.pods.values() if p.awaits is not None and _is_to_come(p)]
@@ -274,8 +283,10 @@ class Volumes:
             self.requeueing.displaced(job, late, NOT_BOUND, text, (), now)
 
     def _ask(self, job: LiveJob, name: str, need: Need, pods: list[LivePod], now: float) -> bool:
-        """Have the volume of a claim made for the node of the first of these pods. False where it
-        could not be: who makes volumes has taken the node back, and the pods have left."""
+        """Have the claim's volume made for the node of the first of these pods.
+
+        Returns False if that failed: the provisioner has rejected the node, and the pods have left.
+        """
         claim, node = (job.namespace, name), pods[0].place.node
         asked = self._asked.get(claim)
         mine = asked is not None and asked.job_id == job.id
@@ -296,7 +307,7 @@ class Volumes:
         return True
 
     def selected(self, effect: SelectNode, outcome: CallOutcome, now: float) -> None:
-        """How telling a claim its node ended."""
+        """Take in the result of telling a claim its node."""
         job_id, name = cast(tuple[str, str], effect.key)
         job = self._awaiting.get(job_id)
         if job is None or outcome.result is Result.DONE:
@@ -312,7 +323,7 @@ class Volumes:
             self.requeueing.displaced(job, pods, reason, text, (), now)
 
     def _device_parts(self, job: LiveJob) -> list[DevicePart]:
-        """What claims for devices add to each pod set; [] = its pods name none."""
+        """Return what device claims add to each pod set; [] = its pods have none."""
         if job.state not in WAITING:
             claimed = not job.plain and any(map(counts_devices, job.request.pod_sets))
         else:
@@ -321,9 +332,9 @@ class Volumes:
             return []
         return [self.devices.part(job, index) for index in range(len(job.asked.pod_sets))]
 
-    # --- what pods say of each other --------------------------------------------------------------
+    # --- rules about other pods -------------------------------------------------------------------
     def _rules(self, job: LiveJob, claims: list[list[str]]) -> list[PodRules | None]:
-        """Of each pod set, which mount these claims."""
+        """Return the rules of each pod set, given the claims that it mounts."""
         sets, groups = job.asked.pod_sets, self.foreign.groups
         found: list[PodRules | None] = [None] * len(sets)
         for index, pod_set in enumerate(sets) if groups else ():
@@ -340,7 +351,7 @@ class Volumes:
 
     # --- pods that keep others away ---------------------------------------------------------------
     def _kept_from(self, job: LiveJob, pod_set: int) -> tuple[tuple[NodeTerm, ...], list[str]]:
-        """What pods that run ask of the nodes of a pod set, and the names of some of them."""
+        """Return what running pods require of a pod set's nodes, and the names of some of them."""
         terms, keepers = tuple[NodeTerm, ...](), dict[str, None]()
         for labels in self._labels(job, pod_set) if self.anti_affinity else ():
             found = self.anti_affinity.affinity(self._namespace(job), labels)
@@ -350,13 +361,16 @@ class Volumes:
         return terms, list(keepers)
 
     def _labels(self, job: LiveJob, pod_set: int) -> list[Mapping[str, str]]:
-        """The labels of the pods of a pod set; those that Kant makes differ in what it gives."""
+        """Return the labels of the pod set's pods.
+
+        Pods made by Kant differ only in labels that Kant gives, so one stands for all.
+        """
         if job.plain:
             return [ref.labels for key, ref in job.plain.items() if key[0] == pod_set]
         return [{**job.labels, **own_labels(job.id, job.request.tenant, job.attempt, pod_set, 0)}]
 
     def _namespace(self, job: LiveJob) -> str:
-        """Where its pods are, or will be."""
+        """Return where its pods are, or will be."""
         placed = job.plain or job.state in HOLDING
         return job.namespace if placed else self.scope.namespaces.get(job.request.tenant, "")
 
@@ -368,7 +382,7 @@ class Volumes:
         return self._claims(job, [pod.key])
 
     def _claims(self, job: LiveJob, keys: Iterable[PodKey]) -> list[str]:
-        """The names of the claims that these pods of one pod set mount."""
+        """Return the names of the claims that these pods of one pod set mount."""
         if not job.plain:
             return list(job.contents[next(iter(keys))[0]].claims)
         mounted = (self._claims_of_pods.get(job.plain[key].uid, ()) for key in keys)
@@ -376,7 +390,7 @@ class Volumes:
 
 
 def _keys(job: LiveJob) -> list[list[PodKey]]:
-    """The pods of each pod set; of one that Kant makes, one pod is like the others."""
+    """Return the pods of each pod set; pods made by Kant are alike, so one stands for all."""
     sets = range(len(job.asked.pod_sets))
     if not job.plain:
         return [[(index, 0)] for index in sets]

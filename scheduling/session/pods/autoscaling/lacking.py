@@ -1,4 +1,4 @@
-"""Jobs that lack nodes, and such pods as theirs would be on nodes of the groups that may grow."""
+"""Jobs that lack nodes, and stand-ins for their pods on nodes of groups that may grow."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +16,11 @@ Groups = tuple[NodeGroup, ...]
 
 
 def lacks_nodes(job: LiveJob, has: bool) -> bool:
-    """Whether an autoscaler is to hear of a job. One of which it has heard stays while others are
-    ahead: who comes and goes makes it add and remove."""
+    """Whether an autoscaler is to hear of a waiting job. `has`: it already has.
+
+    A job that it knows stays while others are ahead: if jobs came and went, nodes would be added
+    and removed.
+    """
     if job.state != JobState.QUOTA_RESERVED or job.is_held:
         return False
     if job.leaving is not None or job.pods:
@@ -26,7 +29,7 @@ def lacks_nodes(job: LiveJob, has: bool) -> bool:
 
 
 def misses_nodes(job: LiveJob, has: bool) -> bool:
-    """The same of a job that runs, and misses some of its pods."""
+    """Whether an autoscaler is to hear of a running job that misses some of its pods."""
     if job.state not in HOLDING or job.complete or job.is_held or job.leaving is not None:
         return False
     reason = job.waits_for.partition(":")[0]
@@ -34,8 +37,7 @@ def misses_nodes(job: LiveJob, has: bool) -> bool:
 
 
 def starts_with(job: LiveJob) -> Iterator[tuple[int, PodSetSpec, int]]:
-    """The pod sets of the job by index, and of how many of their pods it needs nodes: of a gang
-    those that it cannot start without."""
+    """Yield (index, pod set, pods that need nodes); of a gang, those it cannot start without."""
     for index, pod_set in enumerate(job.asked.pod_sets):
         count = pod_set.least if job.request.gang else pod_set.count
         if count:
@@ -43,8 +45,10 @@ def starts_with(job: LiveJob) -> Iterator[tuple[int, PodSetSpec, int]]:
 
 
 def groups_for(job: LiveJob, pod_set: int, groups: Groups) -> list[NodeGroup]:
-    """The groups whose nodes could hold a pod of the set, by their GPUs; those of the models that
-    the job would rather have come first."""
+    """Return the groups whose nodes could hold a pod of the set by their GPUs.
+
+    Groups with the models that the job prefers come first.
+    """
     asked = job.asked.pod_sets[pod_set]
     if not asked.gpus:
         return [g for g in groups if g.example.without_gpus or not asked.avoids_gpus]
@@ -63,7 +67,7 @@ def may_be_held(job: LiveJob, groups: Groups) -> bool:
 def such_a_pod(
     job: LiveJob, pod_set: int, ordinal: int, groups: Groups, name: Name
 ) -> dict[str, Any]:
-    """Such a pod as the job's own would be, on a node of one of the groups."""
+    """Return a stand-in for a pod of the job, on a node of one of the groups."""
     fit = groups_for(job, pod_set, groups)
     terms = tuple(dict.fromkeys(group.term for group in fit))
     of_group = () if any(not term for term in terms) else terms

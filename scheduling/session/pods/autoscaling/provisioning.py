@@ -1,9 +1,9 @@
-"""ProvisioningRequests for gangs that wait for nodes: an autoscaler is asked for all of a gang's
-nodes at once, and says what becomes of that (docs/decisions/0085).
+"""ProvisioningRequests for gangs that wait for nodes (docs/decisions/0085).
 
-What is to be there follows from the jobs, and is compared with what is there in each pass: nothing
-is written down but the text of why a job waits. A request that came to nothing stays until the next
-one is there, under a name with a higher number; so a scheduler that begins anew goes on counting.
+Kant asks an autoscaler for all nodes of a gang at once, and reads its answer. Each pass compares
+the requests that should exist, by the jobs, with those that do; only the text of why a job waits is
+stored. A failed request stays until the next one exists, which has a higher number in its name, so
+that a new scheduler continues the count.
 """
 
 import logging
@@ -40,16 +40,16 @@ from scheduling.session.pods.scope import SharedScope
 
 log = logging.getLogger(__name__)
 
-# On pods: the request by which their nodes come, and of which class that is. A pod that says so
-# makes no autoscaler act by itself.
+# On pods: the request that brings their nodes, and its class. An autoscaler does not act on such a
+# pod by itself.
 CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS = "autoscaling.x-k8s.io/provisioning-class-name"
 
 MOST = 500  # of all gangs together: an autoscaler takes them one by one
-MOST_POD_SETS = 32  # of one request, as its definition says
-AGAIN_S = 30.0  # after so long is asked again what did not come about
-REFUSED_S = 300.0  # and after so long what the API server refused
-# How long after a failure the next request is made: the first time, and at most.
+MOST_POD_SETS = 32  # of one request, by its API definition
+AGAIN_S = 30.0  # how long until an effect that did not show is sent again
+REFUSED_S = 300.0  # the same for one that the API server refused
+# The pause after a failure before the next request: at first, and at most.
 FIRST_S, LONGEST_S = 60.0, 1800.0
 CAME_TO_NOTHING = {
     NodesAnswer.FAILED: "failed",
@@ -60,7 +60,7 @@ NOTED = "ProvisioningRequest"  # the reason of the job's events
 
 
 class _Plan(NamedTuple):
-    """What is asked for a gang, where; `digest`: another one for other pods."""
+    """What to ask for a gang, and where; `digest` differs for different pods."""
 
     made_of: tuple[object, ...]
     namespace: str
@@ -71,8 +71,11 @@ class _Plan(NamedTuple):
 
 
 class Provisioning:
-    """The requests for the gangs of a scope. `unbound_of`: the plain pods of a job that wait.
-    `trouble`: why there can be none, "" = there can, None = that is not known yet."""
+    """The requests for the gangs of a scope.
+
+    `unbound_of`: the waiting plain pods of a job. `trouble`: why no request is possible, "" = it
+    is, None = not known yet.
+    """
 
     def __init__(
         self, scope: SharedScope, unbound_of: Callable[[LiveJob], Sequence[PodFacts]]
@@ -81,17 +84,17 @@ class Provisioning:
         self._unbound_of = unbound_of
         self._there: dict[Name, ProvisioningFacts] = {}
         self._by_job: dict[str, dict[int, ProvisioningFacts]] = {}
-        self._asked: dict[Name, float] = {}  # when something was asked of it that is to be seen yet
+        self._asked: dict[Name, float] = {}  # when something was asked of it that is yet to show
         self._plans: dict[str, _Plan] = {}
-        self._refused: dict[str, tuple[str, float]] = {}  # why, and until when, by job
+        self._refused: dict[str, tuple[str, float]] = {}  # by job: why, and until when
         self._logged: set[str] = set()
-        self._marked: dict[str, str] = {}  # the request that a plain pod was told of, by uid
+        self._marked: dict[str, str] = {}  # by uid of a plain pod: the request that it was given
         self._class = ""
         self.trouble: str | None = None
 
-    # --- what is seen -----------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
     def seen(self, facts: ProvisioningFacts) -> None:
-        """A request that is there; one that Kant did not make counts for nothing."""
+        """Note an existing request; ignore one that Kant did not make."""
         if facts.job:
             name = facts.namespace, facts.name
             if name not in self._there:
@@ -100,7 +103,7 @@ class Provisioning:
             self._by_job.setdefault(facts.job, {})[facts.number] = facts
 
     def gone(self, facts: ProvisioningFacts) -> None:
-        """A request is there no more."""
+        """Forget a request."""
         name = facts.namespace, facts.name
         known = self._there.get(name)
         if known is not None and known.uid == facts.uid:
@@ -112,7 +115,7 @@ class Provisioning:
                 del self._by_job[known.job]
 
     def served(self, trouble: str) -> None:
-        """All are seen that there are, or there can be none."""
+        """Note that all existing requests have been seen, or why (`trouble`) there can be none."""
         if trouble and trouble not in self._logged:
             self._logged.add(trouble)
             log.warning("no ProvisioningRequest is made: %s", trouble)
@@ -121,7 +124,7 @@ class Provisioning:
     def done(
         self, effect: CreateProvisioning | DeleteProvisioning | Annotate, outcome: CallOutcome
     ) -> None:
-        """How an effect ended."""
+        """Take in the result of an effect."""
         if isinstance(effect, Annotate):
             if outcome.result in (Result.FAILED, Result.NOT_SENT):
                 self._marked.pop(effect.uid, None)
@@ -137,17 +140,17 @@ class Provisioning:
                 self._logged.add(outcome.message)
                 log.warning("ProvisioningRequest %s is not made: %s", effect.name, outcome.message)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------
     def covers(self, job: LiveJob) -> bool:
-        """Whether a request is to ask for the job's nodes, and none of its pods."""
+        """Whether a request is to ask for the job's nodes, instead of stand-ins."""
         possible = self._class and not self.trouble and job.id not in self._refused
         return bool(possible) and _is_for(job, self._unbound_of(job))
 
     def asks(self, job: LiveJob) -> bool:
-        """Whether a request for the job is there."""
+        """Whether a request for the job exists."""
         return job.id in self._by_job
 
-    # --- what is to be ----------------------------------------------------------------------------
+    # --- what to do -------------------------------------------------------------------------------
     def look_after(
         self,
         groups: Groups,
@@ -155,14 +158,15 @@ class Provisioning:
         is_ours: Callable[[Set[str]], Set[str]],
         now: float,
     ) -> list[LiveJob]:
-        """Make what is missing and delete what nobody wants; the jobs of which another thing is to
-        be told than before. `is_ours`: of jobs that are not known here, those that this scope
-        looks after."""
+        """Create missing requests, delete unwanted ones; return the jobs whose text changed.
+
+        `is_ours`: of jobs that are not known here, returns those that this scope looks after.
+        """
         before, self._class = self._class, class_name
         if not (class_name or before or self._there or self._marked):
             return []
         if class_name and self.trouble is None:
-            return []  # what is there is not known yet
+            return []  # which requests exist is not known yet
         self._refused = {
             i: (why, until)
             for i, (why, until) in self._refused.items()
@@ -212,7 +216,7 @@ class Provisioning:
         return plan
 
     def _current(self, job: LiveJob, plan: _Plan) -> ProvisioningFacts | None:
-        """The last request that asks for these pods."""
+        """Return the last request, if it asks for these pods."""
         known = self._by_job.get(job.id)
         if not known:
             return None
@@ -227,7 +231,7 @@ class Provisioning:
         current = self._current(job, plan)
         if current is not None and not _is_over(current, now):
             return
-        # A higher one than any that is there, of whatever it was made.
+        # Higher than any existing one, whatever that was made of.
         number = max(self._by_job.get(job.id, ()), default=0) + 1
         name = plan.namespace, self._name(job, plan, number)
         if not self._is_due(name, now):
@@ -257,7 +261,7 @@ class Provisioning:
         self._asked = {n: at for n, at in self._asked.items() if n in here or now < at + AGAIN_S}
 
     def _stays(self, facts: ProvisioningFacts, plans: Mapping[str, _Plan]) -> bool:
-        """Only the last one for pods that are still wanted."""
+        """Whether the request stays: only the last one, for pods that are still wanted."""
         plan, job = plans.get(facts.job), self._scope.jobs.get(facts.job)
         return plan is not None and job is not None and facts == self._current(job, plan)
 
@@ -265,7 +269,7 @@ class Provisioning:
         return now >= self._asked.get(name, -AGAIN_S) + AGAIN_S
 
     def _mark(self, plans: Mapping[str, _Plan]) -> None:
-        """Have pods say by which request their nodes come."""
+        """Have pods name the request that brings their nodes."""
         waiting: set[str] = set()
         for job in (j for j in self._scope.jobs.values() if j.state in WAITING):
             plan = plans.get(job.id)
@@ -315,8 +319,7 @@ class Provisioning:
 
 
 def _is_for(job: LiveJob, pods: Sequence[PodFacts]) -> bool:
-    """Whether the job is a gang that a request can be for, and nobody else has asked for its
-    nodes."""
+    """Whether the job is a gang that a request can cover, and nobody else asked for its nodes."""
     if len(job.asked.pod_sets) > MOST_POD_SETS:
         return False
     if job.plain:
@@ -330,7 +333,7 @@ def _is_for(job: LiveJob, pods: Sequence[PodFacts]) -> bool:
 
 
 def _mark_of(pod: PodFacts) -> str:
-    """The request of Kant that the pod says it consumes; "" = it says none of Kant's."""
+    """Return the request of Kant that the pod says it consumes; "" = none."""
     name = pod.annotations.get(CONSUMES, "")
     return name if manifests.is_provisioning_name(name) else ""
 
@@ -346,7 +349,7 @@ def _retry_at(facts: ProvisioningFacts) -> float:
 
 
 def _is_over(facts: ProvisioningFacts, now: float) -> bool:
-    """Whether it came to nothing, so long ago that another one may ask."""
+    """Whether the request failed so long ago that another one may ask."""
     return facts.answer in CAME_TO_NOTHING and now >= _retry_at(facts)
 
 

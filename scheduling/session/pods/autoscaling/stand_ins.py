@@ -1,14 +1,14 @@
-"""Pods that stand in for those of jobs that wait for nodes, so that autoscalers see them.
+"""Stand-in pods for jobs that wait for nodes, so that autoscalers see them.
 
-Kant makes the pods of its jobs when they have their places, and an autoscaler acts upon pods that
-wait. So where a cluster may grow, a job whose quota is reserved and that more nodes would help has
-one stand-in for each pod that it cannot start without, and a job that runs for each that it misses
-and quota allows. Nothing is ever placed for them: they go when the job starts, ends, is held, is
-another one, or loses its quota (docs/decisions/0081). A gang for which a ProvisioningRequest asks
-needs none (docs/decisions/0085).
+Kant makes a job's pods only when they have places, but an autoscaler acts on waiting pods. So on a
+cluster that may grow, a job with reserved quota that more nodes would help has one stand-in for
+each pod that it cannot start without. A running job has one for each pod that it misses and that
+quota allows. Nothing is ever placed for stand-ins. They go when the job starts, ends, is held,
+changes, or loses its quota (docs/decisions/0081). A gang that a ProvisioningRequest covers needs
+none (docs/decisions/0085).
 
-What is to be there follows from the jobs alone, and is brought about in each pass: a scheduler that
-begins anew finds what is there, and goes on.
+Each pass makes the stand-ins that exist match the jobs, and nothing is stored: a new scheduler
+finds what exists and continues.
 """
 
 import logging
@@ -37,15 +37,17 @@ log = logging.getLogger(__name__)
 
 MOST = 5000  # of all jobs together: an autoscaler looks at each of them
 AT_ONCE = 500  # made in one pass
-AGAIN_S = 30.0  # after so long is asked again what did not come about
-NO_ATTEMPT = -1  # of the key of an effect: it is about no pod of the job
+AGAIN_S = 30.0  # how long until an effect that did not show is sent again
+NO_ATTEMPT = -1  # in the key of an effect: it concerns no pod of the job
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The stand-ins of a job, by name: which pod set and ordinal; `digests`: by pod set what they
-    are made of. `made_of`: the version of the job, the groups, its namespace, what it misses, and
-    whose GPUs come by claims."""
+    """The stand-ins of a job: pod set and ordinal by name.
+
+    `digests`: by pod set, what they are made of. `made_of`: the version of the job, the groups, its
+    namespace, the pods it misses, and the pod sets whose GPUs come by claims.
+    """
 
     made_of: tuple[int, Groups, str, tuple[tuple[int, int], ...], frozenset[int]]
     names: dict[Name, tuple[int, int]]
@@ -53,20 +55,20 @@ class _Wanted:
 
 
 class StandIns:
-    """The stand-ins of the jobs of a scope."""
+    """The stand-ins of a scope's jobs."""
 
     def __init__(self, scope: SharedScope, provisioning: Provisioning) -> None:
         self._scope = scope
         self._provisioning = provisioning
         self._there: dict[Name, PodFacts] = {}
-        self._asked: dict[Name, float] = {}  # when something was asked of it that is to be seen yet
-        self._told: dict[str, str] = {}  # the reason on a stand-in, by uid
+        self._asked: dict[Name, float] = {}  # when something was asked of it that is yet to show
+        self._told: dict[str, str] = {}  # by uid: the reason that a stand-in has
         self._kept: dict[str, _Wanted] = {}
         self._refused: set[str] = set()  # messages that were logged
 
-    # --- what is seen -----------------------------------------------------------------------------
+    # --- observations -----------------------------------------------------------------------------
     def seen(self, facts: PodFacts) -> bool:
-        """Whether the pod is a stand-in, which is no pod of a job."""
+        """Note a pod; return whether it is a stand-in, which belongs to no job."""
         if not manifests.is_stand_in(facts.name, facts.labels if facts.owned else {}):
             return False
         name = facts.namespace, facts.name
@@ -76,7 +78,7 @@ class StandIns:
         return True
 
     def gone(self, facts: PodFacts) -> bool:
-        """As `seen`, of a pod that is gone."""
+        """Forget a pod; return whether it was a stand-in."""
         name = facts.namespace, facts.name
         known = self._there.get(name)
         if known is None:
@@ -88,9 +90,9 @@ class StandIns:
         return True
 
     def done(self, effect: CreatePod | PatchCondition, outcome: CallOutcome) -> None:
-        """How an effect ended."""
+        """Take in the result of an effect."""
         if isinstance(effect, PatchCondition):
-            # Not sent is what says why a pod waits while that is still being made.
+            # NOT_SENT: the pod was still being created, so it could not be told why it waits.
             if outcome.result in (Result.FAILED, Result.NOT_SENT):
                 self._told.pop(effect.uid, None)
         elif (
@@ -100,12 +102,14 @@ class StandIns:
             self._refused.add(outcome.message)
             log.warning("cannot make pod %s for autoscalers: %s", effect.name, outcome.message)
 
-    # --- what is to be ----------------------------------------------------------------------------
+    # --- what to do -------------------------------------------------------------------------------
     def look_after(
         self, groups: Groups, is_ours: Callable[[Set[str]], Set[str]], now: float
     ) -> None:
-        """Make what is missing, delete what nobody wants, and say why the others wait. `is_ours`:
-        of jobs that are not known here, those that this scope looks after."""
+        """Create missing stand-ins, delete unwanted ones, and say why the others wait.
+
+        `is_ours`: of jobs that are not known here, returns those that this scope looks after.
+        """
         if not (groups or self._there):
             return
         have = {facts.labels[manifests.STANDS_IN_FOR] for facts in self._there.values()}
@@ -131,7 +135,7 @@ class StandIns:
             return True
         if not lacks_nodes(job, has):
             return False
-        # They stay until the request is there that takes their place.
+        # Stand-ins stay until the request that replaces them exists.
         return not self._provisioning.covers(job) or (has and not self._provisioning.asks(job))
 
     def _delete(
@@ -153,7 +157,7 @@ class StandIns:
             if job_id in ours and not facts.deleting:
                 key = job_id, NO_ATTEMPT, 0, 0
                 effects.append(DeletePod(key, *name, facts.uid, grace=0))
-        # Before the pods of jobs that start now are bound: else there would be both for a while.
+        # Before the pods of starting jobs are bound; otherwise both would exist for a while.
         self._scope.out.effects[:0] = effects
 
     def _is_current(self, name: Name, wanted: tuple[LiveJob, int, int]) -> bool:
@@ -175,7 +179,7 @@ class StandIns:
             self._scope.out.effects.append(CreatePod((job.id,), *name, manifest))
 
     def _tell(self, wanted: dict[Name, tuple[LiveJob, int, int]]) -> None:
-        """The condition upon which autoscalers act, when its reason is another."""
+        """Set the condition on which autoscalers act, if its reason changed."""
         for name, (job, _, _) in wanted.items():
             facts, text = self._there.get(name), job.waits_for
             if facts is None or not text or facts.deleting:

@@ -1,8 +1,8 @@
-"""Why a job waits, as its pods say it: by `Unschedulable` only where more nodes would help."""
+"""The reason that a job's pods show: `Unschedulable` only where more nodes would help."""
 
 from scheduling.engine.verdict import NO_ROOM, Reason
 
-# What autoscalers act upon is `Unschedulable` alone.
+# Autoscalers act on `Unschedulable` alone.
 MORE_NODES = NO_ROOM | {Reason.RESERVED_FOR_HEAD, Reason.WAITING_FOR_NODES}
 
 
@@ -12,6 +12,6 @@ def would_help(reason: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """The reason in a condition, of a text that begins with that of the job."""
+    """Return the condition's reason for a text that begins with the job's reason."""
     reason = text.partition(":")[0]
     return "Unschedulable" if would_help(reason) else reason
