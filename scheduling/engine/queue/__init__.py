@@ -1,1 +1,1 @@
-"""Jobs that wait and run, and the one order in which waiting jobs are asked."""
+"""Waiting and running jobs, and the one order in which Kant asks the waiting ones."""

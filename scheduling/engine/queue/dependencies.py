@@ -1,4 +1,4 @@
-"""Jobs that wait for the end, or the success, of other jobs and of arrays."""
+"""Jobs that wait for the end or the success of other jobs and arrays."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from scheduling.engine.verdict import Verdict
 
 
 class Stuck(NamedTuple):
-    """A waiting job that does not start by itself: somebody has to do something about it first."""
+    """A waiting job that does not start by itself: somebody has to act first."""
 
     job: str
     tenant: str
@@ -20,30 +20,32 @@ class Stuck(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class DependentJobs:
-    """Which jobs wait for which, and which of them in vain. `jobs`: those that are not over."""
+    """Which jobs wait for which, and which of them in vain. `jobs`: all jobs that are not over."""
 
     def __init__(self, jobs: Mapping[str, JobRecord]) -> None:
         self._jobs = jobs
-        self._arrays: dict[str, set[str]] = {}  # of each the jobs that are not over
-        self._failed: set[str] = set()  # jobs that ended without success, arrays with such jobs
-        # Waiting jobs that will never start, and arrays with such jobs, as they wait for the
-        # success of what failed, however many links away: what that was.
+        self._arrays: dict[str, set[str]] = {}  # array -> its jobs that are not over
+        self._failed: set[str] = set()  # jobs that ended without success, and arrays of such jobs
+        # Waiting jobs that will never start, and arrays with such jobs -> what failed. They need
+        # the success of the failed job or array, directly or through a chain of other jobs.
         self._doomed: dict[str, str] = {}
         self._dependents: dict[str, set[str]] = {}
-        # Waiting jobs that do not start by themselves, or wait for such, and these jobs of each
-        # array, the one first that was first so: what is in the way. Kept once jobs wait for some.
+        # Waiting jobs that do not start by themselves or wait for such jobs -> what is in the way;
+        # and the same by array, in the order of discovery. Filled once jobs have dependencies.
         self.watched = False
         self._stuck: dict[str, Stuck] = {}
         self._stuck_of: dict[str, dict[str, Stuck]] = {}
 
     def came(self, job: JobRequest) -> None:
-        """A job that was not known."""
+        """Note a job that was not known before."""
         if job.array:
             self._arrays.setdefault(job.array, set()).add(job.id)
 
     def waits_for(self, job: JobRequest) -> list[str]:
-        """Jobs and arrays that have to end, or would have had to succeed, before this one may
-        start."""
+        """Return the jobs and arrays that keep this job from starting.
+
+        These still have to end, or ended without the success that the job needs.
+        """
         names = (*job.after, *job.after_ok)
         if not names:
             return []
@@ -51,26 +53,29 @@ class DependentJobs:
         return alive + [name for name in job.after_ok if name in self._failed]
 
     def waits(self, job: JobRequest) -> None:
-        """It is looked at again when something ends that it waits for."""
+        """Note that the job has to be looked at again when something ends that it waits for."""
         for name in self.waits_for(job):
             self._dependents.setdefault(name, set()).add(job.id)
 
     def number_of(self, names: Iterable[str]) -> int:
-        """Jobs that are not over, of these jobs and arrays."""
+        """Count the jobs behind these job and array names that are not over."""
         return sum([len(self._arrays.get(name, (name,))) for name in dict.fromkeys(names)])
 
     def is_array(self, name: str) -> bool:
-        """Whether it is an array of which a job is not over."""
+        """Return whether this is an array with a job that is not over."""
         return name in self._arrays
 
     # --- waiting in vain ----------------------------------------------------------------------
     @property
     def any_doomed(self) -> bool:
-        """Whether some job is known that will never start."""
+        """Whether some job will never start."""
         return bool(self._doomed)
 
     def doomed_by(self, job: JobRequest) -> str | None:
-        """The job or array that failed, and for the success of which it waits, or one before it."""
+        """Return the failed job or array that keeps the job waiting in vain.
+
+        The job needs its success, directly or through other jobs. None if there is none.
+        """
         for name in job.after_ok:
             if name in self._failed:
                 return name
@@ -79,8 +84,10 @@ class DependentJobs:
         return None
 
     def doom(self, job: JobRequest, by: str | None) -> list[str]:
-        """Note that a job will never start, as `by` failed; None = that nothing forbids it. Where
-        that is news: the jobs that wait for it or its array."""
+        """Note that a job will never start because `by` failed; None: nothing forbids its start.
+
+        If that is news, return the jobs that wait for the job or its array.
+        """
         name, array = job.id, job.array
         if self._doomed.get(name) == by:
             return []
@@ -104,8 +111,10 @@ class DependentJobs:
         return bool(self._dependents)
 
     def in_the_way(self, job: JobRequest) -> tuple[str, Stuck] | None:
-        """Of the jobs and arrays that have to end before this one the first that does not start by
-        itself, or waits for such: its name, and what is in the way."""
+        """Return the first dependency that does not start by itself, and what is in the way.
+
+        The dependency is the name of a job or array, which may itself wait for the stuck job.
+        """
         for name in self.waits_for(job) if self._stuck else ():
             stuck = self._stuck.get(name) or self._first_stuck(name)
             if stuck is not None:
@@ -113,8 +122,10 @@ class DependentJobs:
         return None
 
     def stick(self, job: JobRequest, stuck: Stuck | None) -> list[str]:
-        """Note what keeps a job from a start; None = nothing that has to be done something about.
-        Where that is news: the jobs that wait for it or its array."""
+        """Note what keeps a job from starting by itself; None: nothing that needs action.
+
+        If that is news, return the jobs that wait for the job or its array.
+        """
         name, array = job.id, job.array
         if self._stuck.get(name) == stuck:
             return []
@@ -141,12 +152,14 @@ class DependentJobs:
 
     # --- ends ---------------------------------------------------------------------------------
     def failed_before(self, name: str) -> None:
-        """A job that ended without success before anything was known of it."""
+        """Note a job that ended without success before the engine knew anything of it."""
         self._failed.add(name)
 
     def over(self, job: JobRequest, *, succeeded: bool) -> list[str]:
-        """The job has left; what jobs may have waited for of which that is the end, or a
-        failure."""
+        """Remove a job that has ended.
+
+        Return the names (jobs, arrays) that are over or have failed with it, if any job may wait.
+        """
         names = [job.id]
         if job.array:
             left = self._arrays.get(job.array, set())
@@ -162,5 +175,5 @@ class DependentJobs:
         return names if self._dependents else []
 
     def take(self, name: str) -> list[str]:
-        """The jobs that waited for this one or array; they are not known to any more."""
+        """Return the jobs that wait for this job or array, and forget that they do."""
         return sorted(self._dependents.pop(name, ()))

@@ -1,11 +1,12 @@
-"""The order of fair share: whose turn it is, asked anew after each start.
+"""The order by fair share: which class goes next, asked anew after each start.
 
-Among equal priorities the tree of tenants is descended by the smallest share at each level, then
-the users of the tenant; a job stands in its tenant as in the order without shares, or by its queue
-where the tenant has several (queue_order.py). Branches lie in
-heaps by a lower bound of their keys: a start makes shares larger only along its own path, so a
-branch is looked at again when it comes first, and a start costs the depth of the tree, not its
-width. Where a share becomes smaller all is set up again.
+Among jobs of equal priority the search descends the tree of tenants, at each level into the branch
+with the smallest share, then to the user of the tenant with the smallest share. Inside a tenant (or
+user) jobs are ordered as without shares, or by queues if the tenant has several (queue_order.py).
+
+Branches lie in heaps by a lower bound of their keys. A start makes shares larger only on its own
+path, so a branch is checked only when it comes to the top. A start therefore costs the depth of the
+tree, not its width. If a share becomes smaller, everything is rebuilt.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,24 +19,23 @@ from scheduling.engine.queue.queues import Queues
 from scheduling.engine.queue.standings import Standing, Standings
 from scheduling.engine.queue.waiting import EquivalenceClass, Merge
 
-# Shares from a branch downwards, 0 for the levels that it does not have, then the job's own key.
+# The shares from a branch downwards, 0 for levels that it lacks, then the key of the job itself.
 _Key = tuple[float | OrderKey, ...]
 
 
 class _Branch:
-    """Classes of one branch of the tree, or the branches below it; in the heap the first is
-    next."""
+    """One branch of the tree: its classes, or the branches below it, in a heap."""
 
     def __init__(self, standing: Standing | None, filled: int) -> None:
         self.standing = standing
         self.filler: _Key = (0.0,) * filled
         self.heap: list[tuple[_Key, int, EquivalenceClass | _Branch | TenantLine]] = []
-        self.line: TenantLine | None = None  # of a tenant whose jobs stand by their queues
+        self.line: TenantLine | None = None  # for a tenant whose jobs are ordered by queues
         self.below: dict[object, _Branch] = {}
-        self.known: _Key | None = None  # its key in the heap above, no larger than what it is now
+        self.known: _Key | None = None  # its key in the heap above; at most its present key
 
     def key(self) -> _Key | None:
-        """Of the first class, with the shares from here downwards; None = there is none."""
+        """Return the key of the first class, with the shares from here downwards; None if empty."""
         heap = self.heap
         while heap:
             known, number, item = heap[0]
@@ -56,7 +56,7 @@ class _Branch:
         return None
 
     def eq_classes(self) -> list[EquivalenceClass]:
-        """All that are left, some of them more than once."""
+        """Return all classes that are left; some may appear more than once."""
         found: list[EquivalenceClass] = []
         for _, _, item in self.heap:
             if isinstance(item, _Branch | TenantLine):
@@ -66,7 +66,7 @@ class _Branch:
         return found
 
     def take(self) -> EquivalenceClass:
-        """Remove the first class; `key` has been asked."""
+        """Remove and return the first class; call `key` before this."""
         _, _, item = self.heap[0]
         if isinstance(item, _Branch | TenantLine):
             return item.take()
@@ -75,14 +75,13 @@ class _Branch:
 
 
 def _key_of(line: TenantLine) -> _Key | None:
-    """The key of the first class of a line, among those of other tenants."""
+    """Return the key of the first class of a line among the classes of other tenants."""
     first = line.first()
     return None if first is None else (*line.levels, first.jobs[0])
 
 
 class FairOrder(Merge):
-    """All classes by fair share; see `Merge`. Jobs that have their turn come first of their
-    priority."""
+    """All classes by fair share; see `Merge`. Jobs with a turn go first of their priority."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class FairOrder(Merge):
             self.push(eq_class)
 
     def pop(self) -> EquivalenceClass | None:
-        """The class whose turn it is now."""
+        """Remove and return the class that goes next."""
         standings = self._standings
         if standings.lowered != self._lowered:
             self._lowered = standings.lowered
@@ -136,7 +135,7 @@ class FairOrder(Merge):
             elif eq_class.jobs[0].after == after:
                 return eq_class
             else:
-                self.push(eq_class)  # its first job has left it meanwhile
+                self.push(eq_class)  # its first job has left the class meanwhile
 
     def _next(self, after: float) -> EquivalenceClass | None:
         first = self._first[after]
@@ -148,8 +147,7 @@ class FairOrder(Merge):
         return None if root.key() is None else root.take()
 
     def push(self, eq_class: EquivalenceClass | None) -> None:
-        """The first job of a class queues for its turn; a class without jobs is nothing to
-        queue."""
+        """Queue a class by its first job; do nothing for a class without jobs."""
         if eq_class is None or not eq_class.jobs:
             return
         key = eq_class.jobs[0]
@@ -186,7 +184,7 @@ class FairOrder(Merge):
             heappush(above.heap, (now, self._number, branch))
 
     def _line_up(self, at: _Branch, eq_class: EquivalenceClass) -> None:
-        """Let a class stand in the line of its tenant, the only item of its branch."""
+        """Put a class into the line of its tenant, which is the only item of its branch."""
         line, by_users = at.line, self._standings.of_users
         if line is None:
             levels = (0.0,) if by_users else ()
@@ -207,7 +205,7 @@ class FairOrder(Merge):
         return [*path, self._standings.of(eq_class.tenant, eq_class.user)]
 
     def _left(self) -> list[EquivalenceClass]:
-        """All classes that have not come yet."""
+        """Return all classes that have not been popped yet."""
         found = [eq_class for first in self._first.values() for _, _, eq_class in first]
         for root in self._roots.values():
             found += root.eq_classes()

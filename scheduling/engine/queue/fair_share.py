@@ -1,8 +1,9 @@
-"""What tenants and their users hold, and held in the past, which counts with a half-life.
+"""What tenants and their users hold now, and held in the past if there is a half-life.
 
-The share of a GPU model is what somebody holds over the capacity; with a half-life the average of
-that over the past is added, older use counting half as much every half-life. The dominant share is
-the largest over the models, of a tenant divided by its weight (standings.py).
+A holder's share of a GPU model is what it holds divided by the capacity. With a half-life, the
+average of what it held before is added; use that is one half-life older counts half as much. The
+dominant share is the largest over the GPU models; a tenant's is divided by its weight
+(standings.py).
 """
 
 import math
@@ -20,11 +21,11 @@ Holder = TypeVar("Holder", str, User)
 
 
 class Shares(NamedTuple):
-    """Dominant shares by which jobs of equal priority are ordered; who is not named has 0.
+    """Dominant shares that order jobs of equal priority; holders that are not named have 0.
 
-    `tenants`: of each with all below it, by weight; by `of_its_own` of those with members also
-    that of the jobs that they submit themselves. `users` None: the users of a tenant are not told
-    apart.
+    `tenants`: the weighted share of each tenant with all tenants below it. Under the name
+    `of_its_own(tenant)`: the share of the jobs that a tenant with members submits itself. `users`
+    is None if the users of a tenant are not told apart.
     """
 
     tenants: Mapping[str, float]
@@ -33,17 +34,19 @@ class Shares(NamedTuple):
 
 NO_SHARES = Shares({})
 
-NOTHING: Final = 1e-3  # GPU-milli; what is left of sums of fractions
+NOTHING: Final = 1e-3  # GPU-milli; smaller amounts are rounding errors of sums
 
 
 def of_its_own(tenant: str) -> str:
-    """The name under which the share of a tenant's own jobs stands; no tenant is called so."""
+    """Return the name for the share of a tenant's own jobs; no tenant has such a name."""
     return f"{tenant}/"
 
 
 class Held(Generic[Holder]):
-    """What every holder holds by GPU model (milli-GPU), and in `past` what it held on average until
-    the last call of `pass_time`."""
+    """What each holder holds by GPU model (milli-GPU).
+
+    `past` is what it held on average until the last call of `pass_time`.
+    """
 
     def __init__(self) -> None:
         self.now: dict[tuple[Holder, str], float] = {}
@@ -59,7 +62,7 @@ class Held(Generic[Holder]):
             self.now.pop(key, None)
 
     def pass_time(self, now: float, half_life_s: float) -> None:
-        """Let the time since the last call pass, in which nothing changed."""
+        """Add the time since the last call, during which nothing changed, to the past."""
         if self._at is not None and half_life_s > 0 and now > self._at:
             kept = math.exp2(-(now - self._at) / half_life_s)
             for key in sorted(self.past.keys() | self.now.keys()):
@@ -68,7 +71,7 @@ class Held(Generic[Holder]):
         self._at = now
 
     def amounts(self, half_life_s: float) -> dict[tuple[Holder, str], float]:
-        """By holder and GPU model what counts towards a share, in milli-GPU."""
+        """Return what counts towards shares, in milli-GPU by holder and GPU model."""
         counted: dict[tuple[Holder, str], float] = dict(self.now)
         for key, milli in self.past.items() if half_life_s > 0 else ():
             counted[key] = counted.get(key, 0.0) + milli
@@ -77,16 +80,16 @@ class Held(Generic[Holder]):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Usage:
-    """What tenants hold; `of_users`: and each user of them."""
+    """What tenants hold, and with `of_users` what each of their users holds."""
 
     def __init__(self, *, of_users: bool) -> None:
         self.tenants = Held[str]()
         self.users: Held[User] | None = Held() if of_users else None
-        self.elsewhere: dict[tuple[User, str], float] = {}  # by jobs of other scopes, by GPU model
-        self.standings: Standings | None = None  # kept up with it during a walk over the queue
+        self.elsewhere: dict[tuple[User, str], float] = {}  # held by jobs of other scopes, by model
+        self.standings: Standings | None = None  # updated with this during a walk over the queue
 
     def change(self, job: JobRequest, model: str, milli: float) -> None:
-        """Places of a job were given to it, or given back."""
+        """Count places that a job got (`milli` > 0) or gave back (`milli` < 0)."""
         self._change((job.tenant, job.user), model, milli)
 
     def change_elsewhere(self, held: Iterable[tuple[str, str, str, float]]) -> None:
@@ -105,7 +108,7 @@ class Usage:
 
     @property
     def past(self) -> tuple[tuple[str, str, str, float], ...]:
-        """What `remember` takes to know the same."""
+        """The past use, in the form that `remember` takes."""
         if self.users is None:
             return tuple(
                 (name, "", model, milli) for (name, model), milli in self.tenants.past.items()
@@ -113,7 +116,7 @@ class Usage:
         return tuple((*user, model, milli) for (user, model), milli in self.users.past.items())
 
     def remember(self, past: Iterable[tuple[str, str, str, float]]) -> None:
-        """Replace what was held until now: (tenant, user, GPU model, milli-GPU on average)."""
+        """Replace the past use: (tenant, user, GPU model, average milli-GPU)."""
         users = {((tenant, user), model): milli for tenant, user, model, milli in past}
         tenants: dict[tuple[str, str], float] = {}
         for ((tenant, _), model), milli in users.items():
@@ -123,7 +126,7 @@ class Usage:
             self.users.past = users
 
     def pass_time(self, now: float, half_life_s: float) -> None:
-        """Let the time since the last call pass, in which nothing changed."""
+        """Add the time since the last call, during which nothing changed, to the past."""
         self.tenants.pass_time(now, half_life_s)
         if self.users is not None:
             self.users.pass_time(now, half_life_s)

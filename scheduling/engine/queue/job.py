@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A blocked head starts at `at` on `nodes`, when declared run times hold. Once it is `until`
-    and no job has ended, that is to be worked out anew: a job is past its declared end then.
-    `hold`: what it will need beside the nodes."""
+    """The expected start of a blocked head: at `at` on `nodes`, if the planned run times hold.
+
+    If no job has ended by `until`, some job is past its planned end and the start has to be worked
+    out anew. `hold`: what the job will need in addition to the nodes.
+    """
 
     at: float
     nodes: frozenset[str]
@@ -37,8 +39,11 @@ copied_by_fields(Expected)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """These nodes are kept for a job whose turn it is. They were chosen by the facts of the nodes
-    as of `chosen_by`, and are again when they have not emptied by `until`."""
+    """Nodes that are kept for a job because it has a turn.
+
+    They were chosen by version `chosen_by` of the node facts. If they have not emptied by `until`,
+    they are chosen again.
+    """
 
     nodes: frozenset[str]
     until: float
@@ -50,7 +55,10 @@ copied_by_fields(Turn)
 
 @dataclass(slots=True)
 class Nomination:
-    """Places booked for a preemptor, what of them is borrowed, and the pods that must go first."""
+    """Places booked for a preemptor, how much of them is borrowed, and the pods that must go first.
+
+    `borrowed`: (GPU model, milli-GPU).
+    """
 
     placements: tuple[PodPlacement, ...]
     borrowed: tuple[tuple[str, int], ...]
@@ -59,13 +67,13 @@ class Nomination:
 
 @dataclass(slots=True)
 class NoPlan:
-    """Why nobody was preempted for a job when that was last looked for; written by preempt.py.
+    """Why nobody was preempted for a job when that was last tried; written by preempt.py.
 
-    `again_at`: no plan is possible before that by the passing of time alone. `awaits_min_runtime`:
-    what was backfilled past it has not all run long enough to be preempted, else it could start.
-    `protected_until`: when enough of those whom it could preempt have run long enough, and
-    `preempts_from`: when it will have waited for long enough to preempt anybody that it could; inf
-    = that is not what it waits for.
+    `again_at`: until then, the passing of time alone makes no plan possible. `awaits_min_runtime`:
+    the job could start if the jobs that were backfilled past it had all run for long enough to be
+    preempted. `protected_until`: when enough of the jobs that it could preempt have run for long
+    enough. `preempts_from`: when the job will have waited for long enough to preempt somebody. inf:
+    the job does not wait for that.
     """
 
     again_at: float = math.inf
@@ -74,66 +82,68 @@ class NoPlan:
     preempts_from: float = math.inf
 
 
-NOT_LOOKED_FOR: Final = NoPlan()  # of all jobs for which nobody was to be preempted yet
-# Of all jobs to which it has not happened: a set of its own is 216 bytes.
+NOT_LOOKED_FOR: Final = NoPlan()  # shared by all jobs for which no plan was tried yet
+# Shared by all jobs without such pods or jobs, because an empty set of its own takes 216 bytes.
 NO_PODS: Final[AbstractSet[tuple[int, int]]] = frozenset()
 NO_JOBS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(slots=True, init=False)  # a native __init__ takes a fifth of the time
 class JobRecord:
-    """What the engine knows of one job, waiting or started. Its fields are written here, and by the
-    state (`state.py`) where it comes to wait, and gets and gives back places. A pod is (pod set,
-    ordinal); times are seconds since the epoch."""
+    """What the engine knows of one job, waiting or started.
+
+    Its fields are written here, and by `state.py` when it begins to wait and when it gets or gives
+    back places. A pod is (pod set, ordinal); times are seconds since the epoch.
+    """
 
     # --- what it asks for, and its place in the queue
     job: JobRequest
-    key: OrderKey  # its place among all jobs
-    stands_at: float | None  # since when, by a learned run time; None = since its submission
-    eq_class: "EquivalenceClass | None"  # where it waits
-    aside: "EquivalenceClass | None"  # where it stood when its queue was held
+    key: OrderKey  # its position among all jobs
+    stands_at: float | None  # the time it is ordered by, if learned; None = its submission
+    eq_class: "EquivalenceClass | None"  # the class in which it waits
+    aside: "EquivalenceClass | None"  # the class in which it waited when its queue was held
     not_before: float  # its start time, or the end of its back-off
     held: bool
-    avoided_nodes: dict[str, float]  # node -> until when; dropped when that has passed
+    avoided_nodes: dict[str, float]  # node -> until when; expired entries are dropped
 
-    # --- how long it is likely to run, where it declares nothing
-    likely: LearnedTime | None  # None = nobody knows
-    learned_s: float | None  # the run time that it goes by now; None = by none
+    # --- how long it is likely to run if it declares nothing
+    likely: LearnedTime | None  # None = nothing is known
+    learned_s: float | None  # the run time that it is planned with now; None = none
 
     # --- how long it has waited, and for what
-    queued_at: float  # when it last came into a class
-    # Since when nothing but quota, its turn and places, or the pods that it misses, keeps it from a
-    # start; None = it does not wait so.
+    queued_at: float  # when it last joined a class
+    # Since when only quota, its position, places or the pods that it lacks keep it from starting.
+    # None = something else does, or it does not wait.
     waits_since: float | None
-    blocked_since: float | None  # when it was first blocked at the head
+    blocked_since: float | None  # when it was first blocked as a head
     reserved: bool  # it has passed quota; ends with its start
-    verdict: Verdict | None  # what it was last told; None = tell it anew
-    verdict_at: float  # when
-    found: Found  # what the memo knows of it
+    verdict: Verdict | None  # the reason it was last told; None = it has to be told again
+    verdict_at: float  # when it was told
+    found: Found  # findings of the memo about it
 
     # --- what is kept for it while it waits
     expected: Expected | None  # its reservation
-    turn: Turn | None  # nodes, as it is its turn by fair share
-    nomination: Nomination | None  # places that others leave first
+    turn: Turn | None  # nodes kept for it because it has a turn
+    nomination: Nomination | None  # places that its victims still have to leave
 
     # --- what it holds
     started_at: float | None
-    pods: dict[tuple[int, int], tuple[str, int]]  # pod -> GPU model and milli of its place
-    placed_at: dict[tuple[int, int], float]  # since when, where that is not since its start
-    runs_since: dict[tuple[int, int], float]  # when pods began to run, as far as that was told
-    ended: AbstractSet[tuple[int, int]]  # pods that are done and not to be placed again
-    limit_at: float | None  # when its run time ends, as it is watched
+    pods: dict[tuple[int, int], tuple[str, int]]  # pod -> GPU model and milli-GPU of its place
+    placed_at: dict[tuple[int, int], float]  # when pods got places, if later than its start
+    runs_since: dict[tuple[int, int], float]  # when pods began to run, if reported
+    ended: AbstractSet[tuple[int, int]]  # pods that are done and will not be placed again
+    limit_at: float | None  # the end of its run time that is being watched
 
     # --- preemption
     no_plan: NoPlan  # why nobody was preempted for it
     preemptions: int  # how often it was preempted
-    preempted_by: frozenset[str]  # by which jobs
-    preempted_at: float  # when last, as far as this scheduler knows
-    disruptions: int | None  # how many of its pods may be evicted now, by its disruption budget
+    preempted_by: frozenset[str]  # the jobs that preempted it
+    preempted_at: float  # the last time, as far as this scheduler knows
+    disruptions: int | None  # how many of its pods its disruption budget allows to evict now
     checkpoint_at: float  # when it last saved its work
-    leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet, and their places
+    leaving: dict[tuple[int, int], Booking]  # evicted pods that are not gone yet -> their places
     left: bool  # all of it was evicted
-    lost_gpu_s: float  # by moves
+    lost_gpu_s: float  # work lost by moves
 
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
         self.job = job
@@ -174,64 +184,76 @@ class JobRecord:
 
     @property
     def about(self) -> str:
-        """Of whom something was found out."""
+        """The name of the subject of a finding, see `memo.Subject`."""
         return f"job {self.job.id}"
 
     @property
     def planned_s(self) -> float | None:
-        """How long it is taken to run from its start on, as declared, else as learned; None =
-        nobody knows."""
+        """The run time it is planned with, in seconds from its start: as declared, otherwise as
+        learned.
+
+        None: nothing is known.
+        """
         declared = self.job.declared_s
         return self.learned_s if declared is None else declared
 
     @property
     def passed_since(self) -> float | None:
-        """Since when the jobs behind it that start pass it by: since it waits for nothing but
-        places. None where it is the head of no pool."""
+        """Since when jobs behind it that start pass it by: since it waits for nothing but places.
+
+        None if it is the head of no pool.
+        """
         if self.blocked_since is None or self.eq_class is None:
             return None
         return min(self.blocked_since, max(self.queued_at, self.eq_class.admitted_at))
 
-    # --- what its owner says ------------------------------------------------------------------
+    # --- what its owner asks for --------------------------------------------------------------
     def submitted(self, not_before: float, *, held: bool, waits_since: float | None = None) -> None:
-        """As it is submitted, or changed, now. It is told anew: who changes a job may say otherwise
-        what holds it. `waits_since`: of a new one."""
+        """Note that the job was submitted or changed just now.
+
+        It is told its reason anew, because the change may be what keeps it waiting. `waits_since`:
+        only for a new job.
+        """
         self.held, self.not_before = held, not_before
         if waits_since is not None:
             self.waits_since = waits_since
         self.verdict = None
 
     def asks_for(self, job: JobRequest, *, front: bool) -> None:
-        """This from now on; `front`: before all other jobs of its priority."""
+        """Replace the request. `front`: the job goes before all other jobs of its priority."""
         self.job = job
         self.key = order_key(job, front=front, stands_at=self.stands_at)
 
     def stand(self, at: float | None) -> None:
-        """In the queue since then, None = since its submission; it is in no class meanwhile."""
+        """Order the job by this time; None: by its submission. The job must not be in a class."""
         self.stands_at = at
         self.asks_for(self.job, front=self.key.stands_at == -math.inf)
 
     def may_use(self, job: JobRequest) -> None:
-        """The same as before on other nodes; its place in the queue stays."""
+        """Replace the request by one that differs only in its nodes; the job keeps its position."""
         self.job = job
 
     def saved(self, at: float) -> None:
-        """Its work, then."""
+        """Note when the job saved its work."""
         self.checkpoint_at = at
 
     def allow_disruptions(self, pods: int | None) -> bool:
-        """So many of its pods may be evicted now, None = any; returns whether these are more."""
+        """Note how many of its pods may be evicted now (None: any); return whether that is more."""
         before, self.disruptions = self.disruptions, pods
         return before is not None and (pods is None or pods > before)
 
     # --- how long it is likely to run ---------------------------------------------------------
     def learned(self, likely: LearnedTime) -> None:
-        """What is known of its like."""
+        """Note the run times of jobs like it."""
         self.likely = likely
 
     def go_by_learned(self, age_s: float | None) -> bool:
-        """`age_s`: for how long it runs, None = it waits: then by what most of its like take, else
-        by what half of those take that run for longer; returns whether that is news."""
+        """Plan with a learned run time; return whether that changed `learned_s`.
+
+        `age_s`: for how long the job has run. If it still waits (None), it is planned with the time
+        that most jobs like it take. If it runs, with the median of those jobs that run for longer
+        than `age_s`.
+        """
         before, self.learned_s = self.learned_s, None
         if self.likely is not None and age_s is None:
             self.learned_s = self.likely.most_s
@@ -244,45 +266,45 @@ class JobRecord:
         return self.learned_s != before
 
     def forget_learned(self) -> bool:
-        """Go by no learned run time; returns whether it did."""
+        """Plan with no learned run time; return whether that changed `learned_s`."""
         before, self.learned_s = self.learned_s, None
         return before is not None
 
     # --- what it is told ----------------------------------------------------------------------
     def tell(self, verdict: Verdict, at: float) -> None:
-        """Why it waits, as it was told then."""
+        """Note the reason why it waits, and when it was told."""
         self.verdict, self.verdict_at = verdict, at
 
     def tell_anew(self) -> None:
-        """Whatever it was told, it is to be told why it waits."""
+        """Have the job told its reason again, whatever it was told before."""
         self.verdict = None
 
     def tell_soon(self) -> None:
-        """New numbers are told at once, not a while after the last."""
+        """Have new numbers told at once, although the last were told only a while ago."""
         self.verdict_at = -math.inf
 
     # --- waiting ------------------------------------------------------------------------------
     def wait_in(self, eq_class: "EquivalenceClass | None") -> None:
-        """From now on; None = in no class."""
+        """Note the class in which it waits; None: in none."""
         self.eq_class = eq_class
 
     def put_off(self, until: float) -> None:
-        """It waits at least until then."""
+        """Make the job wait at least until then."""
         self.not_before = max(self.not_before, until)
 
     def avoid(self, nodes: Iterable[str], until: float) -> None:
-        """Nodes on which pods of it failed, for a while."""
+        """Avoid nodes on which its pods failed, until then."""
         self.avoided_nodes.update(dict.fromkeys(nodes, until))
 
     def forgive(self, now: float) -> float | None:
-        """Drop the blame of nodes that has passed; returns when the next of it will have."""
+        """Stop avoiding the nodes whose time is up; return when the next one is due."""
         if not self.avoided_nodes:
             return None
         self.avoided_nodes = {n: until for n, until in self.avoided_nodes.items() if until > now}
         return min(self.avoided_nodes.values(), default=None)
 
     def requeued(self, not_before: float, *, front: bool) -> None:
-        """All of it starts anew, not before then."""
+        """Start the whole job anew, not before `not_before`."""
         self.ended = NO_PODS
         self.reserved = False
         self.verdict = self.waits_since = None
@@ -292,41 +314,41 @@ class JobRecord:
             self.go_by_learned(None)
 
     def passed_quota(self, *, passed: bool) -> bool:
-        """Whether that is news."""
+        """Note whether the job has passed quota; return whether that changed."""
         news = self.reserved != passed
         self.reserved = passed
         return news
 
     def blocked(self, since: float | None) -> bool:
-        """Since when it is blocked at the head, None = no longer; returns whether that is news."""
+        """Note since when it is blocked as a head, None: not; return whether that changed."""
         news = self.blocked_since != since
         self.blocked_since = since
         return news
 
     def set_aside(self) -> None:
-        """Its queue is held: its class keeps it, and it waits for nothing else."""
+        """Take the job out of the queue because its queue is held; its class keeps it."""
         self.aside = self.eq_class
         self.eq_class = self.waits_since = None
 
     def goes_on(self, eq_class: "EquivalenceClass", now: float) -> None:
-        """It waits again in the class in which it was set aside."""
+        """Let the job wait again in the class in which it was set aside."""
         self.eq_class = eq_class
         self.queued_at = self.waits_since = now
 
     def scattered(self) -> None:
-        """The class in which it was set aside is no longer that of its like."""
+        """Forget the class in which it was set aside: jobs like it are in another class now."""
         self.aside = None
 
     def expect(self, start: Expected | None) -> None:
-        """Then and there, as far as is known; None = nothing is."""
+        """Note its expected start; None: none is known."""
         self.expected = start
 
     def take_turn(self, turn: Turn | None) -> None:
-        """Nodes are kept for it; None = no longer."""
+        """Note the nodes that are kept for it; None: no longer any."""
         self.turn = turn
 
     def happened_before(self, history: JobHistory, now: float) -> None:
-        """This became of it under a scheduler before."""
+        """Take over what happened to the job under an earlier scheduler."""
         self.preemptions = len(history.preempted_by)
         self.preempted_by = NO_JOBS.union(history.preempted_by, history.gave_way_to)
         self.blocked_since = history.blocked_since
@@ -336,64 +358,69 @@ class JobRecord:
 
     # --- preemption ---------------------------------------------------------------------------
     def look_for_plan(self, why: NoPlan) -> NoPlan:
-        """`why`: what is found to be in the way is noted there; returns what was found before."""
+        """Begin to look for victims; obstacles are noted in `why`. Return what was noted before."""
         before, self.no_plan = self.no_plan, why
         return before
 
     def preempted(self, by: str, at: float, *, counts: bool) -> None:
-        """`counts`: it lost more than what it can do without."""
+        """Note a preemption. `counts`: it cost the job more than it can do without."""
         self.preempted_by = self.preempted_by.union((by,))
         if counts:
             self.preemptions += 1
             self.preempted_at = at
 
     def moved(self, cost_gpu_s: float) -> None:
-        """It has to do so much of its work again because it moves."""
+        """Count work (GPU-seconds) that the job has to repeat because it moves."""
         self.lost_gpu_s += cost_gpu_s
 
     # --- what it holds ------------------------------------------------------------------------
     def starts(self) -> None:
-        """It got places: it does not wait for quota, nor for what it was told last."""
+        """Note that the job got places: it no longer waits for quota, and has no reason to wait."""
         self.verdict, self.reserved = None, False
 
     def nominate(self, places: Nomination) -> None:
-        """It starts in these places when others have left them."""
+        """Book places for the job in which it starts once others have left them."""
         self.nomination = places
 
     def take_nominated(self, at: float) -> Nomination | None:
-        """Its nomination where nobody is in the places any more; they are its own since `at`."""
+        """Take the nomination if its places are free by now; the job holds them since `at`.
+
+        Return None if there is no nomination or somebody is still in the places.
+        """
         held = self.nomination
         if held is None or held.awaited:
             return None
         self.nomination = None
         for p in held.placements:
             if (p.pod_set, p.ordinal) in self.placed_at:
-                self.placed_at[p.pod_set, p.ordinal] = at  # not since it was promised
+                self.placed_at[p.pod_set, p.ordinal] = at  # not when the place was booked
         return held
 
     def restored(self, ended: Iterable[tuple[int, int]]) -> None:
-        """These of its pods ended under a scheduler before."""
+        """Take over the pods that ended under an earlier scheduler."""
         self.ended = set(ended) or NO_PODS
 
     def placed_later(self, pod: tuple[int, int], at: float) -> None:
-        """A pod got its place after the job started."""
+        """Note that a pod got its place after the start of the job."""
         self.placed_at[pod] = at
 
     def runs(self, pod: tuple[int, int], at: float) -> None:
-        """A pod that has a place is told to run since then; what was told first stands."""
+        """Note since when a placed pod runs; the first report counts."""
         if pod in self.pods:
             self.runs_since.setdefault(pod, at)
 
     def pod_ended(self, pod: tuple[int, int]) -> None:
-        """It is done and not to be placed again."""
+        """Note that a pod is done and will not be placed again."""
         if isinstance(self.ended, set):
             self.ended.add(pod)
         else:
             self.ended = {pod}
 
     def watch_limit(self) -> float | None:
-        """When its run time is up, from now on watched; None where it has not started or has no
-        limit, or that is watched already."""
+        """Begin to watch the run-time limit; return when it is reached.
+
+        None if the job has not started, has no limit, or is watched for that time already.
+        """
         if self.job.run_limit_s is None or self.started_at is None:
             return None
         ends_at = self.started_at + self.job.run_limit_s
@@ -403,26 +430,30 @@ class JobRecord:
         return ends_at
 
     def placed_since(self, pod: tuple[int, int]) -> float:
-        """Since when a pod of the job, which has started, holds its place."""
+        """Return since when a pod of the started job holds its place."""
         assert self.started_at is not None
         return self.placed_at.get(pod, self.started_at)
 
     def protected(self, pods: int) -> int:
-        """How many of so many of its pods the disruption budget protects; those that leave already
-        may not show in it yet."""
+        """Return how many of `pods` of its pods the disruption budget protects.
+
+        The budget may not yet account for the pods that are leaving, so these are subtracted.
+        """
         if self.disruptions is None:
             return 0
         return max(0, pods - max(0, self.disruptions - len(self.leaving)))
 
     @property
     def may_lose(self) -> bool:
-        """Whether its disruption budget lets any pod go: of a gang that is not elastic, all."""
+        """Whether its disruption budget lets a pod go; of a gang that is not elastic, all pods."""
         pods = len(self.pods)
         return self.protected(pods) < (1 if self.job.gang and not self.job.elastic else pods)
 
     def missing(self) -> tuple[int, ...]:
-        """Pods per pod set that have no place and have not ended. What ended beyond the count that
-        a pod set has now is none of its pods."""
+        """Return by pod set how many pods have no place and have not ended.
+
+        Pods that ended with an ordinal beyond the present count of their pod set do not count.
+        """
         sets = self.job.pod_sets
         counts = [s.count for s in sets]
         for pod_set, _ in self.pods:
@@ -433,14 +464,16 @@ class JobRecord:
         return tuple(max(0, n) for n in counts)
 
     def twin(self, memo: dict[int, Any]) -> "JobRecord":
-        """An independent record that is the same, but in no class; the general way to copy is slow,
-        and records are many."""
+        """Return an independent copy of the record that is in no class.
+
+        The general way to copy is too slow for so many records.
+        """
         twin = JobRecord(self.job, self.key)
         for name in _FIELDS:
             value = getattr(self, name)
             setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
         twin.eq_class = None
-        twin.expected = deepcopy(self.expected, memo)  # what starts is noted in it
+        twin.expected = deepcopy(self.expected, memo)  # starts are noted in its hold
         if self.nomination is not None:
             twin.nomination = replace(self.nomination, awaited=self.nomination.awaited.copy())
         return twin

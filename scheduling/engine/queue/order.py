@@ -1,9 +1,9 @@
-"""The one order of jobs: where each stands among all, shares and queues apart.
+"""The total order of jobs, before shares and queues are taken into account.
 
-Where the policy plans by learned run times, a job that declares none stands as if submitted later:
-by some of the time that its like take in the median, as that was known when it was first told. So
-short jobs go before long ones, and no job is put off for ever: none passes it that was submitted
-later than it by more than that.
+If the policy plans by learned run times, a job that declares none is ordered as if it had been
+submitted later, by a multiple of the median run time of jobs like it. Short jobs therefore go
+before long ones. No job is put off for ever: a job that was submitted later by more than this delay
+never passes it. The delay is fixed when a run time is first learned for the job.
 """
 
 import math
@@ -11,33 +11,36 @@ from typing import Final, NamedTuple
 
 from scheduling.engine.types import JobRequest
 
-# By how many of its likely run times a job stands later than it was submitted; one that needs
-# several nodes by fewer, since it waits longer for these than others do anyway.
+# The delay of a job in multiples of its likely run time. A job that needs several nodes gets a
+# shorter delay because it already waits longer for those nodes than other jobs do.
 LATER: Final = 10.0
 LATER_FOR_SEVERAL: Final = 1.0
 
 
 class OrderKey(NamedTuple):
-    """The place of a job among all: a total order."""
+    """The position of a job in the total order; the smallest key goes first."""
 
-    after: float  # the higher its priority, the smaller
+    after: float  # the negated priority
     stands_at: float
     gpu_milli: int
     job_id: str
 
 
 def order_key(job: JobRequest, *, front: bool = False, stands_at: float | None = None) -> OrderKey:
-    """Priority (high first), time, size (small first), then the id.
+    """Return the key by priority (high first), time, size (small first) and id.
 
-    The time is `stands_at`, that of its submission where that is None or the job declares a run
-    time. `front`: before all other jobs of its priority.
+    The time is `stands_at`; if that is None or the job declares a run time, it is the submission
+    time. With `front` the job goes before all other jobs of its priority.
     """
     at = job.submitted_at if stands_at is None or job.declared_s is not None else stands_at
     return OrderKey(-job.priority, -math.inf if front else at, job.gpu_milli, job.id)
 
 
 def stands_at(job: JobRequest, likely_s: float, *, needs_several: bool) -> float:
-    """Since when a job that is likely to run so many seconds stands in the queue, in whole seconds
-    after its submission, so that a row keeps it exactly. `needs_several`: nodes."""
+    """Return the time by which a job that is likely to run `likely_s` seconds is ordered.
+
+    The delay is rounded to whole seconds, so that the database stores the time exactly.
+    `needs_several`: the job needs more than one node.
+    """
     later = LATER_FOR_SEVERAL if needs_several else LATER
     return job.submitted_at + round(later * likely_s)

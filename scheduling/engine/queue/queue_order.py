@@ -1,9 +1,10 @@
-"""The order of tenants that have several queues: rank, then weighted shares, then in the queue.
+"""The order of tenants that have several queues: rank, weighted share, order inside the queue.
 
-Among equal priorities a tenant's next job is of its queue of the highest rank, of equal ones of the
-one that holds least by weight, as read after each start. Queues make jobs of their tenant wait for
-each other; they bring none of them before the job of another tenant that stands before it. So where
-tenants stand by submission, a job that waits for one of its tenant's goes behind that one.
+Among jobs of equal priority, a tenant's next job comes from its queue of the highest rank; among
+queues of equal rank, from the one that holds least for its weight. Shares are read anew after each
+start. Queues only decide which job of a tenant waits for another job of that tenant. They never
+bring a job before an earlier job of another tenant. Where tenants are ordered by submission, a job
+that waits for another job of its tenant therefore goes behind that job.
 """
 
 import math
@@ -19,9 +20,11 @@ _Heap = list[tuple[OrderKey, int, EquivalenceClass]]
 
 
 class TenantLine:
-    """Classes of one tenant whose first jobs are of one priority. `by_users`: whether the policy
-    tells users apart. `levels`: zeros for the levels of shares that others have below their
-    tenant."""
+    """The classes of one tenant whose first jobs have the same priority.
+
+    `by_users`: the policy tells users apart. `levels`: zeros in place of the share levels that
+    other tenants have below the tenant itself.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class TenantLine:
         self._next: _Heap = []
 
     def push(self, eq_class: EquivalenceClass) -> None:
-        """A class with jobs lines up in its queue."""
+        """Put a class that has jobs into the line of its queue."""
         self._number += 1
         queue = eq_class.queue
         by_users = self._queues.fair_users(self._tenant, queue, policy=self._by_users)
@@ -52,7 +55,7 @@ class TenantLine:
         heappush(heap, (eq_class.jobs[0], self._number, eq_class))
 
     def first(self) -> EquivalenceClass | None:
-        """The class whose turn it is in the tenant now."""
+        """Return the class that goes next in this tenant."""
         best: tuple[float, float, OrderKey] | None = None
         found: EquivalenceClass | None = None
         for queue, users in list(self._parts.items()):
@@ -76,22 +79,25 @@ class TenantLine:
         return found
 
     def place(self, first: EquivalenceClass) -> OrderKey:
-        """Where a class stands among those of other tenants."""
+        """Return the position of a class among the classes of other tenants."""
         key = first.jobs[0]
         return key if self.passed is None else max(key, self.passed)
 
     def take(self) -> EquivalenceClass:
-        """Remove the first class; `first` has been asked."""
+        """Remove and return the first class; call `first` before this."""
         return heappop(self._next)[2]
 
     def eq_classes(self) -> list[EquivalenceClass]:
-        """All that are left."""
+        """Return all classes that are left."""
         heaps = [heap for users in self._parts.values() for heap in users.values()]
         return [eq_class for heap in heaps for _, _, eq_class in heap]
 
 
 def _settle(heap: _Heap) -> bool:
-    """Let the first of the heap stand by the job that it has now; whether there is any."""
+    """Move classes until the top of the heap is ordered by its present first job.
+
+    Return False if no class is left.
+    """
     while heap:
         key, number, eq_class = heap[0]
         if eq_class.jobs and eq_class.jobs[0] == key:
@@ -103,9 +109,11 @@ def _settle(heap: _Heap) -> bool:
 
 
 class OrderByQueues(Merge):
-    """All classes in the order of their first jobs, those of some tenants by their queues; see
-    `Merge`. Jobs that have their turn come first of their priority: what empties for them is not
-    for others, whom they left all else."""
+    """All classes in the order of their first jobs; some tenants order theirs by queues.
+
+    See `Merge`. Jobs that have a turn go first of their priority: the nodes that empty for them are
+    not for the other jobs, to which they have left everything else.
+    """
 
     def __init__(
         self,
@@ -121,13 +129,13 @@ class OrderByQueues(Merge):
         self._number = 0
         self._heap: list[tuple[OrderKey, int, EquivalenceClass | TenantLine]] = []
         self._lines: dict[str, dict[float, TenantLine]] = {}  # by tenant and priority
-        self._at: OrderKey | None = None  # where the class stood that came last
-        self._later: list[tuple[OrderKey, EquivalenceClass]] = []  # put off, and where they stood
+        self._at: OrderKey | None = None  # the position of the class that was popped last
+        self._later: list[tuple[OrderKey, EquivalenceClass]] = []  # put off, with their positions
         for eq_class in eq_classes:
             self.push(eq_class)
 
     def pop(self) -> EquivalenceClass | None:
-        """The class whose turn it is now."""
+        """Remove and return the class that goes next."""
         while True:
             if not self._heap:
                 if not self._later:
@@ -152,7 +160,7 @@ class OrderByQueues(Merge):
                 if first.jobs[0].after == place.after:
                     self._at = place
                     return first
-                self.push(first)  # its first job has left it meanwhile
+                self.push(first)  # its first job has left the class meanwhile
             elif item.jobs and (self._second or self._place(item) == at):
                 self._at = at
                 return item
@@ -160,16 +168,22 @@ class OrderByQueues(Merge):
                 self.push(item)
 
     def put_off(self, eq_class: EquivalenceClass) -> bool:
-        """Let all others go first, once, and then those in the order in which they stood, whoever
-        else had nothing new to be told; False when they have gone already."""
+        """Let all other classes go first, once.
+
+        Classes that were put off then come in their former order, even where another class has
+        changed its shares. Return False if all others have gone already.
+        """
         if not self._second:
             assert self._at is not None
             self._later.append((self._at, eq_class))
         return not self._second
 
     def push(self, eq_class: EquivalenceClass | None) -> None:
-        """The first job of a class queues for its turn. Whoever has just started has changed the
-        shares of the queues of its tenant."""
+        """Queue a class by its first job.
+
+        Every line of the tenant is queued again, because a job that has just started has changed
+        the shares of the tenant's queues.
+        """
         if eq_class is None:
             return
         has_turn = bool(eq_class.jobs) and eq_class.head in self._turns

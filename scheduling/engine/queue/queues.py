@@ -1,7 +1,7 @@
-"""Queues of tenants: which of them goes first, which is held, and what each may hold.
+"""Queues of tenants: which one goes first, which are held, and what each may hold.
 
-A queue has an order, shares and limits, and no quota: that stays with its tenant. What it holds is
-counted in GPUs, of whatever model. Only tenants of which a queue is told cost anything here.
+A queue has an order, a share and limits but no quota: quota belongs to its tenant. What a queue
+holds is counted in GPUs of any model. Tenants without configured queues cost nothing here.
 """
 
 import math
@@ -13,24 +13,26 @@ from scheduling.engine.native import mypyc_attr
 from scheduling.engine.types import DEFAULT_QUEUE, MILLI, NOISE, JobRequest, QueueSpec
 from scheduling.engine.verdict import Reason, Verdict
 
-QueueName = tuple[str, str]  # tenant, queue of it
-QueueUser = tuple[str, str, str]  # tenant, queue, user of it
+QueueName = tuple[str, str]  # tenant, queue
+QueueUser = tuple[str, str, str]  # tenant, queue, user
 
-DIGITS: Final = 9  # of GPUs; the order in which floats were added up tells nobody apart
+DIGITS: Final = 9  # to which GPUs are compared: smaller differences only come from rounding
 SMALLEST_WEIGHT: Final = 1e-9
-# What a queue held less than its part for so long counts as much as what it holds now.
+# A shortfall that lasted this many seconds counts as much as the same amount held now.
 REPAID_S: Final = 3600.0
-FORGOTTEN_S: Final = 24 * 3600.0  # by then a third is left of what it was owed
-MOST_OWED: Final = 4.0  # parts, so that nobody is shut out for long by who could not start
-# From so many parts on that a queue is owed, or owes, those that owe start nothing past its jobs;
-# but not for longer than that if none of them ever starts.
+FORGOTTEN_S: Final = 24 * 3600.0  # after this time 1/e of a debt is left
+MOST_OWED: Final = 4.0  # parts; a queue that could not start must not shut others out for long
+# A queue that owes starts nothing past the jobs of a queue that is owed, once either amount exceeds
+# this many parts. That ends after WAITED_FOR_S if no job of the queue that is owed starts.
 PASSED_OVER: Final = 0.5
 WAITED_FOR_S: Final = 4 * 3600.0
 
 
 class Beyond(NamedTuple):
-    """A queue may hold `most` milli of a GPU model; `asked` more are too many beside what it
-    has `used`."""
+    """A demand beyond a queue's limit: the queue may hold `most` milli of a GPU model.
+
+    It has `used` so much of that and would need `asked` more.
+    """
 
     model: str
     asked: int
@@ -40,10 +42,10 @@ class Beyond(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Queues:
-    """The queues that are told of, and what their jobs hold.
+    """The configured queues, and what their jobs hold.
 
-    `held`: why the waiting jobs of a queue are as if they were not there. `ordered`: tenants whose
-    jobs stand by their queues: those with several, or with one that has an order of its own.
+    `held`: why the waiting jobs of a held queue do not start. `ordered`: the tenants whose jobs are
+    ordered by queues, because they have several queues or one with an order of its own.
     """
 
     def __init__(self) -> None:
@@ -57,17 +59,20 @@ class Queues:
         self._users: dict[QueueUser, dict[str, float]] = {}
         self._elsewhere: dict[QueueName, dict[str, float]] = {}
         self._runs_elsewhere: dict[QueueName, int] = {}
-        self._even: dict[QueueName, float] = {}  # GPUs for its weight, if all held as much
-        self._usual: dict[QueueName, float] = {}  # its part in GPUs, on average
+        self._even: dict[QueueName, float] = {}  # GPUs per weight if all queues held equally much
+        self._usual: dict[QueueName, float] = {}  # running average of its part, in GPUs
         self._owed: dict[QueueName, float] = {}  # GPUs, of queues with waiting jobs
-        self._waits_since: dict[QueueName, float] = {}  # when a job of it started, or lined up
+        self._waits_since: dict[QueueName, float] = {}  # its last start, or when it began to wait
         self._at: float | None = None
 
     def pass_time(self, now: float, waiting: Mapping[QueueName, int]) -> None:
-        """Let the time since the last call pass, in which nothing changed, and note what part each
-        queue has of what all hold now. `waiting`: the queues that have jobs which may start; of
-        others nothing is owed, nor do they owe anything. At the same instant the debts of those
-        that wait stay: nodes may be empty only until this cycle has placed its jobs."""
+        """Account for the time since the last call, during which nothing changed.
+
+        Update each queue's part of what all hold now, and what it is owed. `waiting`: the queues
+        with jobs that may start; other queues neither owe nor are owed anything. A second call at
+        the same instant leaves the debts of waiting queues as they are, because nodes may be empty
+        only until this cycle has placed its jobs.
+        """
         since, self._at = self._at, now
         if not self.ordered or since is None:
             return
@@ -90,7 +95,7 @@ class Queues:
                 self._owe(name, even, before.get(name, 0.0) * kept, passed)
                 if self._owed[name] >= MOST_OWED * self._part(name) > 0.0:
                     short.append(name)
-            # Others share what is left by who cannot have its part for long.
+            # Queues that cannot reach their part for long leave the rest to the others.
             rest = [name for name in names if name not in short] if short else []
             even = self._even_of(rest) if rest else 0.0
             for name in rest:
@@ -102,8 +107,8 @@ class Queues:
                     self._waits_since[name] = now
 
     def _even_of(self, names: list[QueueName]) -> float:
-        """What each of these would hold for its weight, if all held as much."""
-        # From 0.0: machine code takes a sum from 0 for a whole number.
+        """Return what each of these queues would hold per weight if all held equally much."""
+        # Start from 0.0: compiled code (mypyc) takes a sum that starts from 0 for an integer.
         held = sum([_gpus(self._holds.get(name)) for name in names], 0.0)
         return held / sum([self._weight(name) for name in names], 0.0)
 
@@ -117,7 +122,7 @@ class Queues:
         self._owed[name] = min(MOST_OWED * self._part(name), owed)
 
     def _forgive(self, names: list[QueueName]) -> None:
-        """Nobody owes more than others are owed: not what these cannot take."""
+        """Reduce debts to what the other queues are owed: they could not take more."""
         owed = sum([max(self._owed[name], 0.0) for name in names], 0.0)
         owing = -sum([min(self._owed[name], 0.0) for name in names], 0.0)
         if owing > owed:
@@ -126,24 +131,29 @@ class Queues:
                     self._owed[name] *= owed / owing
 
     def _part(self, name: QueueName) -> float:
-        """The GPUs that a queue has a right to, no less than usually: while nodes empty for the job
-        of one of them all queues hold little."""
+        """Return the GPUs that a queue has a right to, at least its usual part.
+
+        While nodes empty for a job of one queue, all queues hold little; the average evens that
+        out.
+        """
         now = self._even.get(name, 0.0) * self._weight(name)
         return max(now, self._usual.get(name, 0.0))
 
     def debts(self) -> tuple[tuple[str, str, float], ...]:
-        """(tenant, queue, GPUs) of what queues are owed now, for the scheduler after this one."""
+        """Return (tenant, queue, GPUs owed), for the next scheduler."""
         known = sorted(self._owed.items())
         return tuple([(name[0], name[1], owed) for name, owed in known if owed])
 
     def remember(self, owed: Iterable[tuple[str, str, float]], passed: float) -> None:
-        """Go on with the debts that a scheduler before knew so many seconds ago."""
+        """Take over debts that an earlier scheduler stored `passed` seconds ago."""
         kept = math.exp(-passed / FORGOTTEN_S)
         self._owed = {(tenant, queue): gpus * kept for tenant, queue, gpus in owed}
 
     def go_on_from(self, before: "Queues") -> bool:
-        """Take over what does not depend on what is told; whether what jobs hold is of it, as the
-        tenants are the same."""
+        """Take over what does not depend on the configuration.
+
+        Return whether that includes what jobs hold, because the tenants are the same.
+        """
         self._owed, self._even, self._at = before._owed, before._even, before._at
         self._usual, self._waits_since = before._usual, before._waits_since
         if self.tenants == before.tenants:
@@ -152,7 +162,7 @@ class Queues:
         return False
 
     def replace(self, told: QueuesChanged) -> None:
-        """Take over what is told; nobody holds anything yet."""
+        """Take over a configuration; nobody holds anything yet."""
         self.told = told
         self.known = {(q.tenant, q.name): q for q in told.queues}
         self.held = {name: _held(q) for name, q in self.known.items() if q.held}
@@ -161,7 +171,7 @@ class Queues:
         }
         names: dict[str, int] = {}
         for q in told.queues:
-            # One with an order of its own is as good as two.
+            # A single queue with an order of its own counts as several.
             names[q.tenant] = names.get(q.tenant, 0) + (2 if q.fifo or q.fair_users else 1)
         self.tenants = frozenset(names)
         self.ordered = frozenset([tenant for tenant, number in names.items() if number > 1])
@@ -173,7 +183,7 @@ class Queues:
         self._holds, self._users = {}, {}
 
     def change(self, job: JobRequest, model: str, milli: float) -> None:
-        """Places of a job were given to it, or given back."""
+        """Count places that a job got (`milli` > 0) or gave back (`milli` < 0)."""
         if job.tenant not in self.tenants:
             return
         if milli > 0 and self._at is not None:
@@ -184,40 +194,45 @@ class Queues:
         by_user[model] = by_user.get(model, 0.0) + milli
 
     def of(self, job: JobRequest) -> QueueSpec | None:
-        """What is told of the queue of a job."""
+        """Return the configuration of a job's queue; None if it has none."""
         return self.known.get((job.tenant, job.queue)) if self.known else None
 
     def why_held(self, job: JobRequest) -> Verdict | None:
-        """Why jobs of its queue do not start; None = they may."""
+        """Return why jobs of its queue do not start; None if they may."""
         return self.held.get((job.tenant, job.queue)) if self.held else None
 
     def by_users(self, job: JobRequest, *, policy: bool) -> bool:
-        """Whether the users of its queue are told apart; `policy`: whether those of tenants are."""
+        """Return whether users of its queue are told apart; `policy`: those of tenants are."""
         queue = self.of(job)
         return policy or (queue is not None and queue.fair_users)
 
     # --- order ----------------------------------------------------------------------------------
     def fair_users(self, tenant: str, queue: str, *, policy: bool) -> bool:
-        """Whether jobs of the queue are in the order of their users' shares."""
+        """Return whether jobs of the queue are ordered by the shares of their users."""
         known = self.known.get((tenant, queue))
         return policy if known is None else known.fair_users or (policy and not known.fifo)
 
     def standing(self, job: JobRequest) -> tuple[float, float]:
-        """By which queues of a tenant are ordered, of which these are the next jobs: the smaller
-        goes first. Half of the job counts, so that shares are met on average: who holds less than
-        its part by less than half a job is as near to it as who holds more by as much. Whose turns
-        come late, as their jobs are large or others stand before them, hold less all the same: so
-        what they are owed is taken off."""
+        """Return the key that orders the queues of a tenant by their next jobs; the smallest first.
+
+        Half of the job counts as held, so that shares are met on average: a queue below its part by
+        less than half a job is then as near to it as a queue above it by as much. What the queue is
+        owed is subtracted: a queue whose turns come late, because its jobs are large or other jobs
+        go before them, would otherwise hold too little.
+        """
         name = (job.tenant, job.queue)
         rank, weight = self._rank_and_weight(name)
         held = _gpus(self._holds.get(name)) + self._half(name, job.gpu_milli / MILLI)
         return -float(rank), round((held - self._owed.get(name, 0.0)) / weight, DIGITS)
 
     def comes_before(self, job: JobRequest, demand: Mapping[str, int], by: JobRequest) -> bool:
-        """Whether it is the turn of the queue of a job, whose `demand` is GPU-milli by model,
-        before that of another job of the tenant: of equal rank, and it holds no more for its weight
-        with half of the job, less what it is owed, than the other, nor than its part. In one queue
-        whose users are told apart the same of these."""
+        """Return whether a job's queue goes before the queue of another job of the tenant.
+
+        Both queues need equal rank. With half of the job, less what it is owed, the queue of `job`
+        may hold no more for its weight than the queue of `by`, nor more than its part. If both jobs
+        are in one queue that tells users apart, their users are compared in the same way. `demand`:
+        GPU-milli by model.
+        """
         name, other = (job.tenant, job.queue), (by.tenant, by.queue)
         half = self._half(name, _gpus(demand))
         if name == other:
@@ -236,15 +251,20 @@ class Queues:
         return round(mine / weight, DIGITS) <= round(most, DIGITS)
 
     def _half(self, name: QueueName, gpus: float) -> float:
-        """Half of a job; of one that is larger than two parts of its queue no more than a part, as
-        others would stand before it for as long as they hold anything."""
+        """Return half of a job; for a job of more than two parts of its queue, one part.
+
+        Otherwise other queues would go before it for as long as the queue holds anything.
+        """
         part = self._part(name)
         return min(gpus / 2, part) if part else gpus / 2
 
     def wait_for(self, job: JobRequest) -> frozenset[str]:
-        """The queues of its tenant whose jobs may not start past this one, which is blocked: of
-        equal rank, that had more than their part where its own had less, so that either is off by
-        too much. Who cannot start for long, or is owed as much as may be, is waited for no more."""
+        """Return the queues of the tenant whose jobs may not start past this blocked job.
+
+        They have equal rank and had more than their part while the job's queue had less, and one of
+        the two is off by too much. A queue that could not start for long, or that is owed the
+        maximum, is no longer waited for.
+        """
         name = (job.tenant, job.queue)
         owed, rank = self._owed.get(name, 0.0), self._rank_and_weight(name)[0]
         part, at = self._part(name), self._at
@@ -259,11 +279,11 @@ class Queues:
         return frozenset(found)
 
     def waited_for_until(self, job: JobRequest) -> float:
-        """When others wait no longer for the queue of a job, if none of it starts."""
+        """Return when others stop waiting for a job's queue if none of its jobs starts."""
         return self._waits_since.get((job.tenant, job.queue), -math.inf) + WAITED_FOR_S
 
     def missed(self, job: JobRequest, demand: Mapping[str, int]) -> int:
-        """How many jobs of such a demand its queue holds less than its part."""
+        """Return by how many jobs of this demand its queue is below its part."""
         name, one = (job.tenant, job.queue), _gpus(demand)
         if not one or name not in self._even:
             return 0
@@ -278,19 +298,19 @@ class Queues:
         return (0, 1.0) if known is None else (known.rank, max(known.weight, SMALLEST_WEIGHT))
 
     def user_share(self, tenant: str, queue: str, user: str) -> float:
-        """The GPUs that a user holds by jobs of the queue."""
+        """Return the GPUs that a user holds by jobs of the queue."""
         return round(_gpus(self._users.get((tenant, queue, user))), DIGITS)
 
     # --- limits ---------------------------------------------------------------------------------
     def limit_of(self, job: JobRequest) -> QueueSpec | None:
-        """The queue of a job, where it has a limit."""
+        """Return the queue of a job if it has a limit."""
         return self.limited.get((job.tenant, job.queue)) if self.limited else None
 
     def runs_elsewhere(self, queue: QueueSpec) -> int:
         return self._runs_elsewhere.get((queue.tenant, queue.name), 0)
 
     def beyond(self, job: JobRequest, demand: Mapping[str, int]) -> Beyond | None:
-        """What of a demand, GPU-milli by model, is more than the queue of the job may hold."""
+        """Return what of a demand (GPU-milli by model) exceeds the limit of the job's queue."""
         queue = self.limit_of(job)
         if queue is None or not queue.max_milli:
             return None
@@ -307,7 +327,7 @@ class Queues:
 
 
 def _gpus(holds: Mapping[str, float] | Mapping[str, int] | None) -> float:
-    """GPUs of all models together, of milli by model."""
+    """Return the GPUs of all models together, from milli by model."""
     milli = 0.0
     for of_model in holds.values() if holds else ():
         milli += of_model
@@ -325,5 +345,5 @@ def _held(queue: QueueSpec) -> Verdict:
 
 
 def own_lane(job: JobRequest) -> str:
-    """What tells the classes of its queue from those of others of its tenant."""
+    """Return what separates the classes of its queue from those of other queues of its tenant."""
     return "" if job.queue == DEFAULT_QUEUE else job.queue

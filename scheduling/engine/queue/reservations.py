@@ -1,4 +1,4 @@
-"""What blocked jobs have closed to the jobs behind them, as a walk over the queue finds it."""
+"""What blocked jobs have closed to the jobs behind them, as found by one walk over the queue."""
 
 import math
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ NOBODY_BEHIND = OrderKey(math.inf, math.inf, 0, "")  # after every job
 class Head:
     """The first blocked job of a pool under backfill, or the first that waits for some quota.
 
-    `closes`: it has been blocked for too long and no start of it is known. `kept`: nodes that are
-    kept for it because it is its turn. `pools`: those in which it may be placed.
+    `closes`: it has been blocked for too long and has no known start, so it closes its pools.
+    `kept`: nodes kept for it because it has a turn. `pools`: the pools in which it may be placed.
     """
 
     job_id: str
@@ -37,12 +37,12 @@ class Head:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Those that jobs behind it may not use."""
+        """The nodes that jobs behind it may not use."""
         return self.kept if self.expected is None else self.expected.nodes
 
     @property
     def hold(self) -> Hold | None:
-        """What it will need beside its nodes."""
+        """What it will need in addition to its nodes."""
         return None if self.expected is None else self.expected.hold
 
 
@@ -52,15 +52,20 @@ copied_by_fields(Head)
 class Terms(NamedTuple):
     """What the blocked jobs ahead leave to a class: which of its jobs may be tried, and how.
 
-    Pools in `closed` and nodes in `avoid` are not to be used, and nothing borrowed of what is
-    `kept`. `later`: jobs that end before the
-    heads ahead can start are tried first. `behind`: the job is one of those. `turns`: the nodes are
-    kept for others only because it is their turn. `bar`: what this head will need has closed some
-    of the pools. `unsure`: what is left to it may grow without news. `shorter`: more is left to
-    another job of the class, which is over sooner. `by_right`: what is left to it
-    if it preempts: who has a right to places does not wait for a head that waits for quota. `until`
-    then it is so by the passing of time: afterwards jobs of the class are over too late. `wanted`:
-    the pools of the class, in those `barred` of which it may take places from nobody.
+    The job of `record` may not use pools in `closed` or nodes in `avoid`, nor borrow from what is
+    `kept`.
+
+    - `later`: jobs that end before the heads ahead can start are tried first.
+    - `behind`: the job is one of those.
+    - `turns`: the nodes are kept for others only because these have a turn.
+    - `bar`: the head whose future needs have closed some of the pools.
+    - `unsure`: more may be left to the class later without any event that says so.
+    - `shorter`: another job of the class, which ends sooner, is left more.
+    - `by_right`: what is left to the job if it preempts. A job with a right to places does not wait
+      for a head that waits for quota.
+    - `until`: when the terms change by the passing of time alone, because jobs of the class then
+      end too late.
+    - `wanted`: the pools of the class. In those that are `barred` it may preempt nobody.
     """
 
     record: JobRecord
@@ -80,28 +85,32 @@ class Terms(NamedTuple):
 
     @property
     def claim(self) -> "Terms":
-        """The terms by which it may preempt."""
+        """The terms that apply if the job preempts."""
         return self.by_right or self
 
     @property
     def bound(self) -> bool:
-        """Whether more is left to it by right."""
+        """Whether preempting by right leaves more to the job."""
         right = self.by_right
         return right is not None and (self.avoid, self.kept) != (right.avoid, right.kept)
 
     @property
     def may_preempt(self) -> bool:
-        """Whether the job may take places from others in any of its pools: not past a head, which
-        nobody knows the victims to leave in time for. It may where that head only has its turn:
-        preempting is a right."""
+        """Whether the job may preempt in any of its pools.
+
+        It may not preempt past a head with a reservation, because nobody knows whether the victims
+        leave in time. It may preempt past a head that only has a turn: preempting is a right.
+        """
         return not self.barred or not self.barred >= self.wanted
 
 
 class Ahead(NamedTuple):
-    """The blocked heads of some pools, when the first can start, and their nodes. `later`: each of
-    the pools has a head, and one has nodes reserved: jobs that end before go first. `turns`: all
-    that have nodes only have their turn. `holds`: heads, also such as wait for quota, that will
-    need something at a time that is known."""
+    """The blocked heads of some pools, when the first of them can start, and their nodes.
+
+    `later`: each of the pools has a head and one head has nodes reserved, so jobs that end before
+    go first. `turns`: all heads with nodes have them only by a turn. `holds`: the heads, including
+    those that wait for quota, that will need something at a known time.
+    """
 
     heads: tuple[Head, ...]
     starts_at: float
@@ -113,18 +122,20 @@ class Ahead(NamedTuple):
 
 @dataclass(slots=True)
 class Reservations:
-    """Pools, accounts, quota to borrow and nodes that belong to blocked jobs, as one walk over the
-    queue has found.
+    """Pools, accounts, quota to borrow and nodes that belong to blocked jobs, as found by one walk.
 
-    `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
-    them by only has to run a little longer before it can be preempted: until then, whoever could be
-    preempted for all of them may pass. `queues`: by tenant, queue and GPU model the job that those
-    of this queue may not pass, as theirs had too much. `mark` names all of it at the present place
-    of the walk; where the walk before found the same, it is the same object. `last` is the last job
-    in order that closed something. `asked`: what the jobs wait for of which a start by quota was
-    looked for, the first for each; `planned`: those of them whose start is known, by what they wait
-    for in `awaited`, and `before`: the heads ahead of each head as it was looked for. `starts`: how
-    often jobs got places in this walk so far.
+    - `closers`: the jobs that have been blocked for too long under backfill -> whether what passed
+      them only has to run a little longer before it can be preempted. While that is False for all
+      of them, jobs that all of them could preempt may pass.
+    - `queues`: (tenant, queue, GPU model) -> the job that jobs of this queue may not pass, because
+      the queue had too much.
+    - `mark`: names everything closed so far in the walk. If the previous walk had found the same at
+      this place, it is the same object.
+    - `last`: the last job in the order that closed something.
+    - `asked`: what jobs wait for, where a start by quota was looked for -> the first such job.
+    - `planned`: those of these jobs whose start is known. `awaited`: what they wait for.
+    - `before`: the heads that were ahead of each head when its start was looked for.
+    - `starts`: how often jobs got places in this walk so far.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
@@ -140,7 +151,7 @@ class Reservations:
     starts: int = 0
     mark: Mark = ()
     last: OrderKey | None = None
-    # What holds for all classes alike until another job is found blocked.
+    # Caches, valid for all classes until another job is found blocked.
     ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
     closed_to: dict[tuple[str, str, frozenset[str], bool, bool], frozenset[str]] = field(
         default_factory=dict
@@ -153,26 +164,28 @@ class Reservations:
 
     @property
     def about(self) -> str:
-        """Of what something was found out."""
+        """The name of the subject of a finding, see `memo.Subject`."""
         return "what blocked jobs have closed"
 
     def next_walk(self) -> "Reservations":
-        """Nothing in the way yet, for a walk that begins anew."""
+        """Return reservations with nothing closed, for a new walk."""
         if self._marks or self._before:
             return Reservations(_before=self._marks)
         self.starts = 0
         return self
 
     def all_heads(self) -> list[Head]:
-        """Each head once."""
+        """Return each head once."""
         found = {head.job_id: head for head in self.heads.values()}
         return [*found.values(), *self.planned.values()]
 
     def note_start(
         self, job: JobRequest, got: Mapping[str, int], ends_at: float, *, whole: bool
     ) -> None:
-        """A job that is to be over at `ends_at` holds more, in milli by GPU model. `whole`: it is
-        a new job, all of which is over then."""
+        """Note in the heads' holds that a job which ends by `ends_at` holds more.
+
+        `got`: GPU-milli by model. `whole`: a whole new job starts, all of which is over then.
+        """
         for head in self.all_heads():
             hold = head.hold
             if hold is None or ends_at > hold.at:
@@ -182,7 +195,7 @@ class Reservations:
             hold.jobs[job.tenant] += whole
 
     def add(self, what: object, by: OrderKey) -> None:
-        """Something more is closed to all that comes behind."""
+        """Note that something more is closed to all jobs behind."""
         self.ahead_of.clear()
         self.closed_to.clear()
         self.told.clear()
@@ -198,18 +211,25 @@ class Reservations:
 
 @dataclass(slots=True, eq=False)
 class Settled:
-    """What it depends on that a class which could not start still cannot, and has been told so.
+    """What the answer of a class rests on that could not start and was told so.
 
-    It holds for the same first job that asks for the same, as nodes are of the same `sizes`, behind
-    the same `mark`, by the same `quotas` and limits, with the same answer about quota; unless it is
-    `closed` to the class whatever is free, also while no node has `gained` what one of its pods
-    needs. `freed_quota` must be the same where it may start in several ways; since it was `booked`
-    what is kept for borrowers ahead must have gone on closing to it what was `withheld` (of what
-    was `kept` from it), or have held all that it would wait for itself. `plans`: what the finding
-    depends on that no other jobs can be preempted for it. `jobs_started`: where a limit of jobs may
-    come to keep it waiting too, how many had. `needs`: wholly free GPUs of a node without which it
-    need not be asked whatever else was given back, quota apart. `nodes`: of a class that is in
-    nobody's way because of what it lacks, the facts of nodes. `until`: that of the terms.
+    The answer holds while all of these are as they were: the `first` job and what it asks for, the
+    `sizes` of nodes, the `mark` of what is closed ahead, the `quotas` and limits, and whether quota
+    refuses the class. In addition:
+
+    - `closed`: jobs ahead leave the class no pool, whatever is free. If this is False, no node may
+      have `gained` as many free GPUs as one of its pods needs.
+    - `freed_quota`: has to be the same if the class can start in several ways.
+    - `booked`: if the book has changed since, what is kept for borrowers ahead still has to close
+      to it what was `withheld` (because of what was `kept` from it), or still has to include
+      everything that the class itself would wait for.
+    - `plans`: what the finding "nobody can be preempted for the class" depends on.
+    - `jobs_started`: the number of starts, where a limit of jobs may come to keep it waiting too.
+    - `needs`: unless a node that gained anything has this many wholly free GPUs, the class need not
+      be asked, whatever else was given back; quota is checked separately.
+    - `nodes`: the version of the node facts, for a class that is in nobody's way because it lacks
+      nodes that are out of service.
+    - `until`: as in the terms.
     """
 
     first: OrderKey
@@ -233,6 +253,9 @@ class Settled:
 
     @property
     def in_somebodys_way(self) -> bool:
-        """Whether those behind it may have to wait for it: not for who can never start, lacks nodes
-        that are out of service, or may itself not pass who is ahead."""
+        """Whether jobs behind it may have to wait for it.
+
+        Nobody waits for a class that can never start, that lacks nodes which are out of service, or
+        that may itself not pass the jobs ahead.
+        """
         return not self.closed and self.nodes is None

@@ -1,8 +1,8 @@
-"""Shares of tenants, of all above them and of their users, kept up while jobs start.
+"""Shares of tenants, of their parents and of their users, updated as jobs start.
 
-A tenant stands among its siblings by what it and all below it hold, over its weight. Jobs that a
-tenant with members submits itself stand among those members, with weight 1. Users stand among the
-users of their tenant.
+A tenant is compared with its siblings by what it and all tenants below it hold, divided by its
+weight. If a tenant with members submits jobs itself, these jobs are compared with the members, with
+weight 1. Users are compared with the other users of their tenant.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from scheduling.engine.queue.fair_share import Shares, Usage, User, of_its_own
 from scheduling.engine.types import MILLI, TenantSpec
 
-# Shares are equal where only the order in which floats were added up or divided tells them apart.
+# Digits to which shares are compared: smaller differences only come from rounding.
 DIGITS = 12
 SMALLEST_WEIGHT = 1e-9
 
@@ -18,8 +18,10 @@ Lineage = Callable[[str], Iterable[str]]
 
 
 class Standing:
-    """One branch of the tree: its dominant share by weight, and what that is made of (milli-GPU by
-    GPU model). `above`: the branch that it stands in, None at the root."""
+    """One branch of the tree: its weighted dominant share, and what it holds (milli-GPU by model).
+
+    `above`: the parent branch; None at the root.
+    """
 
     __slots__ = ("above", "held", "share", "weight")
 
@@ -31,11 +33,11 @@ class Standing:
 
 
 class Standings:
-    """What everybody holds, as of now. `lowered` grows when anybody's share may have become less.
+    """What everybody holds now.
 
-    `of_users`: whether the users of a tenant are told apart. `capacity`: GPUs by model, all of
-    them. With a half-life what was held in the past counts beside
-    what is held now.
+    `lowered` grows whenever somebody's share may have become smaller. `of_users`: the users of a
+    tenant are told apart. `capacity`: all GPUs of the cluster, by model. With a half-life, what was
+    held in the past counts as well.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Standings:
         self._members = {t.parent for t in tenants.values() if t.parent is not None}
         self.of_users = usage.users is not None
         self.tenants: dict[str, Standing] = {}
-        self.own: dict[str, Standing] = {}  # of tenants with members: by their own jobs alone
+        self.own: dict[str, Standing] = {}  # tenants with members: their own jobs alone
         self.users: dict[User, Standing] = {}
         self.lowered = 0
         for (tenant, model), milli in usage.tenants.amounts(half_life_s).items():
@@ -62,7 +64,7 @@ class Standings:
                 self._count(self._of_user(user), model, milli)
 
     def change(self, user: User, model: str, milli: float) -> None:
-        """Somebody got places, or gave them back."""
+        """Count places that a user got (`milli` > 0) or gave back (`milli` < 0)."""
         if milli < 0:
             self.lowered += 1
         self._add(self.of_tenant(user[0]), model, milli)
@@ -70,11 +72,11 @@ class Standings:
             self._count(self._of_user(user), model, milli)
 
     def of(self, tenant: str, user: str) -> Standing:
-        """Of who submits such a job: of its user where users are told apart, else of the tenant."""
+        """Return the standing of the user if users are told apart, otherwise of the tenant."""
         return self._of_user((tenant, user)) if self.of_users else self.of_tenant(tenant)
 
     def path(self, tenant: str) -> list[Standing]:
-        """From the root down to where the tenant's own jobs stand."""
+        """Return the branches from the root down to the one of the tenant's own jobs."""
         at: Standing | None = self.of_tenant(tenant)
         path: list[Standing] = []
         while at is not None:
@@ -84,7 +86,7 @@ class Standings:
         return path
 
     def of_tenant(self, tenant: str) -> Standing:
-        """Where the tenant's own jobs stand."""
+        """Return the branch of the tenant's own jobs."""
         branch = self._branch(tenant)
         if tenant not in self._members:
             return branch
@@ -94,7 +96,7 @@ class Standings:
         return own
 
     def with_more(self, at: Standing, demand: Mapping[str, int]) -> float:
-        """The share of a branch with so much more (milli-GPU by GPU model)."""
+        """Return the share of a branch if it held `demand` more (milli-GPU by GPU model)."""
         most = 0.0
         for model in {*at.held, *demand}:
             capacity = self._capacity.get(model)
@@ -103,7 +105,7 @@ class Standings:
         return round(most / at.weight, DIGITS)
 
     def shares(self) -> Shares:
-        """Of all who hold anything, or did."""
+        """Return the shares of all who hold something or did."""
         tenants = {name: at.share for name, at in self.tenants.items() if at.held}
         tenants |= {of_its_own(name): at.share for name, at in self.own.items() if at.held}
         users = {name: at.share for name, at in self.users.items()} if self.of_users else None

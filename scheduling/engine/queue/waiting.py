@@ -1,8 +1,8 @@
-"""The wait queue: one class per tenant (or user of it) and request shape, in one global order.
+"""The wait queue: one class per tenant (or user) and request shape, in one global order.
 
-Jobs of a class differ in nothing but their order, so what is found out about the first holds for
-all of them: an attempt that fails, a quota that refuses, a reason. A cycle therefore costs what
-it starts and the number of classes, not the number of waiting jobs.
+Jobs of a class differ only in their order. What is found out about the first one therefore holds
+for all of them: a failed attempt, a refusal by quota, a reason. A cycle costs what it starts plus
+the number of classes, not the number of waiting jobs.
 """
 
 import math
@@ -23,39 +23,41 @@ from scheduling.engine.verdict import Verdict
 if TYPE_CHECKING:
     from scheduling.engine.queue.reservations import Settled
 
-# Classes without jobs that are kept, as another job of their shape may come.
+# The most classes without jobs that are kept in case another job of their shape comes.
 MAX_EMPTY = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
     """Waiting jobs of one tenant, queue and shape, in order, and what was found out about them.
-    Its fields are written in this module alone."""
+
+    Only this module writes its fields.
+    """
 
     key: Key
     tenant: str
-    user: str = ""  # whose jobs alone these are, where the policy, or the queue, tells users apart
-    queue: str = DEFAULT_QUEUE  # of the tenant; all of them are of it
+    user: str = ""  # the user of all these jobs, if the policy or the queue tells users apart
+    queue: str = DEFAULT_QUEUE  # the tenant's queue of all these jobs
     jobs: list[OrderKey] = field(default_factory=list)
-    shortest: float = math.inf  # seconds; none of the jobs declares less
+    shortest: float = math.inf  # seconds; a lower bound of the planned run times of the jobs
 
-    # --- what was found out about the first job, and so about all
+    # --- what was found out about the first job, and therefore about all
     found: Found = field(default_factory=dict)  # what the memo knows
-    never: Verdict | None = None  # why it can never run
+    never: Verdict | None = None  # why they can never run
     refusal: Refusal | None = None  # why quota refuses it
     admitted_at: float = -math.inf  # when a refusal last ended
-    failure: Verdict | None = None  # why it found no place when it was last tried
+    failure: Verdict | None = None  # why the first job found no place when it was last tried
 
-    # --- what its jobs were told
-    reserved: bool = False  # neither `never` nor `refusal` stands, as was last asked
-    told_reserved: bool = False  # what they were last told of that
-    rest: Verdict | None = None  # the reason of all but the first
-    rest_at: float = 0.0  # when that was told
-    fresh: set[str] = field(default_factory=set)  # those that have not been told yet
+    # --- what the jobs were told
+    reserved: bool = False  # when last checked, neither `never` nor `refusal` applied
+    told_reserved: bool = False  # the value of `reserved` that the jobs were last told
+    rest: Verdict | None = None  # the reason of all jobs but the first
+    rest_at: float = 0.0  # when they were told it
+    fresh: set[str] = field(default_factory=set)  # jobs that have not been told yet
 
     @property
     def about(self) -> str:
-        """Of whom something was found out."""
+        """The name of the subject of a finding, see `memo.Subject`."""
         return f"the class of job {self.head}" if self.jobs else "a class without jobs"
 
     @property
@@ -64,54 +66,54 @@ class EquivalenceClass:
 
     # --- what is found out --------------------------------------------------------------------
     def forget(self) -> None:
-        """All that is remembered of it."""
+        """Forget every finding about the class."""
         self.found.clear()
 
     def forget_refusal(self) -> None:
-        """Quota is asked anew, as if it had not refused it."""
+        """Forget the refusal, so that quota is asked anew."""
         self.refusal = None
 
     def can_run(self, never: Verdict | None) -> None:
-        """Or not; `never`: why."""
+        """Note why the jobs can never run; None: they can."""
         self.never = never
 
     def judged(self, refusal: Refusal | None, now: float) -> None:
-        """By quota."""
+        """Note the answer of quota."""
         if self.refusal is not None and refusal is None:
             self.admitted_at = now
         self.refusal = refusal
 
     def failed(self, why: Verdict | None) -> None:
-        """Its first job was tried and found no place."""
+        """Note why the first job found no place when it was tried."""
         self.failure = why
 
     def come_from(self, other: "EquivalenceClass") -> None:
-        """A job comes here from the class in which it stood: it waits by quota for no longer."""
+        """Note that a job comes from another class; the later admission by quota counts."""
         self.admitted_at = max(self.admitted_at, other.admitted_at)
 
     def pop(self) -> str:
-        """Its first job, which leaves it."""
+        """Remove and return the first job."""
         return self.jobs.pop(0).job_id
 
     # --- what is told -------------------------------------------------------------------------
     def turns(self) -> bool:
-        """Whether it passes quota now and did not when this was last asked, or the reverse."""
+        """Update `reserved`: whether the class has passed quota. Return whether that changed."""
         before, self.reserved = self.reserved, self.never is None and self.refusal is None
         return before != self.reserved
 
     def tell_reserved(self) -> bool:
-        """Whether its jobs were last told otherwise whether they have passed quota."""
+        """Update `told_reserved`; return whether the jobs were last told something else."""
         before, self.told_reserved = self.told_reserved, self.reserved
         return before != self.reserved
 
     def tell(self, rest: Verdict, at: float) -> list[str]:
-        """All but the first are told this reason: their names."""
+        """Note the reason for all jobs but the first; return their ids."""
         self.rest, self.rest_at = rest, at
         self.fresh.clear()
         return [key.job_id for key in self.jobs[1:]]
 
     def tell_fresh(self) -> list[str]:
-        """Those but the first that have not been told yet, in order of their names."""
+        """Return the ids of all but the first that were not told yet, sorted; mark them told."""
         self.fresh.discard(self.head)
         names = sorted(self.fresh)
         self.fresh.clear()
@@ -119,9 +121,12 @@ class EquivalenceClass:
 
 
 class Unplanned(NamedTuple):
-    """What it depends on that nobody can be preempted for the first job of a class: what
-    `allows_plans`; whether the job is `overdue`, None = either. `just_started`: those that are
-    taken from nobody; `barred`: pools in which it may take from nobody."""
+    """What the finding that nobody can be preempted for a class's first job depends on.
+
+    `allows_plans`: see `SchedulerState.allows_plans`. `overdue`: whether the job was overdue; None:
+    either. `just_started`: jobs that cannot be victims, because they started in this cycle.
+    `barred`: pools in which it may preempt nobody.
+    """
 
     allows_plans: tuple[int, int, int]
     overdue: bool | None
@@ -129,7 +134,7 @@ class Unplanned(NamedTuple):
     barred: frozenset[str] = frozenset()
 
     def same(self, other: "Unplanned") -> bool:
-        """Whether what was found out by this is so by the other."""
+        """Whether the finding that rests on this still holds if `other` is asked for."""
         return (
             self.allows_plans == other.allows_plans
             and other.overdue in (None, self.overdue)
@@ -138,7 +143,7 @@ class Unplanned(NamedTuple):
 
 
 class UnplannedAtAll(Question):
-    """That nobody can be preempted for the first job of a class, as preempt.py found it."""
+    """Whether nobody can be preempted for the first job of a class, as found by preempt.py."""
 
     def stands(
         self, _state: object, _subject: object, known: Finding, depends_on: Unplanned
@@ -148,19 +153,19 @@ class UnplannedAtAll(Question):
 
 
 class WaitQueue:
-    """All jobs that may be attempted now; held and backing-off jobs are not here."""
+    """All jobs that may be tried now; held jobs and jobs that back off are not in it."""
 
     def __init__(self) -> None:
         self.eq_classes: dict[EquivalenceClass, None] = {}  # those with jobs
         self.ordered: list[tuple[OrderKey, EquivalenceClass]] = []  # by the classes' first jobs
-        self.lanes: dict[tuple[str, str], int] = {}  # classes with jobs by tenant and queue
+        self.lanes: dict[tuple[str, str], int] = {}  # (tenant, queue) -> classes with jobs
         self.touched: dict[EquivalenceClass, None] = {}  # those that got jobs since the last walk
-        self.passed: list[EquivalenceClass] = []  # those of `awake` that are to be checked
+        self.passed: list[EquivalenceClass] = []  # left out by `awake`, and to be checked
         self._by_key: dict[Key, EquivalenceClass] = {}
-        self._empty: dict[EquivalenceClass, None] = {}  # the longest without jobs first
+        self._empty: dict[EquivalenceClass, None] = {}  # without jobs for longest first
 
     def add(self, record: JobRecord, key: Key, user: str) -> None:
-        """Put a job into the class of its shape; it stays where its order key says."""
+        """Put a job into the class of its shape, at the position of its order key."""
         eq_class = self._by_key.get(key)
         if eq_class is None:
             job = record.job
@@ -173,7 +178,7 @@ class WaitQueue:
         elif record.key < eq_class.jobs[0]:
             eq_class.fresh.add(
                 eq_class.head
-            )  # it was the first and now gets the reason of the rest
+            )  # it was the first job and now gets the reason of the others
             self._out_of_order(eq_class)
             insort(self.ordered, (record.key, eq_class))
         self.touched[eq_class] = None
@@ -193,7 +198,7 @@ class WaitQueue:
         eq_class.fresh.discard(record.job.id)
         if not eq_class.jobs:
             del self.eq_classes[eq_class]
-            self.touched.pop(eq_class, None)  # nobody is left in it to be asked or told
+            self.touched.pop(eq_class, None)  # no job is left in it to be asked or told
             self._count(eq_class, -1)
             self._keep(eq_class)
         elif not at:
@@ -201,14 +206,14 @@ class WaitQueue:
         record.wait_in(None)
 
     def planned_anew(self, record: JobRecord) -> None:
-        """A job is taken to run for another time than before."""
+        """Note that the planned run time of a job has changed."""
         eq_class = record.eq_class
         if eq_class is not None:
             eq_class.shortest = min(eq_class.shortest, record.planned_s or math.inf)
             eq_class.found.pop(SETTLED, None)
 
     def set_aside(self, eq_class: EquivalenceClass) -> None:
-        """Take a class with all its jobs out of the queue; it keeps them."""
+        """Take a class with all its jobs out of the queue; the class keeps the jobs."""
         self.ordered.pop(bisect_left(self.ordered, (eq_class.jobs[0],)))
         del self.eq_classes[eq_class], self._by_key[eq_class.key]
         self._count(eq_class, -1)
@@ -217,10 +222,12 @@ class WaitQueue:
         eq_class.fresh.clear()
 
     def bring_back(self, eq_class: EquivalenceClass, jobs: list[OrderKey]) -> None:
-        """Let a class that was set aside wait again, with these of its jobs. Nothing that was found
-        out about it stands."""
+        """Put a class that was set aside back into the queue with these of its jobs.
+
+        All findings about it are dropped.
+        """
         known = self._by_key.get(eq_class.key)
-        if known is not None:  # it has no jobs, as those of its queue do not wait
+        if known is not None:  # it is empty, because no job of this queue was waiting
             self._drop(known)
         self._by_key[eq_class.key] = eq_class
         eq_class.jobs = jobs
@@ -240,8 +247,10 @@ class WaitQueue:
             del self.lanes[lane]
 
     def _keep(self, eq_class: EquivalenceClass) -> None:
-        """What was found out about the shape holds for its next job, not what its jobs were told;
-        nor is a class kept that is one job's own."""
+        """Keep a class that has just become empty, with the findings that hold for its next job.
+
+        What its jobs were told is dropped. A class that belongs to a single job is not kept.
+        """
         eq_class.rest = None
         for question in (SETTLED, WOULD_START):
             eq_class.found.pop(question, None)
@@ -257,14 +266,16 @@ class WaitQueue:
         del self._empty[empty], self._by_key[empty.key]
 
     def _out_of_order(self, eq_class: EquivalenceClass) -> None:
-        """Its first job changes; another one may preempt others than the first did."""
+        """Note that the first job of a class changes; the next one may be able to preempt."""
         eq_class.found.pop(UNPLANNED, None)
         self.ordered.pop(bisect_left(self.ordered, (eq_class.jobs[0],)))
 
     def awake(self, memo: Memo, since: int, now: float) -> list[tuple[OrderKey, EquivalenceClass]]:
-        """The classes in order without those of which `still_settled` would say that they are, as
-        seen from what was given back since the walk before. All must be assessed, and nobody be in
-        anybody's way."""
+        """Return the classes in order, without those for which `still_settled` would hold.
+
+        That is judged by what was given back since the previous walk. Every class has to be
+        assessed already, and no class may be in another's way.
+        """
         most, gains, sizes = memo.most_gained(since), memo.gains, memo.sizes
         if most is None or not memo.remembers:
             return self.ordered
@@ -290,13 +301,13 @@ class WaitQueue:
         return found
 
     def plan_anew(self) -> None:
-        """Preemptions that were not possible may be now."""
+        """Drop what says that no preemption is possible: some may be possible now."""
         for eq_class in self.eq_classes:
             eq_class.found.pop(UNPLANNED, None)
             eq_class.found.pop(SETTLED, None)
 
     def forget_verdicts(self) -> None:
-        """Everything found out about the classes may be wrong now."""
+        """Drop all findings about all classes."""
         for eq_class in tuple(self._empty):
             self._drop(eq_class)
         for eq_class in self.eq_classes:
@@ -304,7 +315,7 @@ class WaitQueue:
 
 
 class Merge:
-    """Classes in the global order of their first jobs; a class comes again while it is put back.
+    """Classes in the global order of their first jobs; a class that is pushed comes again.
 
     `ordered`: the classes in the order of their first jobs.
     """
@@ -316,7 +327,7 @@ class Merge:
         self._second = False
 
     def pop(self) -> EquivalenceClass | None:
-        """The class whose first job comes next; a victim of preemption may have left its class."""
+        """Remove and return the next class. Its first job may have changed since it was pushed."""
         while True:
             rest, put_back = self._rest, self._put_back
             if put_back and (not rest or put_back[0] < rest[-1]):
@@ -337,13 +348,12 @@ class Merge:
             self.push(eq_class)
 
     def put_off(self, eq_class: EquivalenceClass) -> bool:
-        """Let all others go first, once; False when they have gone already."""
+        """Let all other classes go first, once; return False if they have gone already."""
         if not self._second:
             self._put_off.append(eq_class)
         return not self._second
 
     def push(self, eq_class: EquivalenceClass | None) -> None:
-        """The first job of a class queues for its turn; a class without jobs is nothing to
-        queue."""
+        """Queue a class by its first job; do nothing for a class without jobs."""
         if eq_class is not None and eq_class.jobs:
             heappush(self._put_back, (eq_class.jobs[0], eq_class))
