@@ -1,1 +1,1 @@
-"""What a job that cannot start means for the jobs behind it: policies and reservations."""
+"""What a blocked job means for the jobs behind it: queueing policies and reservations."""

@@ -1,9 +1,9 @@
-"""What heads whose start is known leave to the jobs behind them: of quota, and of the limits of
-jobs; those that wait for quota also of nodes.
+"""What heads with a known start leave to the jobs behind them: quota and limits of jobs.
 
-Whoever is over when such a head starts is not in its way. Anybody else may use what the head does
-not need: not the nodes of one that waits for quota, and of quota only what would not keep it from
-its start. A head that will borrow gives way to other tenants' jobs that borrow nothing.
+Heads that wait for quota also have nodes. A job that is over when such a head starts is not in its
+way. Any other job may use only what the head does not need: no nodes of a head that waits for
+quota, and no quota without which the head could not start. A head that will borrow gives way to
+other tenants' jobs that borrow nothing.
 """
 
 import math
@@ -31,8 +31,11 @@ def beside_holds(
     *,
     again: bool = False,
 ) -> Terms:
-    """What of these terms is left by the heads that will need something. `again`: the job was asked
-    and did not start; now it is the one of the class that is in the way of the fewest of them."""
+    """Restrict the terms to what is left by the heads that will need something.
+
+    With `again`, a job of the class was asked and did not start; the terms are then for the job
+    that is in the way of the fewest heads.
+    """
     heads = _in_front(state, ahead.holds, state.jobs[eq_class.head], again)
     if not heads:
         return terms
@@ -92,8 +95,11 @@ def beside_holds(
 def _in_front(
     state: SchedulerState, heads: Sequence[Head], first: JobRecord, again: bool
 ) -> list[Head]:
-    """Those before the jobs of the class, which may have been put off meanwhile; the first of them
-    is before the others, too. Where it is fair the order was another when they were asked."""
+    """Return the heads that are before the jobs of the class, which may have been put off since.
+
+    With `again` its first job is before the others as well. By shares, the order when the heads
+    were asked was a different one, so all of them count.
+    """
     mine = first.job.id
     if state.by_shares:
         return [head for head in heads if again or head.job_id != mine]
@@ -104,15 +110,18 @@ def _in_front(
 def _until(
     heads: Sequence[Head], times: Iterable[float | None], first_at: float, now: float
 ) -> float:
-    """When the first of these run times does not end any more before a head starts."""
+    """Return the first time from which one of these run times no longer ends before a head
+    starts."""
     starts = [first_at, *[head.hold.at for head in heads if head.hold is not None]]
     over = [at - planned_s for planned_s in times if planned_s is not None for at in starts]
     return min([until for until in over if until >= now], default=math.inf)
 
 
 def is_over(record: JobRecord, head: Head, now: float) -> bool:
-    """Whether the job, if it does not run yet and starts now, is over when the head starts, as
-    planned."""
+    """Return whether the job is over when the head starts, as planned.
+
+    A job that does not run yet is taken to start now.
+    """
     planned_s, began = record.planned_s, record.started_at
     since = now if began is None or not record.job.gang else began
     return planned_s is not None and head.hold is not None and since + planned_s <= head.hold.at
@@ -126,8 +135,11 @@ def _least_bound(
     most: float,
     now: float,
 ) -> JobRecord:
-    """The first job of the class that is over when most of the heads start, of those that run
-    for no more than `most`; the one that would be asked else if none is over sooner."""
+    """Return the first job of the class that is over before most of the heads start.
+
+    Only jobs that run for at most `most` seconds count. If none is in the way of fewer heads than
+    `first`, return `first`.
+    """
     starts = sorted([head.hold.at for head in heads if head.hold is not None])
 
     def bound(planned_s: float | None) -> int:
@@ -152,7 +164,7 @@ def _bar(
     heads: Sequence[Head],
     kept: Kept,
 ) -> Head | None:
-    """The first head for which is kept what the job would hold to start."""
+    """Return the first head for which Kant keeps quota that the job would need."""
     for choice in ask_of(state, record).ways:
         for demand in choice.starts:
             no = withheld(state, way, record.job, demand, kept)

@@ -1,14 +1,15 @@
-"""A blocked class: whether it need be asked again, what it is told, what it closes to those behind.
+"""A blocked class: whether to ask it again, what it is told, and what it closes to those behind.
 
 | policy | a blocked job closes to the jobs behind it |
 |---|---|
-| strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
-| best-effort FIFO | nothing; with fair share nodes for the job whose turn it is (fair_turns.py) |
+| strict FIFO | the pools that it wants; if quota refuses it: its tenant's quota and its loans |
+| best-effort FIFO | nothing; with fair share the nodes of a turn (fair_turns.py) |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
 | … refused by quota | the nodes and quota of its start; without one, after a threshold, as strict |
 
-Under backfill nothing is closed after the threshold to jobs that could be preempted for it. Nobody
-waits in a pool in which the job could not start though all that runs had ended (out_of_service.py).
+Under backfill, after the threshold, nothing is closed to jobs that the blocked job could preempt.
+Nobody waits in a pool in which the blocked job could not start even if everything that runs had
+ended (out_of_service.py).
 """
 
 from scheduling.engine.admission.candidates import assess, pools_wanted
@@ -33,7 +34,7 @@ from scheduling.engine.verdict import Reason
 
 
 def settled(walk: Walk, eq_class: EquivalenceClass) -> bool:
-    """Whether the class need not be asked: it would be told what it was told before."""
+    """Return whether the class need not be asked: it would be told what it was told before."""
     if walk.in_line:
         give_turns(walk, eq_class)
     if walk.state.queues.ordered and queues_to_close(walk, eq_class):
@@ -50,7 +51,7 @@ def settled(walk: Walk, eq_class: EquivalenceClass) -> bool:
 
 
 def check_passed(walk: Walk) -> None:
-    """Check the classes that were left out of the walk before it began."""
+    """Check the classes that were left out before the walk began."""
     passed = walk.state.queue.passed
     for eq_class in passed:
         _check(walk, eq_class, Terms(walk.state.jobs[eq_class.head]))
@@ -58,7 +59,7 @@ def check_passed(walk: Walk) -> None:
 
 
 def _check(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
-    """Whether the job of the class that would be asked could start after all."""
+    """Check that the job of the class that would be asked can indeed not start."""
     state, record = walk.state, terms.record
     capped = eq_class.never is not None or over_job_limit(state, record) is not None
     starts = not capped and would_start(state, record, terms.closed, terms.avoid, terms.kept)
@@ -66,7 +67,7 @@ def _check(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
 
 
 def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
-    """Tell the class why it waits, and close what the policy wants closed behind it."""
+    """Tell the class why it waits, and close to the jobs behind it what the policy says."""
     state, out, mark = walk.state, walk.out, walk.way.mark
     state.memo.forget(SETTLED, eq_class)
     assess(state, eq_class)
@@ -83,10 +84,10 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
     rules = RULES[state.policy.queueing]
     verdict = why(walk, eq_class, terms, wanted)
     rest = verdict
-    # No GPU would help it: it is in nobody's way.
+    # More GPUs would not help it, so it is in nobody's way.
     by_queue = verdict.reason is Reason.QUEUE_LIMIT_REACHED
     capped = by_queue or "max_running" in verdict.evidence
-    # One that competes for no pool keeps nobody waiting, and nobody it.
+    # A job that wants no pool keeps nobody waiting, and nobody keeps it waiting.
     reach = within_reach(state, record) if wanted else frozenset[str]()
     lacks = bool(wanted) and not reach
     if lacks and not verdict.will_never_run:
@@ -109,8 +110,8 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
         told = has_turn(told, len(record.turn.nodes))
     tell_class(state, eq_class, told, rest, out)
     if terms.later and walk.way.mark is not mark:
-        walk.way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
-    # What a job that quota refuses closes depends on what others hold by then.
+        walk.way.last = NOBODY_BEHIND  # jobs of any position may have gone before it
+    # What a job that quota refuses closes depends on what others hold at that time.
     closes_quota = rest is not verdict and eq_class.refusal is not None
     if not (capped or terms.unsure or closes_quota) and walk.way.mark is mark:
         settle(
@@ -127,7 +128,7 @@ def blocked(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> None:
 
 
 def _shut_out(walk: Walk, eq_class: EquivalenceClass, terms: Terms, wanted: frozenset[str]) -> None:
-    """Jobs ahead have closed all pools to the class."""
+    """Tell a class that jobs ahead have closed all its pools."""
     state, out, kept = walk.state, walk.out, terms.kept
     record = state.jobs[eq_class.head]
     verdict = behind_whom(walk, eq_class, terms)
@@ -154,18 +155,20 @@ def _shut_out(walk: Walk, eq_class: EquivalenceClass, terms: Terms, wanted: froz
 
 
 def put_off(walk: Walk, eq_class: EquivalenceClass) -> None:
-    """Others go before the class, but not those that its queue waits for: what starts now may be
-    where it finds room later."""
+    """Let others go before the class, except the queues that have to wait for its queue.
+
+    What starts now may take the room that the class finds later.
+    """
     close_queues(walk, eq_class, walk.state.jobs[eq_class.head])
 
 
 def overdue(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
-    """Whether what was backfilled past the job may be preempted for it."""
+    """Return whether the job may preempt what was backfilled past it."""
     return RULES[walk.state.policy.queueing].overdue(walk, eq_class, terms)
 
 
 def _may_preempt(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
-    """Whether a plan could be made for the job where nobody ahead forbids it."""
+    """Return whether the job could preempt, as far as nobody ahead forbids it."""
     state = walk.state
     if not (state.policy.preemption and terms.claim.record.job.preempts):
         return False

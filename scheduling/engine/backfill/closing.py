@@ -12,7 +12,7 @@ Line = tuple[str, str, str]  # tenant, queue, GPU model
 
 
 def close_pools(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
-    """Close all of these pools to whoever comes behind the job."""
+    """Close these pools to all jobs behind the job."""
     way, name = walk.way, record.job.id
     for model in sorted(wanted.difference(way.pools)):
         way.pools[model] = name
@@ -27,9 +27,11 @@ def close_quota(
     *,
     passable: bool = False,
 ) -> None:
-    """Close what a job that quota refuses waits for: its tenant's quota, and to others what it
-    would borrow. What others are guaranteed is theirs. `passable`: jobs that could be preempted for
-    it may pass."""
+    """Close what a job refused by quota waits for: its tenant's quota, and what it would borrow.
+
+    Guarantees of other tenants stay open to them. `passable`: jobs that the closing job could
+    preempt may pass.
+    """
     way = walk.way
     waits = waits_for(walk.state, record, kept)
     if waits is None:
@@ -47,7 +49,8 @@ def close_quota(
 
 
 def close_queues(walk: Walk, eq_class: EquivalenceClass, record: JobRecord) -> None:
-    """Close pools to the queues of its tenant that had too much while its own had too little."""
+    """Close pools to queues of the tenant that had too much while the job's queue had too
+    little."""
     lines = queues_to_close(walk, eq_class)
     if lines:
         walk.way.queues.update(dict.fromkeys(lines, record.job.id))
@@ -56,7 +59,7 @@ def close_queues(walk: Walk, eq_class: EquivalenceClass, record: JobRecord) -> N
 
 
 def queues_to_close(walk: Walk, eq_class: EquivalenceClass) -> list[Line]:
-    """By tenant, queue and GPU model what the class closes by its queue's turn if it waits."""
+    """Return (tenant, queue, GPU model) of what the class closes for its queue if it waits."""
     state, tenant = walk.state, eq_class.tenant
     if tenant not in state.queues.ordered or eq_class.never is not None:
         return []

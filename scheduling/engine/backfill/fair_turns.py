@@ -1,12 +1,14 @@
-"""Places that are kept for a job because it is the turn of its tenant, its user or its queue.
+"""Turns: places that are kept for a job because its tenant, user or queue comes next.
 
-Where whatever fits passes a blocked job, small jobs would take each GPU that becomes free before a
-large one ever finds room, whatever their shares. So nodes are kept for the first job in the order
-of each GPU model that finds no room: until it starts, and only if with it its tenant holds no
-more, by weight, than the tenant that would pass it. Inside a tenant with several queues the same
-holds of its queue. The nodes are those that will have room first when others' jobs end, of tenants
-that hold more if these suffice: as they declare, or when such jobs usually do. For a queue that
-misses several jobs of its part they are as many.
+If every job that fits passes a blocked job, small jobs take each GPU that becomes free before a
+large one finds room, whatever the shares are. Kant therefore keeps nodes, for each GPU model, for
+the first job in the order that finds no room, until that job starts. It does so only if the tenant,
+with the job, holds no more for its weight than the tenant that would pass it. Inside a tenant with
+several queues the same holds for queues.
+
+Kant keeps the nodes that will have room first when jobs of others end, by declared run times or by
+how long such jobs usually go on. If possible it waits only for jobs of tenants that hold more. If a
+queue is several jobs below its part, Kant keeps nodes for several jobs.
 """
 
 from scheduling.engine.admission.candidates import Candidate, ask_of, candidates
@@ -19,9 +21,10 @@ from scheduling.engine.queue.standings import Standing, Standings
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 
-# How long a job for which no nodes would ever have room is not looked at again.
+# Seconds until a job is tried again for which no nodes would ever have room.
 IN_VAIN_S = 60.0
-# For how many jobs of a queue nodes empty at once: each of them stands idle in part meanwhile.
+# Limit of jobs of a queue for which nodes empty at once, because each of these nodes is partly idle
+# meanwhile.
 MOST_AT_ONCE = 4
 
 _End = tuple[float, str, list[tuple[int, int]]]  # when, the job, its pods that end then
@@ -30,9 +33,12 @@ _End = tuple[float, str, list[tuple[int, int]]]  # when, the job, its pods that 
 def comes_before(
     state: SchedulerState, standings: Standings | None, record: JobRecord, by: JobRecord
 ) -> bool:
-    """Whether places are kept for the job from `by`: where their branches of the tree part, its own
-    has no larger share with the job than the other has now. Without fair share (`standings` None)
-    tenants are no branches, only the queues of each."""
+    """Return whether places are kept for the job from the job `by`.
+
+    They are if, where their branches of the tree part, the branch of `record` with the job has no
+    larger share than the branch of `by` has now. Without fair share (`standings` is None) only the
+    queues of one tenant are compared, not tenants.
+    """
     tenant = record.job.tenant
     if tenant == by.job.tenant and tenant in state.queues.ordered:
         starts = [start for way in ask_of(state, record).ways for start in way.starts]
@@ -55,7 +61,7 @@ def _path(standings: Standings, record: JobRecord) -> list[Standing]:
 
 
 def stands(state: SchedulerState, turn: Turn, now: float) -> bool:
-    """Whether the nodes need not be chosen anew."""
+    """Return whether the nodes of the turn need not be chosen anew."""
     return now < turn.until and turn.chosen_by == state.memo.nodes
 
 
@@ -66,8 +72,10 @@ def choose(
     taken: frozenset[str],
     now: float,
 ) -> Turn:
-    """The nodes that will have room for the job first, apart from those `taken` by jobs ahead. No
-    nodes where none ever will."""
+    """Return the nodes that will have room for the job first, without those `taken` by jobs ahead.
+
+    The turn has no nodes if none will ever have room.
+    """
     facts, avoid = state.memo.nodes, taken.union(record.avoided_nodes)
     for candidate in candidates(state, record, frozenset()):
         ends = _ends(state, {m for s in candidate.job.pod_sets for m in s.gpu_models}, now)
@@ -83,10 +91,14 @@ def choose(
 def _to_wait_for(
     state: SchedulerState, standings: Standings | None, record: JobRecord, ends: list[_End]
 ) -> list[list[_End]]:
-    """Which ends the nodes are chosen by, the better first: of those that hold more than it would,
-    where only tenants and users are told apart; of the other queues of its tenant, which the turn
-    of its own is taken from; of all but its own like, as what these leave is for it anyway and
-    gives it no more; of all."""
+    """Return sets of ends to choose the nodes by, the best set first.
+
+    1. If only tenants and users are compared: ends of jobs whose tenant (or user) holds more than
+       this one would. If the tenant orders its queues: ends of jobs in its other queues, from which
+       the turn is taken.
+    2. All ends but those of its own tenant or queue. What these leave goes to the job anyway.
+    3. All ends.
+    """
     others = [end for end in ends if not _alike(state, record, state.jobs[end[1]])]
     if record.job.tenant in state.queues.ordered:
         own = [end for end in others if state.jobs[end[1]].job.tenant == record.job.tenant]
@@ -108,8 +120,10 @@ def _for_more(
     avoid: frozenset[str],
     ends: list[_End],
 ) -> frozenset[str]:
-    """More nodes, where its queue holds less than its part by several jobs of the class: so that
-    these need not wait for one node after the other."""
+    """Return more nodes if the queue is several jobs of the class below its part.
+
+    These jobs then need not wait for one node after the other.
+    """
     starts = [start for way in ask_of(state, record).ways for start in way.starts]
     if record.eq_class is None or not starts:
         return frozenset()
@@ -124,7 +138,7 @@ def _for_more(
 
 
 def _alike(state: SchedulerState, record: JobRecord, other: JobRecord) -> bool:
-    """Whether both are of one tenant, and of one queue where it is ordered by these."""
+    """Return whether both jobs are of one tenant, and of one queue if it orders its queues."""
     mine, theirs = record.job, other.job
     if mine.tenant != theirs.tenant:
         return False
@@ -132,9 +146,12 @@ def _alike(state: SchedulerState, record: JobRecord, other: JobRecord) -> bool:
 
 
 def _ends(state: SchedulerState, models: set[str], now: float) -> list[_End]:
-    """When running jobs that hold GPUs of the models are expected to end, in order. Of those of a
-    node that declare nothing the last ends later than each is expected to: so a node on which few
-    are left is whole sooner than one of many, and is not given up for it."""
+    """Return when running jobs that hold GPUs of these models are expected to end, in order.
+
+    On each node, jobs that declare nothing are taken to end one after the other, the last of them
+    later than its own mean. A node with few such jobs left is therefore whole sooner than a node
+    with many, and is not given up for it.
+    """
     ends: list[_End] = []
     means: dict[str, list[tuple[float, str, int]]] = {}  # by node, of what declares nothing
     for job_id, record in state.running.items():
@@ -164,10 +181,12 @@ def _ends(state: SchedulerState, models: set[str], now: float) -> list[_End]:
 def _first_fit(
     state: SchedulerState, candidate: Candidate, avoid: frozenset[str], ends: list[_End]
 ) -> tuple[frozenset[str], int]:
-    """Nodes of the job when the fewest of the ends have come to pass after which it fits, and how
-    many these are; no nodes where it never does."""
+    """Return nodes on which the job fits after the fewest ends, and the number of these ends.
+
+    No nodes if it never fits.
+    """
     statement = Statement(state.cluster)
-    marks = [0]  # of the statement, when so many have ended
+    marks = [0]  # checkpoints of the statement, by the number of ends
 
     def placed_after(count: int) -> frozenset[str]:
         if count < len(marks):

@@ -1,11 +1,11 @@
-"""Which blocked jobs nodes are kept for where run times are only learned.
+"""For which blocked jobs nodes are kept if run times are only learned.
 
-Places on several nodes have to be gathered: they seldom come free together, so a job that needs
-them waits behind all that fit on less. A place on one node comes free by itself, and the job that
-is first in order gets it. To keep nodes for such a job helps it little, and all behind it wait for
-as long as what runs there outlives its learned run time. So a job that fits on one node is the head
-of its pool only once it starves: once it has waited for as many of its run times as jobs like it
-fit into its pools beside each other.
+Places on several nodes seldom come free together, so a job that needs several nodes waits behind
+all jobs that fit on less. A place on one node comes free by itself, and the first job in the order
+gets it. Keeping nodes for such a job helps it little, and if what runs there outlives its learned
+run time, all jobs behind it wait, too. A job that fits on one node therefore becomes the head of
+its pool only once it starves: once it has waited for its learned run time, times the number of such
+jobs that its pools can hold side by side.
 """
 
 import math
@@ -17,8 +17,10 @@ from scheduling.engine.types import MILLI
 
 
 def leads_from(state: SchedulerState, record: JobRecord) -> float:
-    """When a job that waits for places is led as a head: -inf = at once, as where it declares its
-    run time, or nothing was learned of it."""
+    """Return when a job that waits for places becomes a head.
+
+    -inf: at once, for example because it declares its run time or none was learned.
+    """
     job = record.job
     learned_s, since = record.learned_s, record.waits_since
     if job.declared_s is not None or learned_s is None or since is None or job.without_gpus:
@@ -30,8 +32,10 @@ def leads_from(state: SchedulerState, record: JobRecord) -> float:
 
 
 def needs_several(state: SchedulerState, record: JobRecord) -> bool:
-    """Whether the least of a job that starts needs more GPUs than the largest node has that it may
-    use."""
+    """Return whether the smallest part of the job that can start needs more than one node.
+
+    It is compared with the GPUs of the largest node in its pools.
+    """
     models = pools_wanted(state, record)
     node = max([state.pools.largest_node(model) for model in models], default=0)
     return _needs_milli(record) > node * MILLI

@@ -1,4 +1,4 @@
-"""Nodes are kept for the jobs whose turn it is, where shares decide (fair_turns.py says whose)."""
+"""Keep nodes for the jobs that have a turn, where shares decide (fair_turns.py: which jobs)."""
 
 from scheduling.engine.admission.candidates import pools_wanted
 from scheduling.engine.admission.limits import over_job_limit
@@ -13,8 +13,11 @@ from scheduling.engine.reasons.tell import tell
 
 
 def line_up(walk: Walk, eq_class: EquivalenceClass) -> None:
-    """The class finds no room: keep what is kept for its first job, or let it be the next to
-    have its turn where nobody has it."""
+    """Handle a class that finds no room.
+
+    If its first job has a turn, keep its nodes. If nobody has the turn of a pool, line the class up
+    to be the next.
+    """
     state, record = walk.state, walk.state.jobs[eq_class.head]
     capped = eq_class.never is not None or eq_class.refusal is not None
     if not state.takes_turns or record.job.without_gpus:
@@ -33,7 +36,7 @@ def line_up(walk: Walk, eq_class: EquivalenceClass) -> None:
 
 
 def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
-    """It is the turn of jobs ahead, which found no room, before that of this class."""
+    """Give a turn to each job ahead that found no room and comes before this class."""
     state, standings, by = walk.state, walk.standings, walk.state.jobs[eq_class.head]
     if eq_class.never is not None or eq_class.refusal is not None:
         return
@@ -48,7 +51,7 @@ def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
             pools = {model for model, _ in lines}.difference(walk.way.heads)
             _keep(walk, ahead, record, sorted(pools))
             if record.job.id in state.turns:
-                state.dirty = True  # it goes before others of its priority now
+                state.dirty = True  # it now goes first of its priority
                 if record.turn and record.verdict:
                     told = has_turn(record.verdict, len(record.turn.nodes))
                     tell(record, told, walk.out)
@@ -57,8 +60,11 @@ def give_turns(walk: Walk, eq_class: EquivalenceClass) -> None:
 
 
 def _next_in_line(walk: Walk, key: tuple[str, str]) -> EquivalenceClass | None:
-    """Who found no room first. Not a class whose jobs have all lost places to a preemption since:
-    services that lacked pods."""
+    """Return the class that found no room first.
+
+    Skip a class that has no jobs any more: services that lacked pods and lost all others to a
+    preemption in the meantime.
+    """
     ahead = walk.in_line.get(key)
     if ahead is not None and not ahead.jobs:
         del walk.in_line[key]
@@ -67,8 +73,7 @@ def _next_in_line(walk: Walk, key: tuple[str, str]) -> EquivalenceClass | None:
 
 
 def _keep(walk: Walk, eq_class: EquivalenceClass, record: JobRecord, pools: list[str]) -> None:
-    """Let the job, whose turn it is, have nodes kept; chosen anew when they have not emptied in
-    time."""
+    """Keep nodes for the job, which has the turn; choose anew if they have not emptied in time."""
     state, standings, now = walk.state, walk.standings, walk.out.now
     if record.turn is None or not stands(state, record.turn, now):
         taken = frozenset[str]().union(*[head.nodes for head in walk.way.heads.values()])

@@ -1,4 +1,5 @@
-"""Heads: the first blocked jobs of their pools, or first to wait for quota, and their starts."""
+"""Heads: jobs that are the first blocked in a pool, or the first to wait for quota; their
+starts."""
 
 from typing import NamedTuple
 
@@ -14,13 +15,16 @@ from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.queue.reservations import Head, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass
 
-# Not checked: it is what was told of a start.
+# Not checked: it is the start that was told.
 _EXPECTED = Question(EXPECTED, checked=False, plain=True)
 
 
 class _AtStake(NamedTuple):
-    """What the forecast of a head's start depends on: places, quotas, whatever is booked where that
-    matters, the pools that it leads, and the heads ahead with their starts."""
+    """What the forecast of a head's start depends on.
+
+    These are the places, the quotas, the bookings if they matter (`booked`), the pools that it
+    leads, and the heads ahead with their starts.
+    """
 
     places: int
     quotas: int
@@ -30,7 +34,7 @@ class _AtStake(NamedTuple):
 
 
 def lead(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
-    """Make the job the head of the pools that have none yet."""
+    """Make the job the head of those of its pools that have none yet."""
     pools = [m for m in sorted(wanted) if m not in walk.way.heads]
     if pools:
         led = frozenset(pools)
@@ -45,15 +49,18 @@ def lead(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
 
 
 def plan(walk: Walk, record: JobRecord, reach: frozenset[str]) -> bool:
-    """Whether it is known when quota, limits and places will let the job start, which is the
-    first to wait for some of it: what it needs then is kept for it."""
+    """Return whether it is known when quota, limits and places will let the job start.
+
+    Only asked of the first job to wait for some quota or limit. If the start is known, what the job
+    will need is kept for it.
+    """
     way = walk.way
     waits = news_of(walk.state, way, record)
     if not waits:
         return False
     heads = tuple(way.all_heads())
     way.before[record.job.id] = heads
-    # Who is first in a pool and has no known start may take any of its places at any time.
+    # The head of a pool without a known start may take any place in that pool at any time.
     first = {m for m, head in walk.way.heads.items() if head.expected is None}
     pools = reach - first
     expected = _expected(walk, record, pools)
@@ -69,8 +76,11 @@ def plan(walk: Walk, record: JobRecord, reach: frozenset[str]) -> bool:
 
 
 def has_led(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
-    """Whether the job is the first that waits for a pool, or for quota to borrow, and has done
-    so for long enough."""
+    """Return whether the job may preempt the jobs that passed it.
+
+    It has to be the first to wait for a pool or for quota, and to have been blocked for longer than
+    the policy's threshold.
+    """
     record, state = terms.claim.record, walk.state
     since = record.blocked_since
     if since is None:
@@ -80,12 +90,12 @@ def has_led(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
     if eq_class.refusal is not None:
         return waits_first(state, walk.way, record) and bool(within_reach(state, record))
     if terms.bound:
-        return False  # what it could take would be kept from it
+        return False  # whatever it took would be kept from it
     return any(m not in walk.way.heads for m in within_reach(state, record))
 
 
 def is_due(walk: Walk, record: JobRecord) -> bool:
-    """Whether the job has been blocked for longer than the policy's threshold."""
+    """Return whether the job has been blocked for longer than the policy's threshold."""
     if record.blocked_since is None:
         walk.out.block(record, walk.out.now)
     assert record.blocked_since is not None
@@ -96,7 +106,7 @@ def is_due(walk: Walk, record: JobRecord) -> bool:
 
 
 def give_up(walk: Walk) -> None:
-    """Report the reservations of jobs that are the head of no pool any more."""
+    """Report that jobs which are no longer a head have lost their reservations."""
     if not walk.state.reserving:
         return
     heads = {head.job_id for head in walk.way.heads.values()}.union(walk.way.planned)
@@ -109,12 +119,14 @@ def give_up(walk: Walk) -> None:
 
 
 def _expected(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | None:
-    """When and where the job will start, in pools that no other head has the first right to;
-    worked out again only when the cluster, the quotas or the heads ahead have changed, jobs
-    ahead have started, which need not leave it its nodes, or a job is past its declared end."""
+    """Return when and where the job will start, in pools of which no other job is the head.
+
+    That is worked out anew only if something at stake has changed (see `_AtStake`), if jobs ahead
+    have started, which need not leave the job its nodes, or if a job is past its planned end.
+    """
     state, known, name = walk.state, record.expected, record.job.id
     at_stake = _at_stake(walk, record, led)
-    # What was told stands while nothing is at stake, also where nothing is remembered.
+    # While nothing at stake changes, the start that was told stays, also if the memo is off.
     changed = state.memo.changed(_EXPECTED, record, at_stake)
     passed = known is not None and known.until <= walk.out.now
     if changed or passed or walk.way.starts:
@@ -131,14 +143,17 @@ def _expected(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | 
 
 
 def _expect(walk: Walk, record: JobRecord, start: Expected | None, at_stake: _AtStake) -> None:
-    """Note what was foreseen, and by what."""
+    """Note the expected start and what it depends on."""
     record.expect(start)
     walk.state.memo.note(_EXPECTED, record, None, at_stake)
 
 
 def _at_stake(walk: Walk, record: JobRecord, led: frozenset[str]) -> _AtStake:
-    """All that the forecast of the job's start depends on. Who starts behind a head does not
-    delay it; if heads or quota stand between, others may do so."""
+    """Return all that the forecast of the job's start depends on.
+
+    A job that starts behind a head does not delay it. If there are heads ahead or quota refuses the
+    job, other starts may delay it, so the bookings count as well.
+    """
     state = walk.state
     ahead = tuple([(head.job_id, head.expected) for head in walk.way.before[record.job.id]])
     memo = state.memo
@@ -147,13 +162,13 @@ def _at_stake(walk: Walk, record: JobRecord, led: frozenset[str]) -> _AtStake:
 
 
 def _refused(walk: Walk, record: JobRecord) -> bool:
-    """Whether quota or a limit of jobs keeps the job from its start, whatever is free."""
+    """Return whether quota or a limit keeps the job from starting, whatever is free."""
     refused = record.eq_class is not None and record.eq_class.refusal is not None
     return refused or over_job_limit(walk.state, record) is not None
 
 
 def _foreseen(walk: Walk, record: JobRecord, led: frozenset[str]) -> Expected | None:
-    """The earliest start of the ways that quota allows now or else will; of equals the first."""
+    """Return the earliest start among the ways that quota allows now or later; first of equals."""
     state, ahead, now = walk.state, walk.way.before[record.job.id], walk.out.now
     closed = pools_wanted(state, record) - led
     ways = smallest if _refused(walk, record) else candidates

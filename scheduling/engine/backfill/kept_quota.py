@@ -10,13 +10,15 @@ from scheduling.engine.quota.borrowing import Kept, Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, JobRequest
 
-# What jobs wait for of which a start by quota is looked for in a walk.
+# For how many things that jobs wait for, a walk looks for a start by quota.
 MAX_ASKED = 32
 
 
 def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()) -> Waits | None:
-    """The account that refuses the job if nothing of `kept` is borrowed, and all that it waits to
-    borrow; None when quota lets it start."""
+    """Return the account that refuses the job, and all that the job waits to borrow.
+
+    Nothing of `kept` may be borrowed. None if quota lets the job start.
+    """
     found = refused(state, record, kept)
     if found is None:
         return None
@@ -25,8 +27,10 @@ def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()
 
 
 def waits_first(state: SchedulerState, way: Reservations, record: JobRecord) -> bool:
-    """Whether quota refuses the job and it is the first to wait for some of it: to borrow it, or,
-    where it may not, for what its tenant is guaranteed."""
+    """Return whether quota refuses the job and the job is the first to wait for some of it.
+
+    It waits to borrow quota or, if it may not borrow, for what its tenant is guaranteed.
+    """
     waits = waits_for(state, record)
     if waits is None:
         return False
@@ -38,8 +42,10 @@ def waits_first(state: SchedulerState, way: Reservations, record: JobRecord) -> 
 
 
 def news_of(state: SchedulerState, way: Reservations, record: JobRecord) -> frozenset[object]:
-    """What the job, which a quota or a limit refuses, is the first to wait for under backfill; none
-    if a job ahead waits for all of it, or enough starts were looked for."""
+    """Return what the job, refused by quota or a limit, is the first to wait for under backfill.
+
+    Nothing if jobs ahead wait for all of it, or if enough starts were looked for.
+    """
     if not state.policy.foresees_starts or len(way.asked) >= MAX_ASKED:
         return frozenset()
     wanted: set[object] = {("limit", name) for name in jobs_to_stop(state, record)}
@@ -51,7 +57,7 @@ def news_of(state: SchedulerState, way: Reservations, record: JobRecord) -> froz
 
 
 def own_quota(state: SchedulerState, tenant: str, model: str) -> tuple[str, str]:
-    """The nearest quota that the tenant's jobs are charged to, by its tenant and GPU model."""
+    """Return the nearest quota that the tenant's jobs are charged to, as (tenant, GPU model)."""
     chain = state.book.chain(tenant, model)
     return (chain[0].tenant if chain else tenant), model
 
@@ -63,8 +69,10 @@ def kept_from(
     models: frozenset[str],
     kept: Kept,
 ) -> frozenset[str]:
-    """GPU models of which no part of the job can start without borrowing, or holding, what is
-    kept."""
+    """Return the GPU models on which nothing of the job can start without what is kept.
+
+    That means: without borrowing it, or without taking what is held for a head.
+    """
     if NO_GPUS in models:
         return frozenset()  # no quota is asked for
     free: set[str] = set()
@@ -76,7 +84,7 @@ def kept_from(
 
 
 def closes_quota(state: SchedulerState, way: Reservations, tenant: str, model: str) -> bool:
-    """Whether a job ahead waits for the tenant's own quota of the GPU model."""
+    """Return whether a job ahead waits for the tenant's own quota of the GPU model."""
     chain = state.book.chain(tenant, model) if way.accounts else ()
     return bool(chain) and (chain[0].tenant, model) in way.accounts
 
@@ -84,7 +92,7 @@ def closes_quota(state: SchedulerState, way: Reservations, tenant: str, model: s
 def withheld(
     state: SchedulerState, way: Reservations, job: JobRequest, demand: Demand, kept: Kept
 ) -> Refusal | None:
-    """Why quota refuses it where it is only what is kept that forbids it."""
+    """Return the refusal of quota if only what is kept forbids the demand; otherwise None."""
     book, tenant, non_preemptible = state.book, job.tenant, not job.preemptible
     known = state.memo.table(WITHHELD, way, state.memo.booked)
     key = (tenant, non_preemptible, kept, *demand.items())

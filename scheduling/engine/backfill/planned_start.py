@@ -1,11 +1,10 @@
-"""When and where a blocked head will start, from run times that were declared or learned (paper
-3.2.2, backfill).
+"""When and where a blocked head will start, by declared or learned run times (paper 3.2.2).
 
-Placement-true: running jobs are ended one after the other on a what-if copy of the cluster until
-the head is really placed there, on whole nodes and in its groups, not by a count of GPUs. The
-copy is kept and follows the cluster, as one event changes little of it. Quota and the limits of
-jobs come back by the same ends: a head that waits for them starts when they and the places are
-there.
+The start is true to placement: on a what-if copy of the cluster, running jobs end one after the
+other until the head can really be placed, on whole nodes and in its node groups; counting GPUs
+would not do. The copy is kept and follows the cluster, because one event changes little of it.
+Quota and limits of jobs come back by the same ends: a head that waits for them starts when they and
+the places are there.
 """
 
 import math
@@ -24,13 +23,15 @@ from scheduling.engine.quota.holds import Hold, Over
 from scheduling.engine.running.forecast import Forecast
 from scheduling.engine.state import SchedulerState
 
-# Combinations of GPU models for which a what-if copy is kept.
+# For how many combinations of GPU models a what-if copy is kept.
 MAX_FORECASTS = 16
 
 
 def expected_start(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
-    """When and where there will be places for the job by the run times of others, quota
-    and heads ahead apart; None when they promise none."""
+    """Return when and where the job will find places by the run times of the other jobs.
+
+    Quota and heads ahead are ignored. None if the run times promise no start.
+    """
     job, strategy = candidate.job, state.strategy_of(candidate.job)
     return forecast_for(state, candidate).start_of(job, candidate.counts, strategy, now)
 
@@ -42,8 +43,11 @@ def planned_start(
     now: float,
     ahead: Iterable[Head] = (),
 ) -> Expected | None:
-    """The earliest start that run times promise; None when they promise none. It is over
-    before the heads `ahead` start, or leaves them what they need, or comes after them."""
+    """Return the earliest start that run times promise, or None if they promise none.
+
+    The job is over before the heads `ahead` start, leaves them what they need, or starts after
+    them.
+    """
     asked = least_demand(state, candidate)
     alone = _start_beside(state, record, candidate, asked, (), now, -math.inf)
     if alone is None:
@@ -71,8 +75,8 @@ def planned_start(
 def smallest(
     state: SchedulerState, record: JobRecord, closed: frozenset[str]
 ) -> Iterator[Candidate]:
-    """The least that may start in each way outside the closed pools, as far as quota could ever
-    allow it."""
+    """Yield the smallest starts of each way outside the closed pools that quota could ever
+    allow."""
     job, book = record.job, state.book
     starts = list(smallest_starts(job, record.missing()))
     for way in ask_of(state, record).ways:
@@ -84,7 +88,7 @@ def smallest(
 
 
 def least_demand(state: SchedulerState, candidate: Candidate) -> Demand:
-    """GPU-milli by GPU model of the least of the candidate that starts."""
+    """Return the demand (GPU-milli by GPU model) of the smallest start of the candidate."""
     job = candidate.job
     models = tuple([s.gpu_models[0] if s.gpus else "" for s in job.pod_sets])
     least = next(smallest_starts(job, candidate.counts), candidate.counts)
@@ -92,7 +96,7 @@ def least_demand(state: SchedulerState, candidate: Candidate) -> Demand:
 
 
 def forecast_for(state: SchedulerState, candidate: Candidate) -> Forecast:
-    """The what-if copy for the GPU models of the candidate, up to date."""
+    """Return the what-if copy for the GPU models of the candidate, up to date."""
     models = frozenset(m for s in candidate.job.pod_sets for m in s.gpu_models)
     drop_stale(state)
     forecast = state.forecasts.get(models)
@@ -105,15 +109,19 @@ def forecast_for(state: SchedulerState, candidate: Candidate) -> Forecast:
 
 
 def drop_stale(state: SchedulerState) -> None:
-    """Keep no copy that cannot follow any more: nobody may ask for it again, and what it has not
-    read would grow for ever."""
+    """Drop copies that can no longer follow the cluster.
+
+    If nobody asked for such a copy again, the changes that it has not read would pile up for ever.
+    """
     for models in [models for models, forecast in state.forecasts.items() if forecast.stale()]:
         state.forecasts.pop(models).close()
 
 
 def _compete(candidate: Candidate, alone: Expected, head: Head) -> bool:
-    """Whether the job, which would start so `alone`, may need what the head ahead does: nodes,
-    quota, or a job less at a limit."""
+    """Return whether the job, if it starts as `alone`, may need what the head ahead needs.
+
+    That may be nodes, quota, or a place at a limit of jobs.
+    """
     hold, mine = head.hold, alone.hold
     if hold is None or mine is None:
         return False
@@ -123,7 +131,7 @@ def _compete(candidate: Candidate, alone: Expected, head: Head) -> bool:
 
 
 def _gives_way(state: SchedulerState, alone: Expected, head: Head) -> bool:
-    """Whether the head waits for what it will borrow, and the other job will borrow nothing."""
+    """Return whether the head waits for what it will borrow while this job borrows nothing."""
     hold, mine = head.hold, alone.hold
     assert hold is not None
     assert mine is not None
@@ -134,7 +142,7 @@ def _gives_way(state: SchedulerState, alone: Expected, head: Head) -> bool:
 
 
 def _of_others(state: SchedulerState, hold: Hold, mine: Hold) -> bool:
-    """Whether they are charged to different accounts."""
+    """Return whether both are charged to different accounts."""
     chain = state.book.chain
     return not any(chain(hold.tenant, m)[:1] == chain(mine.tenant, m)[:1] for m in mine.demand)
 
@@ -148,7 +156,7 @@ def _start_beside(
     now: float,
     not_before: float,
 ) -> Expected | None:
-    """The start when the heads have what they need, not before that."""
+    """Return the first start at or after `not_before` that leaves the heads what they need."""
     forecast = forecast_for(state, candidate)
     allowed = max(
         not_before,
@@ -176,8 +184,10 @@ def _quota_at(
     asked: Demand,
     beside: Sequence[Head],
 ) -> float:
-    """When as much has been given back that quota allows the request beside what the heads ask for;
-    -inf = it does now, inf = never."""
+    """Return when quota allows the demand beside what the heads ask for.
+
+    -inf: it does now; inf: it never does.
+    """
     book, tenant, non_preemptible = state.book, record.job.tenant, not record.job.preemptible
     changed: Over = Counter()
     for hold in _holds(beside):
@@ -188,12 +198,13 @@ def _quota_at(
         if no is None:
             return -math.inf
         lacks = no.asked - no.allowed
-        given = dict[tuple[str, str, bool], int]()  # back since it was refused
+        given = dict[tuple[str, str, bool], int]()  # given back since the refusal
         for at, ended, freed in forecast.ends():
             for model, milli in freed.items():
                 key = (ended.job.tenant, model, not ended.job.preemptible)
                 given[key] = given.get(key, 0) + milli
-            # Refused until as much has been given back as is asked beyond what is allowed.
+            # The refusal lasts until as much has been given back as the demand exceeds the
+            # allowance.
             lacks -= freed.get(no.account.gpu_model, 0)
             if lacks <= 0:
                 for key, milli in given.items():
@@ -212,8 +223,10 @@ def _holds(heads: Iterable[Head]) -> list[Hold]:
 
 
 def _limit_at(state: SchedulerState, record: JobRecord, beside: Sequence[Head]) -> float:
-    """When so many jobs have ended that the limits of its tenant and of those above it let the job
-    start beside the heads; -inf = they do now, inf = never."""
+    """Return when the limits of the tenant and its parents let the job start beside the heads.
+
+    -inf: they do now; inf: they never do.
+    """
     latest = -math.inf
     for name, most in limits_of(state, record).items():
         below = running_below(state, name)
@@ -228,7 +241,7 @@ def _limit_at(state: SchedulerState, record: JobRecord, beside: Sequence[Head]) 
 
 
 def end_of(record: JobRecord) -> float:
-    """When the last pod of a job that runs ends, as planned; inf = nobody knows."""
+    """Return the planned end of the last pod of a running job; inf if nothing is known."""
     began, planned_s = record.started_at, record.planned_s
     if began is None or planned_s is None:
         return math.inf
@@ -242,7 +255,7 @@ def end_of(record: JobRecord) -> float:
 def _hold(
     state: SchedulerState, forecast: Forecast, record: JobRecord, asked: Demand, at: float
 ) -> Hold:
-    """What the job needs when it starts then."""
+    """Return what the job will need if it starts at `at`."""
     job, book = record.job, state.book
     hold = Hold(job.id, job.tenant, asked, not job.preemptible, at)
     hold.limited = limits_of(state, record)

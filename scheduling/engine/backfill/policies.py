@@ -15,9 +15,9 @@ from scheduling.engine.types import QueueingPolicy
 
 
 class QueueingRules:
-    """What a queueing policy has a blocked job close to the jobs behind it: a class for each.
+    """What a queueing policy has a blocked job close to the jobs behind it; a subclass per policy.
 
-    `closes_kept`: what is kept from a job is closed by it, too.
+    `closes_kept`: a job that waits only because quota is kept from it closes that quota, too.
     """
 
     def __init__(self, *, closes_kept: bool = False) -> None:
@@ -30,23 +30,29 @@ class QueueingRules:
         record: JobRecord,
         wanted: frozenset[str],
     ) -> bool:
-        """Close what the first job of the class, which wants these pools, is to close; whether the
-        others of the class are behind it."""
+        """Close what the first job of the class, which wants these pools, has to close.
+
+        Return whether the other jobs of the class are behind it.
+        """
         raise NotImplementedError
 
     def plan(self, _walk: Walk, _record: JobRecord, _reach: frozenset[str]) -> bool:
-        """Whether the start is known of a job that quota or a limit of jobs keeps waiting: then
-        what it needs is kept for it, and nothing closed."""
+        """Return whether the start of a job that waits for quota or at a limit of jobs is known.
+
+        If so, what it needs is kept for it and nothing is closed.
+        """
         return False
 
     def overdue(self, _walk: Walk, _eq_class: EquivalenceClass, _terms: Terms) -> bool:
-        """Whether what passed the job may be preempted for it."""
+        """Return whether the job may preempt the jobs that passed it."""
         return False
 
 
 class StrictFifo(QueueingRules):
-    """The pools that it competes for; where quota refuses it, its tenant's quota, and what it would
-    borrow."""
+    """Close the pools that the job wants.
+
+    If quota refuses the job: close its tenant's quota, and what it would borrow.
+    """
 
     def close(
         self,
@@ -63,7 +69,7 @@ class StrictFifo(QueueingRules):
 
 
 class BestEffortFifo(QueueingRules):
-    """Nothing; where shares decide, nodes are kept for the job whose turn it is."""
+    """Close nothing. Where shares decide, keep nodes for the job that has a turn."""
 
     def close(
         self,
@@ -77,9 +83,12 @@ class BestEffortFifo(QueueingRules):
 
 
 class Backfill(QueueingRules):
-    """The nodes of its start, and the quota where it waits for that; all that strict FIFO closes
-    where no start is known and it has waited for longer than the threshold. By learned run times
-    only for who needs several nodes, or starves (gathering.py)."""
+    """Reserve the nodes of the job's start, and the quota if it waits for quota.
+
+    If no start is known and the job has waited for longer than the threshold, close what strict
+    FIFO closes. If only a learned run time is known for the job, it becomes a head only if it needs
+    several nodes or starves (gathering.py).
+    """
 
     def close(
         self,

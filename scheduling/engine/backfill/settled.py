@@ -1,8 +1,8 @@
-"""Passing classes by that would be told what they were told before.
+"""Skip classes that would be told what they were told before.
 
 A walk over the queue asks every class whether it can start. Most cannot, and what their answer
-rested on (`Settled`) has not changed since the last walk: asking them again would cost a cycle
-with a long queue nearly all its time.
+rested on (`Settled`) has not changed since the last walk. With a long queue, asking them again
+would take nearly all the time of a cycle.
 """
 
 import math
@@ -21,8 +21,10 @@ NO_NODE = 1 << 30  # GPUs that no node has
 
 
 class _Settled(Question):
-    """That a visit of the class would find and tell what the last one did; in particular, that no
-    job of it can start."""
+    """Whether a visit of the class would find and tell what the last one did.
+
+    In particular, no job of the class can start.
+    """
 
     def stands(
         self,
@@ -36,7 +38,7 @@ class _Settled(Question):
         if as_of.mark is not depends_on.mark or subject.fresh or as_of.sizes != memo.sizes:
             return False
         if as_of.refused and subject.refusal is None and not quota_stands(state, subject):
-            assess(state, subject)  # who started before it in this walk may have taken it again
+            assess(state, subject)  # a start ahead in this walk may have used the quota
         if as_of.never is not subject.never or as_of.refused != (subject.refusal is not None):
             return False
         if as_of.first is not subject.jobs[0]:
@@ -75,7 +77,7 @@ UNPLANNED_AT_ALL = UnplannedAtAll(UNPLANNED, checked=False)
 def still_settled(
     state: SchedulerState, way: Reservations, eq_class: EquivalenceClass
 ) -> Settled | None:
-    """What the last visit rested on, if another would find and tell the same."""
+    """Return what the last visit rested on if another visit would find and tell the same."""
     known = state.memo.recall(_SETTLED, eq_class, way)
     if known is None:
         return None
@@ -86,8 +88,11 @@ def still_settled(
 def _kept_alike(
     state: SchedulerState, way: Reservations, eq_class: EquivalenceClass, known: Settled
 ) -> bool:
-    """Whether the class still waits for no quota that is not kept already, and what is kept still
-    keeps the class waiting."""
+    """Return whether the change of the book makes no difference to the class.
+
+    A class that quota refuses must not be the first to wait for some quota now; for any other
+    class, what is kept must still keep it waiting.
+    """
     record = state.jobs[eq_class.head]
     if known.refused:
         return not (waits_first(state, way, record) or news_of(state, way, record))
@@ -108,20 +113,20 @@ def settle(
     lacks: bool = False,
     terms_until: float = math.inf,
 ) -> None:
-    """Note what the blocked class's answer rests on; nothing where it may change by itself.
+    """Note what the answer of a blocked class rests on; note nothing if it may change by itself.
 
-    `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
-    (`withheld`, `kept`); `preempts`: its first job may take places from others, but in pools that
-    are `barred`; `lacks`: it could not start though all that runs had ended; `terms_until`: when
-    time alone changes what is left to the class.
+    `closed`: jobs ahead leave it no pool; some of these (`withheld`) because quota is kept
+    (`kept`). `preempts`: its first job may preempt, except in `barred` pools. `lacks`: the job
+    could not start even if everything that runs had ended. `terms_until`: when time alone changes
+    what is left to the class.
     """
     memo = state.memo
     memo.forget(SETTLED, eq_class)
     record = state.jobs[eq_class.head]
     if record.pods or record.ended or record.leaving:
-        return  # what it asks for changes by itself
+        return  # what it asks for changes with its own pods
     if state.queues.limit_of(record.job) is not None:
-        return  # what the queue may hold more changes with every pod of it
+        return  # what its queue may still hold changes with every pod of the queue
     ask, plans = ask_of(state, record), None
     since, until = record.blocked_since, min(now + state.refresh_s, terms_until)
     due = math.inf if since is None else since + state.policy.backfill_after_s
@@ -130,15 +135,15 @@ def settle(
         none = Unplanned(plans, None, barred=barred)
         unplanned = memo.recall(UNPLANNED_AT_ALL, eq_class, none)
         if unplanned is None:
-            return  # no plan was made for it: others had used up what a cycle may make
+            return  # no plan was tried: the cycle had made as many as it may
         until = min(until, unplanned.until)
     if due > now:
         until = min(until, due)
     if state.policy.plans_by_learned and now < (leads := leads_from(state, record)):
         until = min(until, leads)
     refused, freed_quota, booked = eq_class.refusal is not None, None, None
-    # What it would close is closed already; it may be more when others have borrowed, and that is
-    # news if it is its turn, or begins to wait for it.
+    # What the class would close is closed already. If others have borrowed since, it may close
+    # more, and that matters if it is overdue or would become the first to wait.
     waits = refused and not closed and not now < due < math.inf
     foresees = refused and not closed and bool(way.asked)
     if withheld or (waits and (way.kept or way.accounts)) or foresees:

@@ -14,8 +14,11 @@ from scheduling.engine.types import NO_GPUS, PreemptionKind
 
 
 def terms_of(walk: Walk, eq_class: EquivalenceClass, *, again: bool = False) -> Terms:
-    """What the blocked jobs ahead leave to this class; `again`: to the job of it that is in the
-    way of the fewest of those whose start is known."""
+    """Return what the blocked jobs ahead leave to this class.
+
+    With `again`, the terms are for the job of the class that is in the way of the fewest heads with
+    a known start.
+    """
     first = walk.state.jobs[eq_class.head]
     way = walk.way
     if not (walk.way.pools or walk.way.accounts or walk.way.heads or way.planned or way.queues):
@@ -27,12 +30,13 @@ def terms_of(walk: Walk, eq_class: EquivalenceClass, *, again: bool = False) -> 
     if eq_class.refusal is not None and not quota_stands(state, eq_class):
         assess(state, eq_class)
     if ahead.holds and eq_class.refusal is None:
-        # Whom quota refuses need not be told what else is kept from it.
+        # A class that quota refuses need not know what else is kept from it.
         way, of_heads = walk.way, terms
         terms = beside_holds(state, way, eq_class, of_heads, models, ahead, now, again=again)
     state.note_terms(terms.until)
     if terms.later and (eq_class.refusal is not None or over_job_limit(state, first) is not None):
-        # It starts nowhere, whoever goes first; of what it waits for it is the first in order.
+        # It starts nowhere, whoever goes first. For what it waits for, it is the first in the
+        # order.
         return terms._replace(later=False)
     return terms
 
@@ -45,11 +49,11 @@ def _left_by_heads(
     ahead: Ahead,
     again: bool,
 ) -> Terms:
-    """What is left by those that are blocked in pools, and those that close quota."""
+    """Return what the jobs that are blocked in pools or that close quota leave to the class."""
     way = walk.way
     window = ahead.starts_at - walk.out.now
     short = None if eq_class.shortest > window else _ends_within(walk, eq_class, window)
-    # Where nobody leads, the first of the class may start before those that are over in time.
+    # Where there is no head, the first job of the class may start before the jobs that end in time.
     elsewhere = not again and not way.heads.keys() >= models
     waits = elsewhere and short is not None and short is not first
     short = None if waits else short
@@ -92,7 +96,7 @@ def _left_by_heads(
 
 
 def ahead_in(walk: Walk, models: frozenset[str]) -> Ahead:
-    """The heads of these pools together, and who else will need something that they offer."""
+    """Return the heads of these pools, and the heads that will need something of them later."""
     way = walk.way
     heads = [walk.way.heads[m] for m in sorted(models) if m in walk.way.heads]
     starts = [head.expected.at if head.expected else -math.inf for head in heads]
@@ -105,7 +109,7 @@ def ahead_in(walk: Walk, models: frozenset[str]) -> Ahead:
         if head.hold is not None and (head.hold.limited or not models.isdisjoint(head.pools))
     )
     turns = bool(avoid) and not reserved
-    # Who is asked late would find that somebody behind it leads a pool that had no head.
+    # If a pool had no head, a class put off might find that a job behind it has become that head.
     later = reserved and all(model in way.heads for model in models)
     found = Ahead(tuple(heads), starts_at, avoid, later, turns, holds)
     way.ahead_of[models] = found
@@ -113,7 +117,7 @@ def ahead_in(walk: Walk, models: frozenset[str]) -> Ahead:
 
 
 def _yields(walk: Walk, record: JobRecord) -> bool:
-    """Whether the job, once started, could be preempted for each job that closes anything."""
+    """Return whether every job that closes anything could preempt this job once it has started."""
     state, job, closers = walk.state, record.job, walk.way.closers
     return (
         PreemptionKind.BACKFILL in state.policy.preemption
@@ -123,7 +127,8 @@ def _yields(walk: Walk, record: JobRecord) -> bool:
         and state.min_runtime_of(job) <= state.policy.min_runtime_s
         and not any(closers.values())
         and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
-        # Where it is fair, an older job may be behind; it was never backfilled past a younger.
+        # By shares an older job may be behind, and an older job was never backfilled past a
+        # younger.
         and not (state.by_shares and any(state.jobs[ahead].key > record.key for ahead in closers))
     )
 
@@ -135,7 +140,7 @@ def _is_closed(
     if model in walk.way.pools or (tenant, eq_class.queue, model) in walk.way.queues:
         return True
     head = walk.way.heads.get(model)
-    if yields and model != NO_GPUS:  # where nobody takes anything back
+    if yields and model != NO_GPUS:  # without GPUs nobody takes anything back
         return False
     if head is not None and head.closes and not short:
         return True
@@ -143,7 +148,7 @@ def _is_closed(
 
 
 def _ends_within(walk: Walk, eq_class: EquivalenceClass, window: float) -> JobRecord | None:
-    """The first job of the class that, as planned, is over when the heads can start."""
+    """Return the first job of the class that, as planned, ends before the heads can start."""
     for key in eq_class.jobs:
         record = walk.state.jobs[key.job_id]
         if record.planned_s is not None and record.planned_s <= window:

@@ -1,4 +1,4 @@
-"""One walk over the queue, as the rules about blocked jobs know it."""
+"""The state of one walk over the queue, for the rules about blocked jobs."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,16 +9,16 @@ from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 
-ANYBODY: Final = ""  # of no tenant
+ANYBODY: Final = ""  # in place of a tenant: of any tenant
 
 
 @dataclass(slots=True, eq=False)
 class Walk:
-    """The state, what blocked jobs have closed so far (`way`), and what is decided.
+    """The scheduler state, what blocked jobs have closed so far (`way`), and the decisions (`out`).
 
-    `standings`: the shares as the walk began. `in_line`: by GPU model where it is nobody's turn yet
-    the first class of all that found no room, and the first of each tenant that has several queues.
-    `waits_for`: by tenant and queue the queues that had too much, which wait for it.
+    `standings`: the shares at the beginning of the walk. `in_line`: for GPU models without a turn,
+    the first class that found no room, over all tenants and for each tenant with several queues.
+    `waits_for`: by tenant and queue, the queues that had too much and wait for it.
     """
 
     state: SchedulerState
@@ -30,5 +30,5 @@ class Walk:
 
 
 def begin_walk(state: SchedulerState, way: Reservations, out: Outcome) -> Walk:
-    """A walk that has asked nobody yet."""
+    """Return a walk in which no class was asked yet."""
     return Walk(state, way, out, state.usage.standings)

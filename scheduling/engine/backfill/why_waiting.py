@@ -1,4 +1,4 @@
-"""Why a class waits that could not start: its limits, its quota, whom it stands behind, places."""
+"""Why a class could not start: limits, quota, the jobs ahead, or places."""
 
 import math
 from dataclasses import replace
@@ -20,13 +20,13 @@ from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Ve
 
 
 class _WouldStart(Question):
-    """Whether only reserved nodes keep the class waiting behind these jobs."""
+    """Whether only reserved nodes keep the class waiting, with these jobs ahead."""
 
     def stands(self, _state: object, _subject: object, known: Finding, depends_on: object) -> bool:
         return known.depends_on is depends_on
 
 
-# Not checked: it is no more than a reason, told as it was a while ago.
+# Not checked: it only chooses a reason, which may be as old as the numbers in it.
 _WOULD_START = _WouldStart(WOULD_START, checked=False)
 
 
@@ -50,8 +50,11 @@ def why(walk: Walk, eq_class: EquivalenceClass, terms: Terms, wanted: frozenset[
 
 
 def behind_whom(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> Verdict:
-    """What closes pools to the class; the first of them that still is by what is known now, as
-    a start since may have used up what was kept."""
+    """Return the reason for pools that are closed to the class.
+
+    Name the first of them that is still closed by what is known now: a start since then may have
+    used up what was kept.
+    """
     if terms.bar is not None:
         return quota_reserved(terms.bar)
     for model in sorted(terms.closed):
@@ -74,8 +77,11 @@ def behind_whom(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> Verdict
 
 
 def not_yet(walk: Walk, eq_class: EquivalenceClass, terms: Terms, verdict: Verdict) -> Verdict:
-    """The reason with when the job will have waited for long enough to preempt those that it
-    could, or the end of their protection."""
+    """Add to the reason when the job may preempt others.
+
+    That is when it has waited for long enough, or when jobs that it could preempt are no longer
+    protected.
+    """
     state, now, why = walk.state, walk.out.now, walk.state.jobs[eq_class.head].no_plan
     plans = Unplanned(state.allows_plans, None, barred=terms.claim.barred)
     if state.memo.changed(UNPLANNED_AT_ALL, eq_class, plans):
@@ -101,8 +107,11 @@ def not_yet(walk: Walk, eq_class: EquivalenceClass, terms: Terms, verdict: Verdi
 
 
 def _would_start(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
-    """Whether only reserved nodes keep the class waiting; as costly as a start, and no more
-    than a reason, so it is found out again only as often as numbers are told."""
+    """Return whether only reserved nodes keep the class waiting.
+
+    The answer costs as much as a start and only chooses a reason. It is therefore found anew no
+    more often than numbers are told.
+    """
     memo, mark = walk.state.memo, walk.way.mark
     known = memo.recall(_WOULD_START, eq_class, mark)
     if known is not None:
@@ -114,7 +123,7 @@ def _would_start(walk: Walk, eq_class: EquivalenceClass, terms: Terms) -> bool:
 
 
 def _by_users(walk: Walk, eq_class: EquivalenceClass, ahead: str) -> Numbers:
-    """The shares of both users, where the job ahead comes first because its user holds less."""
+    """Return the shares of both users if the job ahead goes first because its user holds less."""
     other = walk.state.jobs[ahead]
     standings = walk.standings
     if standings is None or not standings.of_users or other.job.tenant != eq_class.tenant:
@@ -127,7 +136,7 @@ def _by_users(walk: Walk, eq_class: EquivalenceClass, ahead: str) -> Numbers:
 
 
 def _lender(walk: Walk, eq_class: EquivalenceClass, model: str) -> str | None:
-    """The job ahead for which is kept what the class would borrow to start on this model."""
+    """Return the job ahead for which Kant keeps what the class would borrow on this model."""
     state, way, kept = walk.state, walk.way, walk.way.kept
     record = state.jobs[eq_class.head]
     for choice in ask_of(state, record).ways if kept else ():

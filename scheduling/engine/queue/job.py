@@ -251,8 +251,8 @@ class JobRecord:
         """Plan with a learned run time; return whether that changed `learned_s`.
 
         `age_s`: for how long the job has run. If it still waits (None), it is planned with the time
-        that most jobs like it take. If it runs, with the median of those jobs that run for longer
-        than `age_s`.
+        in which most jobs like it are over. If it runs, with the median of those that run longer
+        than `age_s`; a job that outlives them all is taken to be half through.
         """
         before, self.learned_s = self.learned_s, None
         if self.likely is not None and age_s is None:
