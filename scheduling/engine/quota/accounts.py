@@ -1,8 +1,8 @@
 """Accounts of quota and the groups in which they lend to each other (paper 3.2.1).
 
-Every quota row is an account; an account's parent is the row of the nearest ancestor tenant for
-the same GPU model, and accounts of one parent form a lending group. A parent's own jobs stand in
-its group as one more account, guaranteed what the parent's quota leaves its children.
+Every quota row is an account. Its parent is the row of the nearest ancestor tenant for the same GPU
+model. Accounts with the same parent form a cohort. The parent's own jobs have one more account in
+that cohort, guaranteed what the children's guarantees leave of the parent's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,19 +36,22 @@ class Account:
     cohort: Cohort
     parent: "Account | None" = None
     used: int = 0
-    non_preemptible: int = 0  # of that by jobs that cannot be preempted
-    beyond: int = 0  # what is used beside, in billionths of a thousandth: less than one thousandth
-    fixed_beyond: int = 0  # likewise
+    non_preemptible: int = 0  # the part of `used` that non-preemptible jobs hold
+    beyond: int = 0  # use in addition to `used`, in billionths of a milli-GPU: less than one
+    fixed_beyond: int = 0  # likewise, in addition to `non_preemptible`
     over: int = 0  # borrowed
     lendable: int = 0
-    lends: int = 0  # while nothing is used of it
-    rightful: int = 0  # what would be used if nobody at or below it held beyond its guarantee
+    lends: int = 0  # what it lends while nothing of it is used
+    rightful: int = 0  # its use if no account at or below it exceeded its guarantee
     below: Cohort | None = None  # the accounts of its children
     own_jobs: "Account | None" = None  # the account of a parent's own jobs
 
     def after(self, used: int, lack: int | None) -> tuple[int, int]:
-        """(borrowed, lendable) with this use; `lack` is what the group below borrows beyond what
-        it lends (negative = what it has left), None for an account without children."""
+        """Return (borrowed, lendable) for this use.
+
+        `lack`: what the cohort below borrows beyond what it lends (negative: what it has left);
+        None for an account without children.
+        """
         over = used - self.guaranteed
         if lack is not None and lack > over:
             over = lack
@@ -57,7 +60,7 @@ class Account:
         return 0, min(self.lend_limit, -over) if self.shared else 0
 
     def note_rightful(self) -> None:
-        """Bring `rightful` up to date; the accounts below it must be."""
+        """Update `rightful`; the accounts below have to be up to date."""
         held = self.used if self.below is None else self.below.rightful
         held = min(held, self.guaranteed)
         self.cohort.rightful += held - self.rightful
@@ -68,8 +71,10 @@ Accounts = dict[tuple[str, str], Account]  # by tenant and GPU model
 
 
 def open_accounts(quotas: Iterable[QuotaSpec], lineage: Callable[[str], Iterator[str]]) -> Accounts:
-    """The accounts of these quotas in their groups, while nothing is used; `lineage`: a tenant and
-    those above it, nearest first."""
+    """Return the accounts of these quotas in their cohorts, with nothing used.
+
+    `lineage`: returns a tenant and its ancestors, nearest first.
+    """
     accounts: Accounts = {}
     for q in quotas:
         accounts[q.tenant, q.gpu_model] = Account(
@@ -120,7 +125,7 @@ def _depth(account: Account) -> tuple[int, str, str]:
 
 
 def _open(account: Account) -> None:
-    """What an unused account lends; the accounts below it must be open."""
+    """Set what an unused account lends; the accounts below it have to be open."""
     below = account.below
     lack = None if below is None else below.borrowed - below.lendable
     account.over, account.lendable = account.after(0, lack)

@@ -1,13 +1,14 @@
 """Static quota admission: who may hold how many GPUs of which model (paper 3.2.1).
 
 Amounts are milli-GPU. Use counts at the tenant's own account and at every account above it. Shares
-by memory are added up to the billionth of one (`beyond`), and an account has used the whole ones in
-its sum; as what is asked for is rounded up, an account never has more used of it than was allowed,
-and what is within a guarantee by fractions is never refused.
+by memory are not whole numbers of milli-GPU: they are added up in billionths of one (`beyond`), and
+an account counts the whole ones in the sum as used. Because requests are rounded up, an account
+never uses more than it was allowed, and a request that is within a guarantee by a fraction is never
+refused.
 
-What is used beyond guarantees is borrowed (`borrowing`), and reclaimed from the borrowers. For that
-there must be something to reclaim: where it is, jobs that cannot be preempted hold no more of any
-account than it is guaranteed, whatever else is used of it (docs/decisions/0022).
+Use beyond guarantees is borrowed (`borrowing.py`) and can be reclaimed from the borrowers. For that
+something must be there to reclaim: if the policy has reclaim, non-preemptible jobs hold no more of
+any account than its guarantee, whatever else is used of it (docs/decisions/0022).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,8 +27,10 @@ from scheduling.engine.verdict import Reason
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 @dataclass(slots=True, init=False)
 class QuotaBooking:
-    """What one job holds, by GPU model, and in billionths of a thousandth what it holds `beyond`
-    that, all pods together. `non_preemptible`: it cannot be preempted."""
+    """What one job holds, in milli-GPU by GPU model.
+
+    `beyond`: what all its pods together hold in addition, in billionths of a milli-GPU.
+    """
 
     tenant: str
     since: float
@@ -41,21 +44,22 @@ class QuotaBooking:
 
 
 def whole_and_beyond(milli: float) -> tuple[int, int]:
-    """An amount in milli-GPU as whole ones and billionths of one."""
+    """Split an amount in milli-GPU into whole ones and billionths of one."""
     return divmod(round((milli + NOISE) * BEYOND), BEYOND)
 
 
 class QuotaBook:
     """All accounts and bookings of one cluster.
 
-    `version` grows with every change, `loosened` with those that may allow more than before,
-    `tightened` with those that may allow less, `structure` when tenants, quotas or `reclaims` were
-    replaced; `booked` and `returned` are what ever was, in milli-GPU by GPU model. `reclaims`:
-    whether lenders may take back what they lent. `non_preemptible` says of a request that it is for
-    a job
-    that cannot be preempted.
-    Giving back never refuses what was allowed, and booking never allows what was refused. What is
-    refused stays so until as much is given back as it asks beyond what is allowed, what is allowed
+    - `version` grows with every change, `loosened` with changes that may allow more, `tightened`
+      with changes that may allow less, and `structure` when tenants, quotas or `reclaims` are
+      replaced.
+    - `booked` and `returned` are totals since the beginning, in milli-GPU by GPU model.
+    - `reclaims`: whether lenders may take back what they lent.
+    - `non_preemptible` says of a request that it is for a non-preemptible job.
+
+    Giving back never refuses what was allowed, and booking never allows what was refused. A refusal
+    lasts until as much is given back as the request exceeds what is allowed. An admission lasts
     until more than its `slack` is booked.
     """
 
@@ -68,8 +72,8 @@ class QuotaBook:
         self.returned: dict[str, int] = {}
         self.tenants: dict[str, TenantSpec] = {}
         self.reclaims = False
-        self.limits_jobs = False  # whether any tenant may run only so many jobs at once
-        self.min_runtimes: dict[str, float] = {}  # by tenant, where it or one above it has one
+        self.limits_jobs = False  # whether any tenant limits how many jobs run at once
+        self.min_runtimes: dict[str, float] = {}  # by tenant: its own or its nearest parent's
         self.jobs_elsewhere: tuple[tuple[str, int], ...] = ()  # (tenant, jobs)
         self._accounts: Accounts = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
@@ -83,8 +87,10 @@ class QuotaBook:
         quotas: Iterable[QuotaSpec],
         used_elsewhere: Iterable[tuple[str, str, float, float]] = (),
     ) -> None:
-        """Take over a new tenant tree and new quotas; all that is held is booked anew.
-        `used_elsewhere`: tenant, GPU model, milli, and how much of it cannot be preempted."""
+        """Take over a new tenant tree and new quotas, and book anew all that is held.
+
+        `used_elsewhere`: (tenant, GPU model, milli, how much of that is non-preemptible).
+        """
         self.tenants = {t.id: t for t in tenants}
         self.limits_jobs = any(t.max_running is not None for t in self.tenants.values())
         self.min_runtimes = self._nearest_min_runtimes()
@@ -110,7 +116,7 @@ class QuotaBook:
         return {tenant: seconds for tenant, seconds in nearest.items() if seconds is not None}
 
     def reclaim(self, reclaims: bool) -> None:
-        """Whether lenders may take back what they lent, from now on."""
+        """Set whether lenders may take back what they lent."""
         if reclaims != self.reclaims:
             self.reclaims = reclaims
             self._replaced()
@@ -122,7 +128,7 @@ class QuotaBook:
         self.structure += 1
 
     def lineage(self, tenant: str) -> Iterator[str]:
-        """The tenant and its ancestors, nearest first; a tree that bites its tail ends there."""
+        """Yield the tenant and its ancestors, nearest first; a cycle in the tree ends the walk."""
         seen: set[str] = set()
         at: str | None = tenant
         while at is not None and at not in seen:
@@ -132,7 +138,7 @@ class QuotaBook:
             at = known.parent if known else None
 
     def chain(self, tenant: str, model: str) -> tuple[Account, ...]:
-        """Accounts that a job of the tenant is charged to, nearest first; () = no quota at all."""
+        """Return the accounts that a tenant's job is charged to, nearest first; () = no quota."""
         found = self._chains.get((tenant, model))
         if found is None:
             known = (self._accounts.get((t, model)) for t in self.lineage(tenant))
@@ -144,8 +150,10 @@ class QuotaBook:
 
     # --- asking -------------------------------------------------------------------------------
     def beyond_guarantee(self, tenant: str, model: str, milli: int) -> Refusal | None:
-        """Why jobs of the tenant that cannot be preempted may not hold `milli` more of the model,
-        whatever others hold; None when they may."""
+        """Return why non-preemptible jobs of the tenant may not hold `milli` more of the model.
+
+        Use by other jobs does not matter. None if they may.
+        """
         for account in self.chain(tenant, model) if self.reclaims else ():
             left = account.guaranteed - account.non_preemptible
             if milli > left:
@@ -161,8 +169,10 @@ class QuotaBook:
         *,
         non_preemptible: bool = False,
     ) -> Refusal | None:
-        """Why the tenant may not hold `milli` more of the model now; None when it may. Nothing is
-        borrowed of what is `kept` for a job ahead, nor held that it will need."""
+        """Return why the tenant may not hold `milli` more of the model now; None if it may.
+
+        The request may not borrow what is `kept` for a job ahead, nor take what that job will need.
+        """
         no = self._refusal(tenant, model, milli, kept, non_preemptible)
         if no is not None or not kept:
             return no
@@ -180,8 +190,10 @@ class QuotaBook:
     def _spoils(
         self, hold: Hold, tenant: str, model: str, milli: int, non_preemptible: bool
     ) -> bool:
-        """Whether quota would refuse the job of the hold if the tenant still held `milli` more when
-        it is to start."""
+        """Return whether quota would refuse the job of the hold because of this request.
+
+        That is: if the tenant still held `milli` more when that job is to start.
+        """
         needs = hold.demand.get(model, 0)
         if not needs or self.yields(hold, tenant, {model: milli}):
             return False
@@ -194,8 +206,10 @@ class QuotaBook:
             )
 
     def yields(self, hold: Hold, tenant: str, asked: Mapping[str, int]) -> bool:
-        """Whether the job of the hold, which will borrow, gives way to a request of another tenant
-        that borrows nothing."""
+        """Return whether the job of the hold gives way to the request.
+
+        It does if it will borrow, and the request is another tenant's and borrows nothing.
+        """
         return hold.borrows and not any(
             self.chain(tenant, model)[:1] == self.chain(hold.tenant, model)[:1]
             or self.borrows(tenant, model, milli)
@@ -203,7 +217,7 @@ class QuotaBook:
         )
 
     def borrows(self, tenant: str, model: str, milli: int) -> bool:
-        """Whether part of `milli` more would be borrowed now, at any level."""
+        """Return whether part of `milli` more would be borrowed now, at any level."""
         return borrowing.borrows(self.chain(tenant, model), milli)
 
     def _refusal(
@@ -218,8 +232,10 @@ class QuotaBook:
         return borrowing.refused(chain, milli, kept)
 
     def slack(self, tenant: str, model: str, milli: int, *, non_preemptible: bool = False) -> int:
-        """How much more of the model may be booked, by whomever, before the tenant may no longer
-        hold `milli` more, which it may now; a lower bound."""
+        """Return how much more of the model anybody may book before this admission ends.
+
+        The admission: that the tenant may hold `milli` more now. The result is a lower bound.
+        """
         chain = self.chain(tenant, model)
         within = min([a.guaranteed - a.used for a in chain], default=0) - milli
         if within >= 0:
@@ -231,18 +247,20 @@ class QuotaBook:
         return max(0, left)
 
     def would_borrow(self, tenant: str, model: str, milli: int) -> bool:
-        """Whether part of `milli` more would be borrowed even if nobody else, at any depth, held
-        beyond its guarantee: what others owe is theirs to return."""
+        """Return whether the request would borrow even if nobody else held more than its guarantee.
+
+        What others owe, at any depth, is theirs to return. The request is for `milli` more.
+        """
         return borrowing.would_borrow(self.chain(tenant, model), milli)
 
     def distance(self, tenant: str, other: str, model: str) -> int:
-        """How many accounts of the tenant are below the first one that both are charged to."""
+        """Return how many accounts of the tenant are below the first account that both share."""
         theirs = self.chain(other, model)
         chain = self.chain(tenant, model)
         return next((i for i, account in enumerate(chain) if account in theirs), len(chain))
 
     def debtors(self, tenant: str, model: str) -> list[tuple[str, int]]:
-        """Who has borrowed what the tenant could have back, nearest first: (tenant, milli)."""
+        """Return who borrowed what the tenant could have back, nearest first: (tenant, milli)."""
         chain = self.chain(tenant, model)
         found: dict[str, int] = {}
         for account in chain:
@@ -253,13 +271,13 @@ class QuotaBook:
         return list(found.items())
 
     def _owing(self, account: Account) -> list[Account]:
-        """The lowest accounts at or below this one that have borrowed."""
+        """Return the lowest accounts at or below this one that have borrowed."""
         below = [] if account.below is None else account.below.members
         lower = [owes for each in below if each.over > 0 for owes in self._owing(each)]
         return lower or [account]
 
     def would_owe(self, tenant: str, model: str, milli: int) -> int:
-        """How much more would be borrowed with `milli` more, as `book` says it afterwards."""
+        """Return how much more would be borrowed with `milli` more: the later result of `book`."""
         return borrowing.would_owe(self.chain(tenant, model), milli)
 
     def refusal_of(
@@ -270,7 +288,7 @@ class QuotaBook:
         *,
         non_preemptible: bool = False,
     ) -> Refusal | None:
-        """The first refusal of a joint request {gpu model: milli}: all models or none."""
+        """Return the first refusal of a joint request {GPU model: milli}: all models or none."""
         for model in sorted(asked) if len(asked) > 1 else asked:
             if (
                 no := self.refusal(
@@ -281,12 +299,15 @@ class QuotaBook:
         return None
 
     def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Awaited:
-        """What a refused request waits for that others may borrow: all it would borrow from, up to
-        the account that refuses it for a limit of its own."""
+        """Return what a refused request waits for that others may borrow.
+
+        That is all it would borrow from, up to the account that refuses it for a limit of its own.
+        """
         return borrowing.awaited([(self.chain(tenant, m), asked[m]) for m in asked], no)
 
     def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
-        """Whether a request would borrow of what is kept, be that there or not."""
+        """Return whether the request would borrow of what is `kept`, whether that is free or
+        not."""
         return any(
             borrowing.wants(self.chain(tenant, model), milli, kept)
             for model, milli in asked.items()
@@ -295,14 +316,14 @@ class QuotaBook:
     def could_ever(
         self, tenant: str, asked: Mapping[str, int], *, non_preemptible: bool = False
     ) -> bool:
-        """Whether a joint request is within all that the tenant could ever hold."""
+        """Return whether a joint request is within what the tenant could ever hold."""
         return all(
             milli <= self.ceiling(tenant, model, non_preemptible=non_preemptible)
             for model, milli in asked.items()
         )
 
     def ceiling(self, tenant: str, model: str, *, non_preemptible: bool = False) -> int:
-        """The most the tenant could ever hold of the model: guaranteed and borrowable."""
+        """Return the most the tenant could ever hold of the model: guaranteed plus borrowable."""
         if non_preemptible and self.reclaims:
             return min([a.guaranteed for a in self.chain(tenant, model)], default=0)
         known = self._ceilings.get((tenant, model))
@@ -322,9 +343,11 @@ class QuotaBook:
         non_preemptible: bool = False,
         beyond: int = 0,
     ) -> int:
-        """Book `milli` to a job; returns how much of it is borrowed at some level. What a job holds
-        is all `non_preemptible` or none of it. `beyond`: what it is more, in billionths of a
-        thousandth."""
+        """Book `milli` to a job; return how much of it is borrowed at some level.
+
+        All that a job holds is `non_preemptible`, or none of it. `beyond`: the amount above
+        `milli`, in billionths of a milli-GPU.
+        """
         booking = self.bookings.get(job_id)
         if booking is None:
             booking = self.bookings[job_id] = QuotaBooking(tenant, since, non_preemptible)
@@ -357,7 +380,7 @@ class QuotaBook:
         self.loosened += 1
 
     def rebook(self, job_id: str, *, non_preemptible: bool) -> None:
-        """Note that what a job holds, if anything, can no longer be preempted, or can again."""
+        """Note that what a job holds, if anything, is non-preemptible now, or no longer."""
         booking = self.bookings.get(job_id)
         if booking is None or booking.non_preemptible == non_preemptible:
             return
@@ -372,7 +395,7 @@ class QuotaBook:
 
     @contextmanager
     def without(self, taken: Iterable[tuple[str, Mapping[str, int]]]) -> Iterator[None]:
-        """The accounts for a while as if tenants held so much less of each GPU model, in milli."""
+        """Make the accounts look for a while as if tenants held this many milli-GPU less."""
         amounts = [(tenant, m, milli) for tenant, held in taken for m, milli in held.items()]
         for tenant, model, milli in amounts:
             self._add(tenant, model, -milli)
@@ -384,8 +407,10 @@ class QuotaBook:
 
     @contextmanager
     def changed(self, amounts: Mapping[tuple[str, str, bool], int], by: int = 1) -> Iterator[None]:
-        """The accounts for a while as if tenants held so many times as much more: milli by tenant,
-        GPU model and whether it is of jobs that cannot be preempted."""
+        """Make the accounts look for a while as if tenants held more: `amounts` times `by`.
+
+        `amounts`: milli-GPU by (tenant, GPU model, whether the jobs are non-preemptible).
+        """
         for (tenant, model, non_preemptible), milli in amounts.items():
             self.suppose(tenant, model, milli * by, non_preemptible=non_preemptible)
         try:
@@ -395,7 +420,7 @@ class QuotaBook:
                 self.suppose(tenant, model, -milli * by, non_preemptible=non_preemptible)
 
     def suppose(self, tenant: str, model: str, milli: int, *, non_preemptible: bool) -> None:
-        """Count as if the tenant held so much more. Whoever asks takes it back."""
+        """Count as if the tenant held this much more. The caller has to take it back."""
         self._add(tenant, model, milli)
         if non_preemptible:
             self._add_fixed(tenant, model, milli)
@@ -429,7 +454,7 @@ class QuotaBook:
 
     # --- reading ------------------------------------------------------------------------------
     def accounts(self) -> tuple[Account, ...]:
-        """All accounts by tenant and GPU model, without those of parents' own jobs."""
+        """Return all accounts by tenant and GPU model, without those of parents' own jobs."""
         return tuple(self._accounts[key] for key in sorted(self._accounts))
 
     def account(self, tenant: str, model: str) -> Account | None:

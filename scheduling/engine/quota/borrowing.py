@@ -1,9 +1,9 @@
 """Whether quota may be borrowed, and how much (paper 3.2.1). Amounts are milli-GPU.
 
-What an account uses beyond its guarantee is borrowed. A borrower is admitted only while its group
-has idle quota to lend; what the group cannot lend, the account above has to borrow. An owner's own
-use is never held up by what it lent: its borrowers are then overdrawn and the first to be
-reclaimed.
+What an account uses beyond its guarantee is borrowed. A request may borrow only while the cohort
+has idle quota to lend; what the cohort cannot lend, the account above has to borrow. An owner can
+always use its guarantee, whatever it has lent: its borrowers are then overdrawn and the first to be
+reclaimed from.
 
 `chain`: the accounts that a request is charged to, nearest first (`QuotaBook.chain`).
 """
@@ -16,16 +16,18 @@ from scheduling.engine.quota.holds import Hold
 from scheduling.engine.verdict import Reason
 
 Chain = tuple[Account, ...]
-# What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
+# What a job ahead waits for: idle quota that a cohort has to lend, or the use of one account.
 Awaited = frozenset[Account | Cohort]
-# The same, or what a job ahead will need when it starts.
+# The same, and what a job ahead will need when it starts.
 Kept = frozenset[Account | Cohort | Hold]
 
 
 class Refusal(NamedTuple):
-    """Why quota refuses a request: the account that says no and its numbers (milli-GPU).
-    `non_preemptible`: it is for a job that cannot be preempted, and such jobs hold all that they
-    may. `hold`: it is refused for what a job ahead will need."""
+    """Why quota refuses a request: the account that refuses, and its numbers (milli-GPU).
+
+    `non_preemptible`: the request is for a non-preemptible job, and such jobs hold all that they
+    may. `hold`: what is asked for is kept because a job ahead will need it.
+    """
 
     reason: Reason
     account: Account
@@ -35,9 +37,9 @@ class Refusal(NamedTuple):
     hold: Hold | None = None
 
 
-# An account of a chain as it would be after a request: what is used and borrowed, what its group
-# then borrows beyond what it lends, and whether the request itself borrows here, rather than
-# lending less than before.
+# An account of a chain as it would be after a request: (account, used, borrowed, what its cohort
+# then borrows beyond what it lends, whether the request itself borrows here). It does not borrow if
+# it only makes the account lend less than before.
 _Step = tuple[Account, int, int, int, bool]
 
 
@@ -57,13 +59,15 @@ def _steps(chain: Chain, milli: int) -> list[_Step]:
 
 
 def borrows(chain: Chain, milli: int) -> bool:
-    """Whether part of `milli` more would be borrowed now, at any level."""
+    """Return whether part of `milli` more would be borrowed now, at any level."""
     return any(borrows for _, _, _, _, borrows in _steps(chain, milli))
 
 
 def refused(chain: Chain, milli: int, kept: Kept) -> Refusal | None:
-    """Why what `milli` more would borrow may not be borrowed now; None when it may, or nothing is.
-    Nothing is borrowed of what is `kept` for a job ahead."""
+    """Return why `milli` more may not borrow now what it would have to borrow.
+
+    Nothing `kept` for a job ahead may be borrowed. None if it may borrow, or borrows nothing.
+    """
     for account in chain:
         if account.used + milli > account.guaranteed:
             break
@@ -86,8 +90,10 @@ def refused(chain: Chain, milli: int, kept: Kept) -> Refusal | None:
 
 
 def slack(chain: Chain, milli: int) -> int:
-    """How much more may be booked, by whomever, before `milli` more, which may be held now, may no
-    longer be borrowed; a lower bound."""
+    """Return how much more anybody may book before `milli` more may no longer be borrowed.
+
+    `milli` more may be held now. The result is a lower bound.
+    """
     left = UNLIMITED
     for account, _, over, lack, _ in _steps(chain, milli):
         if not account.shared:
@@ -99,8 +105,10 @@ def slack(chain: Chain, milli: int) -> int:
 
 
 def would_borrow(chain: Chain, milli: int) -> bool:
-    """Whether part of `milli` more would be borrowed even if nobody else, at any depth, held beyond
-    its guarantee: what others owe is theirs to return."""
+    """Return whether the request would borrow even if nobody else held more than its guarantee.
+
+    What others owe, at any depth, is theirs to return. The request is for `milli` more.
+    """
     before, held = 0, 0  # of the account below: what is rightful now, and with the request
     for account, used, _, _, borrows in _steps(chain, milli):
         held = used if account.below is None else account.below.rightful - before + held
@@ -111,14 +119,17 @@ def would_borrow(chain: Chain, milli: int) -> bool:
 
 
 def would_owe(chain: Chain, milli: int) -> int:
-    """How much more would be borrowed with `milli` more, as booking it says afterwards."""
+    """Return how much more would be borrowed with `milli` more: the later result of booking."""
     steps = _steps(chain, milli)
     return max([over - account.over for account, _, over, _, _ in steps], default=0)
 
 
 def awaited(asked: Iterable[tuple[Chain, int]], no: Refusal) -> Awaited:
-    """What a refused request, of each chain so much, waits for that others may borrow: all it would
-    borrow from, up to the account that refuses it for a limit of its own."""
+    """Return what a refused request waits for that others may borrow.
+
+    That is all it would borrow from, up to the account that refuses it for a limit of its own.
+    `asked`: (chain, milli) of the request.
+    """
     if no.non_preemptible:
         return frozenset()
     found: set[Account | Cohort] = set()
@@ -134,8 +145,10 @@ def awaited(asked: Iterable[tuple[Chain, int]], no: Refusal) -> Awaited:
 
 
 def wants(chain: Chain, milli: int, kept: Kept) -> bool:
-    """Whether `milli` more would borrow of what is kept, be that there or not. Who is within its
-    guarantee borrows nothing: what others owe is no part of what is kept."""
+    """Return whether `milli` more would borrow of what is `kept`, whether that is free or not.
+
+    A request within the guarantee borrows nothing: what others owe is no part of what is kept.
+    """
     return would_borrow(chain, milli) and any(
         borrows and (account in kept or account.cohort in kept)
         for account, _, _, _, borrows in _steps(chain, milli)
@@ -143,7 +156,7 @@ def wants(chain: Chain, milli: int, kept: Kept) -> bool:
 
 
 def ceiling(chain: Chain) -> int:
-    """The most that could ever be held: guaranteed and borrowable."""
+    """Return the most that could ever be held: guaranteed plus borrowable."""
     most, beyond = UNLIMITED, 0
     for account in reversed(chain):
         cap = account.guaranteed

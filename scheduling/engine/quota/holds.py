@@ -1,23 +1,25 @@
-"""What a blocked job whose start is known will need of quota, and of the limits of jobs."""
+"""What a blocked job with a known start will need of quota and of the limits of jobs."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# By tenant, GPU model and whether it cannot be preempted: GPU-milli.
+# GPU-milli by (tenant, GPU model, whether it is non-preemptible).
 Over = Counter[tuple[str, str, bool]]
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """The job starts `at` with `demand` (GPU-milli by GPU model). By then what is `over` will have
-    been given back, and so many jobs of each tenant have ended (`jobs`), as declared.
-    `non_preemptible`: it cannot be preempted. `borrows`: it will borrow then; `by_right`: it must
-    not, as it passes a job that will. `limited`: the tenants at and above its own that may run only
-    so many jobs at once, and how many.
+    """The needs of a blocked job that starts `at` with `demand` (GPU-milli by GPU model).
 
-    Whoever starts behind it and is over by then is added to what is over: what is held then
-    does not change by it.
+    - `over`: what will have been given back by then, as planned; `jobs`: how many jobs of each
+      tenant will have ended.
+    - `non_preemptible`: the job cannot be preempted.
+    - `borrows`: it will borrow; `by_right`: it must not borrow, because it passes a job that will.
+    - `limited`: the tenants at and above its own with a limit of running jobs, and these limits.
+
+    A job that starts behind it and is over by then is added to `over`, so it does not change what
+    will be held at that time.
     """
 
     job_id: str

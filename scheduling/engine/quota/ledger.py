@@ -1,7 +1,8 @@
-"""Who owes whom: the lender ledger, worked out from the quota book when somebody asks.
+"""Who owes how much to whom: the ledger of loans, worked out from the quota book on request.
 
-Nothing is kept, so it balances whatever happened to quotas, modes or the tree meanwhile. The
-jobs that started last carry what their tenant borrowed; lenders serve in the order of their names.
+Nothing is stored, so the ledger balances whatever happened to quotas, modes or the tree. What a
+tenant borrowed is attributed to its jobs that started last; lenders are used in the order of their
+names.
 """
 
 from collections import defaultdict
@@ -18,8 +19,8 @@ from scheduling.engine.types import BEYOND
 class Loan:
     """`milli` of `gpu_model` that `borrower` uses of `lender`'s quota, through `job_id`.
 
-    `lender` "" = nobody: the quota was taken back or cut while the job ran. `since` is the start
-    of the job.
+    `lender` is "" if nobody lends it: the quota was taken back or cut while the job ran. `since` is
+    the start of the job.
     """
 
     borrower: str
@@ -34,7 +35,7 @@ copied_by_fields(Loan)
 
 
 def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:
-    """All loans, or those of one GPU model, by model, borrower and job."""
+    """Return all loans, or those of one GPU model, by model, borrower and job."""
     cohorts: dict[int, Cohort] = {}
     for account in book.accounts():
         if gpu_model in (None, account.gpu_model):
@@ -43,7 +44,7 @@ def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:
     return tuple(loan for cohort in cohorts.values() for loan in _of_group(cohort, holders))
 
 
-# Since when which job holds how many milli-GPU that count at an account.
+# Account -> the jobs that count at it: (start, job, milli-GPU).
 _Holders = Mapping[Account, Sequence[tuple[float, str, int]]]
 
 
@@ -79,10 +80,10 @@ def _of_group(cohort: Cohort, holders: _Holders) -> Iterator[Loan]:
 def _borrowing_jobs(
     account: Account, holders: Sequence[tuple[float, str, int]]
 ) -> Iterator[tuple[str, int, float]]:
-    """(job, borrowed milli, since) of an account, the latest started first.
+    """Yield (job, borrowed milli, since) of an account, the job that started last first.
 
-    The account above may borrow for its children without any one job being over; what no job
-    explains then stands under job "".
+    An account may borrow for its children although no single job exceeds anything; what no job
+    explains is yielded under job "".
     """
     left = account.over
     if not left:
