@@ -1,1 +1,1 @@
-"""Whether the first job of the queue may start now, by quota, limits and free places."""
+"""Whether the first job of a class may start now, by quota, limits and free places."""

@@ -1,4 +1,4 @@
-"""Static and dynamic admission of the head of a class (paper 3.2.1)."""
+"""Static and dynamic admission of the first job of a class (paper 3.2.1)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -21,10 +21,10 @@ from scheduling.engine.verdict import Verdict
 
 
 class Candidate(NamedTuple):
-    """One way to start a job: its pod sets on these GPU models, at most these pods of each.
+    """One way to start a job: its pod sets on these GPU models, and the most pods of each.
 
-    `gang`: GPU-milli by GPU model that must be free for the least of the whole gang, when that is
-    known already.
+    `gang`: GPU-milli by GPU model that must be free for the least of the whole gang; None if that
+    is not known yet.
     """
 
     job: JobRequest
@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
 
 
 class _Never(Question):
-    """Why the class can never run; None where it can, which is remembered of its shape as well."""
+    """Why the class can never run; None if it can, which is also remembered for its shape."""
 
     def work_out(
         self, state: SchedulerState, subject: EquivalenceClass, depends_on: object
@@ -58,12 +58,14 @@ class _Never(Question):
         anew = self.work_out(state, subject, depends_on)
         if before is None or anew is None or before.reason is not anew.reason:
             return anew
-        return before  # how much is free is told beside it, and is not of now
+        return before  # the amount that is free is told with it, as of then
 
 
 class _ByQuota(Question):
-    """Why quota refuses the class, if it does. What it depends on is `NUMBERS` where the numbers
-    of the refusal are asked for as well."""
+    """Why quota refuses the class, if it does.
+
+    The question depends on `NUMBERS` if the numbers of the refusal have to be right as well.
+    """
 
     def stands(
         self, state: SchedulerState, _subject: object, known: Finding, depends_on: object
@@ -80,11 +82,11 @@ class _ByQuota(Question):
 
 
 class _AsksFor(Question):
-    """What the jobs of the class ask for, which is remembered of their shape as well."""
+    """What the jobs of the class ask for, which is also remembered for their shape."""
 
     def work_out(self, state: SchedulerState, subject: EquivalenceClass, depends_on: object) -> Ask:
         record, shape = state.jobs[subject.head], subject.key[1]
-        if not isinstance(shape, tuple):  # a class of one job is named by the job, which may change
+        if not isinstance(shape, tuple):  # the class of a single job, which may change
             return work_out(record.job, record.missing(), state.pools)
         of_shape = state.memo.shape(shape)
         known = state.memo.recall(_OF_SHAPE, of_shape, depends_on)
@@ -105,7 +107,7 @@ NUMBERS: Final = "numbers"
 
 
 def assess(state: SchedulerState, eq_class: EquivalenceClass) -> None:
-    """Bring a class's static verdicts up to date: can it ever run, may it run now by quota?"""
+    """Update a class's static verdicts: whether it can ever run, and whether quota lets it now."""
     memo = state.memo
     facts = memo.facts
     if memo.changed(_NEVER, eq_class, facts):
@@ -120,22 +122,24 @@ def assess(state: SchedulerState, eq_class: EquivalenceClass) -> None:
 
 
 def assessed(state: SchedulerState, eq_class: EquivalenceClass) -> bool:
-    """Whether the static verdicts of the class would be the same now, be it with other numbers."""
+    """Return whether the static verdicts of the class still hold, apart from their numbers."""
     memo = state.memo
     return memo.recall(_NEVER, eq_class, memo.facts) is not None and quota_stands(state, eq_class)
 
 
 def quota_stands(state: SchedulerState, eq_class: EquivalenceClass) -> bool:
-    """Whether quota would answer the class as it did, be it with other numbers."""
+    """Return whether quota would still answer the class as it did, apart from the numbers."""
     return state.memo.recall(_BY_QUOTA, eq_class, None) is not None
 
 
 def _by_quota(
     state: SchedulerState, eq_class: EquivalenceClass
 ) -> tuple[Refusal | None, tuple[str, int] | None]:
-    """Why quota refuses the class, if it does; and of which GPU model how much must be given back
-    before that can end, or may be booked before it can begin. The latter is None where the class
-    may start in several ways."""
+    """Return why quota refuses the class, if it does, and a bound as (GPU model, milli).
+
+    A refusal cannot end before this much is given back; an admission cannot end before this much is
+    booked. There is no bound if the class can start in several ways.
+    """
     if eq_class.never is not None:
         return None, None
     record, book = state.jobs[eq_class.head], state.book
@@ -155,8 +159,11 @@ def _by_quota(
 def refused(
     state: SchedulerState, record: JobRecord, kept: Kept = frozenset()
 ) -> tuple[Refusal, Demand] | None:
-    """Why quota lets no part of the job start in any of its GPU models, and the least that the
-    preferred of those asks for that quota could ever allow; None when it lets some start."""
+    """Return why quota lets no part of the job start on any of its GPU models.
+
+    With the refusal, return the smallest demand, by preference, that quota could ever allow. None
+    if quota lets some part start.
+    """
     book, tenant, ask = state.book, record.job.tenant, ask_of(state, record)
     non_preemptible = not record.job.preemptible
     found: list[tuple[Refusal, Demand]] = []
@@ -177,7 +184,7 @@ def refused(
 
 
 def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
-    """What the job asks for now; that of a whole job is remembered with its class and shape."""
+    """Return what the job asks for now; remembered by class and shape if no pod of it is placed."""
     eq_class = record.eq_class
     if eq_class is None or record.pods or record.ended or record.leaving:
         return work_out(record.job, record.missing(), state.pools)
@@ -193,14 +200,14 @@ def candidates(
     closed: frozenset[str],
     kept: Kept = frozenset(),
 ) -> Iterable[Candidate]:
-    """Ways to start the job that quota allows now, the preferred GPU models first.
+    """Return the ways to start the job that quota allows now, preferred GPU models first.
 
-    Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
+    Pools in `closed` belong to a job ahead and are not used; what is `kept` is not borrowed.
     """
     eq_class, ask = record.eq_class, ask_of(state, record)
     answered = eq_class is not None and eq_class.refusal is None and quota_stands(state, eq_class)
     limited = state.queues.limit_of(record.job) is not None
-    if answered and ask.whole and not (closed or kept or limited):  # static admission was asked so
+    if answered and ask.whole and not (closed or kept or limited):  # as static admission asked
         way = ask.ways[0]
         return (Candidate(narrowed(record.job, way.models), ask.wish.most, way.gang),)
     return _candidates(state, record, ask, closed, kept)
@@ -233,8 +240,11 @@ def beyond_ways(
     *,
     free: bool = True,
 ) -> list[tuple[str, ...]]:
-    """For a gang with more combinations of GPU models than its `ways`: others that quota allows
-    and for which, if asked, enough GPUs are free; one more than are tried, if there are."""
+    """Return further combinations of GPU models for a gang that has more than its `ways`.
+
+    Quota allows them and, with `free`, enough GPUs are free. The list has at most one more than are
+    tried.
+    """
     ask, book, tenant = ask_of(state, record), state.book, record.job.tenant
     if not ask.beyond:
         return []
@@ -262,10 +272,10 @@ def most_by_quota(
     all_of_it: Demand,
     kept: Kept,
 ) -> tuple[int, ...] | None:
-    """The most pods per pod set that quota and the queue allow, not fewer than the least; None =
-    none.
+    """Return the most pods per pod set that quota and the queue allow; None if none.
 
-    The pod sets of a job that is no gang do not wait for each other.
+    It is never fewer than the least of the wish. The pod sets of a job that is no gang do not wait
+    for each other.
     """
     non_preemptible = not job.preemptible
 
@@ -302,7 +312,7 @@ def _joined(
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest n of 0 … most that fits, when 0 does and less fits more easily."""
+    """Return the largest n of 0 … most that fits; 0 has to fit, and less fits more easily."""
     low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -314,7 +324,7 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def fits_by_count(state: SchedulerState, candidate: Candidate) -> bool:
-    """Dynamic admission: are enough GPUs free at all, in every pool of the job, to try?"""
+    """Dynamic admission: return whether enough GPUs are free in every pool of the job to try."""
     job = candidate.job
     if not job.gang:
         return any(
@@ -331,5 +341,5 @@ def fits_by_count(state: SchedulerState, candidate: Candidate) -> bool:
 
 
 def pools_wanted(state: SchedulerState, record: JobRecord) -> frozenset[str]:
-    """GPU models whose pools the job's missing pods compete for."""
+    """Return the GPU models whose pools the job's missing pods compete for."""
     return ask_of(state, record).pools

@@ -11,7 +11,7 @@ from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 
 def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
-    """InsufficientGpus or FragmentedCapacity with numbers; None when the counts would do."""
+    """Return InsufficientGpus or FragmentedCapacity with numbers; None if the counts suffice."""
     job = candidate.job
     least = wish_of(job, candidate.counts).least
     models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
@@ -31,7 +31,7 @@ def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
 
 
 def never_by_count(state: SchedulerState, candidate: Candidate) -> bool:
-    """Whether the pools of the candidate hold too few GPUs for it even when all are free."""
+    """Return whether the candidate's pools have too few GPUs for it even when all are free."""
     job = candidate.job
     least = wish_of(job, candidate.counts).least
     return any(
@@ -41,7 +41,7 @@ def never_by_count(state: SchedulerState, candidate: Candidate) -> bool:
 
 
 def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
-    """The quota that keeps the job from GPU models that could hold it, now but not for ever."""
+    """Return the quota that keeps the job, for now, from GPU models that could hold it."""
     job, ask = record.job, ask_of(state, record)
     book, non_preemptible = state.book, not job.preemptible
     for way in ask.ways:
@@ -55,7 +55,7 @@ def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
 
 
 def _pods_by_gpus(state: SchedulerState, s: PodSetSpec) -> int:
-    """Pods of the set that the wholly free GPUs of each node hold."""
+    """Return how many pods of the set the wholly free GPUs of all nodes hold."""
     pool = state.cluster.index.pools.get(s.gpu_models[0])
     if pool is None:
         return 0
@@ -73,7 +73,7 @@ def _too_few(model: str, asked: int, free: int) -> Verdict:
 
 
 def only_spares(state: SchedulerState) -> Verdict:
-    """What would hold the job is kept free for jobs that lost their places by a fault."""
+    """Return the reason of a job that only the spare nodes could hold."""
     spares = sum(state.policy.spare_nodes.values())
     return Verdict(
         Reason.INSUFFICIENT_GPUS,

@@ -7,11 +7,11 @@ from scheduling.engine.placement.view import numbers
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import JobRequest, PodPlacement, Policy
 
-Idle = Mapping[str, int]  # by GPU model, the bit set of the wholly free nodes of its pool
+Idle = Mapping[str, int]  # GPU model -> bit set of the wholly free nodes of its pool
 
 
 def idle_nodes(policy: Policy, cluster: ClusterState) -> dict[str, int]:
-    """Of the GPU models for which the policy keeps spares."""
+    """Return the wholly free nodes of the GPU models for which the policy keeps spares."""
     if not policy.spare_nodes:
         return {}
     pools = cluster.index.pools
@@ -19,16 +19,20 @@ def idle_nodes(policy: Policy, cluster: ClusterState) -> dict[str, int]:
 
 
 def takes_spares(policy: Policy, cluster: ClusterState, job: JobRequest, before: Idle) -> bool:
-    """Whether the job, which may not, took of the nodes that were wholly free `before` some that
-    are to be kept as spares."""
+    """Return whether the job took spares that it may not use.
+
+    That is, some of the nodes that were wholly free `before` and have to be kept.
+    """
     return bool(before) and not job.uses_spares and any(_lacking(policy, cluster, before).values())
 
 
 def without_spares(
     state: SchedulerState, job: JobRequest, placed: Iterable[PodPlacement], spares: Set[str]
 ) -> tuple[PodPlacement, ...]:
-    """Those of the places just booked that leave the spares free. () when the job cannot do
-    without the others."""
+    """Return the places just booked that leave the spares free.
+
+    () if the job cannot do without the others.
+    """
     left = tuple(p for p in placed if p.node not in spares)
     counts = [0] * len(job.pod_sets)
     for p in left:
@@ -44,8 +48,10 @@ def without_spares(
 def spares_beside(
     policy: Policy, cluster: ClusterState, placed: Iterable[PodPlacement], before: Idle
 ) -> frozenset[str]:
-    """Of the wholly free nodes, those that are to be kept as spares from a job that was just given
-    these places: all it did not take, and so many that it took last."""
+    """Return the wholly free nodes to keep as spares from a job that just got these places.
+
+    They are the nodes that it did not take, and as many of those that it took last as are lacking.
+    """
     found = set[str]()
     taken = dict.fromkeys(p.node for p in placed)
     for model, lacking in _lacking(policy, cluster, before).items():
@@ -58,7 +64,7 @@ def spares_beside(
 
 
 def _lacking(policy: Policy, cluster: ClusterState, before: Idle) -> dict[str, int]:
-    """How many nodes of each GPU model are missing among the spares since then."""
+    """Count by GPU model the nodes that are lacking among the spares since `before`."""
     wanted, now = policy.spare_nodes, idle_nodes(policy, cluster)
     return {
         model: max(0, min(wanted[model], nodes.bit_count()) - now[model].bit_count())

@@ -1,5 +1,7 @@
-"""Limits that are no quota: jobs of a tenant that may run at once, jobs and GPUs of a queue, and
-the run time of a job."""
+"""Limits that are no quota.
+
+They are the running jobs of a tenant, the jobs and GPUs of a queue, and the run time of a job.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,8 +21,11 @@ _OTHER_QUEUE = ("move the job to another queue", "raise the limit of the queue")
 
 
 def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
-    """Why the tenant or the queue may start no further job now; more pods of a started job are no
-    new job. Why the queue may hold in no way what the job asks for."""
+    """Return why a limit keeps the job from starting now; None if none does.
+
+    The tenant or the queue runs as many jobs as it may, or the queue may hold no more of the GPUs
+    that the job asks for. Further pods of a started job are no new job.
+    """
     for name, runs, most in _reached(state, record):
         return Verdict(
             Reason.WAITING_FOR_QUOTA,
@@ -32,7 +37,7 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
 
 
 def over_queue_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
-    """The same of a limit of its queue."""
+    """Return why a limit of its queue keeps the job from starting now; None if none does."""
     queue = state.queues.limit_of(record.job)
     if queue is None:
         return None
@@ -57,7 +62,7 @@ def over_queue_limit(state: SchedulerState, record: JobRecord) -> Verdict | None
 
 
 def queue_is_full(job: JobRequest, no: Beyond) -> Verdict:
-    """The reason of a job that asks for more GPUs than its queue may hold."""
+    """Return the reason of a job that asks for more GPUs than its queue may hold."""
     return Verdict(
         Reason.QUEUE_LIMIT_REACHED,
         f"Queue {job.queue} of tenant {job.tenant} holds {no.used / MILLI:g} of at most "
@@ -75,7 +80,7 @@ def queue_is_full(job: JobRequest, no: Beyond) -> Verdict:
 
 
 def _beyond(state: SchedulerState, record: JobRecord) -> Beyond | None:
-    """What keeps the job from its first start, where each of its starts is too much for its
+    """Return what keeps the job from its first way to start, if every way is too much for its
     queue."""
     ask = ask_of(state, record)
     found: Beyond | None = None
@@ -89,7 +94,7 @@ def _beyond(state: SchedulerState, record: JobRecord) -> Beyond | None:
 
 
 def _running_of(state: SchedulerState, queue: QueueSpec) -> int:
-    """Jobs of the queue that run or are about to, here and elsewhere."""
+    """Count the jobs of the queue that run or are about to, here and elsewhere."""
     runs = state.queues.runs_elsewhere(queue)
     for record in _run_here(state):
         runs += record.job.queue == queue.name and record.job.tenant == queue.tenant
@@ -97,13 +102,12 @@ def _running_of(state: SchedulerState, queue: QueueSpec) -> int:
 
 
 def jobs_to_stop(state: SchedulerState, record: JobRecord) -> dict[str, int]:
-    """{tenant that runs as many jobs as it may: how many of these have to stop, so that the job can
-    start}."""
+    """Return {tenant at its limit of running jobs: how many have to stop before the job starts}."""
     return {name: runs - most + 1 for name, runs, most in _reached(state, record)}
 
 
 def stops_enough(state: SchedulerState, to_stop: dict[str, int], tenants: Iterable[str]) -> bool:
-    """Whether the limits let the job start once a job of each of these tenants has stopped."""
+    """Return whether the limits let the job start once a job of each of these tenants stopped."""
     left = to_stop.copy()
     for tenant in tenants if left else ():
         for name in state.book.lineage(tenant):
@@ -113,8 +117,10 @@ def stops_enough(state: SchedulerState, to_stop: dict[str, int], tenants: Iterab
 
 
 def limits_of(state: SchedulerState, record: JobRecord) -> dict[str, int]:
-    """{tenant at or above that of the job: most jobs that it may run at once}; none of a job that
-    has started, of which more pods are no new job."""
+    """Return {tenant at or above that of the job: its limit of running jobs}.
+
+    Empty for a job that has started: its further pods are no new job.
+    """
     if record.started_at is not None or not state.book.limits_jobs:
         return {}
     tenants = [state.book.tenants.get(name) for name in state.book.lineage(record.job.tenant)]
@@ -122,7 +128,7 @@ def limits_of(state: SchedulerState, record: JobRecord) -> dict[str, int]:
 
 
 def running_below(state: SchedulerState, name: str) -> Counter[str]:
-    """{tenant at or below the named one: its own jobs that run or are about to}."""
+    """Return {tenant at or below the named one: its own jobs that run or are about to}."""
     running = _running(state)
     return Counter(
         {
@@ -134,8 +140,10 @@ def running_below(state: SchedulerState, name: str) -> Counter[str]:
 
 
 def takes_last(state: SchedulerState, record: JobRecord, hold: Hold) -> bool:
-    """Whether with this job, if it still runs then, a limit would not let the job of the hold
-    start."""
+    """Return whether this job would take the last place at a limit from the job of the hold.
+
+    It would if it still runs when that job is to start.
+    """
     for name in limits_of(state, record):
         most = hold.limited.get(name)
         if most is None:
@@ -147,8 +155,10 @@ def takes_last(state: SchedulerState, record: JobRecord, hold: Hold) -> bool:
 
 
 def _reached(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, int, int]]:
-    """The tenant of the job and those above it that run as many jobs as they may: (tenant, how many
-    it runs, how many it may run)."""
+    """Yield the tenants at or above the job's own that are at their limit of running jobs.
+
+    Each as (tenant, how many jobs it runs, how many it may run).
+    """
     for name, most in limits_of(state, record).items():
         runs = running_below(state, name).total()
         if runs >= most:
@@ -156,7 +166,7 @@ def _reached(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, in
 
 
 def _running(state: SchedulerState) -> Counter[str]:
-    """{tenant: its own jobs that run or are about to, here and elsewhere}."""
+    """Count by tenant its own jobs that run or are about to, here and elsewhere."""
     running = Counter[str]()
     for tenant, jobs in state.book.jobs_elsewhere:
         running[tenant] += jobs
@@ -165,7 +175,7 @@ def _running(state: SchedulerState) -> Counter[str]:
 
 
 def _run_here(state: SchedulerState) -> Iterator[JobRecord]:
-    """Jobs that run or are about to; one that runs may wait for places of more of its pods."""
+    """Yield jobs that run or are about to; a running job may wait for places of further pods."""
     yield from state.running.values()
     for name, record in state.promised.items():
         if name not in state.running:
@@ -173,8 +183,11 @@ def _run_here(state: SchedulerState) -> Iterator[JobRecord]:
 
 
 def watch_run_limit(state: SchedulerState, record: JobRecord, now: float) -> None:
-    """Note when a job that has started is to be warned and when its time is up; once for each
-    limit. A warning that was due before the job came to this state has been given."""
+    """Note when to warn a started job of its run-time limit, and when it is reached.
+
+    Done once per limit. If the warning was due before the job came to this state, an earlier
+    scheduler has given it.
+    """
     ends_at = record.watch_limit()
     if ends_at is None:
         return
@@ -186,7 +199,7 @@ def watch_run_limit(state: SchedulerState, record: JobRecord, now: float) -> Non
 
 
 def report_run_limits(state: SchedulerState, out: Outcome) -> None:
-    """Report the jobs whose warning or end is due; what they are told is the shell's matter."""
+    """Report the jobs whose warning or end is due; the shell decides what to tell them."""
     while state.run_ends and state.run_ends[0][0] <= out.now:
         _, ends_at, job_id, exceeded = heappop(state.run_ends)
         record = state.running.get(job_id)

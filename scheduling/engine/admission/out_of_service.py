@@ -1,9 +1,11 @@
-"""Jobs that could not start though all that runs had ended: nodes are cordoned or out of service,
-GPUs are bad, pods of others are in the way, or the job avoids a node that rejected it; or nodes are
-not there yet, which an autoscaler may add.
+"""Jobs that could not start even if everything that runs had ended.
 
-Nobody waits for such a job: it is passed as if those nodes had been removed, says what it lacks,
-and takes its place again when that comes back. Whether a job is such a one is asked here alone.
+Nodes are cordoned or out of service, GPUs are bad, pods of others are in the way, or the job avoids
+a node that rejected it. Or nodes are missing that an autoscaler may add.
+
+Nobody waits for such a job: others pass it as if those nodes had been removed. Its reason says what
+it lacks, and it has its position again when that comes back. Only this module decides whether a job
+is such a one.
 """
 
 from collections import Counter
@@ -31,14 +33,17 @@ from scheduling.engine.statement import Statement
 from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSetSpec
 from scheduling.engine.verdict import NO_ROOM, Reason, Verdict, counted
 
-# Nodes that are named in a reason, and in its evidence.
+# How many nodes a reason names, and how many its evidence lists.
 NAMED, LISTED = 3, 16
 
 
 @dataclass(slots=True, eq=False)
 class _ReachAsOf:
-    """What an answer of `within_reach` depends on: what was `asked`, and the `nodes` that would be
-    used, as of so many `changes` of the nodes; all nodes where it is not of these `alone`."""
+    """What an answer of `within_reach` depends on.
+
+    What was `asked`, and the `nodes` that would be used, as of version `changes` of the nodes. If
+    not `alone`, the answer depends on all nodes.
+    """
 
     asked: Any
     alone: bool
@@ -47,7 +52,7 @@ class _ReachAsOf:
 
 
 class _WithinReach(Question):
-    """In which pools a job of the class could start if all that runs had ended."""
+    """In which pools a job of the class could start if everything that runs had ended."""
 
     def stands(
         self, state: SchedulerState, _subject: object, known: Finding, depends_on: object
@@ -58,7 +63,7 @@ class _WithinReach(Question):
             return False
         if as_of.changes == cleared.changes:
             return True
-        # Which nodes are kept as spares depends on all of them.
+        # Which nodes are kept as spares depends on all nodes.
         if not (as_of.alone and cleared.unchanged(as_of.nodes, as_of.changes)):
             return False
         as_of.changes = cleared.changes
@@ -75,8 +80,10 @@ _WITHIN_REACH = _WithinReach(WITHIN_REACH)
 
 
 def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
-    """GPU models on which the waiting job could start if all that runs had ended, quota apart
-    that it could never have; none = it keeps nobody waiting."""
+    """Return the GPU models on which the waiting job could start if everything had ended.
+
+    Demands that quota could never allow do not count. If there is none, nobody waits for the job.
+    """
     eq_class, ask = record.eq_class, ask_of(state, record)
     assert eq_class is not None
     cleared = state.cleared
@@ -90,7 +97,7 @@ def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
         pools: frozenset[str] = known.answer
         return pools
     pools, nodes = _find(state, record, ask, world)
-    # Pods elsewhere may be what such a job has to be beside, or apart from.
+    # Pods on other nodes may be what such a job has to be near to or away from.
     apart = any(s.rules is not None for s in record.job.pod_sets)
     alone = pools >= ask.pools and not (state.policy.spare_nodes or apart)
     as_of = _ReachAsOf(asked, alone, nodes, cleared.changes)
@@ -99,8 +106,10 @@ def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
 
 
 def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdict) -> Verdict:
-    """The reason of a job that is not within reach, and what keeps it from a start for longer than
-    others run."""
+    """Add to the reason of a job that is not within reach what it lacks.
+
+    That keeps it from starting for longer than the other jobs run.
+    """
     lacks = list(_lacks(state, record))
     by_places = verdict.reason in NO_ROOM
     if by_places and any(_is_to_come(state.cluster, name) for name, _ in lacks):
@@ -139,7 +148,7 @@ def _is_to_come(cluster: ClusterState, name: str) -> bool:
 
 
 def _waits_for_nodes(state: SchedulerState, verdict: Verdict, lacks: list[str]) -> Verdict:
-    """Of a job that could start if some of these nodes were there, or in order."""
+    """Return the reason of a job that could start if some of these nodes were there or in order."""
     nodes = [node for node in map(state.cluster.node, lacks) if node is not None]
     come = Counter(node.name.rpartition("/")[0] for node in nodes if node.to_come)
     groups = ", ".join(f"{n} of {group}" for group, n in sorted(come.items()))
@@ -160,7 +169,7 @@ def _waits_for_nodes(state: SchedulerState, verdict: Verdict, lacks: list[str]) 
 def _find(
     state: SchedulerState, record: JobRecord, ask: Ask, world: ClusterState
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The pools of all ways in which it could start there, and the nodes that it would use."""
+    """Return the pools in which the job could start there, and the nodes that it would use."""
     job, book, non_preemptible = record.job, state.book, not record.job.preemptible
     pools, nodes = set[str](), set[str]()
     starts = list(smallest_starts(job, record.missing()))
@@ -189,7 +198,7 @@ def _find(
 def _pools_of(
     pod_sets: tuple[PodSetSpec, ...], models: tuple[str, ...], counts: tuple[int, ...], ask: Ask
 ) -> frozenset[str]:
-    """The pools that these pods compete for; those of pods without GPUs beside others are all."""
+    """Return the pools that these pods compete for; all of the ask's if they need no GPUs."""
     found = {
         m if s.gpus else NO_GPUS
         for s, m, n in zip(pod_sets, models, counts, strict=True)
@@ -201,7 +210,7 @@ def _pools_of(
 def _beyond(
     state: SchedulerState, record: JobRecord, ask: Ask, world: ClusterState
 ) -> Iterator[tuple[str, ...]]:
-    """Combinations of GPU models beside the ask's own for which there are GPUs enough."""
+    """Yield combinations of GPU models beyond the ask's own for which there are enough GPUs."""
     tenant, non_preemptible = record.job.tenant, not record.job.preemptible
 
     def fits(model: str, exactly: int) -> bool:
@@ -221,7 +230,7 @@ def _places(
     counts: tuple[int, ...],
     world: ClusterState,
 ) -> frozenset[str] | None:
-    """The nodes where the pods would be; None when they find no places."""
+    """Return the nodes on which the pods would be; None if they find no places."""
     statement = Statement(world)
     candidate = Candidate(narrowed(record.job, models), counts)
     placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes))
@@ -233,8 +242,10 @@ def _places(
 
 # --- what it lacks --------------------------------------------------------------------------------
 def _lacks(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, str]]:
-    """Nodes that hold fewer of its pods than they would if they were in order and empty, and why,
-    by name."""
+    """Yield (node, why) for nodes that hold fewer of the job's pods than they could, by name.
+
+    They could hold more if they were in order and empty.
+    """
     world, wanted, sets = state.cleared.world(), pools_wanted(state, record), record.job.pod_sets
     found: dict[str, str] = {}
     for s in sets:
@@ -273,7 +284,7 @@ def _lacking_for(
 
 
 def _why(world: ClusterState, node: Node, s: PodSetSpec) -> str:
-    """Why the node holds fewer pods of the set than it would."""
+    """Return why the node holds fewer pods of the set than it could."""
     if not node.schedulable:
         return node.out_of_service or "out of service"
     taint = blocking_taint(node.taints, s.nodes.tolerations)

@@ -1,4 +1,4 @@
-"""Static quota admission of the tenants' queues: who has passed into the global queue."""
+"""Static quota admission: which classes have passed quota into the global queue."""
 
 from collections.abc import Collection
 
@@ -13,10 +13,10 @@ from scheduling.engine.verdict import Reason, Verdict
 
 
 def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
-    """Assess every class against what runs now; who passed or no longer passes is reported when the
-    cycle ends (`report_quota`).
+    """Assess every class against what runs now, before placement and again after it.
 
-    Called before placement and again after it, when starts have used quota up.
+    Starts may have used quota up in between. What has changed for jobs is reported at the end of
+    the cycle (`report_quota`).
     """
     for job_id in state.parked:
         if (record := state.jobs.get(job_id)) is not None and record.eq_class is None:
@@ -41,14 +41,17 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
             assess(state, eq_class)
         turned = eq_class.turns()
         if turned:
-            state.dirty = True  # it may be in the way of others now, or no longer
+            state.dirty = True  # whether it is in the way of others may have changed
         if turned or eq_class.fresh:
             out.turned.setdefault(eq_class, set()).update(eq_class.fresh)
 
 
 def report_quota(state: SchedulerState, out: Outcome) -> None:
-    """Report the waiting jobs that passed quota or no longer do: all of a class only if its answer
-    is another than when the last cycle ended, else those that have come to it."""
+    """Report the waiting jobs that have passed quota, or no longer have.
+
+    All jobs of a class are reported only if the answer differs from that at the end of the last
+    cycle; otherwise only the jobs that have joined the class.
+    """
     for eq_class, came in out.turned.items():
         if eq_class.tell_reserved():
             names = [key.job_id for key in eq_class.jobs]
@@ -65,15 +68,17 @@ def report_quota(state: SchedulerState, out: Outcome) -> None:
 
 
 def _park_class(state: SchedulerState, eq_class: EquivalenceClass, out: Outcome) -> None:
-    """The jobs of a class were set aside, as their queue is held: nothing else keeps them back, or
-    they would have stood in none."""
+    """Report the jobs of a class that was set aside because its queue is held.
+
+    Nothing else keeps these jobs back: otherwise they would have been in no class.
+    """
     jobs = state.jobs
     held = state.queues.held.get((eq_class.tenant, eq_class.queue))
     told: list[JobRecord] = []
     for key in eq_class.jobs:
         record = jobs.get(key.job_id)
         if record is None or record.aside is not eq_class:
-            continue  # something happened to it meanwhile
+            continue  # something happened to the job meanwhile
         in_vain = state.dependencies.any_doomed
         if held is None or in_vain or record.started_at is not None:
             _park(state, record, out)
@@ -86,8 +91,10 @@ def _park_class(state: SchedulerState, eq_class: EquivalenceClass, out: Outcome)
 
 
 def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
-    """A job that may not be attempted now: it or its queue is on hold, it is after others, or
-    before its time."""
+    """Report a job that may not be tried now.
+
+    It or its queue is held, it waits for other jobs, or its start time is yet to come.
+    """
     if record.started_at is None and record.passed_quota(passed=False):
         out.quota_lost.append(record.job.id)
     by = state.dependencies.doomed_by(record.job)
@@ -118,8 +125,10 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
 
 
 def doomed(after_ok: Collection[str], by: str) -> Verdict:
-    """Why a job never starts that waits for the success of these jobs and arrays: `by` failed, one
-    of them, or one that they wait for."""
+    """Return why a job that needs the success of these jobs and arrays never starts.
+
+    `by` failed: it is one of them, or one that they need themselves.
+    """
     if by in after_ok:
         text = f"It waits for job or array {by} to succeed, and that did not succeed."
         remedies = ("take it out of `after_ok`", "submit the job again without it")

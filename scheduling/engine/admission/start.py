@@ -44,16 +44,18 @@ from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Reason, Verdict
 
-# A choice of GPU models that did not start; None: too few GPUs are free to try.
+# A choice of GPU models that did not start. None: too few GPUs are free, so it was not tried.
 Failed = tuple[Candidate, PlacementFailure | None]
 
-# Nothing of the job fits but on the nodes that are kept free as spares.
+# The job fits nowhere but on the nodes that are kept as spares.
 SPARES_ONLY = PlacementFailure(-1)
 
 
 class _StartAsOf(NamedTuple):
-    """What a failed start depends on: the room there is, and the GPU models, nodes and quota to
-    borrow that belong to jobs ahead."""
+    """What a failed start depends on.
+
+    These are the room there is, and the GPU models, nodes and quota that belong to jobs ahead.
+    """
 
     room: tuple[int, int]
     closed: frozenset[str]
@@ -62,8 +64,10 @@ class _StartAsOf(NamedTuple):
 
 
 class _NoStart(Question):
-    """That no job of the class can start: so until there is more room, or the jobs ahead leave
-    something that they did not."""
+    """Whether no job of the class can start.
+
+    That holds until there is more room, or the jobs ahead leave something that they did not.
+    """
 
     def stands(
         self, _state: SchedulerState, _subject: object, known: Finding, depends_on: _StartAsOf
@@ -101,12 +105,11 @@ def try_to_start(
     kept: Kept,
     out: Outcome,
 ) -> bool:
-    """Start a waiting job, or more of it, now; False when nothing of it can start.
+    """Start a waiting job, or more of it, now; return False if nothing of it can start.
 
-    `closed`: GPU models, `reserved`: nodes and `kept`: quota to borrow that belong to jobs ahead.
-    What failed is not tried
-    again for any job of the class before the cluster or the quota books give more, or the jobs
-    ahead leave more.
+    GPU models in `closed`, nodes in `reserved` and quota in `kept` belong to jobs ahead. A failed
+    start is not tried again for any job of the class before the cluster or the quota book offers
+    more, or the jobs ahead leave more.
     """
     eq_class = record.eq_class
     assert eq_class is not None
@@ -141,8 +144,11 @@ def try_to_start(
 def best_first(
     state: SchedulerState, job: JobRequest, ways: Iterable[Candidate]
 ) -> Iterable[Candidate]:
-    """The ways to start a job: of one pod set where its first pod does best, if its strategy
-    compares GPU models, else as preferred."""
+    """Return the ways to start a job, the best first.
+
+    If the job has one pod set and its strategy compares GPU models, the way in which its first pod
+    does best goes first; otherwise the order is that of preference.
+    """
     how = STRATEGIES[job.strategy or state.strategy_of(job)]
     if len(job.pod_sets) > 1 or not compares(state.cluster, how, job.pod_sets[0]):
         return ways
@@ -160,7 +166,7 @@ def would_start(
     reserved: frozenset[str] = frozenset(),
     kept: Kept = frozenset(),
 ) -> bool:
-    """Whether the job could start now without these pools, nodes and quota to borrow."""
+    """Return whether the job could start now without these pools, nodes and quota to borrow."""
     avoid = reserved.union(record.avoided_nodes)
     for candidate in candidates(state, record, closed, kept):
         if fits_by_count(state, candidate):
@@ -175,7 +181,7 @@ def would_start(
 def place(
     state: SchedulerState, candidate: Candidate, avoid: frozenset[str]
 ) -> tuple[PodPlacement, ...] | PlacementFailure:
-    """Places for a candidate, booked in the cluster; on failure the cluster is unchanged."""
+    """Book places for a candidate in the cluster; a failure leaves the cluster unchanged."""
     statement = Statement(state.cluster)
     placed = place_on(statement, state, candidate, avoid)
     statement.commit()
@@ -189,8 +195,10 @@ def place_on(
     avoid: frozenset[str],
     idle: Idle | None = None,
 ) -> tuple[PodPlacement, ...] | PlacementFailure:
-    """Places for a candidate on a statement, which is unchanged on failure. `idle`: the
-    wholly free nodes of which spares are kept, those of now if not given."""
+    """Allocate places for a candidate on a statement, which a failure leaves unchanged.
+
+    `idle`: the wholly free nodes out of which spares are kept; by default those of now.
+    """
     job, cluster, policy = candidate.job, statement.state, state.policy
     mark = statement.checkpoint()
     before = idle_nodes(policy, cluster) if idle is None else idle
@@ -203,7 +211,7 @@ def place_on(
         kept = without_spares(state, job, placed, spares)
         statement.rollback(mark)
         if not kept:
-            # A strategy that spreads takes idle nodes first; there may be room on others.
+            # A strategy that spreads takes idle nodes first; other nodes may have room.
             avoid = avoid.union(spares)
             placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
             if isinstance(placed, PlacementFailure):
@@ -227,7 +235,7 @@ def _renumbered(
     placed: tuple[PodPlacement, ...],
     ended: AbstractSet[tuple[int, int]],
 ) -> tuple[PodPlacement, ...]:
-    """The same places for the pods that are missing: placement does not know which have ended."""
+    """Give the same places to the pods that are missing: placement does not know which ended."""
     held = state.cluster.held_by(job.id)
     free = [
         iter([o for o in range(s.count) if (i, o) not in ended and (i, o) not in held])
@@ -237,7 +245,7 @@ def _renumbered(
 
 
 def start_nominated(state: SchedulerState, out: Outcome) -> None:
-    """Start the jobs in whose places nobody is any more."""
+    """Start the nominated jobs whose places are free by now."""
     for record in list(state.promised.values()):
         held = record.take_nominated(out.now)
         if held is None:
@@ -245,15 +253,17 @@ def start_nominated(state: SchedulerState, out: Outcome) -> None:
         del state.promised[record.job.id]
         state.note_started(record, out.now)
         state.cluster.note(record.job.id)
-        state.queue.plan_anew()  # it may be preempted itself from now on
+        state.queue.plan_anew()  # from now on others may preempt it
         _report(state, record, held.placements, held.borrowed, out)
 
 
 def started(
     state: SchedulerState, record: JobRecord, placed: tuple[PodPlacement, ...], out: Outcome
 ) -> None:
-    """Book what was placed and report it; a job that still misses pods goes on waiting. Where pods
-    that leave are in the way, it starts when they are gone."""
+    """Book and report what was placed; a job that still lacks pods goes on waiting.
+
+    If leaving pods are in the way, the job starts when they are gone.
+    """
     awaited = state.leaving.in_the_way(state.cluster, record.job, placed)
     if awaited:
         nomination(state, record, placed, awaited, out)
@@ -269,8 +279,7 @@ def nomination(
     awaited: set[PodKey],
     out: Outcome,
 ) -> None:
-    """Hold places, which are booked in the cluster, for a waiting job until the pods in them are
-    gone."""
+    """Hold booked places for a waiting job until the pods in them are gone."""
     state.queue.remove(record)
     hold_until_gone(state, record, placed, awaited, out)
     tell(
@@ -285,7 +294,7 @@ def nomination(
 
 
 def book(state: SchedulerState, job: JobRequest, placed: tuple[PodPlacement, ...]) -> set[PodKey]:
-    """Book places in the cluster for good; returns the pods that leave and are in the way there."""
+    """Book places in the cluster for good; return the leaving pods that are in the way there."""
     statement = Statement(state.cluster)
     for p in placed:
         statement.allocate(job, p)
@@ -300,7 +309,7 @@ def hold_until_gone(
     awaited: set[PodKey],
     out: Outcome,
 ) -> None:
-    """Note that places, which are booked in the cluster, are a job's once these pods are gone."""
+    """Note that booked places belong to a job once these pods are gone."""
     borrowed = state.hold(record, placed, out.now, promised=True)
     record.nominate(Nomination(placed, tuple(sorted(borrowed.items())), awaited))
     state.promised[record.job.id] = record
@@ -330,7 +339,7 @@ def _explain(
     tried: Sequence[Failed],
     closed: frozenset[str],
 ) -> None:
-    """Keep the reason of a failed attempt in the class; the costly part at most once in a while."""
+    """Keep the reason of a failed attempt in the class; work the costly part out only rarely."""
     eq_class = record.eq_class
     assert eq_class is not None
 
@@ -354,11 +363,11 @@ def why_failed(
     closed: frozenset[str],
     explained: Callable[[Candidate, PlacementFailure], Verdict],
 ) -> Verdict | None:
-    """The reason of the choice of GPU models that came nearest to a start; None when quota or
-    jobs ahead keep the job from all that could hold it.
+    """Return the reason of the choice of GPU models that came nearest to a start.
 
-    A pool that could never hold the job says so only when no other choice is left: else the job
-    would look impossible although it only waits.
+    None if quota or jobs ahead keep the job from everything that could hold it. That a pool could
+    never hold the job is the reason only if no other choice is left: otherwise the job would look
+    impossible although it only waits.
     """
     verdict = _why_failed(state, record, tried, closed, explained)
     ask = ask_of(state, record)
@@ -384,7 +393,7 @@ def _why_failed(
     for candidate, failure in sorted(tried, key=lambda t: t[1] is None):
         if failure is SPARES_ONLY:
             return only_spares(state)
-        # Of one way alone it is known that it is possible, else the class would not be asked.
+        # A single way is known to be possible: otherwise the class would not be asked.
         if len(ways) > 1 and never_by_count(state, candidate):
             continue
         verdict = why_by_count(state, candidate)

@@ -1,1 +1,1 @@
-"""Taking in what changed, growing gangs that run, moving pods together."""
+"""Take in what changed, grow running elastic gangs, and move pods together."""

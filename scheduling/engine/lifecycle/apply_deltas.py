@@ -19,7 +19,7 @@ from scheduling.engine.types import JobRequest
 
 
 def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
-    """Apply one delta; pods that lost their node or device are noted in `out.lost`."""
+    """Apply one delta; pods that lost their node or device are added to `out.lost`."""
     cluster, memo = state.cluster, state.memo
     match delta:
         case d.JobSubmitted(job, not_before, held):
@@ -60,7 +60,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             before = memo.nodes
             cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended, rules)
             if state.policy.spare_nodes and memo.nodes != before:
-                cluster.widened()  # a node it is on is no spare: there may be room beside it
+                cluster.widened()  # the node is no spare any more: there may be room beside the pod
         case d.OtherPodRemoved(uid):
             cluster.remove_other_pod(uid)
         case d.TenantsChanged():
@@ -121,33 +121,35 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
 
 
 def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord:
-    """The record of a job, which asks for this from now on."""
+    """Give a job this request from now on; return its record."""
     before, job = state.jobs.get(job.id), kept_off_gpus(job, state.policy.cpu_jobs_on_gpu_nodes)
     resized = before is not None and before.job.pod_sets != job.pod_sets
     record = state.record(job)
     if record.started_at is not None:
-        state.queue.plan_anew()  # it may be preempted now, or no longer
+        state.queue.plan_anew()  # whether it may be preempted may have changed
         watch_run_limit(state, record, out.now)
     elif job.id in state.displaced:
-        state.queue.plan_anew()  # it comes back in another way
+        state.queue.plan_anew()  # it comes back with another request
     if resized:
         state.cluster.follow_rules(job)
         record.tell_anew()
         state.drop_expected(record)
         if record.nomination is not None:
-            state.drop_promise(record, out.now)  # of another number of pods
+            state.drop_promise(record, out.now)  # it was for another number of pods
     return record
 
 
 def _tell_anew(state: SchedulerState) -> None:
-    """Tell waiting jobs at once, not a while after what they were told last, until when those that
-    they could preempt are protected now, or from when on they preempt."""
+    """Have waiting jobs told new numbers at once.
+
+    These are the times at which their victims are no longer protected, and from which they preempt.
+    """
     for eq_class in state.queue.eq_classes:
         state.jobs[eq_class.head].tell_soon()
 
 
 def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:
-    """Report lost pods; a place that was only promised is nobody's loss."""
+    """Report lost pods; a place that was only promised is no loss."""
     for key in pods:
         record = state.jobs.get(key[0])
         nomination = record.nomination if record is not None else None
@@ -213,7 +215,7 @@ def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:
     if not (matters and least) or record.started_at is None:
         return
     if record.job.gang and not record.job.elastic and len(record.runs_since) < len(record.pods):
-        return  # what it holds counts from when the last of its pods runs
+        return  # its minimum run time begins when the last of its pods runs
     state.preemptible_jobs.touch(record)
     state.queue.plan_anew()
     state.wake_at(max(state.cluster.now, delta.at + least))
@@ -231,7 +233,7 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
     state.give_back(record, (where,))
     record.pod_ended(where)
     if record.eq_class is not None or record.job.id in state.growing:
-        state.enqueue(record, now)  # it misses other pods than before
+        state.enqueue(record, now)  # it lacks other pods than before
 
 
 def _pod_requeued(state: SchedulerState, delta: d.PodRequeued, now: float) -> None:
@@ -255,7 +257,7 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> 
     if record is None:
         return
     state.queue.remove(record)
-    if record.left and record.nomination is not None:  # it moves, and its new places are kept
+    if record.left and record.nomination is not None:  # it moves, and its new places stay booked
         state.gone(record)
         record.requeued(delta.not_before, front=delta.front)
         return

@@ -1,8 +1,8 @@
-"""Consolidation: replicas move so that fewer nodes are partly used (planned in paper 3.3.3).
+"""Consolidation: move replicas so that fewer nodes are partly used (planned in paper 3.3.3).
 
-A replica moves only where that alone makes one partly used node fewer: it is the last on its node,
-or it fills all that is free on another. Only pods of preemptible inference jobs move, which lose no
-work by it, one of a job at a time, and none of a job whose strategy is to spread.
+A replica moves only if that move alone leaves one partly used node fewer: it is the last pod on its
+node, or it fills all that is free on the other. Only pods of preemptible inference jobs move,
+because they lose no work, one per job at a time, and none of a job whose strategy spreads.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from scheduling.engine.lifecycle.movable import (
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import PodPlacement
 
-# How many moves are made in a look.
+# The most moves in one look.
 MOVES_A_LOOK = 4
 
 
 def consolidate(state: SchedulerState, search: MoveSearch) -> int:
-    """Move replicas; how many were moved."""
+    """Move replicas; return how many were moved."""
     moves = 0
     while moves < MOVES_A_LOOK and (move := _next(state, search)) is not None:
         search.move(*move)
@@ -31,8 +31,10 @@ def consolidate(state: SchedulerState, search: MoveSearch) -> int:
 
 
 def _next(state: SchedulerState, search: MoveSearch) -> tuple[MovingPod, PodPlacement] | None:
-    """A pod and its new place: from the emptiest node that gets rid of one, to the fullest that
-    takes it."""
+    """Return a pod and its new place.
+
+    The pod comes from the emptiest node that can lose one, and goes to the fullest that takes it.
+    """
     for _, nodes in partly_used(state).values():
         by_free: dict[int, list[PartlyUsed]] = {}
         for node in sorted(nodes, key=lambda node: (node.free, node.name)):
@@ -51,7 +53,7 @@ def _next(state: SchedulerState, search: MoveSearch) -> tuple[MovingPod, PodPlac
 def _worth(
     pod: MovingPod, source: PartlyUsed, by_free: dict[int, list[PartlyUsed]]
 ) -> Iterator[PartlyUsed]:
-    """Where the pod had to go to make one partly used node fewer, the fullest node first."""
+    """Yield the nodes where the pod would leave one partly used node fewer, the fullest first."""
     last = pod.milli == source.used
     for free in (f for f in by_free if f >= pod.milli) if last else (pod.milli,):
         yield from (node for node in by_free.get(free, ()) if node is not source)

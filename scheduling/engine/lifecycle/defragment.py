@@ -1,14 +1,15 @@
-"""Defragmentation by policy: jobs move so that fewer nodes are partly used, for a price.
+"""Defragmentation: move jobs, for a price, so that fewer nodes are partly used.
 
-What a move costs is the work that is lost since the last checkpoint that is known of, or since the
-start. Moves make a partly used node fewer in two ways: a node is emptied into what is free on
-others, or what is free on a node is filled by pods of others. The cheapest for each node fewer goes
-first; what moves have cost a job before counts once more, so that none moves again and again. The
-budget grows with the GPU time that jobs use. A share of what is left of it, no more, is paid for
-one node, so that the price finds by itself what the budget can bear.
+A move costs the work since the last known checkpoint of the job, or since its start. Moves reduce
+the number of partly used nodes in two ways: the pods of a node go to free GPUs of others, or pods
+of others fill all that is free on a node. The moves that cost least per partly used node fewer go
+first. What earlier moves have cost a job counts on top, so that no job moves again and again.
 
-Only jobs of one pod move, and replicas, one of a job at a time, and each only to a place that is
-there at once: no gang is broken, no service is gone, and nobody waits for it.
+The budget grows with the GPU time that jobs use. At most a fixed share of what is left is paid for
+one node fewer, so the price adjusts itself to what the budget can bear.
+
+Only jobs of one pod move, and replicas, one per job at a time, and only to a place that is free at
+once. So no gang is broken, no service is interrupted, and no move has to wait.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,18 +26,21 @@ from scheduling.engine.preemption.cost import cost_of
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
 
-# Of what is left of the budget, so much is paid for one partly used node fewer.
+# The share of the remaining budget that may be paid for one partly used node fewer.
 PAID = 1 / 16
-# What is free on a node is filled by so many pods at most.
+# The most pods that together fill what is free on a node.
 FILLERS = 3
 
 
 class _Priced(NamedTuple):
-    """A pod that may move from `source`. `cost`: the GPU-seconds of work that it loses then;
-    `price`: with what moves have cost its job before."""
+    """A pod that may move away from `source`.
+
+    `cost`: GPU-seconds of work that it loses by that. `price`: the cost plus what earlier moves
+    have cost its job.
+    """
 
     price: float
-    order: tuple[str, int, int]  # who is the same but for this is told apart by it
+    order: tuple[str, int, int]  # (job, pod set, ordinal): breaks ties
     milli: int
     source: PartlyUsed
     pod: MovingPod
@@ -44,7 +48,7 @@ class _Priced(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """Pods that move together, the price for each partly used node fewer, and to where."""
+    """Pods that move together with their targets, and the price per partly used node fewer."""
 
     price: float
     moves: tuple[tuple[_Priced, str], ...]
@@ -55,13 +59,15 @@ class _Choice(NamedTuple):
 
 
 def may_move(record: JobRecord) -> bool:
-    """Whether all of what moves is one pod."""
+    """Return whether moving one pod moves all that has to move."""
     return is_replica(record) or (record.job.gang and record.job.pods == 1)
 
 
 def defragment(state: SchedulerState, search: MoveSearch, now: float) -> tuple[int, bool]:
-    """Move jobs as far as the budget allows; how many were moved, and whether time alone may allow
-    more."""
+    """Move jobs as far as the budget allows.
+
+    Return how many were moved, and whether more may become possible by the passing of time alone.
+    """
     policy, budget, cluster = state.policy, state.look.budget, state.cluster
     models = state.pools.models()
     used = sum([cluster.allocated_milli(model) for model in models])
@@ -86,7 +92,7 @@ def defragment(state: SchedulerState, search: MoveSearch, now: float) -> tuple[i
 
 
 def _made(search: MoveSearch, choice: _Choice, in_vain: set[tuple[str, str]]) -> list[_Priced]:
-    """Make the moves of a choice if each has a place of its own; those that were made."""
+    """Make the moves of a choice if each has a place of its own; return those that were made."""
     made: list[_Priced] = []
     for priced, target in choice.moves:
         if search.place(priced.pod, target) is None:
@@ -94,7 +100,7 @@ def _made(search: MoveSearch, choice: _Choice, in_vain: set[tuple[str, str]]) ->
             return made
     for priced, target in choice.moves:
         place = search.place(priced.pod, target)
-        if place is None:  # those before took what it needs
+        if place is None:  # moves before it took what it needs
             in_vain.add((priced.order[0], target))
             break
         search.move(priced.pod, place, priced.cost)
@@ -105,8 +111,10 @@ def _made(search: MoveSearch, choice: _Choice, in_vain: set[tuple[str, str]]) ->
 def _cheapest(
     state: SchedulerState, search: MoveSearch, now: float, in_vain: set[tuple[str, str]]
 ) -> _Choice | None:
-    """The moves that cost least for each partly used node fewer, of all GPU models in which more
-    of the nodes are partly used than the policy lets be."""
+    """Return the moves that cost least per partly used node fewer.
+
+    Only GPU models count of which more nodes are partly used than the policy tolerates.
+    """
     best: _Choice | None = None
     for _, (count, nodes) in sorted(partly_used(state).items()):
         if len(nodes) <= state.policy.defrag_above * count:
@@ -118,7 +126,7 @@ def _cheapest(
 
 
 def _priced(search: MoveSearch, nodes: Iterable[PartlyUsed], now: float) -> list[_Priced]:
-    """The pods of these nodes that may move, the cheapest first."""
+    """Return the pods of these nodes that may move, the cheapest first."""
     found = []
     for node in nodes:
         for pod in search.on(node.name, may_move):
@@ -145,7 +153,7 @@ def _choices(
 def _filled(
     node: PartlyUsed, pods: Sequence[_Priced], in_vain: set[tuple[str, str]]
 ) -> _Choice | None:
-    """What is free on the node, taken by the cheapest pods of others that fill it together."""
+    """Return the cheapest pods of other nodes that together fill what is free on this node."""
     best: dict[int, tuple[float, tuple[_Priced, ...]]] = {0: (0.0, ())}
     for one in pods:
         if one.source is node or one.milli > node.free or (one.order[0], node.name) in in_vain:
@@ -155,7 +163,7 @@ def _filled(
             if then > node.free or len(chosen) == FILLERS:
                 continue
             if one.order[0] in [other.order[0] for other in chosen]:
-                continue  # one pod of a job moves at a time
+                continue  # only one pod of a job moves at a time
             known = best.get(then)
             if known is None or price + one.price < known[0]:
                 best[then] = (price + one.price, (*chosen, one))
@@ -176,12 +184,12 @@ def _emptied(
     nodes: Sequence[PartlyUsed],
     in_vain: set[tuple[str, str]],
 ) -> _Choice | None:
-    """All pods of the node, each to the fullest other that has room for it."""
+    """Return moves of all pods of the node, each to the fullest other node with room for it."""
     mine = sorted([one for one in pods if one.source is node], key=lambda o: (-o.milli, o.order))
     if sum([one.milli for one in mine]) != node.used:
         return None
     if len({one.order[0] for one in mine}) < len(mine):
-        return None  # one pod of a job moves at a time
+        return None  # only one pod of a job moves at a time
     free = {other.name: other.free for other in nodes if other is not node}
     moves, price = [], 0.0
     for one in mine:

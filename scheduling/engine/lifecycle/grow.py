@@ -1,8 +1,8 @@
-"""Elastic gangs that run get more of their pods, after everybody who waits was asked.
+"""Give running elastic gangs more of their pods, after every waiting job was asked.
 
-They took what was free when they started, or gave pods up to others since. Growing is not waiting:
-it takes nothing that a blocked job ahead has closed or reserved, and preempts nobody. What is got
-so goes first when somebody else needs it (`victims`).
+They started with what was free, or gave pods up to others since. A gang that grows takes nothing
+that a blocked job ahead has closed or reserved, and preempts nobody. When somebody else needs room,
+the pods gained in this way go first (`preemption/candidates.py`).
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ from scheduling.engine.verdict import NO_ROOM
 
 
 class _GrewAsOf(NamedTuple):
-    """What it depends on that a gang gets no more pods."""
+    """What the finding that a gang gets no more pods depends on."""
 
     room: tuple[int, int]
     missing: tuple[int, ...]
@@ -47,7 +47,7 @@ class _GrewAsOf(NamedTuple):
 
 
 class _Grew(Question):
-    """That a gang which runs gets no more of the pods that it misses."""
+    """Whether a running gang gets none of the pods that it lacks."""
 
     def check(
         self, state: SchedulerState, subject: JobRecord, _known: Finding, depends_on: _GrewAsOf
@@ -65,7 +65,7 @@ _GREW = _Grew(GREW, plain=True)
 
 
 def grow(state: SchedulerState, out: Outcome) -> bool:
-    """Place missing pods of the gangs that run, in the order of their jobs; whether any was."""
+    """Place missing pods of running gangs, in the order of their jobs; return whether any was."""
     grown = False
     for record in sorted(state.growing.values(), key=attrgetter("key")):
         while _grows(state, record, out):
@@ -74,8 +74,11 @@ def grow(state: SchedulerState, out: Outcome) -> bool:
 
 
 def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
-    """Place what fits now of a gang's missing pods. What failed is not tried again before the
-    cluster or the quota books give more, or the jobs that wait leave more."""
+    """Place what fits now of a gang's missing pods; return whether any pod was placed.
+
+    What failed is not tried again before the cluster or the quota book offers more, or the waiting
+    jobs leave more.
+    """
     held = record.held or state.queues.why_held(record.job) is not None
     if held or record.job.id not in state.growing:
         return False
@@ -91,8 +94,8 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     bound = [head for head in way.all_heads() if head.hold and not is_over(record, head, out.now)]
     heads += [h for h in bound if h.job_id in way.planned and not h.pools.isdisjoint(on)]
     reserved = (head.nodes for head in heads)
-    # Who is placed where pods still leave would have to wait for them, and nobody may take its
-    # other pods meanwhile.
+    # A pod placed where others still leave would have to wait for them, and meanwhile nobody could
+    # preempt the other pods of its job.
     avoid = frozenset(record.avoided_nodes).union(state.leaving.nodes(), *reserved)
     kept = way.all_kept.union([head.hold for head in bound if head.hold])
     as_of = _GrewAsOf(state.memo.room, missing, closed, avoid, kept)
@@ -116,12 +119,12 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
 
 
 def _open(models: tuple[str, ...], as_of: _GrewAsOf) -> tuple[int, ...]:
-    """The missing pods of each set whose pool no job ahead has closed."""
+    """Return the missing pods of each pod set, without those whose pool a job ahead has closed."""
     return tuple(0 if m in as_of.closed else n for m, n in zip(models, as_of.missing, strict=True))
 
 
 def _more(state: SchedulerState, record: JobRecord, as_of: _GrewAsOf) -> Candidate | None:
-    """The most pods that quota lets the gang have beside what it has; None = no pod."""
+    """Return the most pods that quota lets the gang have in addition; None: no pod."""
     job, models = record.job, _models(record)
     most = _open(models, as_of)
     wish = Wish((0,) * len(most), most)
@@ -133,15 +136,17 @@ def _more(state: SchedulerState, record: JobRecord, as_of: _GrewAsOf) -> Candida
 
 
 def _models(record: JobRecord) -> tuple[str, ...]:
-    """The GPU model that each pod set runs on: a gang stays with what it has."""
+    """Return the GPU model of each pod set: a gang stays on the models that it has."""
     on = {pod_set: model for (pod_set, _), (model, _) in record.pods.items()}
     sets = enumerate(record.job.pod_sets)
     return tuple(on.get(index, "") if s.gpus else "" for index, s in sets)
 
 
 def _is_closed(state: SchedulerState, job: JobRequest, model: str) -> bool:
-    """Whether a blocked job closes the pool, to all or to this queue, or the tenant's quota for it;
-    under backfill any head does of which no start is known."""
+    """Return whether a blocked job closes the pool, or the tenant's quota for it, to this job.
+
+    Under backfill, a head without a known start closes its pool as well.
+    """
     way = state.queue_reservations
     if model in way.pools or (job.tenant, job.queue, model) in way.queues:
         return True

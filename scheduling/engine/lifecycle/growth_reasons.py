@@ -1,7 +1,7 @@
-"""Telling elastic gangs that run why they got no more pods.
+"""Tell running elastic gangs why they got no more pods.
 
-It is told like the reason of a waiting job, another one at once and new numbers once in a while;
-what would be no news is not even worked out: growth is tried again whenever anything changes.
+As for waiting jobs, a different reason is told at once and new numbers only once in a while. Growth
+is tried whenever anything changes, so what would be no news is not even worked out.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ BY_QUOTA = frozenset(
 def stays(
     record: JobRecord, kind: frozenset[Reason], why: Callable[[], Verdict], out: Outcome
 ) -> None:
-    """Report why a gang stays as it is, if that is news; `kind`: the reasons that `why` may say."""
+    """Report why a gang stays as it is, if that is news. `kind`: the reasons `why` may return."""
     known = record.verdict
     soon = out.now < record.verdict_at + out.refresh_s
     if known is not None and known.reason in kind and soon:
@@ -49,7 +49,7 @@ def backs_off(record: JobRecord) -> Verdict:
 
 
 def behind(state: SchedulerState, job: JobRequest, wanted: Sequence[str]) -> Verdict:
-    """Others that wait come first for all that it could grow on."""
+    """Return the reason of a gang for which waiting jobs go first on all that it could grow on."""
     way, model = state.queue_reservations, wanted[0]
     head = way.heads.get(model)
     ahead = way.pools.get(model) or way.queues.get((job.tenant, job.queue, model))
@@ -63,7 +63,7 @@ def behind(state: SchedulerState, job: JobRequest, wanted: Sequence[str]) -> Ver
 
 
 def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept) -> Verdict:
-    """Quota, or its queue, allows none of the missing pods."""
+    """Return the reason of a gang whose quota or queue allows none of the missing pods."""
     refusal = state.book.refusal_of(job.tenant, missing, kept, non_preemptible=not job.preemptible)
     if refusal is not None:
         verdict = quota_verdict(state.book, job.tenant, refusal)
@@ -75,7 +75,10 @@ def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept
 
 
 def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailure) -> Verdict:
-    """None of the missing pods that quota allows has a place; `missing_pods` is how many."""
+    """Return the reason of a gang whose missing pods find no place though quota allows them.
+
+    `missing_pods` in the evidence is their number.
+    """
     if failure is SPARES_ONLY:
         verdict = only_spares(state)
         return Verdict(verdict.reason, verdict.summary, verdict.evidence)

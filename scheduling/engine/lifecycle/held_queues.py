@@ -1,8 +1,8 @@
-"""Holding a queue and releasing it: thousands of waiting jobs at once, class by class.
+"""Hold a queue and release it: thousands of waiting jobs at once, class by class.
 
-While their queue is held, jobs stand in no class, like those that are held themselves. Their class
-is set aside with them, so that a release need not find out for each of them which are its like. A
-job that something happens to meanwhile leaves its class (`SchedulerState.enqueue`).
+While their queue is held, jobs are in no class, like jobs that are held themselves. Their class is
+set aside with them, so that a release need not find the class of each job again. A job that
+something happens to in the meantime leaves its class (`SchedulerState.enqueue`).
 """
 
 from scheduling.engine.memo import IN_VAIN
@@ -13,7 +13,7 @@ from scheduling.engine.state import SchedulerState
 
 
 def hold(state: SchedulerState, name: QueueName, now: float) -> None:
-    """Take the waiting jobs of a queue, which is held by now, out of everybody's way."""
+    """Take the waiting jobs of a queue that is held now out of everybody's way."""
     state.displaced_out += 1
     mine = [c for c in state.queue.eq_classes if (c.tenant, c.queue) == name]
     found = state.aside_of.setdefault(name, [])
@@ -25,7 +25,7 @@ def hold(state: SchedulerState, name: QueueName, now: float) -> None:
             state.jobs[key.job_id].set_aside()
     for job_id, record in list(state.turns.items()):
         if record.aside is not None:
-            del state.turns[job_id]  # the nodes are for others meanwhile
+            del state.turns[job_id]  # other jobs may use the nodes meanwhile
             state.turns_aside.add(job_id)
     for record in list(state.promised.values()):
         if (record.job.tenant, record.job.queue) == name and record.started_at is None:
@@ -33,7 +33,7 @@ def hold(state: SchedulerState, name: QueueName, now: float) -> None:
 
 
 def tell_anew(state: SchedulerState, name: QueueName) -> None:
-    """Tell the waiting jobs of a held queue why it is held by now."""
+    """Tell the waiting jobs of a held queue why it is held now."""
     for record in state.jobs.values():
         if _waits_in(record.job.tenant, record.job.queue, name) and record.started_at is None:
             record.tell_anew()
@@ -41,7 +41,7 @@ def tell_anew(state: SchedulerState, name: QueueName) -> None:
 
 
 def release(state: SchedulerState, name: QueueName, now: float) -> None:
-    """Let the jobs of a queue wait where they belong."""
+    """Put the jobs of a queue back where they belong."""
     for eq_class in state.aside_of.pop(name, ()):
         goes_on = _goes_on(eq_class)
         jobs: list[OrderKey] = []
@@ -50,10 +50,10 @@ def release(state: SchedulerState, name: QueueName, now: float) -> None:
             had_turn = key.job_id in state.turns_aside
             state.turns_aside.discard(key.job_id)
             if record is None or record.aside is not eq_class:
-                continue  # something happened to it meanwhile
+                continue  # something happened to the job meanwhile
             record.scattered()
             if had_turn and record.turn is not None and state.takes_turns:
-                state.turns[key.job_id] = record  # unless it is another one's by now: `_keep`
+                state.turns[key.job_id] = record  # `_keep` ends it if another job has the turn now
             if not goes_on:
                 state.enqueue(record, now)
                 continue
@@ -76,7 +76,10 @@ def release(state: SchedulerState, name: QueueName, now: float) -> None:
 
 
 def scatter(state: SchedulerState) -> None:
-    """Jobs of held queues have other likes by now; each looks for its own when it is released."""
+    """Dissolve the classes that were set aside: each job finds its own class when it is released.
+
+    Called when other jobs have become equivalent to each other.
+    """
     for name, eq_classes in state.aside_of.items():
         kept = state.kept_of.setdefault(name, {})
         for eq_class in eq_classes:
@@ -90,8 +93,10 @@ def scatter(state: SchedulerState) -> None:
 
 
 def _goes_on(eq_class: EquivalenceClass) -> bool:
-    """Whether the jobs of the class are each other's like for as long as they are what they are:
-    not where it is one job's own, or depends on how long they have waited."""
+    """Return whether the jobs of the class are equivalent for as long as they do not change.
+
+    They are not if the class belongs to one job, or depends on how long its jobs have waited.
+    """
     return len(eq_class.key) == 2 and isinstance(eq_class.key[1], tuple)
 
 

@@ -1,8 +1,8 @@
-"""Run times that were learned: what is kept for heads goes by them where a gang declares none.
+"""Learned run times: reservations are planned by them for gangs that declare none.
 
-A run time that a job outlives is corrected to the next that is likely (Tsafrir, Etsion and
-Feitelson), and every head is told its start anew: what was backfilled by the shorter one stands in
-its way until it ends, or is preempted where the policy has the overdue head do so.
+If a job outlives its learned run time, the next likely one replaces it (Tsafrir, Etsion and
+Feitelson), and every head is told a new start. Jobs that were backfilled by the shorter time stay
+in the way of a head until they end, or until the overdue head preempts them if the policy has that.
 """
 
 from heapq import heapify, heappop
@@ -16,7 +16,7 @@ from scheduling.engine.state import SchedulerState
 
 
 def learn(state: SchedulerState, delta: RunTimesLearned, out: Outcome) -> None:
-    """Go by these from now on, where the policy has it."""
+    """Plan with these run times from now on, if the policy does so at all."""
     news, now = False, out.now
     for job_id, likely in delta.of:
         record = state.jobs.get(job_id)
@@ -29,7 +29,7 @@ def learn(state: SchedulerState, delta: RunTimesLearned, out: Outcome) -> None:
 
 
 def follow_policy(state: SchedulerState, out: Outcome) -> None:
-    """The policy may have it otherwise than before."""
+    """Begin or stop to plan with learned run times, as the policy now says."""
     news, now = False, out.now
     if state.policy.plans_by_learned:
         for record in state.jobs.values():
@@ -46,9 +46,9 @@ def follow_policy(state: SchedulerState, out: Outcome) -> None:
 
 
 def correct(state: SchedulerState, now: float) -> None:
-    """Let those that have outlived their run times go by the next that are likely."""
+    """Give jobs that have outlived their learned run time the next likely one."""
     ends, news = state.learned_ends, False
-    if len(ends) > 2 * len(state.running) + 100:  # most are of jobs that have ended
+    if len(ends) > 2 * len(state.running) + 100:  # most entries are of jobs that have ended
         ends[:] = [end for end in ends if end[1] in state.running]
         heapify(ends)
     while ends and ends[0][0] <= now:
@@ -60,14 +60,14 @@ def correct(state: SchedulerState, now: float) -> None:
 
 
 def _follow(state: SchedulerState, record: JobRecord, now: float) -> bool:
-    """Whether the job goes by another run time now, or by one for the first time."""
+    """Update the learned run time of the job; return whether it changes what is planned."""
     if record.likely is None or not state.policy.plans_by_learned:
         return False
     began, age_s = record.started_at, None
     if began is not None:
         age_s = max(0.0, now - began)
         if record.learned_s is not None and began + record.learned_s <= now:
-            age_s = max(age_s, record.learned_s)  # which differ by rounding at most
+            age_s = max(age_s, record.learned_s)  # they differ at most by rounding
     if not record.go_by_learned(age_s):
         return False
     if began is None:
@@ -79,7 +79,7 @@ def _follow(state: SchedulerState, record: JobRecord, now: float) -> bool:
 
 
 def _tell_heads(state: SchedulerState) -> None:
-    """The starts of heads are to be worked out anew."""
+    """Have the starts of all heads worked out anew."""
     for head in state.queue_reservations.all_heads():
         record = state.jobs.get(head.job_id)
         if record is not None:

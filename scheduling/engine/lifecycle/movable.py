@@ -1,7 +1,7 @@
-"""Partly used nodes, the pods on them that may move now, and their places on other nodes.
+"""Partly used nodes, the pods on them that may move now, and places for these on other nodes.
 
-What consolidation and defragmentation have in common: whom nothing protects, and how a move is
-made. A new place is booked at once; the pod starts there when its old one is empty.
+Consolidation and defragmentation share this: which pods nothing protects, and how a move is made. A
+new place is booked at once; the pod starts there when it has left the old one.
 """
 
 import math
@@ -19,12 +19,12 @@ from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobKind, PodPlacement
 
-# For so many pods of a look it is tried whether they find a place on a node.
+# For how many pods one look tries to find a place on a node.
 PLACES_TRIED = 32
 
 
 class PartlyUsed(NamedTuple):
-    """A partly used node, in GPU-milli; the emptiest first."""
+    """A partly used node, in GPU-milli; the emptiest sorts first."""
 
     used: int
     free: int
@@ -44,8 +44,10 @@ class MovingPod(NamedTuple):
 
 
 def partly_used(state: SchedulerState) -> dict[str, tuple[int, list[PartlyUsed]]]:
-    """By GPU model, how many nodes with GPUs take pods, and those of them of which some GPUs are
-    used, and not all."""
+    """Return by GPU model the number of nodes that take pods, and the partly used ones of them.
+
+    A node is partly used if some but not all of its GPUs are.
+    """
     cluster = state.cluster
     nodes, found = dict[str, int](), dict[str, list[PartlyUsed]]()
     for slot, node in enumerate(cluster.facts):
@@ -60,13 +62,16 @@ def partly_used(state: SchedulerState) -> dict[str, tuple[int, list[PartlyUsed]]
 
 
 def is_replica(record: JobRecord) -> bool:
-    """Whether its pods are replicas, which lose no work when they move."""
+    """Return whether the job's pods are replicas, which lose no work when they move."""
     return record.job.kind is JobKind.INFERENCE and not record.job.gang
 
 
 class MoveSearch:
-    """One look. `tried`: places for which the engine was asked; `min_runtime_ends_at`: when the
-    minimum run time of a pod ends that could be moved else."""
+    """One look for moves.
+
+    `tried`: how many places were tried. `min_runtime_ends_at`: when the first minimum run time ends
+    of a pod that could move otherwise.
+    """
 
     def __init__(self, state: SchedulerState, out: Outcome) -> None:
         self._state = state
@@ -83,7 +88,7 @@ class MoveSearch:
         return self.tried >= PLACES_TRIED
 
     def on(self, node: str, may_move: Callable[[JobRecord], bool]) -> Iterator[MovingPod]:
-        """Pods that may leave the node now, who came last first."""
+        """Yield the pods that may leave the node now, those that came last first."""
         state, found = self._state, []
         for job_id, *where in state.cluster.pods_on(node):
             record, pod = state.jobs[job_id], (where[0], where[1])
@@ -114,7 +119,7 @@ class MoveSearch:
         )
 
     def place(self, pod: MovingPod, target: str) -> PodPlacement | None:
-        """The place that its strategy finds for the pod on this node, if it may be there."""
+        """Return the place that the job's strategy finds for the pod on this node, or None."""
         record, state, at = pod.record, self._state, pod.where[0]
         if target in self._reserved or target in record.avoided_nodes:
             return None
@@ -140,8 +145,10 @@ class MoveSearch:
         return found if found.milli == pod.place.milli else None
 
     def move(self, pod: MovingPod, place: PodPlacement, cost_gpu_s: float = 0.0) -> None:
-        """Take the pod from its place and hold the new one for it. What is no replica starts anew
-        there, as a whole."""
+        """Take the pod from its place and hold the new one for it.
+
+        A pod that is no replica makes its whole job start anew there.
+        """
         record, state = pod.record, self._state
         whole = not is_replica(record)
         awaited = state.evict(record, (pod.where,), whole=whole)

@@ -1,8 +1,8 @@
-"""Where jobs stand in the queue by learned run times (`queue/order.py`).
+"""Give jobs their positions in the queue by learned run times (`queue/order.py`).
 
-A job gets its place by what was learned of it first, and keeps it, also under the next scheduler: a
-place that changed with each news would be none. It stands by its submission where the policy does
-not plan by learned run times, and in queues that are to be in that order.
+The first run time that is learned for a job fixes its position, also for the next scheduler: a
+position that changed with every new finding would mean nothing. Jobs are ordered by submission if
+the policy does not plan by learned run times, and in queues with the order `fifo`.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from scheduling.engine.types import JobRequest
 
 
 def place(state: SchedulerState, records: Iterable[JobRecord], out: Outcome) -> None:
-    """Give jobs their places by what was learned of them, and those back that count no more."""
+    """Position jobs by what was first learned of them, or by submission again if that is off."""
     for record in records:
         if not _may_stand_later(state, record.job):
             if record.stands_at is not None:
@@ -34,7 +34,7 @@ def place(state: SchedulerState, records: Iterable[JobRecord], out: Outcome) -> 
 
 
 def stood_before(state: SchedulerState, told: JobHistory, out: Outcome) -> None:
-    """Where a job stood under a scheduler before."""
+    """Restore the position that a job had under an earlier scheduler."""
     record = state.jobs[told.job_id]
     kept = told.stands_at if _may_stand_later(state, record.job) else None
     if kept != record.stands_at:

@@ -1,4 +1,4 @@
-"""A policy that is switched while jobs wait and run: nobody loses a place."""
+"""Switch the policy while jobs wait and run: no job loses its position."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ def follow(state: SchedulerState, policy: Policy, out: Outcome) -> None:
     by_waits = delay_of(policy) != delay_of(state.policy)
     elsewhere = policy.cpu_jobs_on_gpu_nodes != state.policy.cpu_jobs_on_gpu_nodes
     if policy.defrag_loss != state.policy.defrag_loss:
-        state.look.budget = MoveBudget()  # what was not to be lost then is not lost now
+        state.look.budget = MoveBudget()  # the old budget does not carry over to the new share
     state.policy = policy
     state.judges = judging(policy)
     state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)
@@ -42,7 +42,7 @@ def follow(state: SchedulerState, policy: Policy, out: Outcome) -> None:
 
 
 def _count_users(state: SchedulerState, now: float) -> None:
-    """Begin to count what users hold, of whose past nothing is known, or end it."""
+    """Start counting what users hold, without any past use, or stop it."""
     if not state.policy.fair_users:
         state.usage.users = None
         return
@@ -58,7 +58,7 @@ def _count_users(state: SchedulerState, now: float) -> None:
 
 
 def regroup(state: SchedulerState, records: Iterable[JobRecord], now: float) -> None:
-    """Let jobs wait in other classes, as others are their like now."""
+    """Move jobs to the classes of the jobs that they are now equivalent to."""
     for record in records:
         if record.eq_class is not None:
             state.regroup(record, now)

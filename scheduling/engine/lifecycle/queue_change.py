@@ -1,4 +1,4 @@
-"""Queues that are made, changed, held or released while jobs wait and run: nobody loses a place."""
+"""Make, change, hold or release queues while jobs wait and run: no job loses its position."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from scheduling.engine.types import BEYOND, JobRequest
 
 
 def take_over(state: SchedulerState, told: QueuesChanged, out: Outcome) -> None:
-    """Decide by these queues from now on."""
+    """Schedule by these queues from now on."""
     before, now = state.queues, out.now
     if told == before.told:
         return
@@ -49,7 +49,7 @@ def take_over(state: SchedulerState, told: QueuesChanged, out: Outcome) -> None:
         changed |= queues.tenants
     for eq_class in state.queue.eq_classes:
         if eq_class.tenant in changed:
-            eq_class.forget()  # limits may allow it more, or less
+            eq_class.forget()  # limits may allow more or less now
     for record in state.growing.values():
         if record.job.tenant in changed:
             state.memo.forget(GREW, record)
@@ -58,7 +58,7 @@ def take_over(state: SchedulerState, told: QueuesChanged, out: Outcome) -> None:
 def _held_now(
     state: SchedulerState, tenants: frozenset[str]
 ) -> Iterator[tuple[JobRequest, str, float]]:
-    """(job, GPU model, milli) of all that jobs of some tenants hold."""
+    """Yield (job, GPU model, milli) of all that jobs of these tenants hold."""
     for record in state.jobs.values():
         if not record.pods or record.job.tenant not in tenants:
             continue

@@ -1,7 +1,7 @@
-"""Step 3 of a cycle: a look whether pods are to move so that fewer nodes are partly used.
+"""Step 3 of a cycle: look for pods to move so that fewer nodes are partly used.
 
-Replicas move first, as they lose nothing by it; then, where the policy has a budget for lost work,
-jobs that lose the least.
+Replicas move first, because they lose no work. Then, if the policy has a budget for lost work, the
+jobs move that lose the least.
 """
 
 import math
@@ -12,12 +12,12 @@ from scheduling.engine.lifecycle.movable import MoveSearch
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.state import SchedulerState
 
-# How often is looked for moves.
+# Seconds between two looks.
 LOOK_S = 60.0
 
 
 def reorganise(state: SchedulerState, out: Outcome) -> bool:
-    """Move pods, if the policy says so and it is time to look; whether any was moved."""
+    """Move pods if the policy says so and a look is due; return whether any pod was moved."""
     look, now, policy = state.look, out.now, state.policy
     if not (policy.consolidation or policy.defragments):
         return False

@@ -1,5 +1,8 @@
-"""What a job is told that waits for the end of others, and what of these is in its way: one that
-is on hold, or will never run as it is, does not end by itself, nor does what waits for it."""
+"""The reasons of jobs that wait for the end of other jobs, and what is in their way.
+
+A job that is on hold, or that can never run as it is, does not end by itself; nor does a job that
+waits for it.
+"""
 
 from typing import Final
 
@@ -13,7 +16,7 @@ from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 ON_HOLD: Final = Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",))
-# Of the evidence: the job that is in the way, and what it was told.
+# Keys of the evidence: the job that is in the way, and the reason that it was told.
 IN_THE_WAY: Final = "in_the_way"
 ITS_REASON: Final = "its_reason"
 
@@ -21,9 +24,9 @@ ITS_REASON: Final = "its_reason"
 def tell_waits(
     dependencies: DependentJobs, record: JobRecord, before: list[str], out: Outcome
 ) -> None:
-    """A job is after these jobs and arrays, which are not over."""
+    """Tell a job that it waits for these jobs and arrays, which are not over."""
     verdict, old = _waits(dependencies, record, before), record.verdict
-    if old is not None and _which(old) != _which(verdict):  # the same numbers of another job
+    if old is not None and _which(old) != _which(verdict):  # the same numbers, but another job
         _tell_at_once(record, verdict, out)
     else:
         tell(record, verdict, out)
@@ -48,16 +51,19 @@ def _which(verdict: Verdict) -> tuple[object, object]:
 
 
 def ends_of(jobs: int, first: str) -> Verdict:
-    """It waits for the end of so many jobs, `first` the first job or array of them."""
+    """Return the reason of a job that waits for `jobs` jobs; `first`: the first job or array."""
     return Verdict(Reason.ON_HOLD, _text(jobs), {"jobs": jobs, "after": first}, ("wait for them",))
 
 
 def stands_in_the_way(
     job: JobRequest, jobs: int, first: str, stuck: Stuck, *, is_array: bool
 ) -> Verdict:
-    """It waits for the end of so many jobs; that of `first`, a job or array that it names, does not
-    come before somebody does something about `stuck`: that job, one of that array, or one that
-    these wait for. `is_array`: whether `first` is one."""
+    """Return the reason of a job that waits for `jobs` jobs, of which `first` does not end by
+    itself.
+
+    Somebody has to act on `stuck`: the job `first` itself, a job of the array `first`, or one that
+    these wait for. `is_array`: whether `first` is an array.
+    """
     why = stuck.why
     if why.summary == ON_HOLD.summary:
         state = "is on hold"
@@ -71,7 +77,7 @@ def stands_in_the_way(
     else:
         state, helps = "does not start", why.remedies
     if why.summary == ON_HOLD.summary or stuck.tenant != job.tenant:
-        state = f"{state}."  # what is said of another tenant's need not be for these readers
+        state = f"{state}."  # the readers may not be meant to know more of another tenant's job
     else:
         state = f"{state}: {why.summary}"
     if first == stuck.job:
@@ -94,8 +100,10 @@ def _text(jobs: int) -> str:
 
 
 def tell_dependents(state: SchedulerState, out: Outcome) -> None:
-    """Tell those that wait for jobs that have ceased to start by themselves in this cycle, or begun
-    to, however many links away."""
+    """Tell jobs whose dependencies have ceased or begun to start by themselves in this cycle.
+
+    This goes along chains of dependencies of any length.
+    """
     dependencies, jobs = state.dependencies, state.jobs
     if not (dependencies.watched or dependencies.any_waited_for):
         return
@@ -104,7 +112,7 @@ def tell_dependents(state: SchedulerState, out: Outcome) -> None:
     else:
         dependencies.watched = True
         todo = list(jobs)
-    for name in todo:  # those behind it are put behind
+    for name in todo:  # the loop appends the jobs behind it
         record = jobs.get(name)
         if record is None:
             continue
@@ -117,7 +125,7 @@ def tell_dependents(state: SchedulerState, out: Outcome) -> None:
 
 
 def _stuck(dependencies: DependentJobs, record: JobRecord) -> Stuck | None:
-    """What keeps a job from a start that somebody has to do something about."""
+    """Return what keeps a job from starting until somebody acts, or None."""
     why = record.verdict
     if why is None or record.started_at is not None:
         return None
@@ -130,7 +138,7 @@ def _stuck(dependencies: DependentJobs, record: JobRecord) -> Stuck | None:
 
 
 def _is_told(record: JobRecord) -> bool:
-    """Whether it was told last that it waits for others."""
+    """Return whether the job was last told that it waits for other jobs."""
     why = record.verdict
     return why is not None and why.reason is Reason.ON_HOLD and "jobs" in why.evidence
 
@@ -138,8 +146,10 @@ def _is_told(record: JobRecord) -> bool:
 def held_by(
     verdict: Verdict, job: JobRequest, held: JobRequest, why: Verdict, *, is_array: bool
 ) -> Verdict:
-    """The verdict on a job in the way of which is one that is on hold, where `why` says more of
-    that. `is_array`: whether what the job names, the `after` of the evidence, is one."""
+    """Return the reason of a job that waits for a held job, if `why` says more about that hold.
+
+    `is_array`: whether what the job names, `after` in the evidence, is an array.
+    """
     if verdict.evidence.get(ITS_REASON) != Reason.ON_HOLD or why == ON_HOLD:
         return verdict
     stuck = Stuck(held.id, held.tenant, held.array, why)

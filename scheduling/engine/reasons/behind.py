@@ -1,4 +1,4 @@
-"""What jobs are told that wait for a job ahead."""
+"""The reasons of jobs that wait for a job ahead."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ Numbers = Mapping[str, int | float | str]
 
 
 def behind(ahead: str, model: str, by_users: Numbers) -> Verdict:
-    """`by_users`: the shares of both users, where the one ahead is so because he holds less."""
+    """`by_users`: the shares of both users, if the job ahead goes first by a smaller share."""
     if model == NO_GPUS:
         return Verdict(
             Reason.BEHIND_IN_QUEUE,
@@ -37,7 +37,7 @@ def to_borrow(ahead: str, model: str, by_users: Numbers) -> Verdict:
 
 
 def has_turn(verdict: Verdict, nodes: int) -> Verdict:
-    """The reason of a job that has its turn, with how many nodes are kept for it."""
+    """Add to the reason of a job with a turn how many nodes are kept for it."""
     text = (
         f"It is this job's turn: Kant keeps the free GPUs on {counted(nodes, 'node', 'nodes')} "
         "for it."
@@ -56,7 +56,7 @@ def _who(by_users: Numbers) -> str:
 
 
 def quota_reserved(head: Head) -> Verdict:
-    """`head`: a job whose start is known, which needs quota, or its place at a limit of jobs."""
+    """`head`: a job with a known start that needs quota or its place at a limit of jobs."""
     assert head.expected is not None
     return Verdict(
         Reason.RESERVED_FOR_HEAD,

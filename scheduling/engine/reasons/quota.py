@@ -1,4 +1,4 @@
-"""What a job is told that quota refuses: what its tenant has, borrows and is owed."""
+"""The reasons of jobs that quota refuses: what their tenant has, borrows and is owed."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from scheduling.engine.quota.borrowing import Refusal
 from scheduling.engine.types import MILLI
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
-OWING_NAMED = 3  # tenants in the evidence of who owes a guarantee
+OWING_NAMED = 3  # the most tenants named in the evidence
 
 
 def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
-    """The reason of a job of the tenant that quota refuses, with the account's numbers."""
+    """Return the reason of a job of the tenant that quota refuses, with the account's numbers."""
     account = refusal.account
     by_right = not book.would_borrow(tenant, account.gpu_model, refusal.asked)
     if by_right and refusal.reason is Reason.WAITING_FOR_QUOTA and not refusal.non_preemptible:
@@ -79,7 +79,7 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
 def _owed(
     book: QuotaBook, tenant: str, refusal: Refusal, owing: Sequence[tuple[str, int]]
 ) -> Verdict:
-    """The request is within the guarantee of its tenant; others have borrowed of it."""
+    """Return the reason of a request within the guarantee of which others have borrowed."""
     model = refusal.account.gpu_model
     own = book.account(tenant, model)
     who, milli = owing[0]

@@ -1,4 +1,4 @@
-"""Telling waiting jobs why they wait, only when that changed."""
+"""Tell waiting jobs why they wait, only when that has changed."""
 
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.outcome import Outcome
@@ -9,11 +9,11 @@ from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Verdict
 
 
 def worth_telling(old: Verdict | None, at: float, new: Verdict, out: Outcome) -> bool:
-    """Whether it is another reason than before, or other numbers and long enough since."""
+    """Return whether the reason changed, or its numbers did and were told long enough ago."""
     if old is None or old.reason is not new.reason:
         return True
     if (old.evidence.keys() ^ new.evidence.keys()) - {PROTECTED_UNTIL, PREEMPTS_FROM}:
-        return True  # one limit and then another, say
+        return True  # for example another limit than before
     return out.now >= at + out.refresh_s and (
         old.evidence != new.evidence or old.summary != new.summary
     )
@@ -29,7 +29,7 @@ def tell(record: JobRecord, verdict: Verdict, out: Outcome) -> None:
 def tell_class(
     state: SchedulerState, eq_class: EquivalenceClass, first: Verdict, rest: Verdict, out: Outcome
 ) -> None:
-    """Report to the first job of a class and to the others; costs nothing when it is no news."""
+    """Report a reason to the first job of a class and one to the others; cheap if it is no news."""
     tell(state.jobs[eq_class.head], first, out)
     news = worth_telling(eq_class.rest, eq_class.rest_at, rest, out)
     told = eq_class.tell(rest, out.now) if news else eq_class.tell_fresh()
@@ -37,7 +37,7 @@ def tell_class(
 
 
 def tell_all(records: list[JobRecord], verdict: Verdict, out: Outcome) -> None:
-    """As `tell` each of them: of thousands it counts what one costs."""
+    """Do what `tell` does for each of them, fast: there may be thousands."""
     reason, now, waiting = verdict.reason, out.now, out.waiting
     for record in records:
         old = record.verdict
