@@ -1,1 +1,1 @@
-"""Who loses places to whom: rights, candidates, the choice among them, and its trial."""
+"""Preemption: rights, candidates, the choice among these, and its trial."""

@@ -1,7 +1,7 @@
-"""Who may lose a place to a waiting job (paper 3.2.3).
+"""Eviction candidates: who may lose a place to a waiting job (paper 3.2.3).
 
-A gang is one unit, except that an elastic one first gives up the pods beyond its minimum; other
-jobs lose single pods.
+The code calls an eviction candidate a unit. A gang is one unit, except that an elastic gang first
+gives up the pods beyond its minimum. Other jobs lose single pods.
 """
 
 import math
@@ -15,16 +15,19 @@ from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import PodPlacement, PreemptionKind
 
 PodAt = tuple[int, int]  # pod set, ordinal
-# Of jobs, which of their pods may go.
+# Job -> which of its pods may go.
 AnyOf = dict[str, frozenset[PodAt]]
-# Pods of a job that go together, by which kind, and since when they hold their places.
+# Pods of a job that go together, the kind of preemption, and since when they hold their places.
 _Part = tuple[tuple[PodAt, ...], PreemptionKind, float]
 
 
 @dataclass(slots=True, eq=False)
 class EvictionCandidate:
-    """Pods that go together or not at all; `on`: node -> GPU-milli they hold there. `rank`,
-    `weight` and `order` (the smallest loss first, a job's last pods first) are set by ranks.py."""
+    """Pods of a job that go together or not at all.
+
+    `on`: node -> GPU-milli that they hold there. ranks.py sets `rank`, `weight` and `order` (the
+    smallest loss first, a job's last pods first).
+    """
 
     record: JobRecord
     pods: tuple[PodAt, ...]
@@ -39,15 +42,17 @@ class EvictionCandidate:
 
 
 class Victims:
-    """Eligible units for one preemptor. `protected_until`: when more of them may become so, inf =
-    never; `soon_at`: when some that are protected for longer will be so for the policy's minimum
-    run time only, inf = there are none.
+    """The units that one preemptor may take.
 
-    `just_started`: jobs of which something starts in this very cycle; that is nobody's to take
-    before
-    whoever carries decisions out has been told of it. `gone`: jobs that are not to be looked at.
-    `stops`: jobs have to stop, so that a limit of jobs lets the preemptor start; on which GPU
-    models they run does not matter then.
+    - `protected_until`: when the next protection ends, so that more units may become eligible; inf
+      = never.
+    - `soon_at`: when some units with a longer minimum run time have no more of it left than the
+      policy's; inf = there are none.
+    - `just_started`: jobs that get places in this cycle. Nobody may take these places before the
+      one who carries out decisions has been told of them.
+    - `gone`: jobs to ignore.
+    - `stops`: jobs have to stop, so that a limit of running jobs lets the preemptor start. The GPU
+      models on which they run do not matter then.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class Victims:
         self.any_elastic = any(record.job.elastic for record in self._records)
 
     def _in_question(self) -> Iterable[JobRecord]:
-        """Running jobs, without those that surely may not lose anything."""
+        """Return running jobs, without those that surely cannot lose anything."""
         state, since = self._state, self._claim.record.passed_since
         if not self._only_backfilled:
             return self._claim.members()
@@ -94,7 +99,7 @@ class Victims:
             and record.preemptions < most
             and record.job.preemptible
             and record.started_at is not None
-            and record.nomination is None  # who has to go for it would have gone in vain
+            and record.nomination is None  # its own victims would have gone in vain
             and record.job.id not in spared
             and record.job.id not in self._gone
             and (record.key > key or not only)
@@ -105,7 +110,7 @@ class Victims:
         ]
 
     def within_reach(self) -> dict[str, int]:
-        """GPU-milli by model asked for: free, or held by jobs that may lose something."""
+        """Return GPU-milli by asked model that are free or held by jobs that may lose something."""
         found = {m: self._state.cluster.free_milli(m) for m in self._claim.asked}
         for record in self._records:
             for model, milli in record.pods.values():
@@ -114,7 +119,7 @@ class Victims:
         return found
 
     def jobs(self) -> list[EvictionCandidate]:
-        """Units that each are all of a job, which stops."""
+        """Return units that each are a whole job, which stops."""
         found: list[EvictionCandidate] = []
         for record in self._records:
             units = list(
@@ -135,11 +140,15 @@ class Victims:
         before_min_runtime: bool = False,
         any_of: Mapping[str, frozenset[PodAt]] | None = None,
     ) -> list[EvictionCandidate]:
-        """All eligible units. Elastic gangs offer only what exceeds `min`, but these go `whole`;
-        None = all of them. With `before_min_runtime`, also those that have not run long enough yet,
-        but will have within the policy's minimum run time. Of a job that goes on with as few pods
-        as its disruption budget protects, the last ones are offered; with `any_of` all of
-        these, or of a job that it does not name all, which is more than the budget allows."""
+        """Return all eligible units.
+
+        Elastic gangs offer only what exceeds their minimum; those named in `whole` (None: all) go
+        as a whole. With `before_min_runtime`, units count that have not run for long enough yet but
+        will have within the policy's minimum run time. If a disruption budget protects some pods of
+        a job that goes on, the last of its pods are offered as far as the budget allows. With
+        `any_of` the pods named there are offered instead, and all pods of a job that it does not
+        name, which is more than the budget allows.
+        """
         found: list[EvictionCandidate] = []
         self._before_min_runtime, self._any_of = before_min_runtime, any_of
         for record in self._records:
@@ -150,15 +159,17 @@ class Victims:
         return found
 
     def min_runtime_ends_at(self, unit: EvictionCandidate) -> float:
-        """When all of it will have run for as long as it is sure to."""
+        """Return when all pods of the unit will be past their minimum run time."""
         state = self._state
         return state.runs_from(unit.record, unit.pods) + state.min_runtime_of(unit.record.job)
 
     def _kind(
         self, record: JobRecord, pods: tuple[PodAt, ...], since: float
     ) -> PreemptionKind | None:
-        """The first kind of preemption that lets the preemptor take these places, held since
-        then."""
+        """Return the first kind of preemption by which the preemptor may take these places.
+
+        `since`: when the places were got. None if it may not take them.
+        """
         tenant, allowed = record.job.tenant, self._state.policy.preemption
         if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record, since):
             kind = PreemptionKind.BACKFILL
@@ -191,14 +202,16 @@ class Victims:
         return soon_at <= self._now
 
     def _just_got(self, record: JobRecord, pods: tuple[PodAt, ...]) -> bool:
-        """Whether the job gets any of these places in this very cycle; in the next it may lose
-        them, if nothing but that protects it."""
+        """Return whether the job gets any of these places in this very cycle.
+
+        If nothing else protects it, it may lose them in the next cycle.
+        """
         if record.job.id not in self._just_started:
             return False
         return any(record.placed_since(pod) >= self._now for pod in pods)
 
     def _single_pods(self, record: JobRecord) -> Iterator[EvictionCandidate]:
-        """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
+        """Yield the pods of a job that is no gang, each held since its own time."""
         offered = []
         for pod in sorted(record.pods):
             since = record.placed_since(pod)
@@ -225,7 +238,7 @@ class Victims:
     def _surplus_units(
         self, record: JobRecord, surplus: list[tuple[PodAt, ...]]
     ) -> Iterator[EvictionCandidate]:
-        """Pods beyond the minimum of an elastic gang, each held since its own time."""
+        """Yield the pods beyond the minimum of an elastic gang, each held since its own time."""
         offered = []
         for together in surplus:
             since = max(map(record.placed_since, together))
@@ -235,7 +248,7 @@ class Victims:
             yield self._unit(record, together, False, kind, since)
 
     def _within_budget(self, offered: list[_Part], record: JobRecord) -> list[_Part]:
-        """Of parts that the job can do without those that it may lose now."""
+        """Return those of the parts that the disruption budget lets the job lose now."""
         pods = sum(len(together) for together, _, _ in offered)
         spared = record.protected(pods)
         if not spared:
@@ -252,8 +265,11 @@ class Victims:
     def beyond_budget(
         self, units: Iterable[EvictionCandidate]
     ) -> tuple[list[EvictionCandidate], int] | None:
-        """Of a job that loses more of these than its disruption budget allows: what it loses, the
-        smallest loss first, and how many pods it may lose. None if there is no such job."""
+        """Return a job's units if it loses more of them than its disruption budget allows.
+
+        With these units, the smallest loss first, return how many pods the job may lose. None if
+        there is no such job.
+        """
         of: dict[str, list[EvictionCandidate]] = {}
         for unit in units:
             if not unit.whole:
@@ -265,7 +281,7 @@ class Victims:
         return None
 
     def largest_within_budgets(self, *, whole: frozenset[str] | None) -> AnyOf:
-        """Of jobs that budgets let lose only some of their pods, those with the most GPUs."""
+        """Return, for jobs that budgets let lose only some pods, those with the most GPUs."""
         of: dict[str, list[EvictionCandidate]] = {}
         for unit in self.units(whole=whole, any_of={}):
             if not unit.whole:
@@ -282,8 +298,7 @@ class Victims:
 
     @property
     def any_budget(self) -> bool:
-        """Whether disruption budgets protect some pods, and not all, of jobs that could go on
-        without them."""
+        """Whether budgets protect some but not all pods of jobs that could go on without them."""
         return any(
             record.disruptions is not None
             and (record.job.elastic or not record.job.gang)
@@ -309,13 +324,15 @@ class Victims:
         sets = record.job.pod_sets
         if any(s.gpu_memory_mib for s in sets):
             for p in places:
-                on[p.node] += int(sets[p.pod_set].gpu_memory_mib > 0)  # may be a thousandth more
+                on[p.node] += int(sets[p.pod_set].gpu_memory_mib > 0)  # it may hold a fraction more
         return EvictionCandidate(record, pods, whole, kind, cost, on, places)
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[tuple[PodAt, ...]]:
-    """Pods of an elastic gang beyond its minimum, those of the highest ordinals; what is left of a
-    slice is of no use, so its pods go together."""
+    """Return the pods of an elastic gang beyond its minimum, those with the highest ordinals.
+
+    The rest of a slice is of no use, so the pods of a slice go together.
+    """
     found: dict[PodAt, list[PodAt]] = {}
     for i, s in enumerate(record.job.pod_sets):
         mine = [pod for pod in pods if pod[0] == i]

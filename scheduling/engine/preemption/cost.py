@@ -1,4 +1,4 @@
-"""What a preemption costs: the work of those who lose their places (paper 3.2.3)."""
+"""What a preemption costs: the work that its victims lose (paper 3.2.3)."""
 
 from scheduling.engine.types import MILLI
 
@@ -7,10 +7,10 @@ _PER_GPU_S = 1000
 
 
 def cost_of(milli: int, since: float, saved_at: float, now: float) -> float:
-    """GPU-seconds since pods got so many milli-GPU, or since they saved their work."""
+    """Return the GPU-seconds since the pods got these milli-GPU or last saved their work."""
     return milli / MILLI * max(0.0, now - max(since, saved_at))
 
 
 def loss_by(cost: float, milli: int) -> int:
-    """At equal cost fewer GPUs and fewer units are the smaller loss."""
+    """Return the loss as an integer; at equal cost, fewer GPUs and fewer units lose less."""
     return round(cost * _PER_GPU_S) + milli // MILLI + 1

@@ -1,4 +1,4 @@
-"""Nodes without those who may go, as the pods of a waiting job would find them."""
+"""Nodes without the jobs that may go, as the pods of a waiting job would find them."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -18,9 +18,11 @@ from scheduling.engine.types import MILLI, PodSetSpec
 
 
 class Emptied:
-    """What is free, and `freed` beside it. Each pod set is looked at as if it were alone, and no
-    NICs and extended resources are: more seems to fit than really does, never less. `avoid`: nodes
-    not to use."""
+    """What is free plus what is `freed`.
+
+    Each pod set is looked at alone, without NICs and extended resources: more seems to fit than
+    really does, never less. `avoid`: nodes not to use.
+    """
 
     def __init__(
         self, cluster: ClusterState, candidate: Candidate, avoid: Collection[str], freed: Freed
@@ -31,8 +33,10 @@ class Emptied:
         self._freed = freed
 
     def suffice(self) -> bool:
-        """Whether each pod set of a gang finds room; of another job whatever fits is placed, so
-        any pod does."""
+        """Return whether each pod set of a gang finds room.
+
+        Of a job that is no gang, whatever fits is placed, so room for any pod is enough.
+        """
         asked = zip(self._job.pod_sets, self._counts, strict=True)
         sets = [(s, count) for s, count in asked if count]
         if self._job.gang:
@@ -40,9 +44,11 @@ class Emptied:
         return any(self._hold(s, 1) for s, _ in sets)
 
     def least(self, weight: Mapping[str, int]) -> Collection[str]:
-        """Nodes that hold the pods, those that cost least for each pod first; of a job that is no
-        gang as many as fit, of a gang none if not all do. `weight`: of each node, 0 if not
-        named."""
+        """Return nodes that hold the pods, those of the least weight per pod first.
+
+        Of a job that is no gang, as many pods as fit; of a gang, no nodes if not all pods fit.
+        `weight`: of each node; 0 if the node is not named.
+        """
         found: dict[str, None] = {}
         for s, count in zip(self._job.pod_sets, self._counts, strict=True):
             if not (s.gpus and count):
@@ -56,7 +62,7 @@ class Emptied:
     def _cheapest(
         self, s: PodSetSpec, count: int, weight: Mapping[str, int], taken: Collection[str]
     ) -> tuple[list[str], int]:
-        """Nodes for pods of the set, and how many of so many pods they do not hold."""
+        """Return nodes for `count` pods of the set, and how many of these pods they do not hold."""
         view = self._view(s)
         if view is None:
             return [], count
@@ -86,7 +92,7 @@ class Emptied:
         ], count
 
     def _together(self, s: PodSetSpec, count: int) -> tuple[str, int]:
-        """In one group of which level how many pods have to be; "" = anywhere, one by one."""
+        """Return the level whose groups hold pods together, and how many; "", 1: anywhere."""
         if self._job.required_level:
             return self._job.required_level, count
         if s.required_level:
@@ -94,7 +100,7 @@ class Emptied:
         return "", 1
 
     def _view(self, s: PodSetSpec) -> PoolView | None:
-        """The nodes where pods of the set may be; None if there are none."""
+        """Return the nodes where pods of the set may be; None if there are none."""
         pool = self._cluster.index.pools.get(s.gpu_models[0])
         sizes = () if pool is None else pool.layout.memory_sizes
         shares = [milli for size, _ in sizes if (milli := share_milli(size, s))]
@@ -116,7 +122,7 @@ class Emptied:
         return int((groups // size * size).sum()) >= count
 
     def _nodes(self, pool: PoolIndex, s: PodSetSpec) -> int:
-        """The nodes where pods of the set may be, be anything free there or not."""
+        """Return the nodes where pods of the set may be, whether anything is free there or not."""
         cluster, usable = self._cluster, 0
         for nodes in pool.bits:
             usable |= nodes
@@ -128,8 +134,10 @@ class Emptied:
         return mask
 
     def _capacity(self, view: PoolView) -> tuple[Ints, Ints]:
-        """Numbers of nodes that would hold pods of the set, and how many each: not fewer than it
-        really would."""
+        """Return the numbers of nodes that would hold pods of the set, and how many pods each.
+
+        The number of pods is never too low.
+        """
         cluster, s, freed = self._cluster, view.pod_set, self._freed
         at = numbers(view.mask, view.layout.size)
         slots = view.layout.slot_array[at]
@@ -152,8 +160,10 @@ class Emptied:
         return at[some], pods[some]
 
     def _on_shared(self, slots: Ints, milli: int) -> Ints:
-        """How often there is so much room on the GPUs of each node that are held in shares. What
-        is left beyond whole thousandths counts as one more."""
+        """Count for each node how many parts of `milli` fit on its GPUs that are held in shares.
+
+        What a GPU has left beyond whole milli-GPU counts as one milli more.
+        """
         partial, shares = self._cluster.partial, self._freed.shares
         found = np.zeros(len(partial), np.int64)
         for slot in shares if milli == MILLI else slots.tolist():

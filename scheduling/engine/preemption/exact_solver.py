@@ -1,10 +1,10 @@
-"""The least loss that makes room for pods on few nodes: exact by GPUs, CPU, memory, NICs and
-extended resources.
+"""The least loss that makes room for pods on few nodes.
 
-What single nodes have to give up for so many pods of each pod set is read from tables; the tables
-are joined group by group of the network, where slices and required levels have their say. Units on
-several nodes couple the tables: each weighs in every node what its GPUs there are of all its GPUs,
-which bounds the loss from below, and branch and bound decides which of them go.
+It is exact by GPUs, CPU, memory, NICs and extended resources. Tables say what each single node has
+to give up for given numbers of pods of each pod set. The tables are joined group by group of the
+network, where slices and required levels restrict what a group may hold. Units on several nodes
+couple the tables: on each node such a unit weighs in proportion to its GPUs there. That bounds the
+loss from below, and branch and bound decides which of these units go.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,27 +22,30 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, FreeableDevices, JobRequest, PodSetSpec
 
-# Nodes, units on one of them, and ways to divide the pods of all pod sets that are looked at.
+# Limits: nodes, units on one node, and ways to divide the pods of all pod sets.
 MAX_NODES = 64
 MAX_UNITS = 9
 MAX_WAYS = 128
-# Bounds worked out in one search, and joins of ways in all of them; the best choice so far is taken
-# then.
+# Limits of the bounds in one search and of the joins in all of them; after that the search returns
+# the best choice so far.
 MAX_BOUNDS = 96
 MAX_JOINS = 300_000
 
 Counts = tuple[int, ...]  # pods of each pod set
-# GPU-milli, milli-CPU, MiB of memory, pods, NICs, and of each extended resource that is asked for.
+# GPU-milli, milli-CPU, MiB of memory, pods, NICs, and each extended resource that is asked for.
 Amounts = tuple[int, ...]
-# Units taken, as a tree: nothing, a node's units, or two trees.
+# The units taken, as a tree: nothing, the units of a node, or two trees.
 _Trail = tuple[object, ...]
 _Ways = dict[Counts, tuple[int, _Trail]]
 
 
 @dataclass(slots=True)
 class WantedPods:
-    """Pods of one set. `asks`: what a pod needs; `level`: number of the level of which a group
-    has to hold all of them, or each slice of `size`, -1 = they may be anywhere."""
+    """Pods of one set.
+
+    `asks`: what a pod needs. `level`: the number of the level of which one group has to hold all
+    pods, or each slice of `size` pods; -1 = they may be anywhere.
+    """
 
     spec: PodSetSpec
     count: int
@@ -53,9 +56,13 @@ class WantedPods:
 
 @dataclass(slots=True)
 class Spot:
-    """A node: what is free there; how many pods of each set it may hold at most; its groups by
-    level, "" = none; units and what each would give back. `shared`: the pods on each device that
-    pods share, which is free once all of them are gone."""
+    """A node.
+
+    `free`: what is free there. `most`: how many pods of each set it may hold. `groups`: its groups
+    by level, "" = none. `units` and `gives`: the units there and what each would give back.
+    `shared`: for each device that pods share, those pods; the device is free once all of them are
+    gone.
+    """
 
     name: str
     free: Amounts
@@ -64,16 +71,18 @@ class Spot:
     units: list[EvictionCandidate] = field(default_factory=list)
     gives: list[Amounts] = field(default_factory=list)
     shared: tuple[frozenset[PodKey], ...] = ()
-    # Of each set, when the node has the devices that its pods claim; None = numbers say it.
+    # For each set, when the node has the devices that its pods claim; None = amounts say it.
     devices: tuple[FreeableDevices | None, ...] = ()
-    # By pods: the smallest sets of units, by number, that make room for them.
+    # Pods -> the smallest sets of units, by number, that make room for them.
     needs: dict[Counts, list[tuple[int, ...]]] = field(default_factory=dict)
 
 
 class Optimum:
-    """Units that weigh least and make room for all pods. `within`: level of which one group has to
-    hold all pod sets, -1 = none; `leaf_most`: pods of each set that a group of the first level may
-    hold at most."""
+    """The search for units of the least weight that make room for all pods.
+
+    `within`: the level of which one group has to hold all pod sets, -1 = none. `leaf_most`: how
+    many pods of each set a group of the first level may hold.
+    """
 
     def __init__(
         self,
@@ -93,7 +102,7 @@ class Optimum:
             if not spot.needs:
                 _tabulate(spot, wanted, cluster)
         self._on: dict[EvictionCandidate, int] = {}  # GPU-milli of a unit on all these nodes
-        self._spread: set[EvictionCandidate] = set()  # units on several of them
+        self._spread: set[EvictionCandidate] = set()  # units on several of these nodes
         for spot in self._spots:
             for unit in spot.units:
                 if unit in self._on:
@@ -114,8 +123,10 @@ class Optimum:
         already: frozenset[EvictionCandidate],
         without: frozenset[EvictionCandidate] = frozenset(),
     ) -> list[EvictionCandidate] | None:
-        """The units, beside those that go `already` and none of those to do `without`; None when
-        the others do not make room."""
+        """Return the units to evict in addition to those that go `already`; None if none suffice.
+
+        Units in `without` are not evicted.
+        """
         best: list[EvictionCandidate] | None = None
         least = -1
         first = self._bound(already, without)
@@ -132,7 +143,7 @@ class Optimum:
             if least < 0 or weight < least:
                 best, least = sorted(taken, key=lambda u: u.order), weight
             open_units = [u for u in used & self._spread if u not in out]
-            if weight <= bound + len(self._spots) or not open_units:  # shares are rounded down
+            if weight <= bound + len(self._spots) or not open_units:  # proportions are rounded down
                 continue
             if bounds >= self._max_bounds:
                 break
@@ -152,7 +163,7 @@ class Optimum:
     def _bound(
         self, out: frozenset[EvictionCandidate], stay: frozenset[EvictionCandidate]
     ) -> tuple[int, frozenset[EvictionCandidate]] | None:
-        """What has to be lost at least beside `out` while these stay, and the units of that."""
+        """Return a lower bound of the loss beyond `out` while `stay` stays, and the units of it."""
         ways = self._joined(out, stay)
         found = ways.get(self._full)
         return None if found is None else (found[0], frozenset(_units(found[1])))
@@ -199,7 +210,7 @@ class Optimum:
         return found
 
     def _allowed(self, ways: _Ways, level: int, named: bool) -> _Ways:
-        """What one group of the level may hold."""
+        """Return the ways that one group of the level may hold."""
         found: _Ways = {}
         for pods, way in ways.items():
             for at, (n, wanted) in enumerate(zip(pods, self._wanted, strict=True)):
@@ -217,7 +228,7 @@ class Optimum:
     def _table(
         self, spot: Spot, out: frozenset[EvictionCandidate], stay: frozenset[EvictionCandidate]
     ) -> _Ways:
-        """What the node has to lose at least for so many pods."""
+        """Return the least that the node has to lose for each number of pods."""
         mine = frozenset(spot.units)
         key = (spot.name, out & mine, stay & mine)
         known = self._tables.get(key)
@@ -246,7 +257,7 @@ class Optimum:
 
 
 def _units(trail: _Trail) -> Iterable[EvictionCandidate]:
-    """The leaves of a tree."""
+    """Yield the leaves of a tree."""
     left: list[object] = [trail]
     while left:
         at = left.pop()
@@ -257,7 +268,7 @@ def _units(trail: _Trail) -> Iterable[EvictionCandidate]:
 
 
 def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -> None:
-    """Fill in what the node needs to lose, of the cheapest of its units."""
+    """Fill in `needs` of the node, using its cheapest units."""
     if len(spot.units) > MAX_UNITS:
         cheap = sorted(
             range(len(spot.units)),
@@ -297,7 +308,7 @@ def _tabulate(spot: Spot, wanted: Sequence[WantedPods], cluster: ClusterState) -
 
 
 def _holders(pods: frozenset[PodKey], of_units: Sequence[frozenset[PodKey]]) -> int:
-    """The units that hold these pods, a bit for each; 0 = others hold some of them, too."""
+    """Return the units that hold these pods, as a bit set; 0 = others hold some of them, too."""
     found, left = 0, pods
     for n, keys in enumerate(of_units):
         if not keys.isdisjoint(pods):
@@ -317,7 +328,7 @@ def _frees(
     of_units: Sequence[frozenset[PodKey]],
     cluster: ClusterState,
 ) -> bool:
-    """Whether the node has all devices for so many pods without these units."""
+    """Return whether the node has all devices for these pods once the units in `mask` are gone."""
     gone = frozenset([pod for n, keys in enumerate(of_units) if mask >> n & 1 for pod in keys])
     for of, count in zip(spot.devices, pods, strict=True):
         if of is not None and count and not frees(cluster, of, count, gone):
@@ -326,7 +337,7 @@ def _frees(
 
 
 def _smallest(have: Sequence[tuple[int, Amounts]], asked: Amounts) -> list[tuple[int, ...]]:
-    """The sets of units that give as much, none of which contains another."""
+    """Return the sets of units that give as much as asked, none of which contains another."""
     found: list[int] = []
     for mask, there in have:
         if any(need and left < need for left, need in zip(there, asked, strict=True)):
@@ -337,7 +348,7 @@ def _smallest(have: Sequence[tuple[int, Amounts]], asked: Amounts) -> list[tuple
 
 
 def _counts(most: Counts) -> Iterable[Counts]:
-    """All pods by pod set up to these."""
+    """Return all counts of pods by pod set up to these."""
     found: list[Counts] = [()]
     for limit in most:
         found = [(*pods, n) for pods in found for n in range(limit + 1)]
@@ -345,23 +356,25 @@ def _counts(most: Counts) -> Iterable[Counts]:
 
 
 def ways(counts: Iterable[int]) -> int:
-    """In how many ways so many pods of each set can be divided in two."""
+    """Return in how many ways these pods can be divided in two."""
     found = 1
     for count in counts:
         found *= count + 1
     return found
 
 
-# --- what the search is given -----------------------------------------------------------------
+# --- input of the search ----------------------------------------------------------------------
 Sets = Sequence[tuple[PodSetSpec, int]]  # pod sets, and how many pods of each
 
 
 def spots_of(
     state: SchedulerState, record: JobRecord, sets: Sets, units: Iterable[EvictionCandidate]
 ) -> list[Spot] | None:
-    """The nodes that may take pods of the job; None where they are too many, or units on one of
-    which pods share GPUs, or where it asks for shares itself, which no count of GPU-milli
-    describes."""
+    """Return the nodes that may take pods of the job, or None if the exact search does not apply.
+
+    It does not if there are too many nodes or too many units on a node where pods share GPUs, or if
+    the job itself asks for shares, which no count of GPU-milli describes.
+    """
     cluster, pools = state.cluster, state.pools
     if record.pods or any(s.gpu_milli < MILLI or s.gpu_memory_mib for s, _ in sets):
         return None
@@ -420,12 +433,12 @@ def spots_of(
     for spot in found.values():
         spot.shared = _shared(cluster, spot.name)
         if spot.shared and len(spot.units) > MAX_UNITS:
-            return None  # the cheapest of them alone might free no device
+            return None  # the cheapest of them alone might not free any device
     return list(found.values())
 
 
 def _shared(cluster: ClusterState, name: str) -> tuple[frozenset[PodKey], ...]:
-    """The pods on each healthy device of the node that pods share."""
+    """Return, for each healthy device of the node that pods share, those pods."""
     node = cluster.node(name)
     assert node is not None
     of: dict[int, list[PodKey]] = {d.index: [] for d in node.devices if d.healthy}
@@ -440,7 +453,7 @@ def _shared(cluster: ClusterState, name: str) -> tuple[frozenset[PodKey], ...]:
 
 
 def _extended(sets: Sets) -> list[str]:
-    """The extended resources that any of these pods asks for."""
+    """Return the extended resources that any of these pods asks for."""
     return sorted({name for s, _ in sets for name, amount in s.extended.items() if amount})
 
 
@@ -457,8 +470,10 @@ def least_of(
     within: str,
     already: frozenset[EvictionCandidate],
 ) -> list[EvictionCandidate] | None:
-    """The units that weigh least and make room for the pods, in one group of the level `within`
-    ("" = anywhere); None when no units do."""
+    """Return the units of least weight that make room for the pods; None if no units do.
+
+    All pods go into one group of the level `within`; "" = anywhere.
+    """
     number = {name: at for at, name in enumerate((*state.cluster.levels, HYPER_NODE))}
     names = _extended(sets)
     wanted = [

@@ -1,10 +1,10 @@
-"""Whether a blocked job would fit if all that it may take were gone: a bound on every plan.
+"""Whether a blocked job would fit if everything that it may take were gone: a bound on all plans.
 
-A plan is costly, and one that fails would be made again at every event. Why it fails is mostly
-known without one: what those hold from whom nothing may be taken lies on too many nodes, no group
-of the network has room for all pods, CPU or memory is short, or quota refuses whoever goes. The
-bound looks at each pod set alone, and neither at NICs nor at extended resources: it lets plans be
-made that fail, but keeps none from being made that would not.
+A plan is costly, and a plan that fails would be made again at every event. Why it fails is mostly
+known without making it: jobs that may not be victims are on too many nodes, no node group has room
+for all pods, CPU or memory is short, or quota refuses whoever goes. The bound looks at each pod set
+alone, and ignores NICs and extended resources. It may let a plan be made that fails, but never
+prevents one that would succeed.
 """
 
 import math
@@ -18,8 +18,11 @@ from scheduling.engine.state import SchedulerState
 
 
 def may_succeed_at(state: SchedulerState, claim: Claim, candidate: Candidate, now: float) -> float:
-    """When a plan has to be tried if nothing happens: not before enough has been held for as long
-    as it is sure to be; inf = never, `now` if that is so already."""
+    """Return when a plan has to be tried if nothing else happens.
+
+    That is when enough of what the victims hold is past its minimum run time. `now`: it is already;
+    inf: never.
+    """
     if (enough_at := claim.enough_at(now)) > now:
         return enough_at
     exposures = {whose: state.preemptible_jobs.of(whose, now) for whose in claim.groups}

@@ -1,4 +1,4 @@
-"""Quota during a preemption plan: what the books would say if victims were gone."""
+"""Quota during a preemption plan: what the book would say if victims were gone."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.borrowing import Refusal
 from scheduling.engine.types import JobRequest
 
-_Held = tuple[str, frozenset[str]]  # the tenant of a unit, and the GPU models it holds
+_Held = tuple[str, frozenset[str]]  # the tenant of a unit, and the GPU models that it holds
 
 
 class Trial:
@@ -20,7 +20,7 @@ class Trial:
 
     def __init__(self, book: QuotaBook) -> None:
         self.book = book
-        self.out: dict[EvictionCandidate, float] = {}  # unit -> since when its job is booked
+        self.out: dict[EvictionCandidate, float] = {}  # unit -> since when its job has been booked
 
     def take(self, unit: EvictionCandidate) -> None:
         job = unit.record.job
@@ -43,7 +43,7 @@ class Trial:
 
 @contextmanager
 def trial(book: QuotaBook, units: Iterable[EvictionCandidate]) -> Iterator[Trial]:
-    """Take units out of the book for a while; afterwards the book is what it was."""
+    """Take units out of the book for a while; afterwards the book is as before."""
     at = (book.version, book.loosened, book.tightened)
     booked, returned = book.booked.copy(), book.returned.copy()
     books = Trial(book)
@@ -64,7 +64,7 @@ def allows_without(
     asked: Mapping[str, int],
     taken: Iterable[tuple[str, Mapping[str, int]]],
 ) -> bool:
-    """Whether quota would allow `asked` if these tenants gave so much back of each GPU model."""
+    """Return whether quota would allow `asked` if these tenants gave back this much (milli)."""
     if book.refusal_of(tenant, asked) is None:
         return True
     with book.without(taken):
@@ -78,9 +78,11 @@ def relieve(
     units: list[EvictionCandidate],
     gone: Iterable[EvictionCandidate] = (),
 ) -> list[EvictionCandidate] | None:
-    """The units whose going lets quota allow `asked`, beside those that are `gone` anyway: the
-    cheapest, of who is within its guarantee those of its nearest relatives first. None when none of
-    them do."""
+    """Return the cheapest units whose going lets quota allow `asked`, in addition to `gone`.
+
+    If the request is within the guarantee of its tenant, units of the tenant's nearest relatives go
+    first. None if no choice of units is enough.
+    """
     gone = list(gone)
     if not gone and book.refusal_of(tenant, asked) is None:
         return []
@@ -90,7 +92,7 @@ def relieve(
         other = unit.record.job.tenant
         if other not in far:
             far[other] = min(book.distance(tenant, other, model) for model in asked)
-    alike: dict[_Held, list[EvictionCandidate]] = {}  # the dearest first
+    alike: dict[_Held, list[EvictionCandidate]] = {}  # the most expensive first
     for unit in sorted(units, key=_price, reverse=True):
         models = frozenset(unit.record.pods[pod][0] for pod in unit.pods)
         alike.setdefault((unit.record.job.tenant, models), []).append(unit)
@@ -115,7 +117,7 @@ def relieve(
 
 
 def _near(unit: EvictionCandidate, far: Mapping[str, int]) -> tuple[bool, int]:
-    """Who has nothing to give back goes last, then whoever is the farther relative."""
+    """Return a sort key: units that would reclaim go last, among others distant relatives do."""
     return unit.rank[0], far.get(unit.record.job.tenant, 0)
 
 
@@ -124,8 +126,10 @@ def _price(unit: EvictionCandidate) -> tuple[int, tuple[int, str, tuple[PodAt, .
 
 
 def _helps(book: QuotaBook, held: _Held, no: Refusal) -> bool:
-    """Whether who holds that is charged to the account that refuses, or borrows where it wants
-    to."""
+    """Return whether units of this kind can turn the refusal.
+
+    They can if they are charged to the account that refuses, or borrow in its cohort.
+    """
     tenant, models = held
     model = no.account.gpu_model
     if model not in models:

@@ -1,12 +1,12 @@
-"""Whom a preemption takes first: ranks of units, and what losing each of them weighs.
+"""Whom a preemption takes first: the ranks of units, and the weight of losing each.
 
-A victim that comes back by its own right evicts the next one: a job that is within its tenant's
-guarantee reclaims from borrowers that stayed, a job of higher priority takes from those of lower
-priority. Units are therefore ranked, and a unit of a higher rank goes only where the lower ranks
-cannot make room: jobs that would reclaim come last, then the higher priority. Inside a rank the
-loss in GPU-seconds decides. A unit of many more GPUs than are asked for, which would stand idle,
-ranks behind the others of its priority. Who takes back what it is guaranteed takes it, among equal
-ones, from its nearest relatives first.
+A victim that comes back by its own right evicts the next job: a job within its tenant's guarantee
+reclaims from borrowers that stayed, and a job of higher priority preempts jobs of lower priority.
+Units are therefore ranked, and a unit of a higher rank goes only if the lower ranks cannot make
+room. Jobs that would reclaim come last, then those of higher priority. A unit with many more GPUs
+than are asked for ranks behind the others of its priority, because what it leaves would stand idle.
+A preemptor that takes back what its tenant is guaranteed takes it, among equals, from the nearest
+relatives first. Inside a rank the loss in GPU-seconds decides.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, PreemptionKind
 
-# Up to so many times the GPUs that are asked for a unit ranks as if it had just as many; up to the
-# square of it one rank behind, and so on.
+# A unit of up to this many times the GPUs that are asked for ranks as if it had just as many; one
+# of up to the square of it ranks one step behind, and so on.
 IDLE_FACTOR = 4
 
 Rank = tuple[bool, int, int, int]  # reclaims, priority, how much too large, how far related
@@ -26,8 +26,10 @@ Loss = tuple[tuple[Rank, int], ...]
 
 
 def rank(state: SchedulerState, claim: Claim, units: list[EvictionCandidate]) -> None:
-    """Set `rank`, `weight` and `order` of the units. Any unit of a rank weighs more than all units
-    of lower ranks together."""
+    """Set `rank`, `weight` and `order` of the units.
+
+    Any unit of a rank weighs more than all units of lower ranks together.
+    """
     asked = sum(claim.asked.values())
     owners = _owners(state, claim, units, asked)
     far = _far(state, claim, units)
@@ -48,7 +50,7 @@ def rank(state: SchedulerState, claim: Claim, units: list[EvictionCandidate]) ->
 
 
 def loss_of(units: Iterable[EvictionCandidate]) -> Loss:
-    """What is lost by rank, the highest first: a plan with the smaller one is the better one."""
+    """Return the loss by rank, the highest rank first; the plan with the smaller loss is better."""
     found: dict[Rank, int] = {}
     for unit in units:
         found[unit.rank] = found.get(unit.rank, 0) + _loss(unit)
@@ -60,8 +62,10 @@ def _loss(unit: EvictionCandidate) -> int:
 
 
 def _far(state: SchedulerState, claim: Claim, units: list[EvictionCandidate]) -> dict[str, int]:
-    """By tenant, how many levels above the preemptor's the nearest account is that both share,
-    where the preemptor takes back what it is guaranteed; else nothing."""
+    """Return by tenant the levels between the preemptor's account and the nearest shared account.
+
+    Empty if the preemptor does not take back what its tenant is guaranteed.
+    """
     if claim.borrows or PreemptionKind.RECLAIM not in state.policy.preemption or not claim.asked:
         return {}
     book, by = state.book, claim.record.job.tenant
@@ -81,8 +85,10 @@ def _too_large(unit: EvictionCandidate, asked: int) -> int:
 def _owners(
     state: SchedulerState, claim: Claim, units: list[EvictionCandidate], asked: int
 ) -> set[EvictionCandidate]:
-    """Units that would reclaim what they lost: of each tenant those that go beyond what it has
-    borrowed, while another tenant borrows."""
+    """Return the units that would reclaim what they lost.
+
+    Of each tenant these are the units beyond what it has borrowed, while another tenant borrows.
+    """
     if PreemptionKind.RECLAIM not in state.policy.preemption:
         return set()
     of_tenant: dict[str, list[EvictionCandidate]] = {}
@@ -125,7 +131,7 @@ def _held(unit: EvictionCandidate) -> Mapping[str, int]:
 
 
 def _borrowed(state: SchedulerState, tenant: str, model: str) -> int:
-    """How much a tenant could lose while it still borrowed when it came back."""
+    """Return how much (milli) a tenant could lose and would still borrow when it came back."""
     book = state.book
     chain = book.chain(tenant, model)
     if not any(account.over > 0 for account in chain):

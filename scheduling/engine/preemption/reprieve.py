@@ -9,7 +9,7 @@ from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSetSpec
 
 
 def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlacement]) -> bool:
-    """Whether all these places are still there, beside everything that is booked now."""
+    """Return whether all these places are still free beside everything that is booked now."""
     masks: dict[int, int] = {}
     shares: dict[tuple[int, int], int] = {}
     beyond: dict[tuple[int, int], int] = {}

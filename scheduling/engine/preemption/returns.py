@@ -1,4 +1,4 @@
-"""Which victims of a plan would come back at once by their own right, at the expense of others."""
+"""Which victims of a plan would come back at once by their own right, at others' expense."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,11 +22,11 @@ from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import PreemptionKind
 
-# Victims of a plan that are looked at, those of the highest rank first, and plans that are made to
-# do without those that would come back.
+# How many victims of a plan are checked, those of the highest rank first, and how many plans are
+# made that spare the victims which would come back.
 LOOKED_AT = 8
 REPLANS = 8
-# Jobs that made way for others before and stand before a victim, the first of which are looked at.
+# How many jobs that were displaced before are checked, of those that go before a victim.
 DISPLACED_LOOKED_AT = 16
 
 
@@ -38,11 +38,13 @@ def steadier(
     plan: Plan,
     now: float,
 ) -> Plan | None:
-    """The plan, or one of which fewer victims would evict somebody in turn. None where some would
-    whatever is done, unless the preemptor reclaims from them."""
+    """Return the plan, or one in which fewer victims would evict somebody in turn.
+
+    None if some victims would do so in every plan, unless the preemptor reclaims from them.
+    """
     record, asked = claim.record, claim.asked
     back = plan.returning = returning(state, record, asked, plan, now)
-    # Without any of those that would come back, of the plans made so as well; then without one.
+    # First without all victims that would come back, of the new plans as well; then without one.
     tries = [frozenset(back)]
     if len(back) > 1:
         tries = [frozenset((name,)) for name in reversed(back)] + tries
@@ -70,19 +72,22 @@ def steadier(
 def returning(
     state: SchedulerState, record: JobRecord, asked: dict[str, int], plan: Plan, now: float
 ) -> list[str]:
-    """Victims that would take places from jobs that stay, once the plan for `record` is carried
-    out; the state is as before. Victims of other plans come back as well."""
+    """Return the victims that would take places from jobs that stay.
+
+    They would do so once the plan for `record` is carried out. Victims of earlier plans are assumed
+    to come back as well. The state is left unchanged.
+    """
     kinds = state.policy.preemption
     if PreemptionKind.PRIORITY not in kinds and PreemptionKind.RECLAIM not in kinds:
         return []
-    lost: dict[str, list[int]] = {}  # of each victim how many pods of each pod set
+    lost: dict[str, list[int]] = {}  # victim -> how many pods of each pod set it loses
     for unit in sorted(plan.units, key=lambda u: u.order, reverse=True):
         job = unit.record.job
         counts = lost.setdefault(job.id, [0] * len(job.pod_sets))
         if not job.preempts or (job.gang and not unit.whole):
-            continue  # a gang that runs grows at nobody's expense
+            continue  # a gang that still runs grows at nobody's expense
         for pod_set, ordinal in unit.pods:
-            # What is beyond its count, because it was made smaller, comes back nowhere.
+            # A pod beyond the present count of its pod set does not come back.
             counts[pod_set] += ordinal < job.pod_sets[pod_set].count
     some = [state.jobs[name] for name, counts in lost.items() if any(counts)][:LOOKED_AT]
     if not some:
@@ -91,7 +96,7 @@ def returning(
     others = [each for each in displaced if each is not record and each.job.id not in gone]
     found: list[str] = []
     statement = Statement(state.cluster)
-    at_limit = jobs_to_stop(state, record).keys()  # the preemptor takes the place of the victim
+    at_limit = jobs_to_stop(state, record).keys()  # the preemptor takes over the victim's place
     with trial(state.book, plan.units), ExitStack() as taken:
         _take(state, taken, record.job.tenant, asked)
         for unit in plan.units:
@@ -99,7 +104,7 @@ def returning(
                 statement.evict((unit.record.job.id, *pod))
         for p in plan.placements:
             statement.allocate(plan.candidate.job, p)
-        # As they stand in the queue: who comes first has what the preemptor leaves beside it.
+        # In the order of the queue: the first one gets what the preemptor leaves.
         for each in sorted([*some, *others], key=_place):
             job = each.job
             held: dict[str, int] | None
@@ -118,8 +123,7 @@ def returning(
 
 
 def _displaced(state: SchedulerState, before: OrderKey) -> list[JobRecord]:
-    """The first of the jobs that made way for others and come back, and that stand before that
-    place."""
+    """Return the first displaced jobs that will come back and go before this position."""
     found = [
         record
         for record in [state.jobs[name] for name in state.displaced]
@@ -133,8 +137,10 @@ def _place(record: JobRecord) -> OrderKey:
 
 
 def _beside(state: SchedulerState, statement: Statement, record: JobRecord) -> dict[str, int]:
-    """What a job that made way gets back of what is free, whose places it is on the statement then,
-    in milli of each GPU model."""
+    """Return what a displaced job gets back of what is free, in milli by GPU model.
+
+    Its places are then allocated on the statement.
+    """
     job, missing = record.job, list(record.missing())
     for pod_set, _ in record.leaving:
         missing[pod_set] += 1
@@ -157,7 +163,7 @@ def _take(state: SchedulerState, taken: ExitStack, tenant: str, asked: dict[str,
 
 
 class _Start(NamedTuple):
-    """A way to start: what is asked for, and from whom it could take enough by count."""
+    """A way to start: the demand, and the units from which it could take enough by count."""
 
     candidate: Candidate
     models: tuple[str, ...]
@@ -173,8 +179,11 @@ def _after(
     gone: frozenset[str],
     now: float,
 ) -> dict[str, int] | None:
-    """What it gets beside all others, whose places it is on the statement then, in milli of each
-    GPU model. None where it would start at the expense of others than those who are `gone`."""
+    """Return what the victim gets beside all others, in milli by GPU model.
+
+    Its places are then allocated on the statement. None if it would start at the expense of jobs
+    other than those that are `gone`.
+    """
     job, mark = victim.job, statement.checkpoint()
     starts = list(_starts(state, victim, missing, gone, now))
     for start in starts:
@@ -185,7 +194,7 @@ def _after(
         if not isinstance(placed, PlacementFailure):
             if job.gang or len(placed) >= sum(missing):
                 return demand_of(beside.job, start.models, beside.counts, state.pools)
-            break  # the other pods it would have to take
+            break  # it would have to take places for its other pods
     takes = any(
         plan_for(state, victim, start.candidate, start.asked, start.units) is not None
         for start in starts
@@ -212,7 +221,8 @@ def _starts(
             claim = Claim(state, victim, asked, needs, borrows=borrows, overdue=False)
             if not claim.groups:
                 continue
-            # Who has just started is nobody's to take in this cycle, but in the next.
+            # A job that has just started is protected in this cycle but not in the next, so it
+            # counts.
             units = Victims(state, claim, now, frozenset(), gone).units()
             if could_suffice(state, needs, units):
                 rank(state, claim, units)

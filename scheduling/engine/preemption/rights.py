@@ -1,4 +1,4 @@
-"""From whom a blocked job may take places, as far as tenant and priority tell (paper 3.2.3)."""
+"""From whom a blocked job may take places, by tenant and priority (paper 3.2.3)."""
 
 import heapq
 import math
@@ -13,10 +13,13 @@ from scheduling.engine.types import PreemptionKind
 
 
 class Claim:
-    """A blocked job, what quota must allow it by GPU model (milli), what must be free for it
-    (`needs`; not more), whether it would borrow, and whether it
-    has been blocked at the head for so long that it may take what was backfilled past it.
-    `not_yet`: kinds of preemption that it has not waited long enough for."""
+    """The rights of a blocked job.
+
+    `asked`: what quota must allow, and `needs`: what must be free, in milli by GPU model; `needs`
+    is never more. `borrows`: the job would borrow. `overdue`: it has been blocked at the head for
+    so long that it may take what was backfilled past it. `not_yet`: kinds of preemption for which
+    it has not waited long enough.
+    """
 
     def __init__(
         self,
@@ -39,14 +42,15 @@ class Claim:
         self._debts: dict[str, bool] = {}
 
     def members(self) -> Iterable[JobRecord]:
-        """Running jobs from which it may take; not all of them at this instant."""
+        """Yield running jobs from which it may take; some of them may be protected now."""
         preemptible_jobs = self._state.preemptible_jobs
         return chain.from_iterable(preemptible_jobs.members(whose) for whose in self.groups)
 
     def enough_at(self, now: float) -> float:
-        """When as much as is needed will be free, or have been held by those jobs for long
-        enough, if nothing happens; inf = never, also where there are none of them, `now` if it is
-        so already."""
+        """Return when enough will be free or past its minimum run time if nothing else happens.
+
+        `now`: it is so already; inf: never, also if there is nobody to take from.
+        """
         if not self.groups:
             return math.inf
         state = self._state
@@ -66,7 +70,7 @@ class Claim:
 
     @cached_property
     def groups(self) -> tuple[Whose, ...]:
-        """Tenants and priorities from whose jobs it may take."""
+        """The (tenant, priority) groups of jobs from which it may take."""
         return tuple(
             whose for whose in self._state.preemptible_jobs.groups() if self._may_take(*whose)
         )
@@ -78,13 +82,13 @@ class Claim:
         return self.outranks(tenant, priority) or self.reclaims_from(tenant)
 
     def outranks(self, tenant: str, priority: int) -> bool:
-        """Lower priority; a borrower takes from its own tenant or from other borrowers only."""
+        """Lower priority; a borrower takes only from its own tenant or from other borrowers."""
         if PreemptionKind.PRIORITY not in self._allowed or priority >= self.record.job.priority:
             return False
         return not self.borrows or tenant == self.record.job.tenant or self._in_debt(tenant)
 
     def reclaims_from(self, tenant: str) -> bool:
-        """Who is within its guarantee takes back from other tenants that borrow."""
+        """A job within its tenant's guarantee takes back from other tenants that borrow."""
         if PreemptionKind.RECLAIM not in self._allowed or self.borrows:
             return False
         return tenant != self.record.job.tenant and self._in_debt(tenant)
@@ -96,9 +100,12 @@ class Claim:
         return known
 
     def _has_borrowed(self, tenant: str) -> bool:
-        """Whether the tenant has borrowed of a model asked for, apart from what it and the
-        preemptor's tenant have borrowed together. What those above it have borrowed is owed by
-        those below them that hold more than their guarantee, as long as there are any."""
+        """Return whether the tenant has borrowed of a GPU model that the job asks for.
+
+        What was borrowed by accounts that both tenants share does not count. If an account above
+        the tenant has borrowed, those below it that exceed their guarantee owe that, if there are
+        any.
+        """
         book, by = self._state.book, self.record.job.tenant
         for model in self.asked:
             shared = book.chain(by, model)

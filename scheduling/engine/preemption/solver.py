@@ -1,9 +1,10 @@
-"""Which victims make room for pods at the least cost, by GPU count; placement has the last word.
+"""Choose the victims that make room for pods at the least cost, by GPU count.
 
-A gang's cost is shared by all the pods it makes room for. Nodes are opened one after the other
-where the next pod is cheapest, counting what has gone already as free; then what turned out not
-to be needed is taken back, and each expensive victim is tried without. Only nodes that the
-cheapest units could open are looked at, so the cost hardly grows with the cluster.
+Placement has the last word. The cost of a gang is shared by all pods that it makes room for. The
+solver opens nodes one after the other where the next pod is cheapest; what has gone already counts
+as free. Then it takes back the victims that turned out not to be needed, and tries a choice without
+each expensive victim. It looks only at nodes that the cheapest units could open, so its running
+time hardly grows with the cluster.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,9 @@ from heapq import heapify, heappop, heappush
 from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.types import MILLI
 
-# Nodes looked at, for each pod and at least; passes tried to exchange a victim for others, up to
-# how many units each is also tried as a victim that the others are chosen around, and how many
-# of the chosen are each tried to be done without.
+# Limits of the search: nodes looked at, for each pod and at least; passes that try to exchange a
+# victim for others; up to how many units each unit is also tried as a victim around which the
+# others are chosen; and how many of the chosen units a choice is tried without.
 NODES_PER_POD = 4
 NODES_AT_LEAST = 96
 EXCHANGES = 64
@@ -24,18 +25,18 @@ DISPENSED_WITH = 8
 GROUPS_PER_LEVEL = 4
 
 
-Offer = tuple[int, list[EvictionCandidate]]  # price and units of one more pod on a node
+Offer = tuple[int, list[EvictionCandidate]]  # price and units for one more pod on a node
 
 
 @dataclass(slots=True)
 class Room:
-    """Nodes that may take pods: `free` GPU-milli now, and the units that could make more."""
+    """Nodes that may take pods: `free` GPU-milli now, and the units that could free more."""
 
-    milli: int  # of one pod
-    pods: int  # how many are asked for
+    milli: int  # GPU-milli of one pod
+    pods: int  # how many pods need room
     free: dict[str, int] = field(default_factory=dict)
     units: dict[str, list[EvictionCandidate]] = field(default_factory=dict)
-    # Prices and first offers are the same in every pass; by whether a gang's cost is shared.
+    # Prices and first offers are the same in every pass. Key: whether a gang's cost is shared.
     prices: dict[bool, dict[EvictionCandidate, int]] = field(default_factory=dict)
     offers: dict[bool, list[tuple[int, str]]] = field(default_factory=dict)
     capacity: int | None = None  # pods that fit as it is; None = not counted yet
@@ -47,14 +48,14 @@ class Room:
         return self.prices[shared]
 
     def first_offers(self, shared: bool) -> list[tuple[int, str]]:
-        """What the first pod on each node costs where nobody has gone yet, the cheapest first."""
+        """Return the price of the first pod on each node while nobody has gone, cheapest first."""
         if shared not in self.offers:
             as_it_is = _Greedy(self, _NONE, _NONE, _NONE, shared)
             self.offers[shared] = sorted(as_it_is.offers_of(self.free))
         return self.offers[shared]
 
     def fitting(self) -> int:
-        """Pods that fit where nobody has gone yet."""
+        """Return how many pods fit while nobody has gone."""
         if self.capacity is None:
             self.capacity = sum(self.fits(node, 0) for node in self.free)
         return self.capacity
@@ -63,7 +64,7 @@ class Room:
         return (self.free[node] + freed) // self.milli
 
     def gain(self, unit: EvictionCandidate) -> int:
-        """Pods that the unit alone could make room for, at least one and no more than asked."""
+        """Return how many pods the unit alone could make room for: at least 1, at most `pods`."""
         gained = sum(
             (self.free[n] % self.milli + milli) // self.milli
             for n, milli in unit.on.items()
@@ -75,8 +76,8 @@ class Room:
 class Scan:
     """Rooms for a pod set, in the whole pool and in the groups that the cheapest units open.
 
-    `free_of`: GPU-milli a node has left, None where the pods may not go. `idle`: nodes that take
-    a pod as they are. `group_of`: the group of a node at each of the `levels` looked at.
+    `free_of`: the GPU-milli that a node has left; None if the pods may not go there. `idle`: nodes
+    that take a pod as they are. `group_of`: the group of a node at each of `levels`.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Scan:
                     self.complete[level].append(group)
 
     def rooms(self, level: str) -> list[Room]:
-        """The first groups of a level that hold all pods; level "" is the whole pool."""
+        """Return the first groups of a level that hold all pods; level "" is the whole pool."""
         if not level:
             return [self.room]
         found = []
@@ -146,7 +147,7 @@ class Scan:
 def cheapest(
     room: Room, already: frozenset[EvictionCandidate] = frozenset()
 ) -> list[EvictionCandidate] | None:
-    """Units whose eviction makes room for all pods, `already` evicted ones being free of cost."""
+    """Return units whose eviction makes room for all pods; `already` evicted ones cost nothing."""
     best = _best_of(room, already)
     if best is None:
         return None
@@ -173,7 +174,7 @@ def others(
     chosen: Iterable[EvictionCandidate],
     already: frozenset[EvictionCandidate] = frozenset(),
 ) -> Iterator[list[EvictionCandidate]]:
-    """For each of the dearest chosen units, a cheap choice that does without it, in all rooms."""
+    """Yield, for each of the dearest chosen units, a cheap choice without it, for all rooms."""
     for unit in sorted(chosen, key=lambda u: u.order, reverse=True)[:DISPENSED_WITH]:
         without, found = frozenset((unit,)), list[EvictionCandidate]()
         for room in joint:
@@ -189,7 +190,7 @@ _NONE: frozenset[EvictionCandidate] = frozenset()
 
 
 def price_of(unit: EvictionCandidate) -> int:
-    """What a GPU weighs that the unit gives back."""
+    """Return the weight of the unit per GPU that it gives back."""
     return unit.weight * MILLI // sum(unit.on.values())
 
 
@@ -237,7 +238,7 @@ class _Greedy:
                 self.freed[node] = self.freed.get(node, 0) + sign * milli
 
     def run(self) -> list[EvictionCandidate] | None:
-        # Most nodes are as they were: what they offer is not looked at before its turn comes.
+        # Most nodes are unchanged: their offers are worked out only when it is their turn.
         first = self.room.first_offers(self.shared)
         changed = {node for unit in self.out | self.without for node in unit.on}
         heap = self.offers_of(node for node in changed if node in self.room.free)
@@ -272,7 +273,7 @@ class _Greedy:
         return self._pruned()
 
     def offers_of(self, nodes: Iterable[str]) -> list[tuple[int, str]]:
-        """The price of one more pod on each of these nodes that can have one."""
+        """Return (price of one more pod, node) for each of these nodes that can take one."""
         found = []
         for node in nodes:
             if (offer := self._offer(node)) is not None:
@@ -280,7 +281,7 @@ class _Greedy:
         return found
 
     def _offer(self, node: str) -> Offer | None:
-        """Price and units of one more pod on a node; None when it cannot have one."""
+        """Return price and units of one more pod on a node; None if the node cannot take one."""
         room = self.room
         need = (self.taken.get(node, 0) + 1) * room.milli
         need -= room.free[node] + self.freed.get(node, 0)
@@ -308,7 +309,7 @@ class _Greedy:
         return sum(self.price[u] for u in picked), picked
 
     def _pruned(self) -> list[EvictionCandidate]:
-        """What is left when every unit that is not needed has been taken back, dearest first."""
+        """Return the units that are left after taking back those not needed, dearest first."""
         room = self.room
         capacity = room.fitting()
         for node, freed in self.freed.items():

@@ -1,8 +1,8 @@
 """Choices of victims for one way to start a job, tried on a statement (paper 3.2.3).
 
-The cheapest choice by GPU count is looked for at each topology level; the job is then really
-placed there, and whoever can keep his place beside it does. Other choices are tried likewise, so
-that the record of a preemption tells what they would have cost.
+At each topology level the cheapest choice by GPU count is looked for. Then the job is really placed
+there, and a victim that still fits beside it keeps its place (a reprieve). Other choices are tried
+in the same way, so that the record of a preemption tells what they would have cost.
 """
 
 from collections import Counter
@@ -33,19 +33,22 @@ from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSetSpec
 
-# In percent, what a narrower topology level may cost beside the cheapest choice. Slices name the
-# level that they need: for them none is worth more.
+# In percent: what a narrower topology level may cost, compared with the cheapest choice. Slices
+# name the level that they need, so a narrower one is worth nothing to them.
 NARROW_AT = 125
-# Above this many eligible units not all of them are evicted where no choice of them has sufficed.
+# With more eligible units than this, not all of them are evicted when no choice has sufficed.
 TRY_ALL_UNITS = 1000
-# Other choices at the level of the plan that are tried, the cheapest by count first.
+# How many other choices at the level of the plan are tried, the cheapest by count first.
 OTHERS_TRIED = 2
 
 
 @dataclass(slots=True)
 class Plan:
-    """Victims, and the places the job then gets. `others`: choices not taken that would do too,
-    of `examined` that were tried. `returning`: victims that would evict somebody in turn."""
+    """Victims, and the places that the job then gets.
+
+    `others`: choices that would do as well, out of `examined` that were tried. `returning`: victims
+    that would evict somebody in turn.
+    """
 
     candidate: Candidate
     placements: tuple[PodPlacement, ...]
@@ -56,12 +59,12 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        """GPU-seconds."""
+        """The GPU-seconds that all victims lose."""
         return sum(unit.cost for unit in self.units)
 
     @property
     def loss(self) -> Loss:
-        """What a plan is judged by."""
+        """What plans are compared by."""
         return loss_of(self.units)
 
     @property
@@ -72,10 +75,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LevelChoice:
-    """The cheapest victims found at one topology level; level "" is the whole pool. `first`: those
-    of them that go for quota, whose weight does not count where they go whatever the level.
+    """The cheapest victims found at one topology level; level "" is the whole pool.
 
-    `rooms`: for each group looked at, the room of each pod set, that of the victims first.
+    `first`: victims that go for quota; `weight` leaves them out if they go at every level. `rooms`:
+    for each group looked at, the room of each pod set; the group of the victims comes first.
     """
 
     level: str
@@ -95,8 +98,10 @@ def plan_for(
     asked: dict[str, int],
     units: list[EvictionCandidate],
 ) -> Plan | None:
-    """The plan that costs least, or up to a quarter more within a narrower level; the cluster is
-    as before. `asked`: GPU-milli by GPU model; `units`: who may be evicted."""
+    """Return the plan that costs least, or up to a quarter more within a narrower level.
+
+    `asked`: GPU-milli by GPU model. `units`: who may be evicted. The cluster is left unchanged.
+    """
     first = _first(state, record, asked, units)
     if first is None:
         return None
@@ -135,8 +140,11 @@ def _by_places(
     first: list[EvictionCandidate],
     scopes: list[LevelChoice],
 ) -> list[LevelChoice]:
-    """The choices, or in place of each the cheapest victims by their places and those that have to
-    go for quota beside them, where these weigh less than the ones that go for quota first."""
+    """Return the choices, replaced at each level where choosing by places first is cheaper.
+
+    A replacement takes the cheapest victims for places, and in addition those that have to go for
+    quota; the original takes victims for quota first.
+    """
     found = {scope.level: scope for scope in scopes}
     for scope in _scopes(state, record, candidate, units, []):
         rest = [unit for unit in units if unit not in scope.units]
@@ -158,8 +166,10 @@ def _first(
     units: list[EvictionCandidate],
     gone: list[EvictionCandidate] | None = None,
 ) -> list[EvictionCandidate] | None:
-    """The cheapest units whose going, beside those that are `gone`, lets quota and limits allow the
-    job; None when none do."""
+    """Return the cheapest units that let quota and limits allow the job, in addition to `gone`.
+
+    None if no units do.
+    """
     gone = gone or []
     first = relieve(state.book, record.job.tenant, asked, units, gone)
     to_stop = jobs_to_stop(state, record)
@@ -176,14 +186,14 @@ def _first(
 
 
 def _stopped(units: Iterable[EvictionCandidate]) -> list[str]:
-    """The tenants of the jobs that stop, one by one."""
+    """Return the tenant of each job that stops."""
     return [unit.record.job.tenant for unit in units if unit.whole]
 
 
 def could_suffice(
     state: SchedulerState, needs: dict[str, int], units: list[EvictionCandidate]
 ) -> bool:
-    """Whether what is free and all that the units hold is as much as is needed."""
+    """Return whether what is free and what the units hold together cover the needs."""
     held: dict[str, int] = {}
     for unit in units:
         for pod in unit.pods:
@@ -197,7 +207,7 @@ def could_suffice(
 def _of_few_nodes(
     state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[EvictionCandidate]
 ) -> list[EvictionCandidate]:
-    """All units on nodes that hold the job without them, and cost little."""
+    """Return all units on cheap nodes that together hold the job without them."""
     cluster, held = state.cluster, Holdings()
     weight: dict[str, int] = {}
     rows: list[HeldPod] = []
@@ -221,7 +231,7 @@ def _other_choices(
     first: list[EvictionCandidate],
     scope: LevelChoice,
 ) -> list[tuple[str, list[EvictionCandidate]]]:
-    """Choices at the level of the plan: other groups, and without one or another victim."""
+    """Return choices at the level of the plan: in other groups, or without one of the victims."""
     already = frozenset(first)
     found: list[list[EvictionCandidate]] = []
     for joint in scope.rooms[1:]:
@@ -246,7 +256,7 @@ def _compared(
     choices: list[tuple[str, list[EvictionCandidate]]],
     failed: int,
 ) -> Plan:
-    """The plan with its alternatives; one at its own level that costs less is taken instead."""
+    """Return the plan with its alternatives, or a cheaper alternative at the same level."""
     done = {frozenset(plan.units): (level, plan)}
     for at, units in choices:
         if frozenset(units) in done:
@@ -286,8 +296,10 @@ def _scopes(
     units: list[EvictionCandidate],
     first: list[EvictionCandidate],
 ) -> list[LevelChoice]:
-    """The best choice at each level that could hold the job, the narrowest level first; `first` go
-    anyway."""
+    """Return the best choice at each level that could hold the job, the narrowest level first.
+
+    `first`: units that go anyway.
+    """
     already = frozenset(first)
     job = candidate.job
     sets = [(s, n) for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n]
@@ -324,7 +336,7 @@ def _scopes(
 
 
 def _plain(sets: list[tuple[PodSetSpec, int]]) -> bool:
-    """Whether rooms say all that matters of where the pods may be."""
+    """Return whether rooms tell all that matters about where the pods may be."""
     s = sets[0][0]
     apart = s.slice_size or s.max_per_node or s.max_per_leaf
     devices = s.rules is not None and s.rules.devices
@@ -335,7 +347,7 @@ def _plain(sets: list[tuple[PodSetSpec, int]]) -> bool:
 def _of_rooms(
     joint: list[Room], first: frozenset[EvictionCandidate]
 ) -> list[EvictionCandidate] | None:
-    """The cheapest victims that make room for every pod set."""
+    """Return the cheapest victims that make room for every pod set; None if none do."""
     chosen: list[EvictionCandidate] = []
     for room in joint:
         more = cheapest(room, first.union(chosen))
@@ -350,7 +362,7 @@ def _weight(units: list[EvictionCandidate]) -> int:
 
 
 def _levels(state: SchedulerState, job: JobRequest, s: PodSetSpec, count: int) -> tuple[str, ...]:
-    """Levels worth a look, nearest first: those with a group large enough, then the whole pool."""
+    """Return the levels with a large enough group, narrowest first, then "" if none is required."""
     required = job.required_level or ("" if s.slice_size else s.required_level)
     names = (*state.cluster.levels, HYPER_NODE)
     needs = count * state.pools.least_per_pod(s, s.gpu_models[0])
@@ -402,7 +414,7 @@ def _scan(
 def _try(
     state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[EvictionCandidate]
 ) -> Plan | None:
-    """Evict, place, and let everybody return who still can; then all is taken back."""
+    """Evict, place, and let every unit return that still fits; then undo everything."""
     to_stop = jobs_to_stop(state, record)
     if to_stop and not stops_enough(state, to_stop, _stopped(units)):
         return None
@@ -414,7 +426,7 @@ def _try(
             for pod in unit.pods:
                 statement.evict((unit.record.job.id, *pod))
         placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes), idle)
-        # Of a job that is no gang any pods may be placed, but nobody goes for less than was asked.
+        # For a job that is no gang, fewer pods may be placed, but nobody is evicted for fewer.
         if (
             isinstance(placed, PlacementFailure)
             or len(placed) < sum(candidate.counts)
@@ -444,7 +456,7 @@ def _try(
 
 
 def _have_devices(cluster: ClusterState, job: JobRequest, placed: Iterable[PodPlacement]) -> bool:
-    """Whether the nodes have the devices that the pods claim there."""
+    """Return whether the nodes have the devices that the pods claim there."""
     counts = Counter((p.node, p.pod_set) for p in placed)
     found = ((devices_at(job.pod_sets[index], node), n) for (node, index), n in counts.items())
     return all(of is None or frees(cluster, of, n) for of, n in found)
