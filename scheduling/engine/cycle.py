@@ -1,16 +1,16 @@
-"""One scheduling cycle: what changed goes in, decisions with reasons come out (paper 3.2).
+"""One scheduling cycle: changes go in, decisions with reasons come out (paper 3.2).
 
-1. Take in what changed, and what the passing of time brings back.
-2. Decide, until there is nothing more to decide:
-   2.1 static admission: who could ever run, and who may run now by quota;
+1. Take in what changed, and the jobs that wake up with the passing of time.
+2. Decide until nothing more changes:
+   2.1 static admission: which jobs could ever run, and which may run now by quota;
    2.2 one global order over all tenants;
    2.3 for the first job of each equivalence class: dynamic admission and placement,
-   2.4 else preemption,
-   2.5 else a reason, and what the queueing policy closes to the jobs behind;
+   2.4 or else preemption,
+   2.5 or else a reason, and what the queueing policy closes to the jobs behind it;
    2.6 quota again, against what runs now;
-   2.7 elastic gangs that run grow.
-3. Move pods together; what that leaves is decided about at once.
-4. Tell those that wait for jobs that do not start; who has passed static admission, and what the
+   2.7 growth of running elastic gangs.
+3. Move pods together, and decide at once about what that frees.
+4. Report: jobs whose dependencies will not start, jobs that passed static admission, and what the
    cycle did.
 """
 
@@ -40,9 +40,9 @@ __all__ = ["SchedulerState", "run_cycle"]
 
 
 def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> CycleResult:
-    """Decide once. `now` is seconds since the epoch and never runs backwards between cycles.
+    """Run one cycle. `now` is seconds since the epoch and never decreases between cycles.
 
-    The state has changed as decided when this returns; nothing in it depends on hash order.
+    On return, the state reflects the decisions. The result does not depend on hash order.
     """
     out = Outcome(now, state.refresh_s)
     # 1. Take in what changed.
@@ -68,23 +68,23 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
 
 
 def _decide(state: SchedulerState, out: Outcome) -> None:
-    """Ask the waiting jobs until there is nothing more to decide."""
+    """Walk the waiting jobs until there is nothing more to decide."""
     if state.at_rest():
         return
     # 2.1 Static admission.
     admit_by_quota(state, out)
     again = True
     while again:
-        # The part of each queue is one of what all hold by now, also where no time has passed.
+        # A queue's part depends on what all queues hold now, so update it even at equal times.
         state.queues.pass_time(out.now, state.queue.lanes)
         more = _walk(state, out)
         # 2.6 Quota again.
         admit_by_quota(state, out)
-        # Who was asked in this walk did not know who would start behind it. So all are asked again
-        # until nobody starts: what a job is told depends on what is, not on how often it was asked.
+        # A job asked in this walk did not know which jobs behind it would start. So ask all again
+        # until none starts: a job's reason must depend on the state, not on how often it was asked.
         matters, waits = not state.nobody_in_the_way, bool(state.queue.eq_classes)
         again = matters and (state.dirty or (more and waits))
-        # 2.7 Gangs that run grow, which others may need to know as well.
+        # 2.7 Running gangs grow; what they take may change the answers for other jobs.
         if not again and state.growing and grow(state, out):
             admit_by_quota(state, out)
             again = matters and waits
@@ -93,7 +93,7 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
 
 
 def _walk(state: SchedulerState, out: Outcome) -> bool:
-    """Ask the waiting jobs once, in their order; whether any of them got places."""
+    """Ask the waiting jobs once, in order; return whether any of them got places."""
     more = False
     # 2.2 One global order.
     order = state.next_walk()
@@ -133,7 +133,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
             state.drop_turn(claim.record)
             order.push(eq_class)
         else:
-            # 2.5 A reason with its numbers; the policy says who behind may go on.
+            # 2.5 A reason with its numbers; the policy says which jobs behind may proceed.
             blocked(walk, eq_class, terms)
             if terms.shorter and order.put_off(eq_class):
                 short[eq_class] = None
@@ -144,8 +144,11 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
 
 
 def _start_short(walk: Walk, eq_class: EquivalenceClass) -> bool:
-    """Start jobs of a class, of which the first could not, that are over sooner: after all others,
-    as they stand behind these; whether any started."""
+    """Start shorter jobs of a class whose first job could not start; return whether any did.
+
+    They end early enough to pass. They come after all other classes, because they stand behind
+    them in the order.
+    """
     state, started = walk.state, False
     while eq_class.jobs:
         terms = terms_of(walk, eq_class, again=True)

@@ -1,4 +1,4 @@
-"""What a cycle returns. Deciding has already changed the engine's state; the shell acts on it."""
+"""What a cycle returns. The engine's state already reflects it; the shell carries it out."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,10 +8,11 @@ from scheduling.engine.verdict import Verdict
 
 
 class Started(NamedTuple):
-    """Pods that got their place now. A gang comes whole, an elastic one with its least at least;
-    more of that, and other jobs, may come in several parts.
+    """Pods that got their places in this cycle.
 
-    `borrowed`: (gpu model, milli) of this part that exceeds the tenant's own quota.
+    A gang starts whole, an elastic gang with at least its minimum. Further pods of an elastic gang,
+    and the pods of other jobs, may start in several parts. `borrowed`: (GPU model, GPU-milli) by
+    which this part exceeds the tenant's own quota.
     """
 
     job_id: str
@@ -20,7 +21,7 @@ class Started(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The reason of a waiting job, reported only when it changed."""
+    """Why a job waits; reported only when it changes."""
 
     job_id: str
     verdict: Verdict
@@ -28,9 +29,11 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another choice of victims for a preemption: what it differs in ("other victims", "within
-    one spine", "anywhere in the pool", "on A100"), and what it would have cost all its victims
-    together. It costs less than the choice taken only where it is spread wider."""
+    """Another choice of victims for a preemption, and what it would have cost all of them.
+
+    `choice` says how it differs ("other victims", "within one spine", "anywhere in the pool", "on
+    A100"). It costs less than the choice taken only if it spreads the preemptor wider.
+    """
 
     choice: str
     jobs: int
@@ -39,15 +42,15 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """Pods that have to go so that the job `by` can start, and what that costs.
+    """Pods that must go so that the job `by` can start, and what that costs.
 
     `pods`: (pod set, ordinal) to delete. `whole`: the job itself goes back to its queue; the
     shell reports `JobRequeued` when all its pods are gone. Otherwise the job goes on with the
     rest, and the shell reports `PodEnded` for each pod that is gone. The preemptor's places are
-    booked already; it comes as `Started` when the last victim is reported gone. `cost_gpu_s`:
-    GPU-seconds lost since the start or the last checkpoint, `total_gpu_s` by all victims of the
-    preemption together. `alternatives`: other choices that would have made room as well, the
-    cheapest first, of `examined` that were tried.
+    booked already; the engine reports it as `Started` once the last victim is gone.
+    `cost_gpu_s`: GPU-seconds of work that this job loses, since its start or last checkpoint.
+    `total_gpu_s`: the same for all victims of the preemption. `alternatives`: other choices that
+    would have made room, cheapest first, out of `examined` tried.
     """
 
     job_id: str
@@ -62,11 +65,12 @@ class Preempted:
 
 
 class Moved(NamedTuple):
-    """A pod that leaves its node so that fewer nodes are partly used. The shell deletes it and
-    reports `PodEnded` when it is gone; its new place is booked and comes as `Started` then.
+    """A pod that leaves its node so that fewer nodes are partly used.
 
-    `whole`: it is all of a job, which stops and goes on there as one that was preempted; the shell
-    reports `JobRequeued` when the pod is gone. `cost_gpu_s`: GPU-seconds of work lost by it.
+    The shell deletes the pod and reports `PodEnded` when it is gone. The new place is booked
+    already; the engine reports it as `Started` then. `whole`: the pod is the whole job, which stops
+    and resumes at `target` like a preempted job; the shell reports `JobRequeued` when the pod is
+    gone. `cost_gpu_s`: GPU-seconds of work that the move loses.
     """
 
     job_id: str
@@ -80,9 +84,10 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Where and when a blocked head is expected to start, from declared run times.
+    """Where and when a blocked head is expected to start, by declared or learned run times.
 
-    `start_at` None: what was reserved is given up, or no longer known. Reported when it changed.
+    `start_at` None: the reservation was given up, or its time is no longer known. Reported when it
+    changes.
     """
 
     job_id: str
@@ -92,8 +97,11 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Since when a job is blocked at the head; None = no longer. A state that begins anew is told
-    by `JobHistory`; else the job's waiting would begin anew too."""
+    """Since when a job is blocked at the head; None = no longer.
+
+    A new state must get it back through `JobHistory`; otherwise the job's time at the head would
+    start again from zero.
+    """
 
     job_id: str
     since: float | None
@@ -101,8 +109,11 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class StandsAt:
-    """Since when a job stands in the queue, as it goes by a learned run time; None = since its
-    submission. A state that begins anew is told by `JobHistory`; else places would change."""
+    """The time by which a job is ordered in the queue, if its learned run time changed it.
+
+    None = its submission time. A new state must get it back through `JobHistory`; otherwise
+    positions in the queue would change.
+    """
 
     job_id: str
     at: float | None
@@ -110,7 +121,7 @@ class StandsAt:
 
 @dataclass(frozen=True, slots=True)
 class RunLimit:
-    """A running job nears its run-time limit (`exceeded` False, once) or has passed it."""
+    """A running job is near its run-time limit (`exceeded` False, reported once) or beyond it."""
 
     job_id: str
     ends_at: float
@@ -120,9 +131,10 @@ class RunLimit:
 class CycleStats(NamedTuple):
     """What one cycle did, in counts.
 
-    `walks` over the queue; equivalence classes `asked` in them, and those `remembered`, of which an
-    earlier answer still stood; `attempts` to admit and place a job; preemption `plans` made;
-    `starts` decided; remembered answers that were `checked`, and that were `wrong`.
+    `walks`: walks over the queue. `asked`: equivalence classes asked in them. `remembered`: classes
+    whose earlier answer still held. `attempts`: attempts to admit and place a job. `plans`:
+    preemptions planned. `starts`: starts decided. `checked`, `wrong`: remembered answers that were
+    checked, and those that were wrong.
     """
 
     walks: int = 0
@@ -136,8 +148,10 @@ class CycleStats(NamedTuple):
 
 
 class WrongAnswer(NamedTuple):
-    """A remembered answer that is not the one found anew: an error of the engine. In words: what
-    was asked, of whom, and both answers."""
+    """A remembered answer that differs from the answer worked out anew: a bug in the engine.
+
+    All fields are text: the question, its subject and both answers.
+    """
 
     question: str
     subject: str
@@ -146,14 +160,14 @@ class WrongAnswer(NamedTuple):
 
 
 class CycleResult(NamedTuple):
-    """Everything one cycle decided, in decision order.
+    """Everything that one cycle decided, in the order of the decisions.
 
-    `quota_reserved` / `quota_lost`: waiting jobs that newly passed, or no longer pass, static quota
-    admission. `lost`: (job id, pod set, ordinal) of pods whose node or device is gone or bad.
-    `stats`: what it took.
-    `staying`: why elastic gangs that run get no more pods, where that changed.
-    `next_at`: when something may be decided although nothing is reported; None = never.
-    `wrong`: remembered answers that were checked and were not true, as far as they are told.
+    `quota_reserved` / `quota_lost`: waiting jobs that newly pass, or no longer pass, static quota
+    admission. `lost`: (job id, pod set, ordinal) of pods whose node or device is gone or faulty.
+    `stats`: the work that the cycle did.
+    `staying`: why running elastic gangs get no more pods, where that changed.
+    `next_at`: when the passing of time alone may lead to a new decision; None = never.
+    `wrong`: remembered answers that a check found wrong, the first few of them (`memo.MAX_TOLD`).
     """
 
     started: tuple[Started, ...] = ()

@@ -1,6 +1,7 @@
-"""What may change between two cycles. The live session and the simulator speak only these.
+"""Deltas: everything that may change between two cycles.
 
-A delta is applied in (amortised) constant time; nothing else changes the engine's state.
+The live session and the simulator talk to the engine only through them. Applying a delta takes
+amortised constant time. Only deltas and the engine's own decisions change its state.
 """
 
 from collections.abc import Mapping
@@ -32,9 +33,11 @@ class NodeRemoved:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourChanged:
-    """A node of another scope of the cluster: nothing is placed there, but what rules say of other
-    pods counts those on it by its labels and taints; nothing else of it matters. None = it is gone,
-    or it belongs to this scope now."""
+    """A node of another scope of the cluster appeared or changed.
+
+    Nothing is placed on it, but rules about other pods count the pods there, by the node's labels
+    and taints; no other facts matter. None = the node is gone, or belongs to this scope now.
+    """
 
     name: str
     node: Node | None
@@ -42,8 +45,11 @@ class NeighbourChanged:
 
 @dataclass(frozen=True, slots=True)
 class OtherPodChanged:
-    """A pod that is not Kant's occupies a node; its GPUs are a count, the devices unknown. `rules`:
-    its groups and host ports, None = nothing is said of it."""
+    """A pod that Kant did not place occupies a node.
+
+    `gpus` is a count; its devices are unknown. `rules`: its groups, host ports and other rules;
+    None = it has none.
+    """
 
     uid: str
     node: str
@@ -61,11 +67,11 @@ class OtherPodRemoved:
 
 @dataclass(frozen=True, slots=True)
 class TenantsChanged:
-    """The whole tenant tree and all quotas, replacing what was known.
+    """The whole tenant tree and all quotas, replacing the previous ones.
 
-    `used_elsewhere`: (tenant, gpu model, milli, of that by jobs that cannot be preempted) held in
-    other clusters and scopes, counted against quota. `jobs_elsewhere`: (tenant, jobs that run
-    there), counted against its limit.
+    `used_elsewhere`: (tenant, GPU model, GPU-milli, part of it held by non-preemptible jobs) held
+    in other clusters and scopes; counts against quota. `jobs_elsewhere`: (tenant, jobs that run
+    there); counts against the tenant's job limit.
     """
 
     tenants: tuple[TenantSpec, ...]
@@ -76,10 +82,14 @@ class TenantsChanged:
 
 @dataclass(frozen=True, slots=True)
 class QueuesChanged:
-    """All queues of the tenants that have more than a queue of which nothing is said, replacing
-    what was known. `jobs_elsewhere`: (tenant, queue, jobs that run in other clusters and scopes),
-    `held_elsewhere`: (tenant, queue, gpu model, milli that they hold there), counted against the
-    limits of queues."""
+    """All queues, replacing the previous ones.
+
+    Tenants whose only queue has default settings are left out.
+
+    `jobs_elsewhere`: (tenant, queue, jobs that run in other clusters and scopes). `held_elsewhere`:
+    (tenant, queue, GPU model, GPU-milli that they hold there). Both count against the limits of
+    queues.
+    """
 
     queues: tuple[QueueSpec, ...]
     jobs_elsewhere: tuple[tuple[str, str, int], ...] = ()
@@ -88,9 +98,11 @@ class QueuesChanged:
 
 @dataclass(frozen=True, slots=True)
 class OtherScopesChanged:
-    """What there is in the other scopes of a divided cluster, replacing what was known: fair share
-    is of the whole cluster. `held`: (tenant, user, gpu model, milli) by their jobs, `gpus`: (gpu
-    model, GPUs) of their nodes."""
+    """What the other scopes of a divided cluster hold and have, replacing the previous values.
+
+    Fair share needs it, because it is computed over the whole cluster. `held`: (tenant, user, GPU
+    model, GPU-milli) held by their jobs. `gpus`: (GPU model, GPUs) of their nodes.
+    """
 
     held: tuple[tuple[str, str, str, float], ...] = ()
     gpus: tuple[tuple[str, int], ...] = ()
@@ -103,7 +115,10 @@ class PolicyChanged:
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A job enters its tenant queue. `not_before`: no attempt earlier (back-off, start time)."""
+    """A job enters its tenant's queue.
+
+    `not_before`: the earliest time of an attempt (back-off, or start time).
+    """
 
     job: JobRequest
     not_before: float = 0.0
@@ -112,11 +127,11 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """A job asks for something else, of one that has started for another run time or count of
-    pods; it is held, and starts not before, as until now.
+    """A job changed its request; a started job may change only its run time or pod count.
 
-    Pods beyond the new count keep their places until `PodRequeued` tells that they are gone; the
-    others are missing, or no longer.
+    Whether the job is held, and its earliest start, stay as they were. With a smaller count, the
+    surplus pods keep their places until `PodRequeued` reports them gone; with a larger one, the
+    additional pods count as missing.
     """
 
     job: JobRequest
@@ -124,14 +139,15 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True)
 class JobRestored:
-    """A job that already holds places (found at start, or adopted): booked without a decision.
+    """A job that already holds places (found at start, or adopted); book them without a decision.
 
-    `ended`: (pod set, ordinal) of pods that are done; a job that is no gang goes on waiting for
-    those of its pods that are neither placed nor ended, an elastic gang may get them. `placed_at`:
-    since when it holds each of the placements, if not all since `started_at`. `leaving`: those of
-    them that were preempted or moved and are not gone yet; `PodEnded` will say that they are.
-    `running_at`: since when the pod of each of the placements runs, None = it does not yet; () =
-    all of them do since they have their places.
+    `ended`: (pod set, ordinal) of pods that are done. Pods that are neither placed nor ended are
+    missing: a job that is no gang keeps waiting for them, an elastic gang may get them.
+    `placed_at`: since when the job holds each placement; () = all since `started_at`.
+    `leaving`: (pod set, ordinal) of placed pods that were preempted or moved and are not gone yet;
+    `PodEnded` will report them gone.
+    `running_at`: since when the pod of each placement runs, None = not yet; () = all have run
+    since they got their places.
     """
 
     job: JobRequest
@@ -145,11 +161,16 @@ class JobRestored:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """What was decided about a job before this state began: `preempted_by` names, for each time
-    it was preempted, the job it made room for, `gave_way_to` those for which an elastic gang only
-    gave pods up; `blocked_since` when it was first blocked at the head; `front` as `JobRequeued`
-    said it; `back_at` when it last came back to its queue, or was released; `lost_gpu_s`: the
-    GPU-seconds of work that moves have cost it; `stands_at` what `StandsAt` said last."""
+    """What was decided about a job before this state began.
+
+    `preempted_by`: for each time the job was preempted, the job that it made room for.
+    `gave_way_to`: jobs for which an elastic gang only gave up pods.
+    `blocked_since`: when the job was first blocked at the head.
+    `front`: as in `JobRequeued`.
+    `back_at`: when the job last came back to its queue, or was released from a hold.
+    `lost_gpu_s`: GPU-seconds of work that moves have cost it.
+    `stands_at`: the last value that `StandsAt` reported.
+    """
 
     job_id: str
     preempted_by: tuple[str, ...] = ()
@@ -163,17 +184,21 @@ class JobHistory:
 
 @dataclass(frozen=True, slots=True)
 class PastUse:
-    """What was held until the cycle that applies this, replacing what was known of it. `held`:
-    (tenant, user, gpu model, milli-GPU on average over the past, older use counting half as much
-    every half-life of the policy)."""
+    """Past use up to the cycle that applies this delta, replacing the previous values.
+
+    `held`: (tenant, user, GPU model, GPU-milli); an average over the past in which use counts half
+    as much for every half-life of the policy.
+    """
 
     held: tuple[tuple[str, str, str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MovesBefore:
-    """What jobs used before this state began, in GPU-seconds, and how much work moves lost then;
-    of the time in which the budget for lost work fills."""
+    """What jobs used, and what moves lost, before this state began, in GPU-seconds.
+
+    Both cover the period in which the move budget fills up (`running/last_look.py`).
+    """
 
     used_gpu_s: float
     lost_gpu_s: float
@@ -181,8 +206,10 @@ class MovesBefore:
 
 @dataclass(frozen=True, slots=True)
 class QueueDebts:
-    """What a scheduler before this one knew at `at`, seconds since the epoch, that queues were
-    owed: (tenant, queue, GPUs), negative where they held more."""
+    """What queues were owed at `at` (seconds since the epoch), as an earlier scheduler knew it.
+
+    `owed`: (tenant, queue, GPUs); negative if the queue held more than its part.
+    """
 
     owed: tuple[tuple[str, str, float], ...]
     at: float
@@ -190,8 +217,10 @@ class QueueDebts:
 
 @dataclass(frozen=True, slots=True)
 class PodsRunning:
-    """Since `at` all pods that a job has places for run, or (`pods`: pod set, ordinal) these of
-    them. Matters where the state is `told_of_runs`."""
+    """Pods of a job run since `at`: all that have places, or only `pods` (pod set, ordinal).
+
+    It matters only if the state is `told_of_runs`.
+    """
 
     job_id: str
     at: float
@@ -200,9 +229,9 @@ class PodsRunning:
 
 @dataclass(frozen=True, slots=True)
 class PodEnded:
-    """One pod of a started job is gone; its place is free. The job itself goes on.
+    """One pod of a started job is gone, and its place is free; the job itself goes on.
 
-    A pod that was preempted is placed again; any other has ended for good.
+    A preempted or moved pod will be placed again; any other pod has ended for good.
     """
 
     job_id: str
@@ -212,9 +241,11 @@ class PodEnded:
 
 @dataclass(frozen=True, slots=True)
 class PodRequeued:
-    """One pod of a started job that goes on without it (no gang, or an elastic one) found no place
-    after all, or left it: while the job misses pods it is placed again, not before `not_before`,
-    and not on `avoided_nodes` nodes for the policy's `blame_s`."""
+    """One pod of a started job could not keep its place, or left it; the job goes on without it.
+
+    The job is an elastic gang or no gang. While it misses pods, the pod is placed again, not before
+    `not_before`, and not on `avoided_nodes` for the policy's `blame_s`.
+    """
 
     job_id: str
     pod_set: int
@@ -225,9 +256,9 @@ class PodRequeued:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job finished, failed or was cancelled; all it holds is released, it leaves the queue.
+    """A job finished, failed or was cancelled; it releases all it holds and leaves the queue.
 
-    `succeeded` decides about the jobs that may start only after its success.
+    `succeeded` decides whether jobs that wait for its success may start.
     """
 
     job_id: str
@@ -236,12 +267,11 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobRequeued:
-    """A placement failed: everything is released and the job waits again, in its old place.
+    """A placement failed: the job releases everything and waits again at its old position.
 
-    It also tells that all pods of a preempted job are gone. `avoided_nodes` nodes are avoided for
-    the
-    policy's `blame_s` from the cycle that applies the delta. `front`: it lost its place by a
-    fault and goes before all others of its priority.
+    For a preempted job it reports that all its pods are gone. The job avoids `avoided_nodes` for
+    the policy's `blame_s`, from the cycle that applies the delta. `front`: the job lost its place
+    through a fault and goes before all others of its priority.
     """
 
     job_id: str
@@ -252,7 +282,7 @@ class JobRequeued:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A running job has saved its work: what it loses when preempted counts from here."""
+    """A running job has saved its work at `at`: a preemption loses only what it did since."""
 
     job_id: str
     at: float
@@ -260,9 +290,12 @@ class Checkpointed:
 
 @dataclass(frozen=True, slots=True)
 class LearnedTime:
-    """How long a job is likely to run, in seconds. `most_s`: most of its like are over by then;
-    `middles`, ascending: half of them are over after the first, half of those that go on longer
-    after the second, and so on. Who outlives the last is taken to be half through."""
+    """How long a job is likely to run, in seconds.
+
+    `most_s`: most similar jobs have ended by then. `middles`, ascending: half of the similar jobs
+    end within the first; of those that run longer, half end within the second, and so on. A job
+    that outlives the last value is taken to be half done.
+    """
 
     most_s: float
     middles: tuple[float, ...]
@@ -270,15 +303,14 @@ class LearnedTime:
 
 @dataclass(frozen=True, slots=True)
 class RunTimesLearned:
-    """What is likely of gangs that declare no run time, by job, replacing what was known of
-    these."""
+    """Learned run times of gangs that declare none, by job; the newest one of a job counts."""
 
     of: tuple[tuple[str, LearnedTime], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """How many pods of a job may be evicted now, from its PodDisruptionBudget; None = no budget."""
+    """How many pods of a job its PodDisruptionBudget lets go now; None = it has no budget."""
 
     job_id: str
     allowed: int | None

@@ -1,14 +1,14 @@
-"""What the engine remembers of its own answers, and when each of them stops being true.
+"""The memo: answers that the engine remembers, and what each of them depends on.
 
-A rule works an answer out from the state alone. Asked again it would mostly say the same, so the
-memo keeps the answer (`Finding`) with what it depends on, and gives it back while that is
-unchanged. Every version that an answer may hang on is named here and nowhere else: a rule says in
-words what it depends on (`memo.room`), and what more it takes for its answer to stand
-(`Question.stands`).
+A rule works out an answer from the state alone. Asked again, it would usually give the same
+answer, so the memo keeps it (`Finding`) together with what it depends on, and returns it while
+that is unchanged. All versions that an answer can depend on are defined here and nowhere else: a
+rule names its dependency (`memo.room`) and may add further conditions (`Question.stands`).
 
-`Memo.off()` remembers nothing: the engine then asks everything anew. It decides the same, slowly,
-which is what the tests hold every remembered answer against. A memo that checks works a share of
-the remembered answers out anew and keeps the differences: each of them is an error of the engine.
+`Memo.off()` remembers nothing, so the engine works everything out anew. It then decides the same
+things, only slowly; the tests compare remembered answers with it. A checking memo works out a
+sample of the remembered answers anew and records the differences. Each difference is a bug in the
+engine.
 """
 
 import math
@@ -21,36 +21,39 @@ from scheduling.engine.demand.pools import Pools
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.quota.book import QuotaBook
 
-# Shapes of which answers are remembered that hold for all jobs of the shape.
+# How many shapes have remembered answers, which hold for all jobs of a shape.
 MAX_SHAPES: Final = 20_000
-# What is asked of a class ...
-NEVER: Final = "never"  # why it can never run
+# Questions about a class ...
+NEVER: Final = "never"  # why its jobs can never run
 BY_QUOTA: Final = "by quota"  # why quota refuses it
-ASKED: Final = "asked"  # what its jobs ask for
-NO_START: Final = "no start"  # that none of its jobs finds a place
-WITHIN_REACH: Final = "within reach"  # where it could start if all that runs had ended
-UNPLANNED: Final = "unplanned"  # that nobody can be preempted for its first job
-SETTLED: Final = "settled"  # that a visit would find and tell what the last one did
-WOULD_START: Final = "would start"  # whether only reserved nodes keep it from a start
-# ... of a shape ...
-POSSIBLE: Final = "possible"  # that jobs of it can run
-# ... of a job ...
+ASKED: Final = "asked"  # what its jobs request
+NO_START: Final = "no start"  # none of its jobs finds a place
+WITHIN_REACH: Final = "within reach"  # where it could start if all running jobs had ended
+UNPLANNED: Final = "unplanned"  # no preemption is possible for its first job
+SETTLED: Final = "settled"  # another visit would find and report what the last one did
+WOULD_START: Final = "would start"  # whether only reserved nodes prevent its start
+# ... about a shape ...
+POSSIBLE: Final = "possible"  # jobs of this shape can run
+# ... about a job ...
 EXPECTED: Final = "expected"  # when and where it will start
-IN_VAIN: Final = "in vain"  # that no preemption makes room for so many pods of it
-GREW: Final = "grew"  # that it runs and gets no more pods
-# ... of what blocked jobs have closed.
-WITHHELD: Final = "withheld"  # why only what is kept for others forbids a demand
-# Wrong answers of which more than the number is told.
+IN_VAIN: Final = "in vain"  # no preemption makes room for so many of its pods
+GREW: Final = "grew"  # it runs and gets no more pods
+# ... about what blocked jobs have closed.
+WITHHELD: Final = "withheld"  # why a demand is refused only because of what is kept for others
+# How many wrong answers are reported in full; the others are only counted.
 MAX_TOLD: Final = 20
-# The check draws from a fixed sequence: two runs of one history check the same answers.
+# Checks are drawn from a fixed sequence, so two runs of one history check the same answers.
 _DRAWN, _FACTOR, _STEP = 1 << 32, 1_664_525, 1_013_904_223
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 @dataclass(slots=True, init=False, eq=False)
 class Finding:
-    """An answer, what it depends on as that was when it was found, and until when (seconds since
-    the epoch) the passing of time alone leaves it true."""
+    """A remembered answer and what makes it valid.
+
+    `depends_on`: the versions it depends on, as they were when it was found. `until`: when it
+    expires by the passing of time alone (seconds since the epoch).
+    """
 
     answer: Any
     depends_on: Any
@@ -62,24 +65,27 @@ class Finding:
         self.until = until
 
 
-# By name of the question: what was found out about one subject.
+# Findings about one subject, by the name of the question.
 Found = dict[str, Finding]
 
 
 class Subject(Protocol):
-    """Whatever something is found out about: a class, a job, a shape."""
+    """What a finding is about: a class, a job, a shape."""
 
     found: Found
 
     @property
     def about(self) -> str:
-        """Its name, for who reads of a difference."""
+        """Its name in reports of wrong answers."""
 
 
 class QuotaAsOf(NamedTuple):
-    """When quota gave an answer: the change of the book that can turn it, and, where the job can
-    start in one way only, how many milli-GPU of a `model` must have been given back, ever, before a
-    refusal can end, or may be booked, ever, before it can begin (`bound`)."""
+    """The state of quota when it gave an answer.
+
+    `change`: the version of the book whose growth may change the answer. `bound`, if the job can
+    start in one way only: the total GPU-milli of `model` ever returned at which a refusal may end,
+    or the total ever booked up to which quota still allows the job. None = no such bound.
+    """
 
     refused: bool
     change: int
@@ -88,8 +94,11 @@ class QuotaAsOf(NamedTuple):
 
 
 class Since(NamedTuple):
-    """What has happened to nodes and quota: `nothing`; `only_booked`: which never allows what was
-    refused; `only_returned`: which never refuses what was allowed."""
+    """What has happened to nodes and quota.
+
+    `only_booked`: at most bookings, which never allow what was refused. `only_returned`: at most
+    returns, which never refuse what was allowed.
+    """
 
     nothing: bool
     only_booked: bool
@@ -98,30 +107,30 @@ class Since(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Question:
-    """What is asked again and again, under a name of its own."""
+    """A question whose answers are remembered under its name."""
 
     def __init__(self, name: str, *, checked: bool = True, plain: bool = False) -> None:
         self.name = name
-        self.checked = checked  # by its own `check`, else by that of another question
-        self.plain = plain  # equality is all that `stands` asks for, which saves a call
+        self.checked = checked  # by its own `check`; False: another question's check covers it
+        self.plain = plain  # `stands` only tests equality, so the call can be skipped
 
     def stands(self, _state: Any, _subject: Any, known: Finding, depends_on: Any) -> bool:
-        """Whether the answer would be the same now; time apart."""
+        """Whether the answer still holds, apart from the passing of time."""
         return bool(known.depends_on == depends_on)
 
     def work_out(self, state: Any, subject: Any, depends_on: Any) -> Any:
-        """The answer by the state alone. Changes nothing that anybody could notice."""
+        """Work out the answer from the state alone, with no visible side effects."""
         raise NotImplementedError(f"{self.name} is noted by who finds it out, never asked for")
 
     def check(self, state: Any, subject: Any, _known: Finding, depends_on: Any) -> Any:
-        """The answer anew, as what was `known` would have it: equal unless that is wrong."""
+        """Work out the answer anew, in the form of the `known` one; a difference is a bug."""
         return self.work_out(state, subject, depends_on)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 @dataclass(slots=True, init=False, eq=False)
 class LikeJobs:
-    """What was found out that holds for all jobs of a shape, also while none of them waits."""
+    """Findings that hold for all jobs of a shape, even while none of them waits."""
 
     key: Any
     found: Found
@@ -132,16 +141,16 @@ class LikeJobs:
 
     @property
     def about(self) -> str:
-        """Whose shape that is."""
+        """The shape in words."""
         return f"jobs of shape {self.key!r}"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Memo:
-    """Owns all that one engine remembers of its answers.
+    """All answers that one engine remembers.
 
-    `remembers`: no if it is off. `check_share`: how much of the remembered answers is worked out
-    anew, 0 … 1.
+    `remembers`: False if the memo is off. `check_share`: the share of remembered answers to work
+    out anew as a check, 0 to 1.
     """
 
     def __init__(self, *, remembers: bool = True, check_share: float = 0.0) -> None:
@@ -154,22 +163,22 @@ class Memo:
         self._threshold = int(check_share * _DRAWN)
         self._drawn = 0
         self._shapes: dict[object, LikeJobs] = {}
-        self._for_a_while: dict[object, Finding] = {}  # in the order of their times
+        self._for_a_while: dict[object, Finding] = {}  # ordered by expiry
         self._assessed = ((-1, -1), (-1, -1))
         self._state: Any = None
 
     @classmethod
     def off(cls) -> Self:
-        """The memo of the engine that asks everything anew."""
+        """Return a memo that remembers nothing."""
         return cls(remembers=False)
 
     def follow(self, state: Any, cluster: ClusterState, book: QuotaBook, pools: Pools) -> None:
-        """Answers are about this state from now on."""
+        """Make the answers refer to this state from now on."""
         self._state = state
         self._cluster, self._book, self._pools = cluster, book, pools
 
     def twin(self) -> "Memo":
-        """One that remembers the same of shapes and checks nothing, for a copy of the state."""
+        """Return a memo for a copy of the state: the same findings on shapes, and no checks."""
         twin = Memo(remembers=self.remembers)
         for key, shape in self._shapes.items():
             twin._shapes[key] = LikeJobs(key, shape.found.copy())
@@ -177,25 +186,25 @@ class Memo:
         twin._assessed = self._assessed
         return twin
 
-    # --- what answers depend on: while it is the same, nothing of that kind has happened ------
+    # --- what answers depend on: while the value is equal, nothing of that kind has happened --
     @property
     def sizes(self) -> int:
-        """What nodes there are, how large they are, and whom they admit."""
+        """Which nodes exist, their sizes, and which pods they admit."""
         return self._pools.version
 
     @property
     def nodes(self) -> int:
-        """All facts of nodes, and the pods of others on them."""
+        """All facts about nodes, and the pods of others on them."""
         return self._cluster.facts_version
 
     @property
     def places(self) -> int:
-        """Places that may have become free, or better."""
+        """Places that may have become free or better."""
         return self._cluster.version
 
     @property
     def occupied(self) -> tuple[int, int]:
-        """What is placed where, and places that may have become free, or better."""
+        """What is placed where, and places that may have become free or better."""
         return self._cluster.stamp
 
     @property
@@ -205,7 +214,7 @@ class Memo:
 
     @property
     def booked(self) -> int:
-        """Anything in the book: quotas, and who holds how much of them."""
+        """Anything in the book: quotas, and how much of them is used by whom."""
         return self._book.version
 
     @property
@@ -215,12 +224,12 @@ class Memo:
 
     @property
     def facts(self) -> tuple[int, int]:
-        """Sizes of nodes, tenants and their quotas."""
+        """Node sizes, tenants and their quotas."""
         return self._pools.version, self._book.structure
 
     @property
     def terms(self) -> tuple[int, int]:
-        """All facts of nodes, tenants and their quotas."""
+        """All facts about nodes, tenants and their quotas."""
         return self._cluster.facts_version, self._book.structure
 
     @property
@@ -235,17 +244,22 @@ class Memo:
 
     @property
     def gains(self) -> int:
-        """Anything given back by, or better on, a node; a mark for `most_gained`."""
+        """Everything released or improved on nodes so far; a mark for `most_gained`."""
         return self._cluster.gains
 
     def most_gained(self, since: int) -> int | None:
-        """The most wholly free GPUs on a node that gained anything since then (`gains`); None: that
-        cannot be told."""
+        """Return the most wholly free GPUs on any node that gained something since the mark.
+
+        `since`: an earlier value of `gains`. None = unknown.
+        """
         return self._cluster.gained(since)
 
     def quota_as_of(self, *, refused: bool, bound: tuple[str, int] | None) -> QuotaAsOf:
-        """Now. `bound`: a GPU model, and how much of it must be given back before the refusal can
-        end, or may be booked before it can begin."""
+        """Return the present state of quota, for `quota_stands` to compare with later.
+
+        `bound`: (GPU model, GPU-milli) that must be returned before a refusal can end, or that may
+        still be booked before one can begin.
+        """
         book = self._book
         change = book.loosened if refused else book.tightened
         if bound is None:
@@ -255,12 +269,12 @@ class Memo:
         return QuotaAsOf(refused, change, model, ever.get(model, 0) + milli)
 
     def quota_unchanged(self, as_of: QuotaAsOf) -> bool:
-        """Whether nothing happened that could turn the answer."""
+        """Whether nothing has happened that could change the answer or its numbers."""
         book = self._book
         return as_of.change == (book.loosened if as_of.refused else book.tightened)
 
     def quota_stands(self, as_of: QuotaAsOf) -> bool:
-        """Whether the answer is the same, be it with other numbers."""
+        """Whether the answer is still the same, though its numbers may differ."""
         refused, change, model, bound = as_of
         book = self._book
         if change == (book.loosened if refused else book.tightened):
@@ -272,8 +286,7 @@ class Memo:
         return book.booked.get(model, 0) <= bound
 
     def since_assessed(self) -> Since:
-        """What has happened since this was asked before, which is to say since all classes were
-        assessed."""
+        """Return what has happened since the last call, when all classes were last assessed."""
         book = self._book
         facts, at = self.facts, (book.loosened, book.tightened)
         (before, was), self._assessed = self._assessed, (facts, at)
@@ -286,7 +299,7 @@ class Memo:
 
     # --- asking -------------------------------------------------------------------------------
     def recall(self, question: Question, subject: Subject, depends_on: Any) -> Finding | None:
-        """What was found out, if it still stands."""
+        """Return the remembered finding if it still holds, else None."""
         if not self.remembers:
             return None
         known = subject.found.get(question.name)
@@ -309,31 +322,31 @@ class Memo:
         depends_on: Any,
         until: float = math.inf,
     ) -> None:
-        """Keep what was found out."""
+        """Remember an answer."""
         if not self._checking:
             subject.found[question.name] = Finding(answer, depends_on, until)
 
     def changed(self, question: Question, subject: Subject, depends_on: Any) -> bool:
-        """Whether what it was found out by is no more, also where nothing is remembered."""
+        """Whether there is no finding or its dependencies changed; also works with the memo off."""
         known = subject.found.get(question.name)
         return known is None or not question.stands(self._state, subject, known, depends_on)
 
     def forget(self, name: str, subject: Subject) -> None:
-        """Something happened to an answer of that name that no version tells."""
+        """Drop the finding of that name, after a change that no version reflects."""
         subject.found.pop(name, None)
 
     def forget_all(self, name: str, subject: Subject) -> None:
-        """The same of all answers whose names begin so."""
+        """Drop all findings whose names start with `name`."""
         found = subject.found
         for each in [each for each in found if each.startswith(name)]:
             del found[each]
 
     def forget_shapes(self) -> None:
-        """Nothing that was found out about shapes stands by the policy of now."""
+        """Drop all findings on shapes, after a change of policy."""
         self._shapes.clear()
 
     def answer(self, question: Question, subject: Subject, depends_on: Any) -> Any:
-        """What was found out, or else is worked out now and kept."""
+        """Return the remembered answer, or work it out now and remember it."""
         known = self.recall(question, subject, depends_on)
         if known is not None:
             return known.answer
@@ -342,8 +355,10 @@ class Memo:
         return answer
 
     def table(self, name: str, subject: Subject, depends_on: Any) -> dict[Any, Any]:
-        """Answers to one question by what more it is asked about: they stand together or not at
-        all. The caller adds those that are not there."""
+        """Return a table of answers to one question, keyed by a further argument.
+
+        The whole table becomes invalid at once. The caller adds missing answers.
+        """
         known = subject.found.get(name) if self.remembers else None
         if known is None or known.depends_on != depends_on:
             known = Finding({}, depends_on)
@@ -353,7 +368,7 @@ class Memo:
         return answers
 
     def shape(self, key: object) -> LikeJobs:
-        """The jobs of this shape as one subject."""
+        """Return the jobs of this shape as one subject."""
         shape = self._shapes.get(key)
         if shape is None:
             shape = LikeJobs(key)
@@ -363,12 +378,15 @@ class Memo:
         return shape
 
     def lately(self, key: object) -> Any:
-        """An answer that is costly and need not be of now: that of a while ago, or None."""
+        """Return an answer kept by `note_for`, which may be somewhat out of date; None = none."""
         known = self._for_a_while.get(key) if self.remembers else None
         return None if known is None or known.until <= self._cluster.now else known.answer
 
     def note_for(self, seconds: float, key: object, answer: Any) -> None:
-        """Keep it for `lately`; always for as long, so that the oldest are the first to go."""
+        """Keep a costly answer for `lately`.
+
+        All calls must use the same `seconds`, so that the oldest answers expire first.
+        """
         now, kept = self._cluster.now, self._for_a_while
         while kept and kept[first := next(iter(kept))].until <= now:
             del kept[first]
@@ -377,14 +395,14 @@ class Memo:
 
     # --- checking -----------------------------------------------------------------------------
     def draws(self) -> bool:
-        """Whether the next remembered answer is one of those that are checked."""
+        """Whether to check the next remembered answer."""
         if not self._threshold:
             return False
         self._drawn = (self._drawn * _FACTOR + _STEP) % _DRAWN
         return self.remembers and self._drawn < self._threshold
 
     def _check(self, question: Question, subject: Subject, known: Finding, depends_on: Any) -> None:
-        """Work the answer out without any memory, and keep the difference if there is one."""
+        """Work out the answer with the memo off, and record a difference."""
         self.remembers, self._checking = False, True
         try:
             anew = question.check(self._state, subject, known, depends_on)
@@ -393,7 +411,7 @@ class Memo:
         self.compare(question.name, subject, known.answer, anew)
 
     def compare(self, name: str, subject: Subject, remembered: Any, anew: Any) -> None:
-        """Keep the difference between two answers, if there is one."""
+        """Count a check, and record the two answers if they differ."""
         self._checked += 1
         if anew == remembered:
             return
@@ -402,8 +420,7 @@ class Memo:
             self._told.append(WrongAnswer(name, subject.about, repr(remembered), repr(anew)))
 
     def take_checks(self) -> tuple[int, int, tuple[WrongAnswer, ...]]:
-        """How many answers were checked since this was asked last, how many of them were wrong, and
-        the first of these."""
+        """Return and reset the counts of checked and wrong answers, and the first wrong ones."""
         told = self._checked, self._wrong, tuple(self._told)
         self._checked, self._wrong = 0, 0
         self._told.clear()

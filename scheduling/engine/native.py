@@ -1,4 +1,4 @@
-"""What the core says of its classes for the sake of mypyc, which makes them native."""
+"""Support for mypyc, which compiles the core's classes to native ones."""
 
 import copyreg
 from collections.abc import Callable
@@ -11,8 +11,11 @@ else:
     Class = TypeVar("Class", bound=type)
 
     def mypyc_attr(**_: bool) -> Callable[[Class], Class]:
-        """`allow_interpreted_subclasses`: code outside of the core derives classes from it, or
-        copies it without a call of `__init__`. It means nothing to Python."""
+        """Pass options to mypyc; plain Python ignores them.
+
+        `allow_interpreted_subclasses`: code outside the core subclasses the class, or copies its
+        instances without calling `__init__`.
+        """
         return lambda of: of
 
 
@@ -20,8 +23,10 @@ __all__ = ["copied_by_fields", "mypyc_attr"]
 
 
 def copied_by_fields(*frozen: type) -> None:
-    """Copy and pickle these frozen data classes by making them anew: the fields of a native one
-    cannot be set afterwards, as Python would."""
+    """Make `copy` and `pickle` build these frozen data classes through their constructors.
+
+    Python would set the fields of an empty instance, which native classes do not allow.
+    """
     for of in frozen:
         copyreg.pickle(of, _by_fields)
 

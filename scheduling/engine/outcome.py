@@ -1,4 +1,4 @@
-"""What one cycle decides, gathered while it is being made."""
+"""Collect what one cycle decides."""
 
 from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.decisions import (
@@ -19,7 +19,7 @@ from scheduling.engine.queue.waiting import EquivalenceClass
 
 
 class Outcome:
-    """The decisions of one cycle while it is being made."""
+    """The decisions of a cycle in progress."""
 
     def __init__(
         self, now: float, refresh_s: float, just_started: frozenset[str] = frozenset()
@@ -39,7 +39,7 @@ class Outcome:
         self.blocked: dict[str, Blocked] = {}
         self.stand_at: dict[str, StandsAt] = {}
         self.run_limits: list[RunLimit] = []
-        # Classes whose answer about quota turned, or got jobs, and which.
+        # By class: jobs to report, as quota's answer for the class changed or they joined it.
         self.turned: dict[EquivalenceClass, set[str]] = {}
         self.walks = 0
         self.asked = 0
@@ -49,29 +49,35 @@ class Outcome:
 
     @property
     def just_started(self) -> frozenset[str]:
-        """Jobs of which something starts in this cycle."""
+        """Jobs of which at least one pod starts in this cycle."""
         return self._just_started.union([start.job_id for start in self.started])
 
     def walked(self, *, asked: int, waiting: int) -> None:
-        """One walk over the queue asked so many of the equivalence classes that waited; what it
-        had found out about the others before still stood."""
+        """Count one walk over the queue that asked `asked` of the `waiting` equivalence classes.
+
+        For the other classes the remembered answers still held.
+        """
         self.walks += 1
         self.asked += asked
         self.remembered += max(0, waiting - asked)
 
     def block(self, record: JobRecord, since: float | None) -> None:
-        """Note, and report, since when a job is blocked at the head; None = no longer."""
+        """Record and report since when a job is blocked at the head; None = no longer."""
         if record.blocked(since):
             self.blocked[record.job.id] = Blocked(record.job.id, since)
 
     def stands(self, record: JobRecord) -> None:
-        """Report since when a job stands in the queue."""
+        """Report the time by which a job is ordered in the queue."""
         self.stand_at[record.job.id] = StandsAt(record.job.id, record.stands_at)
 
     def result(
         self, next_at: float | None, checked: int, wrong: int, told: tuple[WrongAnswer, ...]
     ) -> CycleResult:
-        """`checked`: so many remembered answers were, `wrong`: were, and are `told`."""
+        """Return what the cycle decided.
+
+        `checked` and `wrong`: how many remembered answers were checked and found wrong; `told`: the
+        wrong ones to report.
+        """
         starts = len(self.started)
         walked = (self.walks, self.asked, self.remembered)
         stats = CycleStats(*walked, self.attempts, self.plans, starts, checked, wrong)

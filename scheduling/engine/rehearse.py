@@ -1,7 +1,8 @@
-"""What would become of a job if it were submitted now. Asked on a copy; nothing is decided.
+"""Rehearse a submission: what would happen to a job if it were submitted now.
 
-The copy runs the very cycle that the scheduler would run. Other requests that would start are
-looked for on the same copy, one after the other, each withdrawn before the next.
+This runs on a copy of the state, so nothing is decided. The copy runs the same cycle as the
+scheduler. Alternative requests that would start are tried on the same copy, one after the other,
+each withdrawn before the next.
 """
 
 import math
@@ -27,19 +28,19 @@ from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.types import DEFAULT_LEVELS, JobRequest
 from scheduling.engine.verdict import NO_ROOM, Verdict
 
-# Other GPU models that are tried, those with the most free GPUs first, and that are told.
+# How many other GPU models to try (most free GPUs first), and how many to report.
 MAX_TRIED, MAX_TOLD = 8, 3
-# Choices of GPU models for which is worked out when running jobs leave room.
+# For how many choices of GPU models to work out when running jobs leave room.
 MAX_FORECAST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaOutlook:
-    """What quota says to all pods of a job that may run on a GPU model, in milli-GPU.
+    """What quota allows for all pods of a job that may run on a GPU model, in GPU-milli.
 
-    `tenant` has the quota: the job's own, or the nearest above it that has one. `most` is what it
-    could ever hold, borrowing included. Of `asked`, `left` may be had now; all of it would borrow
-    `borrows` more than is borrowed now.
+    `tenant`: the owner of the quota, which is the job's tenant or its nearest ancestor with quota.
+    `most`: what the job's tenant could ever hold, borrowing included. `left`: how much of `asked`
+    is available now. `borrows`: how much more would be borrowed than now if the job got it all.
     """
 
     tenant: str
@@ -54,7 +55,7 @@ class QuotaOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Pods that would get places, on so many nodes, and leaf groups as far as these are known."""
+    """How many pods would get places, on how many nodes, and in how many known leaf groups."""
 
     pods: int
     nodes: int
@@ -63,8 +64,11 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """Another request that would start now, and preempt nobody: on `gpu_model`, "" = as asked; of
-    `pods` pods (of an elastic gang: at least), 0 = as asked."""
+    """An alternative request that would start now without preempting anything.
+
+    `gpu_model`: another GPU model; "" = as requested. `pods`: fewer pods (for an elastic gang, a
+    smaller minimum); 0 = as requested.
+    """
 
     places: Places
     gpu_model: str = ""
@@ -75,11 +79,11 @@ class Instead:
 class Rehearsal:
     """What the next cycle would do with a job.
 
-    `places`: what would start, None = nothing; `verdict`: why not, or why not the rest of it.
-    `preempted`: jobs that would make room for it first. `reservation`: when and where it is
-    expected to start. `room_at`: when what running jobs declare leaves room for it, where it waits
-    for that and has no reservation; others may take it. `stands_at`: since when it stands in the
-    queue, as in `StandsAt`.
+    `places`: what would start; None = nothing. `verdict`: why the job, or the rest of it, would
+    not start. `preempted`: jobs that would be preempted for it first. `reservation`: when and where
+    it is expected to start. `room_at`: when running jobs will have left room for it, by their
+    declared run times, if it waits for room and has no reservation; other jobs may take that room.
+    `stands_at`: as in `StandsAt`.
     """
 
     places: Places | None
@@ -94,8 +98,11 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """How many of rising requests would start now, one instead of the other: `places` of the last
-    that would, and why the next would not; None = none would, or all."""
+    """How many of a series of growing requests would start now, each tried in place of the last.
+
+    `places`: where the last one that starts would go; None = none starts. `verdict`: why the next
+    one does not start; None = all start.
+    """
 
     started: int
     places: Places | None
@@ -104,9 +111,11 @@ class Rise:
 
 @dataclass(frozen=True, slots=True)
 class TriedStart:
-    """What the next cycle would do with one more job that preempts nobody: where it would start, or
-    why it would not and when it is expected to, seconds since the epoch, where a place is kept for
-    it or nobody else waits."""
+    """What the next cycle would do with one more job that preempts nothing.
+
+    `places`: where it would start. `verdict`: why it would not. `start_at`: when it is expected to
+    start (seconds since the epoch), if it has a reservation or no other job waits.
+    """
 
     places: Places | None
     verdict: Verdict | None
@@ -119,8 +128,11 @@ copied_by_fields(QuotaOutlook, Places, Instead, Rehearsal, Rise, TriedStart)
 def submitted(
     state: SchedulerState, asked: JobSubmitted, now: float, told: Iterable[Delta] = ()
 ) -> Rehearsal:
-    """Submit a job to the state, which is of no use afterwards, and run its next cycle, at `now` in
-    seconds since the epoch. The job must be none of the state's. `told`: what is known of it."""
+    """Submit a job to the state and run the next cycle at `now` (seconds since the epoch).
+
+    The state must not be used afterwards. It must not know the job yet. `told`: further deltas
+    about the job.
+    """
     job = asked.job
     quota = tuple(quota_terms(job, state.pools, state.book))
     return _decided(state, job, run_cycle(state, [asked, *told], now), quota, now)
@@ -129,8 +141,11 @@ def submitted(
 def review(
     state: SchedulerState, job_id: str, now: float, told_anew: Iterable[Delta] = ()
 ) -> Rehearsal | None:
-    """As `submitted`, of a job that waits in the state, which is no use afterwards; None where it
-    waits in it no more. `told_anew`: the job again, where the state has decided about it before."""
+    """Like `submitted`, for a job that already waits in the state; None if it no longer waits.
+
+    The state must not be used afterwards. `told_anew`: the deltas that submit the job again, if the
+    state has already decided about it.
+    """
     record = state.jobs.get(job_id)
     if record is None or record.started_at is not None:
         return None
@@ -164,15 +179,17 @@ def _decided(
 
 
 def rise(state: SchedulerState, requests: Iterable[JobRequest], now: float) -> Rise:
-    """Submit requests of one id, each greater than the one before, until one would not start
-    without preempting anybody. The state decides for whoever waits in it, and is no use afterwards
-    but to be asked again."""
+    """Submit growing requests with the same id until one would not start without preempting.
+
+    The state also decides about the jobs that wait in it. Afterwards it may only be used for
+    further calls.
+    """
     places: Places | None = None
     verdict: Verdict | None = None
-    run_cycle(state, [], now)  # who waits was there before it
+    run_cycle(state, [], now)  # jobs that already wait go first
     started, before = 0, list[Delta]()
     for request in requests:
-        tried = replace(request, preempts=False)  # so that withdrawn it leaves the state as it was
+        tried = replace(request, preempts=False)  # withdrawing it then restores the state
         found = _places(state, tried, run_cycle(state, [*before, JobSubmitted(tried)], now))
         before = [JobEnded(tried.id)]
         if found is None or found.pods < tried.pods:
@@ -184,9 +201,11 @@ def rise(state: SchedulerState, requests: Iterable[JobRequest], now: float) -> R
 
 
 def try_start(state: SchedulerState, asked: JobSubmitted, now: float) -> TriedStart:
-    """Submit a job to a state that has decided about all others, and leave it there; `JobEnded`
-    takes it out again. The job must be none of the state's."""
-    job = replace(asked.job, preempts=False)  # so that taken out it leaves the state as it was
+    """Submit a job to a state that has decided about all other jobs, and leave it there.
+
+    The state must not know the job yet; `JobEnded` removes it again.
+    """
+    job = replace(asked.job, preempts=False)  # removing it then restores the state
     result = run_cycle(state, [JobSubmitted(job, asked.not_before, asked.held)], now)
     places, record = _places(state, job, result), state.jobs[job.id]
     start_at = reserved_start(result, job.id)
@@ -198,13 +217,13 @@ def try_start(state: SchedulerState, asked: JobSubmitted, now: float) -> TriedSt
 
 
 def reserved_start(result: CycleResult, job_id: str) -> float | None:
-    """When a job is expected to start for which a place is kept; None = none is."""
+    """Return when a job with a reservation is expected to start; None = it has none."""
     starts = [r.start_at for r in result.reservations if r.job_id == job_id]
     return starts[0] if starts else None
 
 
 def reserved_at(state: SchedulerState, job_id: str) -> float | None:
-    """The same of a state that has told of it."""
+    """Return the same from a state that has already reported the reservation."""
     record = state.jobs.get(job_id)
     expected = record.expected if record is not None and job_id in state.reserving else None
     return expected.at if expected is not None else None
@@ -213,7 +232,7 @@ def reserved_at(state: SchedulerState, job_id: str) -> float | None:
 def standing(
     facts: Iterable[Delta], now: float, levels: tuple[str, ...] = DEFAULT_LEVELS
 ) -> SchedulerState:
-    """A state that knows these facts and has decided nothing yet."""
+    """Return a state that knows these facts and has decided nothing yet."""
     state = SchedulerState(levels=levels, told_of_runs=True)
     state.cluster.now = now
     out = Outcome(now, state.refresh_s)
@@ -223,7 +242,7 @@ def standing(
 
 
 def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[QuotaOutlook]:
-    """What quota says to the job by GPU model, in the order of its preference."""
+    """Yield what quota allows the job on each GPU model, in the job's order of preference."""
     known = pools.models()
     accepted = [s.gpu_models or known if s.gpus else () for s in job.pod_sets]
     for model in dict.fromkeys(model for models in accepted for model in models):
@@ -248,8 +267,10 @@ def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[Quot
 
 
 def copied(state: SchedulerState) -> SchedulerState:
-    """An independent state that decides the same. What never changes is shared; forecasts, which
-    follow their cluster, are made anew."""
+    """Return an independent copy of the state that decides the same.
+
+    Immutable parts are shared. Forecasts follow their own cluster, so the copy builds new ones.
+    """
     cluster = state.cluster.copy()
     cluster.times = cluster.times.copy()
     memo: dict[int, Any] = {
@@ -272,11 +293,14 @@ def copied(state: SchedulerState) -> SchedulerState:
 
 
 def to_run_ahead(state: SchedulerState) -> SchedulerState:
-    """An independent state to be run on by itself: pods run as soon as they have places, and nobody
-    reads the numbers in its reasons."""
+    """Return an independent copy of the state to run ahead without a cluster.
+
+    Its pods run as soon as they have places. Numbers in its reasons are not refreshed, because
+    nobody reads them.
+    """
     twin = copied(state)
     twin.refresh_s, twin.told_of_runs = math.inf, False
-    for record in twin.running.values():  # how long each is protected follows from that
+    for record in twin.running.values():  # their protection depends on `told_of_runs`
         twin.preemptible_jobs.touch(record)
     return twin
 
@@ -293,7 +317,10 @@ def _places(state: SchedulerState, job: JobRequest, result: CycleResult) -> Plac
 
 
 def _room_at(state: SchedulerState, record: JobRecord, now: float) -> float | None:
-    """When running jobs, as they declare, have left room for a job that waits for just that."""
+    """Return when running jobs will have left room for the job, by their declared run times.
+
+    None if the job does not wait for room, or if that time is unknown.
+    """
     if record.verdict is None or record.verdict.reason not in NO_ROOM:
         return None
     ways = islice(candidates(state, record, frozenset()), MAX_FORECAST)
@@ -302,15 +329,15 @@ def _room_at(state: SchedulerState, record: JobRecord, now: float) -> float | No
 
 
 def _instead(state: SchedulerState, job: JobRequest, now: float) -> Iterator[Instead]:
-    """Requests that would start now, the nearest to what was asked for first."""
+    """Yield alternative requests that would start now, those closest to the original first."""
 
     def places(other: JobRequest) -> Places | None:
-        # It preempts nobody, so that withdrawn it leaves the state as it was.
+        # It preempts nothing, so withdrawing it restores the state.
         tried = JobSubmitted(replace(other, preempts=False))
         return _places(state, other, run_cycle(state, [JobEnded(job.id), tried], now))
 
-    # A cycle asks all that wait: none for what has no room. What is tried takes of the room that
-    # there is until the next is.
+    # A cycle asks all waiting jobs, so run none for requests without room. A tried request holds
+    # its room until the next one is tried, so compute this list first.
     others = [(model, _on_model(job, model)) for model in _other_models(state, job)]
     with_room = [(model, other) for model, other in others if _has_room(state, other)]
     slices = bisect_left(
@@ -329,15 +356,17 @@ def _instead(state: SchedulerState, job: JobRequest, now: float) -> Iterator[Ins
 
 
 def _has_room(state: SchedulerState, job: JobRequest) -> bool:
-    """Whether GPUs that are free and quota that is left could do for what must start together,
-    wherever it lies: most requests fail by that, and a cycle asks all that wait."""
+    """Whether free GPUs and remaining quota could suffice for what must start together.
+
+    This ignores where the GPUs are. Most requests fail here already, which saves a cycle.
+    """
     pods = [(i, s.least if job.gang else 1) for i, s in enumerate(job.pod_sets)]
     allowed = (_may_hold(state, job, i, count) for i, count in pods)
     return all(allowed) if job.gang else any(allowed)
 
 
 def _may_hold(state: SchedulerState, job: JobRequest, pod_set: int, count: int) -> bool:
-    """Whether so many pods of the set could get GPUs of one model, if it asks for any."""
+    """Whether `count` pods of the set could get GPUs of one model; True if it needs no GPUs."""
     asked = job.pod_sets[pod_set]
     if not (asked.gpus and count):
         return True
@@ -354,7 +383,7 @@ def _may_hold(state: SchedulerState, job: JobRequest, pod_set: int, count: int) 
 
 
 def _other_models(state: SchedulerState, job: JobRequest) -> list[str]:
-    """GPU models that the job does not accept and for which its tenant has quota."""
+    """GPU models that the job does not accept but its tenant has quota for, most free first."""
     accepted = [s.gpu_models for s in job.pod_sets if s.gpus]
     if not accepted or () in accepted:
         return []
@@ -374,7 +403,7 @@ def _on_model(job: JobRequest, model: str) -> JobRequest:
 
 
 def _slices_of(job: JobRequest) -> int:
-    """How many slices a gang of equal pods needs to start; 0 for another job."""
+    """How many slices a gang of one pod set needs to start; 0 for other jobs."""
     if not job.gang or len(job.pod_sets) > 1:
         return 0
     asked = job.pod_sets[0]
@@ -382,7 +411,7 @@ def _slices_of(job: JobRequest) -> int:
 
 
 def _of_slices(job: JobRequest, slices: int) -> JobRequest:
-    """The gang that needs so many slices."""
+    """Return the gang changed so that it needs only `slices` slices."""
     asked = job.pod_sets[0]
     pods = slices * (asked.slice_size or 1)
     fewer = replace(asked, min_count=pods) if job.elastic else replace(asked, count=pods)
@@ -392,7 +421,7 @@ def _of_slices(job: JobRequest, slices: int) -> JobRequest:
 def _fewer_pods(
     job: JobRequest, most: int, places: Callable[[JobRequest], Places | None]
 ) -> Instead | None:
-    """The most pods, in at most so many slices, with which a gang of equal pods would start."""
+    """Find the most pods, in at most `most` slices, with which a one-pod-set gang would start."""
     found: Instead | None = None
     low, high = 0, most + 1
     while high - low > 1:

@@ -40,23 +40,24 @@ from scheduling.engine.types import (
     PreemptionKind,
 )
 
-# Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
-# 10,000 writes a cycle.
+# The numbers in reasons change with every job that starts or ends. Without this limit, 10,000
+# waiting jobs would mean 10,000 writes per cycle.
 REFRESH_S = 60.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SchedulerState:
-    """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
+    """Capacity, quota, jobs and their order; only deltas and decisions change it.
 
-    `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
-    held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: those that may
-    not preempt yet. `running` are those that have started, `growing` the elastic gangs of them that
-    miss pods, `aside_of` the classes of queues that are held, `promised` those whose
-    places are held while others leave them (`leaving`).
-    `queue_reservations`: what the last walk over the queue found closed by blocked jobs. While its
-    reason stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
-    `told_of_runs`: deltas tell when pods begin to run; else they do at once.
+    Each job in `jobs` either waits or runs. A waiting job that may be attempted is in `queue`;
+    held jobs are in no queue, backing-off jobs in `_due` by time. `_early` has the jobs that may
+    not preempt yet. `running` has the started jobs; `growing` the elastic gangs among them that
+    miss pods; `promised` the preemptors whose nominated places others still leave (`leaving`).
+    `aside_of` has the classes of held queues.
+    `queue_reservations`: what blocked jobs have closed, as of the last walk over the queue.
+    `refresh_s`: while the reason of a waiting job stays the same, report new numbers at most this
+    often, in seconds. `told_of_runs`: deltas report when pods begin to run; otherwise pods run as
+    soon as they have places.
     """
 
     def __init__(
@@ -80,49 +81,49 @@ class SchedulerState:
         self.memo = memo or Memo()
         self.memo.follow(self, self.cluster, self.book, self.pools)
         self.jobs: dict[str, JobRecord] = {}  # every job that waits or runs
-        self.running: dict[str, JobRecord] = {}  # those that have started
-        self.jobs_started = 0  # so far, and how many have got places that others leave
-        self.jobs_stopped = 0  # so far, where tenants may run no more than so many at once
-        self.growing: dict[str, JobRecord] = {}  # elastic gangs of these that miss pods
+        self.running: dict[str, JobRecord] = {}  # the started jobs
+        self.jobs_started = 0  # so far
+        self.jobs_stopped = 0  # so far, counted only while tenants have job limits
+        self.growing: dict[str, JobRecord] = {}  # running elastic gangs that miss pods
         self.placed = Placed()
-        self.promised: dict[str, JobRecord] = {}  # whose places others still leave (`leaving`)
+        self.promised: dict[str, JobRecord] = {}  # jobs whose places others still leave (`leaving`)
         self.leaving = LeavingPods()
-        # Jobs that made way for others and have not got their places again, and how often one of
-        # them has ended or ceased to wait for them.
+        # Preempted jobs that have not got their places back, and how often one of them has ended or
+        # stopped waiting for its places.
         self.displaced: dict[str, None] = {}
         self.displaced_out = 0
         self.reserving: set[str] = set()  # heads whose reservation was reported
-        self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn
+        self.turns: dict[str, JobRecord] = {}  # jobs whose turn keeps places for them
         self.queue = WaitQueue()
         self.queue_reservations = Reservations()
         self.usage = Usage(of_users=self.policy.fair_users)
         self.queues = Queues()
-        # Classes of queues that are held: one hold sets aside thousands of jobs at once.
+        # Classes of held queues: one hold sets thousands of jobs aside at once.
         self.aside_of: dict[QueueName, list[EquivalenceClass]] = {}
-        self.turns_aside: set[str] = set()  # jobs of them whose turn goes on with their queue
-        self.set_aside: list[EquivalenceClass] = []  # since the last cycle, as `parked`
-        self.kept_of: dict[QueueName, dict[str, None]] = {}  # jobs of them that stand in no class
-        self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
+        self.turns_aside: set[str] = set()  # their jobs that resume a turn when the queue does
+        self.set_aside: list[EquivalenceClass] = []  # since the last cycle, like `parked`
+        self.kept_of: dict[QueueName, dict[str, None]] = {}  # jobs of held queues outside classes
+        self.gpus_elsewhere: dict[str, int] = {}  # GPUs of other scopes, by GPU model
         self.preemptible_jobs = PreemptibleIndex(self.cluster, self)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
-        self.learned_ends: list[tuple[float, str]] = []  # when running jobs outlive what is learned
+        self.learned_ends: list[tuple[float, str]] = []  # when jobs outlive their learned run times
         self.dependencies = DependentJobs(self.jobs)
-        self.dirty = True  # something else than that jobs came
+        self.dirty = True  # something happened other than jobs arriving
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
         self._early = Early()
         self._timers: list[float] = []
-        self._terms_until = math.inf  # until when time leaves each class what it left it last
-        self._walked = 0  # what nodes had gained when last all classes were walked
+        self._terms_until = math.inf  # until when the terms of the last walk hold for every class
+        self._walked = 0  # `Memo.gains` at the last walk over all classes
 
     # --- the place of a job in the queue ------------------------------------------------------
     def enqueue(self, record: JobRecord, now: float) -> None:
-        """Let a job wait where it belongs now: held, backing off, or in its class.
+        """Put a job where it belongs now: held, backing off, or in its class.
 
-        A started gang never waits for more pods, though an elastic one may grow; other jobs do
-        while pods are missing.
+        A started gang does not wait for more pods, though an elastic one may grow. Other started
+        jobs wait while pods are missing.
         """
         waited, since = record.eq_class is not None, record.waits_since
         self.queue.remove(record)
@@ -156,24 +157,24 @@ class SchedulerState:
         self._line_up(record, now)
 
     def _line_up(self, record: JobRecord, now: float) -> None:
-        """Let a job that stands in no class wait in that of its like."""
+        """Put a job that is in no class into its equivalence class."""
         by_users = self.queues.by_users(record.job, policy=self.policy.fair_users)
         user = record.job.user if by_users else ""
         self.queue.add(record, self._lane_key(record, now, user), user)
 
     def stand(self, record: JobRecord, at: float | None, now: float) -> None:
-        """Let a job stand in the queue as since then, None = since its submission."""
+        """Order a job in the queue by the time `at`; None = by its submission time."""
         waits = record.eq_class is not None
         self.queue.remove(record)
         record.stand(at)
         if waits:
             self._line_up(record, now)
             self.dirty = True
-        elif record.aside is not None:  # its class, which waits for a release, has its old place
+        elif record.aside is not None:  # its class of a held queue has the old order key
             self.enqueue(record, now)
 
     def regroup(self, record: JobRecord, now: float) -> None:
-        """Let a job that waits stand in the class of those that are its like by now."""
+        """Move a waiting job to the equivalence class to which it belongs by now."""
         before = record.eq_class
         assert before is not None
         self.queue.remove(record)
@@ -182,7 +183,7 @@ class SchedulerState:
         record.eq_class.come_from(before)
 
     def _let_grow(self, record: JobRecord, now: float) -> None:
-        """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
+        """Note whether a running gang may get more pods; it may not once one of its pods ended."""
         self.growing.pop(record.job.id, None)
         if any(record.missing()) and record.job.elastic and not record.ended:
             self.growing[record.job.id] = record
@@ -191,15 +192,19 @@ class SchedulerState:
                 heappush(self._due, (record.not_before, record.job.id))
 
     def kept_back(self, record: JobRecord, now: float) -> bool:
-        """Whether it or its queue is held, or its start time or the end of jobs before it is still
-        to come."""
+        """Whether the job may not be attempted yet.
+
+        It or its queue is held, its earliest start is in the future, or it waits for other jobs.
+        """
         if record.held or record.not_before > now or self.queues.why_held(record.job) is not None:
             return True
         return bool(self.dependencies.waits_for(record.job))
 
     def doom(self, record: JobRecord, by: str | None) -> None:
-        """Note that a job will never start, as `by` failed; None = that nothing forbids it. Where
-        that is news those that wait for it are told."""
+        """Note that a job can never start because `by` failed; None = nothing prevents it.
+
+        If that changed, the jobs that wait for this one are told in this cycle.
+        """
         self.parked += self.dependencies.doom(record.job, by)
 
     def _lane_key(self, record: JobRecord, now: float, user: str) -> Key:
@@ -211,19 +216,19 @@ class SchedulerState:
         early = (due := preempts_from(self.policy, record)) > now
         if early:
             self._early.note(due, job.id)
-        own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
+        own_pods = record.pods or record.ended or record.leaving  # no other job misses the same
         if record.avoided_nodes or own_pods or self.at_preemption_limit(record) or wrong_times(job):
             return (whose, job.id)
-        # Who may preempt already does not wait for one ahead of it that may not.
+        # A job that may preempt already must not wait behind one in its class that may not yet.
         return (whose, shape_of(job), early) if early else (whose, shape_of(job))
 
     def _forgive(self, record: JobRecord, now: float) -> None:
-        """Drop the blame of nodes that has passed, and come back when the next of it will have."""
+        """Stop avoiding nodes whose blame has expired; wake up when the next blame expires."""
         if (next_at := record.forgive(now)) is not None:
             heappush(self._due, (next_at, record.job.id))
 
     def wake(self, now: float) -> None:
-        """Bring back the jobs whose back-off or blame has passed, and note timers that went off."""
+        """Requeue jobs whose back-off or blame has expired, and note timers that went off."""
         while self._timers and self._timers[0] <= now:
             heappop(self._timers)
             self.dirty = True
@@ -239,7 +244,7 @@ class SchedulerState:
                 self.regroup(self.jobs[job_id], now)
 
     def next_wake(self, now: float) -> float | None:
-        """When something happens by the passing of time alone; None = never."""
+        """When the passing of time alone next changes something; None = never."""
         first = self._timers[0] if self._timers else math.inf
         if self._due:
             first = min(first, self._due[0][0])
@@ -255,30 +260,33 @@ class SchedulerState:
         return record is not None and record.eq_class is not None
 
     def _reserved_until(self) -> list[float]:
-        """Until when each reservation holds if nothing happens."""
+        """Until when each reported reservation holds if nothing happens."""
         return [expected.until for expected in self.reservations()]
 
     def reservations(self) -> list[Expected]:
-        """What is reserved for the heads that were told so."""
+        """The reservations that were reported."""
         heads = [self.jobs[name].expected for name in self.reserving if name in self.jobs]
         return [expected for expected in heads if expected is not None]
 
     def wake_at(self, at: float) -> None:
-        """Decide anew at that time even if nothing is reported."""
+        """Decide again at that time, even if nothing is reported."""
         if at not in self._timers:
             heappush(self._timers, at)
 
     def at_rest(self) -> bool:
-        """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
+        """Whether there is nothing to decide: nothing happened, or no job waits for a decision."""
         if self.parked or self.set_aside or self.queue.touched:
             return False
         return not self.dirty or not (self.queue.eq_classes or self.reserving or self.growing)
 
     def next_walk(self) -> Merge:
-        """The classes to ask now in the global order: all of them; or, where nothing happened but
-        that jobs came, and all of them behind what is in the way, the classes of those jobs. Not so
-        where the order is not that of the jobs, anybody's places might be taken, or some would not
-        be over any more when those ahead start."""
+        """Return the classes to ask in this walk, in the global order.
+
+        Usually these are all classes. If jobs arrived and nothing else happened, and they all stand
+        behind the last blocked job, only their classes are asked. This shortcut does not hold if
+        shares decide the order, if jobs other than backfilled ones may be preempted, or if time has
+        changed what a class may use (some of its jobs would now end too late for those ahead).
+        """
         came, last = self.queue.touched, self.queue_reservations.last
         ahead = last is not None and any(
             eq_class.jobs and eq_class.jobs[0] <= last for eq_class in came
@@ -302,7 +310,7 @@ class SchedulerState:
         return self._merge(eq_classes, self.usage.standings)
 
     def note_terms(self, until: float) -> None:
-        """What is left to a class changes then, if it is still not asked: it is over too late."""
+        """Note when the terms of a class change by time alone: its jobs would then end too late."""
         self._terms_until = min(self._terms_until, until)
 
     @property
@@ -312,7 +320,7 @@ class SchedulerState:
     def _merge(
         self, eq_classes: list[tuple[OrderKey, EquivalenceClass]], standings: Standings | None
     ) -> Merge:
-        """Classes in the global order; by `standings` where the policy orders by fair share."""
+        """Put classes in the global order; by `standings` if the policy orders by fair share."""
         if standings is not None:
             found = [eq_class for _, eq_class in eq_classes]
             return FairOrder(found, standings, self.turns, self.queues, self.jobs)
@@ -322,8 +330,10 @@ class SchedulerState:
         return Merge(eq_classes)
 
     def order_now(self, most: int) -> list[str]:
-        """The first `most` of the jobs that wait their turn, as a walk in which none of them starts
-        would come to them. Changes nothing."""
+        """Return the first `most` queued jobs, in the order of a walk in which none of them starts.
+
+        Changes nothing.
+        """
         copies = [
             EquivalenceClass(c.key, c.tenant, c.user, c.queue, list(c.jobs))
             for _, c in self.queue.ordered
@@ -337,7 +347,7 @@ class SchedulerState:
         return found
 
     def _make_anew(self) -> None:
-        """Where nothing is remembered: what else follows from the jobs and nodes there are."""
+        """With the memo off, drop everything else that was derived from jobs and nodes, too."""
         self.preemptible_jobs.forget()
         self.cluster.infeasible.clear()
         for forecast in self.forecasts.values():
@@ -346,12 +356,12 @@ class SchedulerState:
 
     @property
     def by_shares(self) -> bool:
-        """Whether the order is another after each start: not that of the jobs alone."""
+        """Whether the order depends on shares, and so changes with each start."""
         return self.policy.fair_share or bool(self.queues.ordered)
 
     @property
     def nobody_in_the_way(self) -> bool:
-        """Whether no job can take from another during a walk, nor give anything back."""
+        """Whether, during a walk, no job can hold back or preempt another, or free anything."""
         policy = self.policy
         return policy.blocks_nobody and not (
             policy.preemption or policy.spare_nodes or self.by_shares
@@ -359,40 +369,42 @@ class SchedulerState:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether places may be kept for a job because it is the turn of its tenant or queue."""
+        """Whether places may be kept for a job because its tenant or queue has its turn."""
         return self.policy.blocks_nobody and self.by_shares
 
     def drop_turn(self, record: JobRecord) -> None:
-        """Nothing is kept any more for a job because it is its turn."""
+        """End the turn of a job: keep no more places for it."""
         record.take_turn(None)
         self.turns.pop(record.job.id, None)
 
     def _drop_lost_turns(self) -> None:
-        """Nothing is kept for jobs that have left, or are not the first of their like."""
+        """End the turns of jobs that have left, or are no longer the first of their class."""
         for job_id, record in list(self.turns.items()):
             first = record.eq_class is not None and record.eq_class.head == job_id
             if not (first and self.takes_turns and self.jobs.get(job_id) is record):
                 self.drop_turn(record)
 
     def standings(self) -> Standings:
-        """How tenants and users stand now by what they hold in all of the cluster."""
+        """Return how tenants and users stand by what they hold in the whole cluster."""
         half_life_s = self.policy.usage_half_life_s
         book = self.book
         return Standings(self.usage, book.tenants, book.lineage, self._capacity(), half_life_s)
 
     def _capacity(self) -> Counter[str]:
-        """GPUs by model, in all of the cluster."""
+        """GPUs of the whole cluster, other scopes included, by model."""
         capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
         capacity.update(self.gpus_elsewhere)
         return capacity
 
     def shares(self) -> Shares:
-        """Dominant shares where the policy orders by fairness, else nothing."""
+        """Return dominant shares if the policy orders by fair share, else NO_SHARES."""
         return self.standings().shares() if self.policy.fair_share else NO_SHARES
 
     def count_asked(self, job: JobRequest) -> None:
-        """Count what a new job asks for where placement goes by what is typical; at first what all
-        jobs ask for that are there."""
+        """Count the request of a new job in the typical mix, if placement needs the mix.
+
+        The first call counts all jobs that are known by then.
+        """
         cluster = self.cluster
         if not (self.judges or cluster.mixed):
             return
@@ -401,17 +413,20 @@ class SchedulerState:
             cluster.asks(each.pod_sets)
 
     def strategy_of(self, job: JobRequest) -> str:
-        """The placement strategy by policy; the job's own wish goes before it."""
+        """Return the policy's placement strategy for the job; its own `strategy` has precedence."""
         return self.policy.strategies.get(job.kind, "binpack")
 
     def min_runtime_of(self, job: JobRequest) -> float:
-        """For how many seconds a place of the job is sure to be its own."""
+        """Return the min runtime of the job in seconds, by its tenant or the policy."""
         return self.book.min_runtimes.get(job.tenant, self.policy.min_runtime_s)
 
     def runs_from(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> float:
-        """From when on the minimum run time of these pods of a started job counts: since when all
-        of them run, all of a whole gang those with which it started. Pods that do not run yet are
-        protected until the gang timeout has passed since they got their places."""
+        """Return the start of the min runtime of these pods of a started job.
+
+        It is the time since which all of them run; for a whole gang only the pods with which it
+        started count. Pods that do not run yet are protected until the gang timeout, counted from
+        when they got their places.
+        """
         started, whole = record.started_at, record.job.gang and len(pods) == len(record.pods)
         assert started is not None
         least = self.min_runtime_of(record.job)
@@ -434,11 +449,14 @@ class SchedulerState:
         *,
         promised: bool = False,
     ) -> dict[str, int]:
-        """Note places that the cluster has booked; returns {gpu model: borrowed milli}."""
+        """Note places that the cluster has booked; return {GPU model: GPU-milli borrowed}.
+
+        `promised`: others still leave these places, so the job does not start yet.
+        """
         job, models, since = record.job, self.pools.model_of, record.placed_at
         on_its_own = not job.gang or record.started_at is not None
         got, borrowed = dict[str, int](), dict[str, int]()
-        more_of = dict[str, int]()  # what shares by memory hold beyond whole thousandths
+        more_of = dict[str, int]()  # what shares by memory hold beyond whole GPU-milli
         for p in placements:
             model, milli = models.get(p.node, ""), p.milli * len(p.devices)
             record.pods[p.pod_set, p.ordinal] = (model, milli)
@@ -466,7 +484,7 @@ class SchedulerState:
             whole = record.started_at is None and (job.gang or not any(record.missing()))
             self.queue_reservations.note_start(job, got, ends_at, whole=whole)
         if job.uses_spares and self.policy.spare_nodes:
-            self.cluster.widened()  # beside it on a spare there may be room for others now
+            self.cluster.widened()  # the rest of a spare node may have room for others now
             self.dirty = True
         if not promised:
             self.note_started(record, at)
@@ -474,21 +492,23 @@ class SchedulerState:
 
     @property
     def only_backfilled(self) -> bool:
-        """Whether nobody else may lose a place than who was backfilled past the preemptor."""
+        """Whether the policy allows only preemption of jobs backfilled past the preemptor."""
         kinds = self.policy.preemption
         return 0 < len(kinds) == kinds.count(PreemptionKind.BACKFILL)
 
     @property
     def allows_plans(self) -> tuple[int, int, int]:
-        """While it stays the same, nothing happens that makes a preemption possible which was not.
-        Who only takes from those that were backfilled past him gains nothing by another start: what
-        the newcomer holds was free before. Who takes from others may be kept from it by those that
-        made way before, who come back."""
+        """A version: while it stays the same, no impossible preemption has become possible.
+
+        If only backfilled jobs may be preempted, another start does not help a preemptor: what the
+        newcomer holds was free before. Otherwise any booking counts, and so does an earlier victim
+        that stops waiting: while it waits, its return may rule out a preemption.
+        """
         if self.only_backfilled:
             version, freed = self.memo.room
             return version, freed, 0
         version, booked = self.memo.holders
-        # A job that holds nothing may be all that is too much for a limit of jobs.
+        # Even a job without quota may be the one that exceeds a job limit.
         return version, booked, self.displaced_out + self.jobs_stopped
 
     def at_preemption_limit(self, record: JobRecord) -> bool:
@@ -496,7 +516,7 @@ class SchedulerState:
         return record.preemptions >= self.policy.max_preemptions
 
     def drop_expected(self, record: JobRecord) -> None:
-        """No start of the job is known any more."""
+        """Forget the expected start of the job."""
         record.expect(None)
         self.memo.forget(EXPECTED, record)
 
@@ -515,12 +535,12 @@ class SchedulerState:
         self.preemptible_jobs.touch(record)
 
     def watch_learned(self, record: JobRecord) -> None:
-        """Where a job that has started goes by a learned run time, note when it has outlived it."""
+        """Note when a started job will have outlived its learned run time, if it has one."""
         if record.learned_s is not None and record.started_at is not None:
             heappush(self.learned_ends, (record.started_at + record.learned_s, record.job.id))
 
     def give_back(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> None:
-        """Free the places of pods, in the cluster and in the quota book."""
+        """Release the places of pods in the cluster and in the quota book."""
         if not pods:
             return
         held, more_of = dict[str, int](), dict[str, int]()
@@ -552,7 +572,7 @@ class SchedulerState:
         record.started_at = record.nomination = None
 
     def forget(self, record: JobRecord, now: float, *, succeeded: bool) -> None:
-        """The job leaves for good; jobs that waited for its end may go on."""
+        """Remove a job for good; jobs that waited for its end may proceed."""
         self.give_back_all(record)
         self.gone(record)
         self.queue.remove(record)
@@ -570,14 +590,14 @@ class SchedulerState:
                     self.enqueue(other, now)
 
     def is_idle(self, node: str) -> bool:
-        """Whether no pod of Kant is on the node, and none is to start there."""
+        """Whether no pod of Kant is on the node, holds a place there, or is still leaving it."""
         return not self.cluster.pods_on(node) and not self.leaving.is_on(node)
 
     # --- preemption ---------------------------------------------------------------------------
     def evict(
         self, record: JobRecord, pods: tuple[tuple[int, int], ...], *, whole: bool
     ) -> set[PodKey]:
-        """Take pods away from a job; returns what has to be reported gone."""
+        """Take pods away from a job; return the pods that must still be reported gone."""
         for pod in pods:
             booking = self.cluster.booking((record.job.id, *pod))
             assert booking is not None
@@ -588,12 +608,12 @@ class SchedulerState:
             record.left = True
         else:
             self.give_back(record, pods)
-        record.verdict = record.waits_since = None  # what it lacks from now on is another wait
+        record.verdict = record.waits_since = None  # what it lacks from now on is a new wait
         self.queue.remove(record)
         return {(record.job.id, *pod) for pod in pods}
 
     def gone(self, record: JobRecord, pod: tuple[int, int] | None = None) -> None:
-        """A victim's pod (None: all of them) is really gone; who waits for it need not any more."""
+        """Note that a victim's pod (None: all its pods) is gone; preemptors stop waiting for it."""
         self.dirty = True
         pods = tuple(record.leaving) if pod is None else (pod,)
         if not pods:
@@ -610,7 +630,7 @@ class SchedulerState:
                 other.nomination.awaited -= keys
 
     def drop_promise(self, record: JobRecord, now: float) -> None:
-        """The places held for a preemptor are of no use any more; it waits again."""
+        """Release the nominated places of a preemptor, which are useless now; it waits again."""
         assert record.nomination is not None
         promised = [(p.pod_set, p.ordinal) for p in record.nomination.placements]
         self.give_back(record, [pod for pod in promised if pod in record.pods])
@@ -620,7 +640,7 @@ class SchedulerState:
         self.enqueue(record, now)
 
     def record(self, job: JobRequest) -> JobRecord:
-        """The record of a job, made or brought up to date with what it asks for now."""
+        """Return the record of a job, created or updated to its present request."""
         record = self.jobs.get(job.id)
         if record is None:
             record = self.jobs[job.id] = JobRecord(job, order_key(job))
@@ -629,13 +649,13 @@ class SchedulerState:
         self.queue.remove(record)
         front = record.key.stands_at == -math.inf
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
-            job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
+            job = replace(job, pod_sets=record.job.pod_sets)  # its places refer to these pod sets
         if job.user != record.job.user:
-            job = replace(job, user=record.job.user)  # as whose it is counted
+            job = replace(job, user=record.job.user)  # what it holds is counted for this user
         if record.pods and job.queue != record.job.queue:
             job = replace(job, queue=record.job.queue)  # likewise
         if job.queue != record.job.queue:
-            self.drop_turn(record)  # it was that of the queue that it has left
+            self.drop_turn(record)  # the turn belonged to the queue that the job left
         self.preemptible_jobs.leave(record)
         record.asks_for(job, front=front)
         self.preemptible_jobs.touch(record)
@@ -648,5 +668,5 @@ class SchedulerState:
 
 
 def judging(policy: Policy) -> bool:
-    """Whether a strategy of the policy always goes by what is typically asked for."""
+    """Whether a strategy of the policy always uses the typical mix of requests."""
     return any(STRATEGIES[name].judges for name in policy.strategies.values() if name in STRATEGIES)

@@ -1,16 +1,18 @@
-"""Statement: a transaction on ClusterState. What is tried on it can be taken back exactly."""
+"""Statement: a transaction on ClusterState that can be rolled back exactly."""
 
 from scheduling.engine.cluster.cluster import ClusterState, Infeasible
 from scheduling.engine.cluster.columns import PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSetSpec
 
-# Shapes remembered as infeasible; beyond this many they are found out again.
+# How many infeasible shapes to remember; at this number the memory is cleared.
 MAX_SHAPES = 10_000
 
 
 class Step:
-    """One change; `evicted` tells an eviction from an allocation, `version` and `gains` were before
-    it."""
+    """One change: an eviction (`evicted`) or an allocation.
+
+    `version` and `gains` are those of the state before it.
+    """
 
     __slots__ = ("evicted", "gains", "key", "placement", "pod_set", "version")
 
@@ -34,8 +36,8 @@ class Step:
 class Statement:
     """Allocations and evictions on a state that can be rolled back to any checkpoint.
 
-    A shape remembered as infeasible is part of the statement: it is forgotten when a change that
-    came before it is taken back.
+    Shapes remembered as infeasible are part of the statement: rolling back an earlier change
+    forgets them.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -44,13 +46,13 @@ class Statement:
         self._remembered: list[tuple[int, object]] = []
 
     def allocate(self, job: JobRequest, p: PodPlacement) -> None:
-        """Book a place for one pod of the job."""
+        """Book a place for one pod of the job, taking its resources."""
         before = self.state.version, self.state.gains
         self.state.book(job, p)
         self._allocated(job.id, p, job.pod_sets[p.pod_set], *before)
 
     def adopt(self, job: JobRequest, p: PodPlacement) -> None:
-        """`allocate` for a place whose resources were already taken while it was looked for."""
+        """Book a place whose resources the search for it has already taken."""
         pod_set = job.pod_sets[p.pod_set]
         before = self.state.version, self.state.gains
         self.state.register(job.id, p, pod_set)
@@ -62,7 +64,7 @@ class Statement:
         self._steps.append(Step((job_id, p.pod_set, p.ordinal), p, pod_set, False, version, gains))
 
     def evict(self, key: PodKey) -> PodPlacement:
-        """Give the place of a pod back; KeyError when the pod holds none."""
+        """Release the place of a pod; raise KeyError if the pod holds none."""
         booking = self.state.booking(key)
         if booking is None:
             raise KeyError(f"pod {key[2]} of pod set {key[1]} of job {key[0]} holds no place")
@@ -72,7 +74,7 @@ class Statement:
         return booking.placement
 
     def remember_infeasible(self, shape: object, why: Infeasible) -> None:
-        """Note that nothing of this shape fits until something is released or changed."""
+        """Remember that nothing of this shape fits until something is released or changed."""
         if len(self.state.infeasible) >= MAX_SHAPES:
             self.state.infeasible.clear()
         self.state.infeasible[shape] = (self.state.version, why)
@@ -82,7 +84,7 @@ class Statement:
         return len(self._steps)
 
     def rollback(self, mark: int = 0) -> None:
-        """Undo everything since the checkpoint; the state is then what it was there."""
+        """Undo everything since the checkpoint, restoring the state exactly."""
         state = self.state
         while len(self._steps) > mark:
             step = self._steps.pop()
@@ -95,7 +97,7 @@ class Statement:
             state.infeasible.pop(self._remembered.pop()[1], None)
 
     def commit(self) -> tuple[PodPlacement, ...]:
-        """Keep everything; returns the places allocated, in the order they were."""
+        """Keep everything; return the allocated places in the order of allocation."""
         made = tuple([step.placement for step in self._steps if not step.evicted])
         self._steps.clear()
         self._remembered.clear()

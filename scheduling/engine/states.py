@@ -1,8 +1,8 @@
-"""Job states and the only table of legal transitions. No other code decides legality."""
+"""Job states and the only table of legal transitions; no other code decides what is legal."""
 
 from enum import StrEnum
 
-# Characters of the longest reason of a job's state; kubelets give ones of 36, others any.
+# The most characters of the reason for a job's state; kubelets use up to 36, others any number.
 REASON_LENGTH = 64
 
 
@@ -10,14 +10,14 @@ class JobState(StrEnum):
     PENDING = "PENDING"  # in its tenant's queue
     QUOTA_RESERVED = "QUOTA_RESERVED"  # passed static quota admission, in the global queue
     ADMITTED = "ADMITTED"  # placed; pods are being created and bound
-    RUNNING = "RUNNING"  # every pod of the gang (or the first pod otherwise) runs
+    RUNNING = "RUNNING"  # every pod of the gang runs, or the first pod of another job
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
 
 
 class JobEventKind(StrEnum):
-    """What happened to a job; each leads along `TRANSITIONS`, or leaves the state as it is."""
+    """What happened to a job; each event follows `TRANSITIONS` or leaves the state unchanged."""
 
     SUBMITTED = "SUBMITTED"
     QUOTA_RESERVED = "QUOTA_RESERVED"
@@ -32,8 +32,8 @@ class JobEventKind(StrEnum):
     REASON = "REASON"
     HELD = "HELD"
     RELEASED = "RELEASED"
-    CHANGED = "CHANGED"  # what it asks for, while it waits
-    ROUTED = "ROUTED"  # to the scheduler of another scope, while it waits
+    CHANGED = "CHANGED"  # a waiting job changed its request
+    ROUTED = "ROUTED"  # a waiting job went to the scheduler of another scope
 
 
 S, K = JobState, JobEventKind
@@ -67,11 +67,11 @@ TERMINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 
 
 class IllegalTransition(ValueError):
-    """An event that the table does not allow in this state."""
+    """The table does not allow this event in this state."""
 
 
 def after(state: JobState, kind: JobEventKind) -> JobState:
-    """The state after `kind` happened in `state`; raises IllegalTransition."""
+    """Return the state after event `kind` in `state`; raise IllegalTransition if not allowed."""
     try:
         return TRANSITIONS[state, kind]
     except KeyError:

@@ -1,8 +1,9 @@
 """The nouns of the decision core: facts about nodes, jobs, tenants and policy.
 
-All are immutable values. GPU amounts are whole GPUs for requests (`PodSet.gpus`) and milli-GPUs
+All are immutable values. GPU amounts are whole GPUs in requests (`PodSetSpec.gpus`) and milli-GPUs
 (1000 = one whole GPU) wherever fractions or quotas are counted. Times are seconds since the
-epoch. Identifiers are strings. The paper's words: QSCH = `queueing`, RSCH = `placement`.
+epoch. Identifiers are strings. The paper's RSCH is `placement`; its QSCH is `queue`, `quota`,
+`admission`, `backfill` and `preemption`.
 """
 
 import math
@@ -13,17 +14,17 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 MILLI: Final = 1000
-BEYOND: Final = 10**9  # parts of a thousandth in which a share by memory is counted exactly
-NOISE: Final = 1e-6  # of a GPU-milli, that sums of many fractions may be off by
+BEYOND: Final = 10**9  # parts of a GPU-milli: the unit in which a share by memory is exact
+NOISE: Final = 1e-6  # GPU-milli: the largest rounding error expected in a sum of many fractions
 
-# Stands for the GPU model where there is no GPU: of a node without GPUs, and in the pod sets of a
-# job without GPUs, which are placed on such nodes only (docs/decisions/0038).
+# The GPU model of nodes without GPUs. A pod set that accepts only this model runs on such nodes
+# only (docs/decisions/0038).
 NO_GPUS: Final = ""
 
-# The queue of jobs that name none.
+# The queue of jobs that do not name one.
 DEFAULT_QUEUE: Final = "default"
 
-# Levels of the scale-out network, nearest first (paper 3.3.5). A cluster may declare others.
+# Levels of the scale-out network, narrowest first (paper 3.3.5). A cluster may declare others.
 DEFAULT_LEVELS = ("leaf", "spine", "superspine")
 
 
@@ -47,8 +48,8 @@ class PreemptionKind(StrEnum):
     """Why a running job may lose its place to a waiting one (paper 3.2.3)."""
 
     PRIORITY = "priority"
-    RECLAIM = "reclaim"  # of quota that was lent
-    BACKFILL = "backfill"  # of jobs that were backfilled past a head that waited too long
+    RECLAIM = "reclaim"  # takes lent quota back
+    BACKFILL = "backfill"  # preempts jobs that were backfilled past a head that waited too long
 
 
 class CpuJobs(StrEnum):
@@ -68,7 +69,7 @@ class Sharing(StrEnum):
 # --- the cluster ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a node. `index` is its position on the node and what placements name."""
+    """One GPU of a node. `index` is its position on the node; placements refer to it."""
 
     index: int
     id: str = ""
@@ -79,8 +80,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One RDMA NIC of a node. `index` is its position on the node, `resource` the extended resource
-    that it is one of; "" = pods ask for none, and Kant alone counts it."""
+    """One RDMA NIC of a node.
+
+    `index` is its position on the node. `resource` is the extended resource through which pods
+    request it; "" = there is none, and only Kant counts the NIC.
+    """
 
     index: int
     name: str = ""
@@ -98,7 +102,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Kubernetes semantics: an empty key with Exists tolerates everything, an empty effect any."""
+    """A toleration as in Kubernetes.
+
+    An empty key with Exists tolerates every taint; an empty effect matches every effect.
+    """
 
     key: str = ""
     operator: str = "Equal"
@@ -106,7 +113,7 @@ class Toleration:
     effect: str = ""
 
 
-# How models end whose devices are parts of a GPU: MIG slices, replicas that share one.
+# The suffix of GPU models whose devices are parts of a GPU: MIG slices, or replicas that share one.
 PART_OF_GPU = re.compile(r"-(MIG-.+|SHARED)$")
 
 
@@ -114,20 +121,23 @@ PART_OF_GPU = re.compile(r"-(MIG-.+|SHARED)$")
 class Node:
     """One node as the placement engine sees it.
 
-    `topology` names the group of the node at each level of the cluster, nearest first, as unique
+    `topology`: the node's group at each level of the cluster, narrowest level first, as unique
     keys (a leaf name that repeats under two spines must already carry its spine); "" = unknown.
-    `cpu_milli`, `memory_mib`, `max_pods`, `extended` are allocatable amounts; of `extended` those
-    whose names have no "/", disk space and huge pages, in MiB.
-    `link_model` names the device table of the node (NVLink, PCIe, NUMA layout), "" = by count.
-    `zone` is "inference" for nodes of the inference zone (E-Spread, paper 3.3.4), else "".
-    `problems` are warnings found while translating labels; shown to operators.
-    `out_of_service`: in words, why it is not schedulable, "" = not known.
-    `gpu_resource` is what pods ask for whole GPUs by, "" = not known. `gives_shares`: pods can get
-    a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
-    which; `devices` shows them as healthy. `gpu_parts`: slices or replicas of GPUs are among
-    `extended`, under names of their own. `attach_limits`: of drivers of volumes that have one, how
-    many volumes can be attached at a time. `to_come`: the node is not there, an autoscaler may add
-    it; it is not schedulable.
+    `cpu_milli`, `memory_mib`, `max_pods`, `extended`: allocatable amounts. In `extended`, names
+    without "/" (disk space, huge pages) are in MiB.
+    `link_model`: the device table of the node (NVLink, PCIe and NUMA layout); "" = unknown, only
+    NUMA nodes count.
+    `zone`: "inference" for nodes of the inference zone (E-Spread, paper 3.3.4), else "".
+    `problems`: warnings found while reading the node's facts, shown to operators.
+    `out_of_service`: why the node is not schedulable, in words; "" = not known.
+    `gpu_resource`: the resource through which pods request whole GPUs; "" = not known.
+    `gives_shares`: pods can get a part of a GPU here.
+    `unnamed_unhealthy`: how many GPUs are out of service without anything saying which ones;
+    `devices` shows them as healthy.
+    `gpu_parts`: `extended` contains slices or replicas of GPUs under names of their own.
+    `attach_limits`: by volume driver, how many volumes can be attached at a time; drivers without
+    a limit are missing.
+    `to_come`: the node does not exist yet, but an autoscaler may add it; it is not schedulable.
     """
 
     name: str
@@ -156,24 +166,26 @@ class Node:
 
     @property
     def without_gpus(self) -> bool:
-        """Whether no GPU needs its CPU and memory."""
+        """Whether the node has neither GPUs nor parts of GPUs that need its CPU and memory."""
         return not self.devices and not self.gpu_parts
 
     @property
     def healthy_gpus(self) -> int:
-        """GPUs that work."""
+        """The number of GPUs that work."""
         return max(sum(device.healthy for device in self.devices) - self.unnamed_unhealthy, 0)
 
     @property
     def gpu_memory_mib(self) -> int:
-        """Memory that every GPU of the node has; 0 without GPUs."""
+        """The memory of the node's smallest GPU in MiB; 0 without GPUs."""
         return min((device.memory_mib for device in self.devices), default=0)
 
 
 # --- jobs -------------------------------------------------------------------------------------
 class NodeExpression(NamedTuple):
-    """What a label of a node, or its name (`of_name`), has to be like (core/v1
-    NodeSelectorRequirement)."""
+    """A condition on a label of a node, or on its name (`of_name`).
+
+    It corresponds to core/v1 NodeSelectorRequirement.
+    """
 
     key: str
     operator: str
@@ -181,13 +193,13 @@ class NodeExpression(NamedTuple):
     of_name: bool = False
 
 
-NodeTerm = tuple[NodeExpression, ...]  # all of them have to hold
+NodeTerm = tuple[NodeExpression, ...]  # all expressions must hold
 
 
-# A group of pods is all that a selector means, in the namespaces that it means. The core knows it
-# by a name, and is told of which groups pods are (docs/decisions/0066).
+# A group is the set of pods that a selector matches in certain namespaces. The core knows only the
+# name of each group; callers say which groups a pod belongs to (docs/decisions/0066).
 class HostPort(NamedTuple):
-    """A port of its node that a pod takes; `address` "" = of all addresses of the node."""
+    """A port that a pod takes on its node; `address` "" = on all addresses of the node."""
 
     port: int
     protocol: str = "TCP"
@@ -202,18 +214,22 @@ class Apart(NamedTuple):
 
 
 class Near(NamedTuple):
-    """Of each of these labels, nodes with the same value have a pod of the group; the first pod of
-    a group to which it belongs itself may be anywhere with these labels."""
+    """For each label in `keys`, a pod of the group is on a node with the same value.
+
+    The first pod of a group to which it belongs itself may be on any node that has all the labels.
+    """
 
     group: str
     keys: tuple[str, ...]
 
 
 class Spread(NamedTuple):
-    """Of the values that the label `key` has, none has more than `max_skew` pods of the group more
-    than the one with the fewest, which has none while there are fewer than `min_domains`. Counted
-    are nodes that the pod could be on by selector and affinity (`by_affinity`), and by taints
-    (`by_taints`)."""
+    """A topology spread constraint on the pods of a group, by the values of the label `key`.
+
+    No value has more than `max_skew` pods more than the value with the fewest. While there are
+    fewer than `min_domains` values, that minimum counts as 0. Only nodes that the pod could use
+    count: by selector and affinity if `by_affinity`, by taints if `by_taints`.
+    """
 
     group: str
     key: str
@@ -224,15 +240,20 @@ class Spread(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """A volume, by its driver and a name that the driver knows, that a pod has attached to its
-    node; more pods of the node may use it."""
+    """A volume that a pod has attached to its node; other pods on the node may share it.
+
+    `volume` is the name by which the driver knows it.
+    """
 
     driver: str
     volume: str
 
 
 class GroupWish(NamedTuple):
-    """So much better (`weight` below 0: worse) for each pod of the group near it, by `key`."""
+    """A preference that adds `weight` for each pod of the group on nodes with the same `key`.
+
+    A negative weight makes a node worse.
+    """
 
     weight: int
     group: str
@@ -240,17 +261,18 @@ class GroupWish(NamedTuple):
 
 
 class NodeWish(NamedTuple):
-    """So much better where a node matches the term."""
+    """A preference that adds `weight` to nodes that match the term."""
 
     weight: int
     term: NodeTerm
 
 
 class FreeableDevices(NamedTuple):
-    """When a node has the devices for one more pod of a set, on which numbers do not say all.
+    """Which pods must go before a node has the devices for one more pod of a set.
 
-    `steps`: for the first such pod, for the second beside it, and so on, the smallest sets of pods
-    (job, pod set, ordinal) of which one has to be gone; with () among them, none has.
+    Needed for claimed devices, where counts alone do not decide. `steps`: for the first such pod,
+    for a second beside it, and so on, the smallest sets of pods (job, pod set, ordinal); one of
+    these sets must be gone completely. An empty set among them means that no pod has to go.
     """
 
     node: str
@@ -258,12 +280,15 @@ class FreeableDevices(NamedTuple):
 
 
 class PodRules(NamedTuple):
-    """What the pods of a set say of other pods, and of which groups they are that others name.
+    """The rules that the pods of a set have about other pods, and the groups they belong to.
 
-    `evenly`: as `spread`, and only a wish. `affinity`: their own node affinity, by which nodes are
-    counted in both; that of the pod set says too for which nodes their volumes are. `sole`: what
-    only one pod of the cluster may have, in words. `attached`: volumes, of drivers with limits.
-    `devices`: of the only nodes that may have the devices that they claim; () = of any.
+    `groups`: the groups of these pods that rules of any pod name.
+    `evenly`: like `spread`, but only preferred.
+    `affinity`: the pods' own node affinity, which decides which nodes count for `spread` and
+    `evenly`. (The affinity of the pod set also limits the nodes to those of the pods' volumes.)
+    `sole`: things that only one pod of the cluster may have, in words.
+    `attached`: volumes of drivers that have a limit.
+    `devices`: the only nodes that may have the claimed devices, one entry each; () = any node.
     """
 
     groups: tuple[str, ...] = ()
@@ -281,16 +306,17 @@ class PodRules(NamedTuple):
 
     @property
     def only_groups(self) -> bool:
-        """Whether they say nothing themselves: where one may be does not depend on the others."""
+        """Whether there are no rules, only groups: other pods do not decide where these may be."""
         return self == PodRules(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """Which nodes pods may be on, in the words of Kubernetes: a node has to pass all of it.
+    """Which nodes pods may use, in the terms of Kubernetes. A node must pass all three.
 
-    `node_selector`: labels that it has. `node_affinity`: terms of which it matches one, () = any.
-    `tolerations`: of its taints. What these mean is said in `cluster/constraints.py`.
+    `node_selector`: labels that the node must have. `node_affinity`: terms of which it must match
+    one; () = every node. `tolerations`: the taints that the pods tolerate. The semantics are in
+    `cluster/constraints.py`.
     """
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -306,19 +332,19 @@ ANY_NODE = NodeRules()
 
 @dataclass(frozen=True, slots=True)
 class PodSetSpec:
-    """Equal pods of a job.
+    """Identical pods of a job.
 
-    `gpu_models`: acceptable models, the preferred first; () accepts any model. Of a pod set
-    without GPUs the pods may be on any node, with (NO_GPUS,) only on nodes without GPUs.
-    `gpus` devices per pod; `gpu_milli` of each (1000 = whole, below that only with gpus == 1).
-    `gpu_memory_mib` > 0 asks for a fraction by memory instead, exact on the node taken.
-    `min_count` < count: place `min_count` or nothing, more where it is free, also while the job
-    runs (elastic gang).
-    `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
-    `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
-    `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
-    `nodes`: which nodes its pods may be on.
-    `rules`: what its pods say of other pods, and others of them; None = nothing.
+    `gpu_models`: acceptable models, preferred first; () accepts any model. Pods without GPUs may
+    use any node; with (NO_GPUS,) only nodes without GPUs.
+    `gpus`: devices per pod. `gpu_milli`: share of each (1000 = whole; less only if gpus == 1).
+    `gpu_memory_mib` > 0 requests a share by memory instead, exact on the node chosen.
+    `min_count` < count makes an elastic gang: place `min_count` pods or none, and more if there is
+    room, also while the job runs.
+    `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node". With
+    `slice_size` n, each slice of n consecutive pods is placed whole inside one such group.
+    `balance_level`: spread the pods over the groups of this level as evenly as they fit.
+    `nodes`: which nodes the pods may use.
+    `rules`: rules about other pods, in either direction; None = there are none.
     """
 
     name: str
@@ -342,50 +368,49 @@ class PodSetSpec:
     rules: PodRules | None = None
 
     def __hash__(self) -> int:
-        """Of what pod sets mostly differ in: each job is looked up by its pod sets."""
+        """Hash only the fields in which pod sets mostly differ: every job look-up hashes them."""
         return hash((self.gpu_models, self.gpus, self.count, self.cpu_milli, self.memory_mib))
 
     @property
     def milli_per_pod(self) -> int:
-        """GPU-milli one pod holds, when the fraction is not given by memory."""
+        """GPU-milli that one pod holds, unless it requests a share by memory."""
         return self.gpus * self.gpu_milli
 
     @property
     def is_share(self) -> bool:
-        """Whether a pod asks for a part of one GPU; by memory also where that comes out as all."""
+        """Whether a pod requests a share of one GPU; a share by memory may be all of it."""
         return self.gpu_milli < MILLI or self.gpu_memory_mib > 0
 
     @property
     def avoids_gpus(self) -> bool:
-        """Whether its pods may be on nodes without GPUs only."""
+        """Whether its pods may use only nodes without GPUs."""
         return not self.gpus and self.gpu_models == (NO_GPUS,)
 
     @property
     def anywhere(self) -> bool:
-        """Whether its pods, of a gang too, may lie in several pools: without GPUs they are of no
-        model."""
+        """Whether its pods may lie in several pools, even in a gang: they need no GPU model."""
         return not self.gpus and len(self.gpu_models) != 1
 
     @property
     def least(self) -> int:
-        """Pods without which a gang does not start."""
+        """The fewest pods with which a gang starts."""
         return self.count if self.min_count is None else self.min_count
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A job as it waits: what it asks for and what its order depends on.
+    """A job as it waits: what it requests and what its place in the order depends on.
 
     `gang`: all pods start together or none; otherwise pods are admitted one by one.
     `declared_s`: declared run time in seconds; None = not declared.
-    `strategy`: the job's own wish for a placement strategy; "" = by policy and kind.
+    `strategy`: the placement strategy that the job asks for; "" = by policy and kind.
     `required_level` / `preferred_level`: one group of this level for all pod sets together.
-    `preempts`: whether it may take the places of others (Kubernetes' preemptionPolicy).
+    `preempts`: whether the job may preempt others (preemptionPolicy in Kubernetes).
     `after` / `after_ok`: jobs that must have ended, or succeeded, before this one may start; the id
-    of an array stands for all its jobs. `array`: the array it belongs to, "" = none.
-    `user`: who submitted it; "" = not known, all such jobs of a tenant count as those of one user.
-    `run_limit_s`: longest run time allowed; None = no limit.
-    `uses_spares`: whether it may start on the nodes kept free as hot spares.
+    of an array stands for all its jobs. `array`: the array it belongs to; "" = none.
+    `user`: who submitted it; "" = not known. All such jobs of a tenant count as one user's.
+    `run_limit_s`: the longest run time allowed, in seconds; None = no limit.
+    `uses_spares`: whether the job may start on nodes kept free as hot spares.
     `queue`: the name of a queue of its tenant.
     """
 
@@ -412,7 +437,7 @@ class JobRequest:
 
     @property
     def gpu_milli(self) -> int:
-        """GPU-milli of all pods of the job."""
+        """GPU-milli of all pods of the job; a share by memory counts as a whole GPU."""
         milli = 0
         for s in self.pod_sets:
             milli += s.count * s.gpus * s.gpu_milli
@@ -420,22 +445,24 @@ class JobRequest:
 
     @property
     def without_gpus(self) -> bool:
-        """Whether none of its pods asks for a GPU."""
+        """Whether none of its pods requests a GPU."""
         return not any(s.gpus for s in self.pod_sets)
 
     @property
     def pods(self) -> int:
-        """Pods of all its pod sets."""
+        """The number of pods in all pod sets."""
         return sum([s.count for s in self.pod_sets])
 
     @property
     def elastic(self) -> bool:
-        """Whether it is a gang that can do with fewer pods than it asks for."""
+        """Whether this is a gang that can run with fewer pods than it requests."""
         return self.gang and any(s.least < s.count for s in self.pod_sets)
 
     def go_together(self, pods: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """These pods (pod set, ordinal) and, of a gang, the others of their slices: what is left of
-        a slice is of no use."""
+        """Return these pods (pod set, ordinal) and, for a gang, the rest of their slices.
+
+        A gang cannot use an incomplete slice.
+        """
         found = set(pods)
         for index, ordinal in tuple(found) if self.gang else ():
             size = self.pod_sets[index].slice_size or 1
@@ -444,7 +471,7 @@ class JobRequest:
         return found
 
     def goes_on_with(self, pods: Iterable[tuple[int, int]]) -> bool:
-        """Whether a started job can go on with no other pods than these (pod set, ordinal)."""
+        """Whether a started job can go on with only these pods (pod set, ordinal)."""
         left = list(pods)
         if not self.gang:
             return bool(left)
@@ -454,9 +481,11 @@ class JobRequest:
 
 
 class PodPlacement(NamedTuple):
-    """Where one pod goes: `milli` of each device in `devices` of `node`, of a share by memory the
-    whole thousandths in it, and `beyond` what it is more than those, in billionths of a thousandth,
-    rounded up; `nics` nearest to them."""
+    """Where one pod goes: `milli` thousandths of each of the `devices` of `node`.
+
+    For a share by memory, `milli` is its whole thousandths and `beyond` the rest, in billionths of
+    a thousandth, rounded up. `nics` are the NICs nearest to the devices.
+    """
 
     pod_set: int
     ordinal: int
@@ -468,14 +497,16 @@ class PodPlacement(NamedTuple):
 
 
 def held_milli(p: PodPlacement) -> int | float:
-    """GPU-milli that a pod holds at its place, of a share by memory to the billionth of one."""
+    """Return the GPU-milli that a pod holds at its place, to a billionth for shares by memory."""
     whole = p.milli * len(p.devices)
     return whole + p.beyond / BEYOND if p.beyond else whole
 
 
 def whole_milli(held: float) -> int:
-    """A sum of such amounts as people read it: the whole thousandths in it, however it was added
-    up."""
+    """Round a sum of such amounts down to whole GPU-milli, as people read it.
+
+    NOISE absorbs rounding errors, so the order of the additions does not matter.
+    """
     return math.floor(held + NOISE)
 
 
@@ -484,10 +515,10 @@ def whole_milli(held: float) -> int:
 class TenantSpec:
     """A node of the tenant tree; what a child uses counts against every ancestor.
 
-    `weight`: its share where the policy orders by fairness. `max_running`: most jobs that may
-    run at once, of the tenant and all below it; None = no limit. `min_runtime_s`: as the policy's,
-    for jobs of the tenant and of those below it that have none; None = that of the nearest tenant
-    above that has one, else the policy's.
+    `weight`: its weight in fair share. `max_running`: how many jobs of the tenant and all tenants
+    below it may run at once; None = no limit. `min_runtime_s`: replaces the policy's min runtime
+    for jobs of the tenant and of the tenants below it that set none; None = that of the nearest
+    ancestor that sets one, else the policy's.
     """
 
     id: str
@@ -499,14 +530,14 @@ class TenantSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A queue of a tenant, for its jobs that name it.
+    """A queue of a tenant, for the jobs that name it.
 
-    Among the queues of one tenant those of the higher `rank` go first, of equal ones whose jobs
-    hold less by `weight`. `fifo`: its jobs start in their order whatever the policy says,
-    `fair_users`: of its users who hold less first; neither = as the policy has it. `held`: its
-    waiting jobs are as if they were not there; `why`: who holds it and for what, in words.
-    `max_running`: most jobs of it that may run at once, `max_milli`: most GPU-milli of a GPU model
-    at once; None and no entry = no limit.
+    Among the queues of one tenant, higher `rank` goes first; at equal rank, the queue whose jobs
+    hold less, by `weight`. `fifo`: its jobs start in order, whatever the policy says. `fair_users`:
+    among its users, whoever holds less goes first. If neither is set, the policy decides.
+    `held`: its waiting jobs are ignored; `why`: who holds the queue and for what, in words.
+    `max_running`: how many of its jobs may run at once; None = no limit. `max_milli`: the GPU-milli
+    of each GPU model that they may hold at once; a missing model has no limit.
     """
 
     tenant: str
@@ -523,10 +554,10 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """Quota of one tenant for one GPU model, in milli-GPU (engine.md, Quota).
+    """Quota of one tenant for one GPU model, in milli-GPU (docs/queueing/quotas.md).
 
-    `borrow_limit` None = unlimited, `lend_limit` None = all that is idle; both matter only in
-    shared mode.
+    `borrow_limit` None = unlimited; `lend_limit` None = the whole idle guarantee may be lent. Both
+    matter only in shared mode.
     """
 
     tenant: str
@@ -540,10 +571,10 @@ class QuotaSpec:
 # --- policy -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a cluster that a scheduler decides about by itself (docs/decisions/0003).
+    """A part of a cluster with its own scheduler (docs/decisions/0003).
 
-    It holds the nodes whose GPU model is in `gpu_models` and that lie in one of `groups`, keys of
-    groups of any topology level (`Node.topology`); an empty tuple does not restrict.
+    It holds the nodes whose GPU model is in `gpu_models` and that are in one of `groups` (keys of
+    groups of any topology level, as in `Node.topology`). An empty tuple does not restrict.
     """
 
     name: str
@@ -561,34 +592,37 @@ class Policy:
     """How one cluster is scheduled; switchable while running.
 
     `strategies` maps a job kind to a placement strategy. A requeued job waits
-    `backoff_base_s` * 2**(attempts - 1), at most `backoff_cap_s`; after `max_attempts` failed
-    placements it ends as FAILED. A gang whose pods do not all run within `gang_timeout_s` is
-    released, of an elastic one the late pods if it has enough without them. A node that rejected a
-    pod is avoided for `blame_s`. Pods stay for `node_loss_s` on a node that does not answer, those
+    `backoff_base_s` * 2**(attempts - 1) seconds, at most `backoff_cap_s`; after `max_attempts`
+    failed placements it ends as FAILED. A gang whose pods do not all run within `gang_timeout_s`
+    is released; an elastic gang that has enough pods loses only the late ones. A node that rejected
+    a pod is avoided for `blame_s`. Pods stay for `node_loss_s` on a node that does not answer, pods
     of jobs that save their work or use spares for `node_loss_saved_s`.
 
-    Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
-    in its way but what it may preempt. `learned_run_times`: what is kept for heads goes by the run
-    times that were learned (`RunTimesLearned`) where a gang declares none; for one that fits on a
-    node only once it starves.
-    `preemption`: the kinds that are allowed. By priority or
-    reclaim nobody preempts before it has waited for `preempt_after_s`. A job is not
-    preempted in its first `min_runtime_s` seconds, where its tenant has none of its own, nor more
-    than `max_preemptions` times. `consolidation`: replicas of preemptible inference jobs that have
-    been in their place for as long are moved where that makes one partly used node fewer.
+    Backfill: once a head has been blocked for `backfill_after_s`, only jobs that it may preempt are
+    still backfilled in its way. `learned_run_times`: reservations for heads use learned run times
+    (`RunTimesLearned`) for gangs that declare none; a gang that fits on one node then becomes a
+    head only once it starves (`backfill/gathering.py`).
 
-    `defrag_loss`: the share of the GPU time that jobs use which may be lost by moving jobs of one
-    pod likewise, 0 = none is moved; where more than `defrag_above` (0 to 1) of the nodes of a GPU
-    model are partly used, and at most `defrag_moves` at once.
+    `preemption`: the allowed kinds. A job preempts by priority or reclaim only after it has waited
+    for `preempt_after_s`. A job is not preempted in its first `min_runtime_s` seconds (a tenant may
+    set its own min runtime), nor more than `max_preemptions` times. `consolidation`: move a replica
+    of a preemptible inference job, once it has held its place for the min runtime, if that leaves
+    one partly used node fewer.
 
-    `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
-    goes first, at each level of the tree, asked anew after each start; its past use counts beside
-    what it holds with half-life `usage_half_life_s` (0 = not).
-    `fair_users`, with `fair_share` only: inside a tenant likewise the user with the smallest.
-    `spare_nodes`: nodes of each GPU model kept free for jobs that use spares.
+    Defragmentation moves jobs of one pod for the same purpose, at a price. `defrag_loss`: the share
+    of the GPU time used by jobs that such moves may lose; 0 = no moves. Moves happen while more
+    than `defrag_above` (0 to 1) of a GPU model's nodes are partly used, at most `defrag_moves` at
+    once.
+
+    `fair_share`: among equal priorities, the tenant with the smallest weighted dominant share goes
+    first, at each level of the tree, read again after each start. Past use counts beside what it
+    holds, with half-life `usage_half_life_s` in seconds (0 = past use does not count).
+    `fair_users`, only with `fair_share`: order the users inside a tenant in the same way.
+    `spare_nodes`: how many nodes of each GPU model to keep free for jobs that use hot spares.
     `cpu_jobs_on_gpu_nodes`: whether jobs without GPUs may use nodes with GPUs.
-    `warn_before_s`: how long before its run-time limit a job is warned.
-    `shards`: into which parts the cluster is divided between schedulers, in order; () = not.
+    `warn_before_s`: warn a job this many seconds before its run-time limit.
+    `shards`: the parts into which the cluster is divided between schedulers, in order; () = the
+    cluster is not divided.
     """
 
     queueing: QueueingPolicy = QueueingPolicy.BEST_EFFORT_FIFO
@@ -622,20 +656,20 @@ class Policy:
 
     @property
     def blocks_nobody(self) -> bool:
-        """Whether a job that cannot start closes nothing to the jobs behind it."""
+        """Whether a blocked job holds back none of the jobs behind it."""
         return self.queueing is QueueingPolicy.BEST_EFFORT_FIFO
 
     @property
     def foresees_starts(self) -> bool:
-        """Whether what a blocked job will need when it starts is kept for it."""
+        """Whether blocked jobs get reservations for a planned start."""
         return self.queueing is QueueingPolicy.BACKFILL
 
     @property
     def defragments(self) -> bool:
-        """Whether jobs are moved for a price so that fewer nodes are partly used."""
+        """Whether jobs may be moved, losing work, so that fewer nodes are partly used."""
         return self.defrag_loss > 0.0 and self.defrag_moves > 0
 
     @property
     def plans_by_learned(self) -> bool:
-        """Whether learned run times count."""
+        """Whether reservations use learned run times."""
         return self.foresees_starts and self.learned_run_times

@@ -1,4 +1,4 @@
-"""Why a job waits: one dominant reason with its numbers (engine.md, Reason codes)."""
+"""Why a job waits: one dominant reason with its numbers (docs/queueing/reasons.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from enum import StrEnum
 class Reason(StrEnum):
     """Reason codes, shared by REST, pages, Kubernetes conditions and metrics."""
 
-    # Will never run as it is.
+    # The job can never run as it is.
     MISCONFIGURED = "Misconfigured"
     NO_MATCHING_GPU_TYPE = "NoMatchingGpuType"
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     EXCEEDS_CAPACITY = "ExceedsCapacity"
-    # Will run.
+    # The job can run later.
     ON_HOLD = "OnHold"
     QUEUE_HELD = "QueueHeld"
     WAITING_FOR_VOLUME = "WaitingForVolume"
@@ -33,16 +33,16 @@ class Reason(StrEnum):
 
 
 def gpus(milli: int, model: str) -> str:
-    """GPU-milli as people read it: "8 H100 GPUs", "0.5 H100 GPU"."""
+    """Format GPU-milli for people: "8 H100 GPUs", "0.5 H100 GPU"."""
     return f"{milli / 1000:g} {model} GPU{'' if 0 < milli <= 1000 else 's'}"
 
 
 def counted(number: float, one: str, many: str) -> str:
-    """A number and what follows it: "1 pod fits", "2 pods fit", "0.5 GPUs are"."""
+    """Format a number with its singular or plural: "1 pod fits", "2 pods fit", "0.5 GPUs are"."""
     return f"{number:.12g} {one if number == 1 else many}"
 
 
-# Amounts that every node has beside its GPUs, as people read them.
+# Resources that every node has besides its GPUs, in words for people.
 AMOUNT_WORDS = {"cpu_milli": "milli-CPU", "memory_mib": "MiB of memory"}
 
 NEVER = frozenset(
@@ -53,13 +53,13 @@ NEVER = frozenset(
         Reason.EXCEEDS_CAPACITY,
     }
 )
-# Why a job waits that quota allows, and nobody ahead keeps from a start.
+# Reasons of jobs that quota admits and no job ahead holds back: they only lack room.
 NO_ROOM = frozenset(
     {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
 )
 
 
-# Of the evidence: they come and go with every start, so that they alone are no news.
+# Evidence that comes and goes with every start; a change in it alone is not worth reporting.
 PROTECTED_UNTIL = "protected_until"
 PREEMPTS_FROM = "preempts_from"
 KEPT_NODES = "kept_nodes"
@@ -67,7 +67,7 @@ KEPT_NODES = "kept_nodes"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One reason, one sentence for people, the numbers behind it, and what would help."""
+    """One reason, one sentence for people, the numbers behind it, and possible remedies."""
 
     reason: Reason
     summary: str
