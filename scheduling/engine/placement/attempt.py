@@ -1,4 +1,4 @@
-"""Where all pods of one job could go now: pod sets in turn, pools as preferred, groups if asked."""
+"""Find places for all pods of one job: pod set by pod set, pools by preference."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,18 +17,21 @@ from scheduling.engine.placement.strategies.gradient import best
 from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import JobRequest, PodRules, PodSetSpec
 
-# Groups tried for a job that has to lie in one of them, when its pod sets compete inside.
+# How many groups to try for a job that must lie in one group where its pod sets may compete.
 MAX_GROUPS_TRIED = 64
 
-# The group that all pod sets of a job have to share: level (HYPER: hyper-nodes) and name.
+# The group that all pod sets of a job must share: level (HYPER: hyper-nodes) and name.
 Within = tuple[int, str]
-# A pod set's number and the view its pods were placed through.
+# The number of a pod set, and the view through which its pods were placed.
 Part = tuple[int, PoolView]
 
 
 class Attempt:
-    """One job, its pods still missing (`want`) and how many of them it cannot do without. When it
-    found no places, `gave_up`: there may be some; `short`: of a gang, what fits (joint.py)."""
+    """One attempt to place a job.
+
+    `want`: missing pods by pod set; `least`: the fewest that will do. After a failure, `gave_up`:
+    places may exist all the same; `short`: what fits of a gang (as in `PlacementFailure`).
+    """
 
     def __init__(
         self, state: ClusterState, job: JobRequest, plan: JobShape, avoid: frozenset[str]
@@ -43,18 +46,18 @@ class Attempt:
             self._count_held()
 
     def _count_held(self) -> None:
-        """What is missing beside the pods that hold a place."""
+        """Subtract the pods that already hold a place from `want` and `least`."""
         want, least = [], []
         for index, pod_set in enumerate(self.job.pod_sets):
             has = sum(1 for at, _ in self.held if at == index)
-            # A pod set that was made smaller has more, until they are gone.
+            # A pod set that was made smaller holds more pods until the surplus is gone.
             missing = min(self.plan.want[index], max(pod_set.count - has, 0))
             want.append(missing - missing % max(pod_set.slice_size, 1))
             least.append(max(self.plan.least[index] - has, 0))
         self.want, self.least = tuple(want), tuple(least)
 
     def run(self) -> list[Part] | int:
-        """What was taken, by pod set; or the pod set that did not fit, nothing being taken."""
+        """Return what was taken, by pod set, or the pod set that did not fit (nothing is taken)."""
         for index, least in enumerate(self.least):
             if least > self.want[index]:
                 return index
@@ -64,7 +67,7 @@ class Attempt:
         return found
 
     def _by_turns(self) -> list[Part] | int:
-        """As the strategy goes, pod set after pod set."""
+        """Place pod set after pod set, following the strategy."""
         if self.job.required_level:
             return self._in_one_group(self.job.required_level)
         near = self.job.preferred_level
@@ -77,14 +80,16 @@ class Attempt:
         return self._together(None)
 
     def _stays_in_groups(self) -> bool:
-        """Whether pods of a gang that say something of others may lie as near to each other as
-        those that do not, which a strategy that packs sees to."""
+        """Whether the rules of a gang's pods let them lie close together in the network.
+
+        A strategy that packs keeps gangs without rules together in any case.
+        """
         rules = [s.rules for s in self.job.pod_sets if s.rules is not None]
         wide = any(r.spread or r.evenly or r.wishes or r.near for r in rules)
         return self.job.gang and sum(self.want) > 1 and not wide
 
     def _together(self, within: Within | None) -> list[Part] | int:
-        """All pod sets jointly; when they compete, each its least first and then more."""
+        """Place all pod sets; if they compete, first the least of each set and then more."""
         parts = self._sets(self.want, self.least, within)
         if isinstance(parts, int) and len(self.want) > 1 and 0 < sum(self.least) < sum(self.want):
             parts = self._sets(self.least, self.least, within)
@@ -99,7 +104,7 @@ class Attempt:
     def _sets(
         self, want: tuple[int, ...], least: tuple[int, ...], within: Within | None
     ) -> list[Part] | int:
-        """Pod sets one after the other, the one with the least choice first."""
+        """Place pod sets one after the other, the one with the least choice first."""
         parts: list[Part] = []
         for index in self.plan.order:
             found = self._set(index, want[index], least[index], parts, within)
@@ -113,8 +118,10 @@ class Attempt:
         return parts
 
     def _may_be_missed(self) -> bool:
-        """Whether pod sets placed in turn may miss places for a gang: they compete, or their nodes
-        are looked at part by part."""
+        """Whether placing pod sets in turn may miss places for a gang.
+
+        That is possible if the sets compete, or if the search looks at their nodes part by part.
+        """
         sets = [s for s, least in zip(self.job.pod_sets, self.least, strict=True) if least]
         if not self.job.gang or self.held or not sets or self.ruled:
             return False
@@ -124,7 +131,7 @@ class Attempt:
         return len(sets) > 1 or by_parts or self.how.name == "e-spread"
 
     def _jointly(self) -> list[Part] | None:
-        """Places for all pod sets together, as many pods as are wanted or else the least."""
+        """Search places for all pod sets together, for all wanted pods or else for the least."""
         effort = Effort(MAX_EFFORT)
         groups: list[Within | None] = [None]
         if self.job.required_level:
@@ -149,7 +156,7 @@ class Attempt:
         ]
 
     def _taken(self, found: list[Share], within: Within | None) -> list[Part] | None:
-        """Take the places found; None, and nothing taken, where NICs or shares do not work out."""
+        """Take the places found; None, with nothing taken, if NICs or shares do not work out."""
         parts: list[Part] = []
         sets = self.job.pod_sets
         for index, pool, pods in sorted(found, key=lambda f: _hardest_first(sets[f[0]])):
@@ -171,7 +178,7 @@ class Attempt:
     def _more(
         self, placed: tuple[int, ...], parts: list[Part], within: Within | None
     ) -> list[Part]:
-        """What more is wanted of each set, where its pods are already."""
+        """Place what is still wanted of each set, in the pools and groups where its pods are."""
         found: list[Part] = []
         for index, pods in enumerate(placed):
             more = self.want[index] - pods
@@ -185,8 +192,10 @@ class Attempt:
         return found
 
     def _group_of(self, index: int, view: PoolView) -> int:
-        """The nodes of the group in which all pods of the set have to be, as the first of them
-        are; all nodes where they need not be in one."""
+        """Return the nodes of the group that all pods of the set must share with its first pod.
+
+        These are all nodes if the pods need not share a group.
+        """
         wish = self.plan.wishes[index]
         if wish.required is None or wish.slice_size:
             return view.layout.everything
@@ -196,9 +205,11 @@ class Attempt:
     def _set(
         self, index: int, want: int, least: int, parts: list[Part], within: Within | None
     ) -> list[Part] | None:
-        """One pod set: a gang's in one pool, the first that holds all it wants (else its least);
-        other pods pool by pool, and those without GPUs where no pool holds them all. None when
-        `least` do not fit."""
+        """Place one pod set; None if `least` pods do not fit.
+
+        The set of a gang goes to one pool, the first that holds all wanted pods, or else the
+        least. Other pods go pool by pool, as do a gang's pods without GPUs if no pool holds all.
+        """
         if want <= 0:
             return []
         if not least:
@@ -230,7 +241,7 @@ class Attempt:
         return fill_by_rules(view, index, self.job, self.plan, want, least, around)
 
     def _beside(self, parts: Sequence[Part]) -> Iterable[tuple[int, PodRules]]:
-        """The pods that got places in this attempt, of those that rules are about."""
+        """Yield the pods placed in this attempt that have rules or belong to groups, by slot."""
         for other, view in parts:
             rules = self.job.pod_sets[other].rules
             if rules is None:
@@ -239,8 +250,10 @@ class Attempt:
                 yield view.layout.slots[number], rules
 
     def _insides(self, index: int, pool: PoolIndex, mask: int) -> Iterable[int]:
-        """The nodes to try for a set where not all of them will do: the first of its pods decides
-        where the others may be, and these are what each such place leaves, the largest first."""
+        """Yield subsets of the nodes to try for a set whose first pod restricts the others.
+
+        There is one for each group or label value in which the first pod could be, largest first.
+        """
         masks: list[int] = []
         wish, rules = self.plan.wishes[index], self.job.pod_sets[index].rules
         if wish.required is not None and not wish.slice_size:
@@ -263,7 +276,7 @@ class Attempt:
         within: Within | None,
         only: tuple[PoolIndex, int] | None = None,
     ) -> list[Part]:
-        """What fits of so many pods, on these nodes of a pool only if they are named."""
+        """Place what fits of `want` pods; `only`: a pool and the nodes of it to which to keep."""
         found: list[Part] = []
         for pool, milli, mask in self._pools(index, within):
             if only is not None and pool is not only[0]:
@@ -279,7 +292,7 @@ class Attempt:
         return found
 
     def _pools(self, index: int, within: Within | None) -> list[tuple[PoolIndex, int, int]]:
-        """Pools in the order the pod set prefers: the index, GPU-milli per device, nodes."""
+        """Return the pools in the set's order of preference: index, GPU-milli per device, nodes."""
         state, pod_set = self.state, self.job.pod_sets[index]
         pools = state.index.pools
         found: list[tuple[PoolIndex, int, int]] = []
@@ -327,8 +340,10 @@ class Attempt:
         return view
 
     def _in_one_group(self, name: str) -> list[Part] | int:
-        """All pod sets in one group of the named level or, if the strategy packs, of a narrower
-        one; the groups with the least room to spare first."""
+        """Place all pod sets in one group of the named level, tightest group first.
+
+        A strategy that packs tries the groups of narrower levels before.
+        """
         widest = level_number(name, self.state.levels)
         packs = self.how.packs and widest != HYPER
         failed: list[Part] | int = 0
@@ -340,13 +355,13 @@ class Attempt:
         return failed
 
     def _groups_with_room(self, level: int) -> list[str]:
-        """Groups where each pod set alone would fit, the tightest first, then by name."""
+        """Return the groups in which each pod set alone would fit, tightest first, then by name."""
         room: dict[str, int] | None = None
         for index, want in enumerate(self.want):
             least = max(self.least[index], 1)
             if want <= 0:
                 continue
-            # A pool comes once for each size of GPU memory that a share is a part of.
+            # For shares by memory, `_pools` lists a pool once per size of GPU memory.
             by_pool: dict[PoolIndex, dict[str, int]] = {}
             for pool, milli, mask in self._pools(index, None):
                 view = self._view(index, pool, milli, mask, ())
@@ -371,14 +386,16 @@ class Attempt:
         return sorted((k for k in found if not near or k in near), key=lambda k: (found[k], k))
 
     def _groups_held(self, level: int) -> set[str]:
-        """Groups of the level in which the job already has pods."""
+        """Return the groups of the level in which the job already has pods."""
         slots = (self.state.slot_of.get(b.placement.node) for b in self.held.values())
         keys = {group_key(self.state, slot, level) for slot in slots if slot is not None}
         return keys - {""}
 
     def _models(self, index: int) -> Iterable[str]:
-        """GPU models in the order the pod set prefers; a gang stays with the one it has, but for
-        its pods without GPUs."""
+        """Return GPU models in the set's order of preference.
+
+        The set of a gang stays with the model it already holds, unless it needs no GPUs.
+        """
         if self.held and self.job.gang and not self.job.pod_sets[index].anywhere:
             for (pod_set, _), booking in sorted(self.held.items()):
                 slot = self.state.slot_of.get(booking.placement.node)
@@ -389,7 +406,7 @@ class Attempt:
 
 
 def group_nodes(pool: PoolIndex, within: Within) -> int:
-    """Nodes of a pool in the named group."""
+    """Return the nodes of a pool in the named group."""
     level, key = within
     domains = pool.layout.hyper if level == HYPER else pool.layout.levels[level]
     group = domains.id_of.get(key)
@@ -397,12 +414,12 @@ def group_nodes(pool: PoolIndex, within: Within) -> int:
 
 
 def _hardest_first(s: PodSetSpec) -> tuple[bool, int]:
-    """Whole GPUs, then shares, the larger first: they leave room for the smaller."""
+    """Return a sort key: whole GPUs, then shares; larger ones first leave room for smaller ones."""
     return s.is_share, -max(s.gpu_milli, s.gpu_memory_mib)
 
 
 def _note(view: PoolView, pool: PoolIndex, number: int, same_set: bool) -> None:
-    """Tell the view of a pod of the job; of one in another pool only its leaf matters."""
+    """Tell the view about a pod of the job; for a pod in another pool only its leaf matters."""
     if pool is view.pool:
         view.note(number, same_set)
         return

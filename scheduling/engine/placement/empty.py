@@ -1,4 +1,4 @@
-"""What nodes would hold of a pod set with nothing else on them."""
+"""How many pods of a set nodes would hold if they were empty."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,15 +11,18 @@ from scheduling.engine.placement.pods import group_key
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSetSpec
 
-# The group of the job and that of the set in which its pods have to be; "" where none is asked for.
+# The groups of a node at the required levels of the job and of the set; "" = no level is required.
 Where = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Together:
-    """How many pods of a set empty nodes hold together: in one group of the job, and there in one
-    of the set where all have to be in one, of slices the whole ones. `in_leaf`: pods counted in
-    each leaf, if only so many may be there."""
+    """Counts how many pods of a set empty nodes hold together; the result is `pods`.
+
+    The pods must lie in one group of the job's level, and inside it in one group of the set's level
+    (`in_one`) or in whole slices of `size` pods. `in_leaf`: pods counted per leaf, if leaves have a
+    limit.
+    """
 
     in_one: bool
     size: int
@@ -42,14 +45,17 @@ class Together:
 
 
 def together(job: JobRequest, pod_set: PodSetSpec) -> Together:
-    """Of the set, before the first node was added."""
+    """Return the count for a set before any node is added."""
     size = pod_set.slice_size
     return Together(bool(level_of(job, pod_set)) and not size, max(size, 1))
 
 
 def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -> bool:
-    """Whether empty nodes would hold what the job needs of the set, a gang's with GPUs in one pool;
-    looks at no more of them than that takes, mostly few."""
+    """Whether empty nodes would hold the pods of the set without which the job cannot start.
+
+    Pods of a gang with GPUs must fit in one pool. Stops at the first nodes that suffice, which are
+    usually few.
+    """
     needed = pod_set.least if job.gang else 1
     found = together(job, pod_set)
     for model in pod_set.gpu_models or state.index.pools:
@@ -66,8 +72,11 @@ def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -
 def empty_nodes(
     state: ClusterState, job: JobRequest, pod_set: PodSetSpec, pool: PoolIndex, found: Together
 ) -> Iterator[tuple[int, Node, Where | None, int]]:
-    """The nodes of a pool that admit the set: number, node, its groups (None: it is in none, and
-    one is asked for), and how many pods it would hold empty beside those `found`."""
+    """Yield the nodes of a pool that admit the set, with how many pods each would hold empty.
+
+    Each item is (number, node, groups, pods). groups None = the node is in no group of a required
+    level. `found` has the pods counted so far, which matter for limits per leaf.
+    """
     most_in_leaf, in_leaf = pod_set.max_per_leaf, found.in_leaf
     asked = (job.required_level, pod_set.required_level)
     levels = [level_number(level, state.levels) if level else None for level in asked]
@@ -80,7 +89,7 @@ def empty_nodes(
         inside = all(group or not level for group, level in zip(groups, asked, strict=True))
         where = (groups[0], groups[1]) if inside else None
         if where is not None and most_in_leaf is not None:
-            # A hyper-node need not be all of a leaf, and pods go to none of the rest of it then.
+            # Count per leaf and group: a hyper-node may have only a part of a leaf's nodes.
             leaf = pool.layout.levels[0].keys[pool.layout.leaf_of[number]], where
             holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
             in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
@@ -88,7 +97,7 @@ def empty_nodes(
 
 
 def level_of(job: JobRequest, pod_set: PodSetSpec) -> str:
-    """The narrower network level of which the pods of the set have to share a group; "" = none."""
+    """Return the required level of the set, or else of the job; "" = none."""
     return pod_set.required_level or job.required_level
 
 
@@ -96,7 +105,7 @@ def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -> bool
     if level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
         return True
     if pod_set.cpu_milli or pod_set.memory_mib or pod_set.nics or pod_set.extended:
-        return True  # no count of GPUs says whether it fits
+        return True  # GPU counts alone do not say whether it fits
     pools = state.index.pools
     models = (m for m in pod_set.gpu_models or pools if m in pools)
     return any(
@@ -105,7 +114,7 @@ def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSetSpec) -> bool
 
 
 def pods_when_empty(node: Node, pod_set: PodSetSpec) -> int:
-    """Pods of this set that the node would hold with nothing else on it, repaired and open."""
+    """Return how many pods of the set the node would hold if it were empty, healthy and open."""
     limits = [node.max_pods]
     if pod_set.gpus:
         milli = share_milli(node.gpu_memory_mib, pod_set)

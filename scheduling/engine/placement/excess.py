@@ -1,4 +1,4 @@
-"""Which amount of a pod is more than any node has."""
+"""Find the resource of which a pod requests more than any node has."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from scheduling.engine.verdict import AMOUNT_WORDS
 
 
 class Excess(NamedTuple):
-    """A resource, in words too, of which a pod asks for more than the most that a node has."""
+    """A resource of which a pod requests more (`asked`) than any node has (`most`)."""
 
     resource: str
     words: str
@@ -37,8 +37,10 @@ class Excess(NamedTuple):
 
 
 def excess_of(pod_set: PodSetSpec, nodes: Sequence[Node]) -> Excess | None:
-    """The first amount beside the GPUs that none of these nodes has for one pod; None when no
-    single one is to blame, or the GPUs themselves are too many."""
+    """Return the first resource besides GPUs of which no node has enough for one pod.
+
+    None if no single resource is to blame, or if the GPUs themselves are too many.
+    """
     if all(len(node.devices) < pod_set.gpus for node in nodes):
         return None
     for resource, words, asked, has in _amounts(pod_set):
@@ -49,7 +51,7 @@ def excess_of(pod_set: PodSetSpec, nodes: Sequence[Node]) -> Excess | None:
 
 
 def excess_over(pod_set: PodSetSpec, most: Mapping[str, int]) -> Excess | None:
-    """The first amount beside the GPUs that is more than `most`, what the nodes have at most."""
+    """Return the first resource besides GPUs that exceeds `most`, the most that any node has."""
     for resource, words, asked, _ in _amounts(pod_set):
         if resource != "gpu_memory_mib" and asked > most.get(resource, 0):
             return Excess(resource, words, asked, most.get(resource, 0))
@@ -57,7 +59,7 @@ def excess_over(pod_set: PodSetSpec, most: Mapping[str, int]) -> Excess | None:
 
 
 def _amounts(s: PodSetSpec) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]:
-    """What a pod asks for beside whole GPUs, and how to read off what a node has of it."""
+    """Yield what a pod requests besides whole GPUs: name, words, amount, and a node's amount."""
     yield "gpu_memory_mib", "MiB of GPU memory", s.gpu_memory_mib, lambda node: node.gpu_memory_mib
     for name, words in AMOUNT_WORDS.items():
         yield name, words, getattr(s, name), attrgetter(name)

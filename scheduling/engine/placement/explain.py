@@ -1,4 +1,4 @@
-"""Why a job could not be placed: the dominating reason and its numbers, only when asked for."""
+"""Explain why a job could not be placed: the dominant reason and its numbers, on request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,12 +27,16 @@ NOBODY: Mapping[str, float] = {}
 
 @dataclass(slots=True)
 class _Room:
-    """Pods of one set: what empty nodes would hold (of a gang with GPUs in one pool), what the GPUs
-    free now hold, and what they hold when CPU, memory and the like are counted too, of nodes that
-    are not avoided. `avoided_nodes`: those that would hold pods now if the job did not avoid them,
-    and until when it does. `least`: what one pod takes on the largest GPU, and `free` what is free,
-    in billionths of a GPU-milli. `by_rules`: what its rules about other pods close, in words, and
-    how many nodes of those that would hold pods now."""
+    """How much room there is for the pods of one set.
+
+    `admitting`: nodes that may run such pods. `empty`: pods that they would hold if empty (for a
+    gang with GPUs, in one pool). `by_gpus`: pods that the GPUs free now would hold; `now`: the same
+    with CPU, memory and all else counted. Both leave out avoided nodes. `free`: what is free, and
+    `least`: what one pod takes on the largest GPU, in billionths of a GPU-milli. `widest`,
+    `widest_name`: the group that holds the most pods now. `avoided_nodes`: nodes that would hold
+    pods now if the job did not avoid them, and until when it does. `by_rules`: by rule about other
+    pods, in words, the number of nodes with room that it closes.
+    """
 
     admitting: list[Node] = field(default_factory=list)
     empty: int = 0
@@ -48,7 +52,7 @@ class _Room:
 
     @property
     def free_milli(self) -> int:
-        """Whole GPU-milli that are free."""
+        """Free GPU-milli, rounded down."""
         return self.free // BEYOND
 
 
@@ -58,9 +62,10 @@ def explain(
     failure: PlacementFailure,
     avoided_nodes: Mapping[str, float] = NOBODY,
 ) -> Verdict:
-    """The verdict on a job that `place_job` could not place on this state. `avoided_nodes`: those
-    of the
-    avoided nodes that rejected pods of the job, and until when they are avoided."""
+    """Return the verdict on a job that `place_job` could not place on this state.
+
+    `avoided_nodes`: the nodes that rejected pods of the job, and until when it avoids them.
+    """
     if failure.misconfigured:
         return Verdict(
             Reason.MISCONFIGURED,
@@ -91,9 +96,11 @@ def explain(
 
 
 def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
-    """Why the job fits nowhere though everything were free, where that is for more than its GPUs:
-    selector, affinity, taints, network level, pods per node or leaf, and what its pods ask for
-    beside GPUs. None when it would fit."""
+    """Return why the job would not fit even on empty nodes; None if it would.
+
+    It only looks at jobs for which GPU counts do not decide: jobs with a selector, affinity, taints
+    in the way, a network level, a limit of pods per node or leaf, or requests besides GPUs.
+    """
     for index, pod_set in enumerate(job.pod_sets):
         if is_choosy(state, job, pod_set) and not fits_when_empty(state, job, pod_set):
             verdict = explain(state, job, PlacementFailure(index))
@@ -184,7 +191,7 @@ def _judge(
 
 
 def _by_rules(verdict: Verdict, room: _Room) -> Verdict:
-    """The verdict, and how many nodes with room are closed by rules about other pods."""
+    """Add to the verdict how many nodes with room are closed by rules about other pods."""
     found = [(words, nodes) for words, nodes in room.by_rules.items() if nodes]
     if not found:
         return verdict
@@ -199,7 +206,7 @@ def _by_rules(verdict: Verdict, room: _Room) -> Verdict:
 
 
 def _beside(verdict: Verdict, avoided_nodes: Mapping[str, float]) -> Verdict:
-    """The verdict, and the nodes that would hold pods if they had not rejected some before."""
+    """Add to the verdict the nodes that have room but are avoided because they rejected pods."""
     if not avoided_nodes:
         return verdict
     until, name = min((until, name) for name, until in avoided_nodes.items())
@@ -230,7 +237,7 @@ def _too_large(
     asked: str,
     evidence: dict[str, int | float | str],
 ) -> Verdict:
-    """More pods than all nodes hold when empty, or a pod that is more than any one of them."""
+    """Return the verdict on a job that empty nodes do not hold, or that has a pod too large."""
     nodes = len(room.admitting)
     evidence["possible_pods"] = room.empty
     barred = kept_out(state, pod_set)
@@ -269,14 +276,14 @@ def _too_large(
 
 
 def _where(pod_set: PodSetSpec) -> str:
-    """What nodes are meant to have, as people read it."""
+    """Name the kind of node that the set needs, in words for people."""
     if pod_set.gpus:
         return "node with such GPUs"
     return "node without GPUs" if pod_set.avoids_gpus else "node"
 
 
 def _shares_are_given(state: ClusterState, pod_set: PodSetSpec) -> bool:
-    """Whether any node with the GPUs of the set gives shares of them, if it asks for shares."""
+    """Whether any node gives shares of the GPUs that the set accepts; True if it requests none."""
     models = pod_set.gpu_models
     return not pod_set.is_share or any(
         node is not None and node.gives_shares and (not models or node.gpu_model in models)
@@ -291,7 +298,7 @@ def _room(
     models: list[str],
     avoided_nodes: Mapping[str, float],
 ) -> _Room:
-    """The numbers over all pools that the pod set accepts; the group's are of the best pool."""
+    """Work out the numbers over all pools that the pod set accepts; groups by the best pool."""
     pod_set = job.pod_sets[failure.pod_set]
     room = _Room()
     level = level_of(job, pod_set)
@@ -365,7 +372,7 @@ def _room(
 
 
 def _less_beside(pod_set: PodSetSpec) -> tuple[str, ...]:
-    """The advice to ask for less of what the pod does ask for beside the GPUs."""
+    """Return the advice to request less of what the pod requests besides GPUs, if anything."""
     amounts = {"CPU": pod_set.cpu_milli, "memory": pod_set.memory_mib, "NICs": pod_set.nics}
     asked = [name for name, amount in {**amounts, **pod_set.extended}.items() if amount]
     return (f"ask for less of {', '.join(asked)} per pod",) if asked else ()
@@ -380,7 +387,7 @@ def _amount(pod_set: PodSetSpec) -> str:
 def _remedies_of_constraints(
     state: ClusterState, pod_set: PodSetSpec, level: str, barred: KeptOut | None
 ) -> tuple[str, ...]:
-    """What would let more nodes in, or more pods onto them."""
+    """Return remedies that would admit more nodes, or more pods per node."""
     remedies = []
     barriers = barred.barriers if barred is not None else ()
     kinds = {barrier.kind for barrier in barriers}

@@ -1,4 +1,4 @@
-"""Whether one pod fits on one node as it is now, and which devices and NICs it then gets."""
+"""Whether a pod fits on a node as it is now, and which devices and NICs it then gets."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,9 +10,11 @@ from scheduling.engine.types import BEYOND, MILLI, PodSetSpec
 
 
 def share_milli(device_memory_mib: int, pod_set: PodSetSpec) -> int:
-    """GPU-milli that a pod is charged of each device where devices have this memory; 0: too small.
-    Of a share by memory it is the whole thousandths in it, at least one, so that the pods of a
-    device are never charged more than 1000; whether it fits is decided by `share_units`."""
+    """Return the GPU-milli that a pod is charged for each device of this memory; 0 = too small.
+
+    A share by memory is charged its whole thousandths, at least one, so the pods on a device are
+    never charged more than 1000 together. Whether it fits is up to `share_units`.
+    """
     if not pod_set.gpu_memory_mib:
         return pod_set.gpu_milli
     if device_memory_mib < pod_set.gpu_memory_mib:
@@ -21,8 +23,10 @@ def share_milli(device_memory_mib: int, pod_set: PodSetSpec) -> int:
 
 
 def share_beyond(device_memory_mib: int, pod_set: PodSetSpec) -> int:
-    """How much more than `share_milli` of a device a pod holds, in billionths of a thousandth,
-    rounded up; 0 but for shares by memory."""
+    """Return how much more than `share_milli` of a device a pod holds; 0 unless by memory.
+
+    The unit is a billionth of a thousandth of a GPU, rounded up.
+    """
     if pod_set.gpu_memory_mib * MILLI <= device_memory_mib:
         return 0
     exact = pod_set.gpu_memory_mib * MILLI * BEYOND
@@ -30,15 +34,17 @@ def share_beyond(device_memory_mib: int, pod_set: PodSetSpec) -> int:
 
 
 def share_units(device_memory_mib: int, pod_set: PodSetSpec) -> int:
-    """What a pod takes of each device, exactly, in units of 1/(1000 x MiB of the device); a share
-    by memory is at least 1/1000."""
+    """Return exactly what a pod takes of each device, in units of 1/(1000 x MiB of the device).
+
+    A share by memory is at least 1/1000 of the device.
+    """
     if not pod_set.gpu_memory_mib:
         return pod_set.gpu_milli * device_memory_mib
     return max(MILLI * pod_set.gpu_memory_mib, device_memory_mib)
 
 
 def units_left(state: ClusterState, slot: int) -> list[tuple[int, int]]:
-    """What is left of each partly used device, in units as above, and the device."""
+    """Return (units left, device) for each partly used device; units as in `share_units`."""
     node = state.facts[slot]
     assert node is not None
     memory, remainders = node.gpu_memory_mib, state.remainders.get(slot, {})
@@ -46,7 +52,7 @@ def units_left(state: ClusterState, slot: int) -> list[tuple[int, int]]:
 
 
 def free_on(state: ClusterState, slot: int) -> int:
-    """What is free of a node's GPUs together, in billionths of a GPU-milli, rounded down."""
+    """Return what is free on all GPUs of a node, in billionths of a GPU-milli, rounded down."""
     node = state.facts[slot]
     whole = state.free[slot] * MILLI + sum(state.partial[slot].values())
     over = sum(state.remainders.get(slot, {}).values())
@@ -54,7 +60,7 @@ def free_on(state: ClusterState, slot: int) -> int:
 
 
 def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSetSpec) -> int:
-    """Pods with a share by memory that fit on a node's partly used and free devices."""
+    """Return how many pods with a share by memory fit on a node's partly used and free devices."""
     node = state.facts[slot]
     assert node is not None
     each = share_units(node.gpu_memory_mib, pod_set)
@@ -63,7 +69,7 @@ def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSetSpec) -> int
 
 
 def rest_fits(state: ClusterState, slot: int, pod_set: PodSetSpec, pods: int = 1) -> bool:
-    """CPU, memory, pod count, extended resources and NICs of so many pods."""
+    """Whether the node has CPU, memory, pod slots, extended resources and NICs for these pods."""
     if (
         state.cpu[slot] < pod_set.cpu_milli * pods
         or state.memory[slot] < pod_set.memory_mib * pods
@@ -76,7 +82,7 @@ def rest_fits(state: ClusterState, slot: int, pod_set: PodSetSpec, pods: int = 1
 
 
 def amounts_fit(state: ClusterState, slot: int, pods: Sequence[PodSetSpec]) -> bool:
-    """CPU, memory, pod count and extended resources of these pods together, one of each set."""
+    """Whether CPU, memory, pod slots and extended resources suffice for one pod of each set."""
     if (
         state.cpu[slot] < sum(s.cpu_milli for s in pods)
         or state.memory[slot] < sum(s.memory_mib for s in pods)
@@ -89,7 +95,7 @@ def amounts_fit(state: ClusterState, slot: int, pods: Sequence[PodSetSpec]) -> b
 
 
 def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSetSpec) -> int:
-    """Pods that the node's extended resources and NICs suffice for."""
+    """Return for how many pods the node's extended resources and NICs suffice."""
     room = 1 << 30
     if pod_set.nics:
         nics = free_nics(state, slot) if state.rails else state.nic_mask[slot]
@@ -102,8 +108,11 @@ def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSetSpec) -> int:
 
 
 def free_nics(state: ClusterState, slot: int) -> int:
-    """NICs that a pod may have for itself. Of those that are an extended resource pods of others,
-    and who asks for the resource by name, hold some that nobody knows: taken to be the last."""
+    """Return the NICs that a pod may have to itself, as a bit set.
+
+    If NICs are an extended resource, other people's pods, and pods that request it by name, hold
+    some of them without saying which. They are assumed to hold the last ones.
+    """
     free = state.nic_mask[slot]
     for resource, mask in state.rails.get(slot, ()):
         here = free & mask
@@ -117,8 +126,11 @@ def free_nics(state: ClusterState, slot: int) -> int:
 def devices_on(
     state: ClusterState, slot: int, pod_set: PodSetSpec, milli: int
 ) -> tuple[int, ...] | None:
-    """Device indices for one pod; None when they are too few. A share goes to the partly used
-    device where it leaves least, a whole device is opened only when none fits."""
+    """Return the device indices for one pod; None if too few are free.
+
+    A share goes to the partly used device where it leaves the least; it opens a whole device only
+    if no partly used one fits.
+    """
     if not pod_set.gpus:
         return ()
     if milli < MILLI:
@@ -135,7 +147,7 @@ def devices_on(
 
 
 def opened_by_memory(state: ClusterState, slot: int, pod_set: PodSetSpec) -> list[tuple[int, int]]:
-    """Partly used devices with room for a share by memory: units left, and the device."""
+    """Return (units left, device) for the partly used devices with room for a share by memory."""
     node = state.facts[slot]
     assert node is not None
     each = share_units(node.gpu_memory_mib, pod_set)
@@ -145,7 +157,7 @@ def opened_by_memory(state: ClusterState, slot: int, pod_set: PodSetSpec) -> lis
 def nics_on(
     state: ClusterState, slot: int, pod_set: PodSetSpec, devices: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """NIC indices for one pod; None when it asks for more than are left."""
+    """Return the NIC indices for one pod; None if it requests more than are left."""
     node = state.facts[slot]
     assert node is not None
     if not devices or not node.nics:
@@ -156,7 +168,7 @@ def nics_on(
 
 
 def tables(state: ClusterState, slot: int) -> tuple[DeviceTable | FirstFree, NicTable]:
-    """The device and the NIC table of a node."""
+    """Return the device table and the NIC table of a node."""
     found = state.tables[slot]
     if found is None:
         node = state.facts[slot]
@@ -167,7 +179,7 @@ def tables(state: ClusterState, slot: int) -> tuple[DeviceTable | FirstFree, Nic
 
 @lru_cache(maxsize=1 << 16)
 def bits(mask: int) -> tuple[int, ...]:
-    """Positions of the bits that are set, ascending."""
+    """Return the positions of the set bits, ascending."""
     found = []
     while mask:
         low = mask & -mask

@@ -1,13 +1,14 @@
-"""Places for several pod sets of a gang that compete for the same nodes: the search for those that
-placing one set after the other misses, and the proof that there are none.
+"""Place several pod sets of a gang that compete for the same nodes.
 
-Pod sets on different GPU models do not compete. Those on one are looked at together, on every node
-that holds any of their pods: what mixtures it holds (mixtures.py), and what the nodes of each group
-of the network hold together where a set has to be in one, may have so many in a leaf, or goes by
-slices. A set without GPUs has no model, so its pods may lie in several pools, which are looked at
-together then. Where hyper-nodes lie across the groups of another level, every way to divide pods
-among them is looked at. The answer is exact until MAX_EFFORT is used up. Strategies have no say: it
-is asked for where they have found nothing.
+This exact search finds the places that placing one set after the other misses, or proves that there
+are none. It runs only when the strategy has found no places, and ignores strategies itself.
+
+Pod sets on different GPU models do not compete. For sets on one model, the search works out which
+mixtures of pods each node holds (mixtures.py), and combines them over the nodes of each network
+group if a set must share a group, has a limit per leaf, or comes in slices. Pods without GPUs need
+no model and may lie in several pools; these pools are then searched together. If hyper-nodes extend
+across the groups of another level, the search tries every way to divide pods among them. The answer
+is exact unless MAX_EFFORT is used up.
 """
 
 import math
@@ -41,23 +42,23 @@ from scheduling.engine.placement.request import HYPER
 from scheduling.engine.placement.view import PoolView
 from scheduling.engine.types import MILLI, JobRequest, PodSetSpec
 
-# Cells of tables that one search may look at (about 0.1 s), cells of one table, and combinations of
-# the pools that pod sets accept.
+# Table cells that one search may look at (about 0.1 s), cells of one table, and combinations of the
+# pools that pod sets accept.
 MAX_EFFORT = 30_000_000
 MAX_CELLS = 1 << 15
 MAX_COMBINATIONS = 16
 
-# A pool that a pod set may use, GPU-milli of each device there, and the nodes.
+# A pool that a pod set may use, the GPU-milli per device there, and the allowed nodes.
 Choice = tuple[PoolIndex, int, int]
-# Pools on which a pod set may lie at once.
+# Pools over which a pod set may be divided.
 Pools = tuple[PoolIndex, ...]
-# Pods of a set by node number, in a pool.
+# The number of a pod set, a pool, and the set's pods there by node number.
 Share = tuple[int, PoolIndex, dict[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class JointPodSet:
-    """A pod set by number, how many pods of it, how they lie, and where they may be."""
+    """A pod set (by number), how many pods of it to place, and where they may or should be."""
 
     index: int
     spec: PodSetSpec
@@ -70,8 +71,11 @@ copied_by_fields(JointPodSet)
 
 
 class Joint:
-    """One search. `gave_up`: it ended before everything was looked at; `short`: beside all others
-    only so many pods of this set fit, of all sets together (-1) no more than so many."""
+    """One search.
+
+    `gave_up`: it stopped before it had looked at everything. `short`: (pod set, how many of its
+    pods fit beside all other sets); pod set -1 stands for all sets together.
+    """
 
     def __init__(self, state: ClusterState, job: JobRequest, effort: Effort) -> None:
         self.state, self.job, self.effort = state, job, effort
@@ -80,14 +84,14 @@ class Joint:
         self._known: dict[tuple[object, ...], list[Share] | None] = {}
 
     def find(self, sets: Sequence[JointPodSet]) -> list[Share] | None:
-        """Nodes for all of these; None if there are none, or none were found (`gave_up`)."""
+        """Find nodes for all of these; None if there are none, or the search gave up."""
         options: list[list[Pools]] = [
             [(pool,) for pool in dict.fromkeys(pool for pool, _, _ in s.choices)] for s in sets
         ]
         wide = [at for at, s in enumerate(sets) if not s.spec.gpus and len(options[at]) > 1]
         if not wide:
             return self._on_any(sets, options)
-        # Each set in one pool makes smaller tables, but proves nothing.
+        # First put each set in one pool: the tables are smaller, but a failure proves nothing.
         kept = self.effort.left // 2
         self.effort.left -= kept
         found = self._on_any(sets, options)
@@ -102,7 +106,7 @@ class Joint:
     def _on_any(
         self, sets: Sequence[JointPodSet], options: list[list[Pools]]
     ) -> list[Share] | None:
-        """The sets on the first combination of these pools that holds them."""
+        """Place the sets on the first combination of these pools that holds them."""
         for tried, chosen in enumerate(product(*options)):
             if tried >= MAX_COMBINATIONS:
                 self.gave_up = True
@@ -131,7 +135,7 @@ class Joint:
 def _apart(
     sets: Sequence[JointPodSet], chosen: Sequence[Pools]
 ) -> list[tuple[Pools, list[JointPodSet]]]:
-    """The sets, each with its choices in these pools alone; those that share a pool together."""
+    """Limit each set to its chosen pools, and group the sets that share a pool."""
     parts: list[tuple[Pools, list[JointPodSet]]] = []
     for s, pools in zip(sets, chosen, strict=True):
         choices = tuple([choice for choice in s.choices if choice[0] in pools])
@@ -148,9 +152,12 @@ def _apart(
 
 
 class _Pools:
-    """The pod sets on some pools, the last of them being that of the tables' values: one of shares
-    of GPUs if there is any, else the largest. Nodes are numbered through, pool after pool. Raises
-    TooMuch where the tables would be too large."""
+    """The search for pod sets on given pools.
+
+    The last set provides the values of the tables; it is one with shares of GPUs if there is any,
+    else the largest. Node numbers continue from one pool to the next. Raises TooMuch if the tables
+    would be too large.
+    """
 
     def __init__(self, search: Joint, pools: Pools, sets: list[JointPodSet]) -> None:
         self.search, self.state, self.pools = search, search.state, pools
@@ -202,22 +209,25 @@ class _Pools:
         return shares
 
     def _across(self) -> list[Share] | None:
-        """Where hyper-nodes lie across the groups of another level: in some way to divide the pods
-        that have to be in hyper-nodes among them, each part being a set on one hyper-node."""
+        """Search with hyper-nodes that extend across the groups of another level.
+
+        Try each way to divide the pods that must be in hyper-nodes; each part then is a pod set on
+        one hyper-node.
+        """
         free = [s for s in self.sets if s.wish.required != HYPER]
         ways = [self._divided(s) for s in self.sets if s.wish.required == HYPER]
         for way in product(*ways):
             self.effort.spend(1, 0)
             parts = [part for of_set in way for part in of_set]
             found = _Pools(self.search, self.pools, free + parts).solve()
-            # What fits beside the others is not known of one way alone.
+            # A single way does not tell how many pods fit beside the others.
             self.search.short = None
             if found is not None:
                 return found
         return None
 
     def _divided(self, s: JointPodSet) -> list[list[JointPodSet]]:
-        """Every way to divide the pods of a set among the hyper-nodes, by whole slices."""
+        """Return every way to divide the pods of a set among hyper-nodes, in whole slices."""
         room: dict[str, int] = {}
         for pool, milli, mask in s.choices:
             view = PoolView(self.state, pool, s.spec, milli, mask)
@@ -250,8 +260,10 @@ class _Pools:
             self._divide(s, size, room[1:], pods - slices * size, here, ways)
 
     def _nodes(self) -> dict[int, int] | None:
-        """Numbers of the nodes that hold any of the pods, with the sets that may be there as a bit
-        set; None where some set does not even fit alone, or all need more than there is."""
+        """Return the numbers of nodes that can hold any of the pods, with their sets as a bit set.
+
+        None if some set does not fit even alone, or all sets together need more than there is.
+        """
         found: dict[int, int] = {}
         for at, s in enumerate(self.sets):
             room = 0
@@ -278,8 +290,10 @@ class _Pools:
         return dict(sorted(found.items()))
 
     def _too_many(self, nodes: dict[int, int]) -> bool:
-        """Whether the nodes hold fewer pods in all, or pods with fewer GPUs, than are asked for,
-        each node holding the most it can: quickly known, also of thousands of pods."""
+        """Whether the nodes, each filled to its maximum, hold fewer pods or GPUs than requested.
+
+        This check is quick, even for thousands of pods.
+        """
         alike = Counter(id(self._table(number, sets)) for number, sets in nodes.items())
         for weights in ([1] * len(self.specs), [max(s.gpus, 1) for s in self.specs]):
             value = -self._used([-w for w in weights])
@@ -295,11 +309,11 @@ class _Pools:
 
     # --- groups -------------------------------------------------------------------------------
     def _first(self, pool: PoolIndex) -> int:
-        """The number of the first node of a pool."""
+        """Return the number of the first node of a pool."""
         return sum([p.layout.size for p in self.pools[: self.pools.index(pool)]])
 
     def _groups(self, level: int) -> Ints:
-        """The group of each node at a level, the same in all pools; -1: in none."""
+        """Return the group of each node at a level, numbered across all pools; -1 = in none."""
         known = self.known.get(level)
         if known is None:
             ids: dict[str, int] = {}
@@ -312,8 +326,7 @@ class _Pools:
         return known
 
     def _levels(self, nodes: dict[int, int]) -> list[int] | None:
-        """Levels at which groups matter, the widest first; None where one does not nest in the
-        other."""
+        """Return the levels at which groups matter, widest first; None if they do not nest."""
         used = {s.wish.required for s in self.sets if s.wish.required is not None}
         if any(s.max_per_leaf is not None for s in self.specs):
             used.add(0)
@@ -329,7 +342,7 @@ class _Pools:
         return None
 
     def _inside(self, levels: list[int], nodes: dict[int, int]) -> Mixture | None:
-        """What these nodes hold together."""
+        """Return what these nodes hold together, group by group."""
         if not levels:
             mixtures: list[Mixture] = [
                 OfNode(self._table(number, sets), number) for number, sets in nodes.items()
@@ -348,7 +361,7 @@ class _Pools:
         return together(found, self.most, self.effort)
 
     def _leaf_limits(self) -> tuple[Limit, ...]:
-        """Of the sets with a limit in a leaf, which parts it is on and how many pods it allows."""
+        """Return, for each set with a limit per leaf, its parts in `sets` and the limit."""
         return tuple(
             (tuple([at for at, other in enumerate(self.sets) if other.index == s.index]), limit)
             for s in {s.index: s for s in self.sets}.values()
@@ -357,7 +370,7 @@ class _Pools:
 
     # --- one node -----------------------------------------------------------------------------
     def _table(self, number: int, sets: int) -> Table:
-        """The mixtures that one node holds; nodes with as much left share a table."""
+        """Return the mixtures that a node holds; nodes with the same amounts left share a table."""
         state, slot = self.state, self.slots[number]
         node, specs = state.facts[slot], self.specs
         assert node is not None
@@ -400,7 +413,7 @@ class _Pools:
         return table
 
     def _used(self, asked: Sequence[int]) -> Ints:
-        """What so many pods of the first sets take of an amount."""
+        """Return how much of a resource the pods of the first sets take, by their numbers."""
         used = np.zeros(self.shape, np.int64)
         for amount, pods in zip(asked[:-1], self.grid, strict=True):
             used = used + amount * pods
@@ -414,8 +427,11 @@ class _Pools:
     def _gpus(
         self, free: int, partial: tuple[int, ...], sizes: tuple[int, ...], full: int
     ) -> Table:
-        """What fits by GPUs alone: `sizes` of each pod's part of a GPU, `partial` what is left of
-        the partly used ones, where a `full` GPU is so much."""
+        """Return what fits by GPUs alone.
+
+        `sizes`: the part of a GPU that a pod of each set takes. `partial`: what is left of partly
+        used GPUs. `full`: the size of a whole GPU. All three are in the same unit.
+        """
         specs = self.specs
         whole = [
             s.gpus if not s.gpus or m == full else 0 for s, m in zip(specs, sizes, strict=True)
@@ -439,7 +455,7 @@ class _Pools:
     def _gpus_without(
         self, free: int, partial: tuple[int, ...], sizes: tuple[int, ...], full: int
     ) -> Table:
-        """Where the GPUs are too small for some set, of which no pod is here."""
+        """Return what fits by GPUs alone if they are too small for some sets (size 0)."""
         others = tuple(m or 1 for m in sizes)
         limits = [0 if s.gpus and not m else None for s, m in zip(self.specs, sizes, strict=True)]
         return limited(self._gpus(free, partial, others, max(full, MILLI)), limits)
@@ -452,12 +468,12 @@ class _Pools:
         shares: list[int],
         full: int,
     ) -> Iterator[Table]:
-        """What shares of several sizes fit on the partly used devices and 0, 1, … `free` others."""
+        """Yield which shares fit on the partly used devices and on 0, 1, … `free` more devices."""
         last = len(self.specs) - 1
         asked = [sizes[at] if at in shares else 0 for at in range(last + 1)]
 
         if last not in shares:
-            raise TooMuch  # it is shares on other nodes, and whole GPUs here
+            raise TooMuch  # the last set takes shares on other nodes, but whole GPUs here
 
         def device(left: int) -> Table:
             return self._amount(left, asked)
@@ -476,7 +492,7 @@ def _domains(pool: PoolIndex, level: int) -> Domains:
 
 
 def _on_hyper_node(s: JointPodSet, key: str, pods: int) -> JointPodSet:
-    """So many pods of a set on one hyper-node."""
+    """Return a pod set of `pods` pods that may only use one hyper-node."""
     choices: list[Choice] = []
     for pool, milli, mask in s.choices:
         hyper = pool.layout.hyper
@@ -486,7 +502,6 @@ def _on_hyper_node(s: JointPodSet, key: str, pods: int) -> JointPodSet:
 
 
 def _nests(narrow: Ints, wide: Ints) -> bool:
-    """Whether nodes of one narrow group are in one wide group; of those in none (-1) no rule is
-    about being in one."""
+    """Whether each narrow group lies in one wide group; nodes in no narrow group do not count."""
     pairs = {(n, w) for n, w in zip(narrow.tolist(), wide.tolist(), strict=True) if n >= 0}
     return len(pairs) == len({n for n, _ in pairs})

@@ -1,5 +1,7 @@
-"""What keeps pods of a set from nodes whatever is free there: labels that nodes do not have, node
-affinity that they do not match, taints that are not tolerated."""
+"""What keeps pods of a set from nodes, however much is free there.
+
+That is missing labels, node affinity that nodes do not match, and taints that are not tolerated.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,12 +12,12 @@ from scheduling.engine.cluster.constraints import barriers, lasting
 from scheduling.engine.types import Node, PodSetSpec
 from scheduling.engine.verdict import counted
 
-# Barriers and values of labels that are told.
+# How many barriers and label values to report.
 MAX_TOLD, MAX_VALUES = 3, 4
 
 
 class Barrier(NamedTuple):
-    """One thing that keeps the pods from `nodes` nodes: `kind` is label, affinity or taint."""
+    """One thing that keeps the pods from `nodes` nodes; `kind` is label, affinity or taint."""
 
     kind: str
     name: str
@@ -23,12 +25,14 @@ class Barrier(NamedTuple):
 
 
 class KeptOut(NamedTuple):
-    """Of `nodes` nodes which had the GPUs that are asked for, what keeps the pods from some of
-    them, the most first."""
+    """What keeps the pods from some of the `nodes` nodes that have the requested GPUs.
+
+    The barrier that excludes the most nodes comes first.
+    """
 
     nodes: int
     barriers: tuple[Barrier, ...]
-    values: str  # of the label that most of the nodes do not have: those that there are
+    values: str  # the values that exist of the label that most nodes lack, as a clause
 
     def text(self, where: str) -> str:
         """ "no node with such GPUs has the label zone=mars; zone is a or b there"."""
@@ -38,7 +42,7 @@ class KeptOut(NamedTuple):
         return "; ".join(parts)
 
     def evidence(self) -> dict[str, int | float | str]:
-        """Of each kind of barrier its name and the number of nodes behind it."""
+        """Return, for each kind of barrier, its name and the number of nodes that it excludes."""
         found: dict[str, int | float | str] = {}
         for kind, name, nodes in self.barriers[:MAX_TOLD]:
             found.setdefault(_NAMES[kind], name)
@@ -77,7 +81,7 @@ _NO_NODE = {
 
 
 def kept_out(state: ClusterState, pod_set: PodSetSpec) -> KeptOut | None:
-    """What keeps the set from nodes that have what GPUs it asks for; None = nothing does."""
+    """Return what keeps the set from nodes with the GPUs it requests; None = nothing does."""
     nodes = [node for node in state.facts if node is not None and _is_meant(node, pod_set)]
     counts: Counter[tuple[str, str]] = Counter()
     for node in nodes:
@@ -101,7 +105,7 @@ def _is_meant(node: Node, pod_set: PodSetSpec) -> bool:
 
 
 def _values(nodes: Sequence[Node], key: str) -> str:
-    """What values a label has on these nodes, as a clause."""
+    """Say in a clause which values a label has on these nodes."""
     values = sorted({node.labels[key] for node in nodes if key in node.labels})
     if not values:
         return f"none has a label {key}"

@@ -1,10 +1,10 @@
-"""What the free part of a partly used GPU is worth to the shares still to come.
+"""What the free part of a partly used GPU is worth to shares that arrive later.
 
-The typical shares of a GPU (a size in GPU-milli and how often it is asked for) are packed into
-whole GPUs by linear programming, as rolls of paper are cut to orders: columns are the ways to
-fill one GPU, and the dual price of a size is the part of a GPU that one more pod of it costs
-(P. C. Gilmore, R. E. Gomory, "A linear programming approach to the cutting-stock problem",
-Operations Research 9, 1961). A free part is worth the dearest set of sizes that fits into it.
+Linear programming packs the typical shares (a size in GPU-milli and its popularity) into whole
+GPUs, as in the cutting-stock problem: columns are the ways to fill one GPU, and the dual price of
+a size is the part of a GPU that one more pod of this size costs (P. C. Gilmore, R. E. Gomory, "A
+linear programming approach to the cutting-stock problem", Operations Research 9, 1961). A free
+part is worth as much as the most valuable set of sizes that fits into it.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from scheduling.engine.types import MILLI
 
 Floats = NDArray[np.float64]
-MAX_SIZES = 64  # the most popular sizes; more only slow the solver down
+MAX_SIZES = 64  # use only the most popular sizes; more would only slow the solver down
 _TINY = 1e-9
 
 
 def leftover_table(demand: Mapping[int, float]) -> Floats:
-    """Expected waste of a GPU with r GPU-milli free, for r = 0…1000, in GPU-milli.
+    """Return the expected waste of a GPU with r GPU-milli free, for r = 0…1000, in GPU-milli.
 
-    The waste is r less what it spares: the GPUs not opened for the shares that r can take. It is
-    negative where shares that waste much of a whole GPU fit well. A whole free GPU (r = 1000)
-    wastes nothing: whole-GPU pods use it. `demand`: popularity of each size, 0 < size < 1000.
+    The waste is r minus what r saves: the GPUs that need not be opened for the shares that fit into
+    r. It is negative where shares fit well that would waste much of a whole GPU. A wholly free GPU
+    (r = 1000) wastes nothing, because whole-GPU pods use it. `demand`: popularity of each size,
+    0 < size < 1000.
     """
     sizes = sorted(sorted(demand, key=lambda s: (-demand[s], s))[:MAX_SIZES])
     worth = np.zeros(MILLI + 1)
@@ -37,10 +38,10 @@ def leftover_table(demand: Mapping[int, float]) -> Floats:
 
 
 def _prices(sizes: list[int], demand: list[float]) -> Floats:
-    """Dual price of each size by column generation, the fewest GPUs for the demand being 1.
+    """Return the dual price of each size, in GPUs per pod, by column generation.
 
-    A limit on the steps keeps degenerate demands from cycling; the prices are usable at any
-    step, because the caller scales them to a GPU's worth of at most 1 (Farley's bound).
+    A limit on the steps stops degenerate demands from cycling. The prices are usable after any
+    step, because the caller scales them so that a GPU is worth at most 1 (Farley's bound).
     """
     n = len(sizes)
     fits = np.array([MILLI // s for s in sizes], float)
@@ -50,7 +51,7 @@ def _prices(sizes: list[int], demand: list[float]) -> Floats:
     for _ in range(40 * n):
         prices: Floats = cost @ inverse
         cheapest = int(np.argmin(prices))
-        if prices[cheapest] < -_TINY:  # more of this size than asked for would help
+        if prices[cheapest] < -_TINY:  # packing more of this size than requested would help
             column, price = np.zeros(n), 0.0
             column[cheapest] = -1.0
         else:
@@ -72,7 +73,7 @@ def _prices(sizes: list[int], demand: list[float]) -> Floats:
 
 
 def _best_filling(sizes: list[int], prices: Floats) -> Floats:
-    """How many of each size make the dearest filling of one GPU."""
+    """Return how many of each size make the most valuable filling of one GPU."""
     last = _worth(sizes, prices)[1]
     filling, left = np.zeros(len(sizes)), MILLI
     while last[left] >= 0:
@@ -82,7 +83,7 @@ def _best_filling(sizes: list[int], prices: Floats) -> Floats:
 
 
 def _worth(sizes: list[int], prices: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Price of the dearest set of sizes that fits into r = 0…1000, and one size of that set."""
+    """Return the value of the best set of sizes that fits into r = 0…1000, and one of its sizes."""
     worth = np.zeros(MILLI + 1)
     last = np.full(MILLI + 1, -1)
     for number, (size, price) in enumerate(zip(sizes, prices.tolist(), strict=True)):

@@ -1,10 +1,11 @@
 """How many pods of several sets fit together, exactly: tables of the best mixtures, added up.
 
-A table of k pod sets tells for every number of pods of the first k - 1 sets how many of the last
-fit beside at least so many, no more being counted than are asked for. With fewer pods everything
-fits more easily, so a table says all there is to say of a node, and two tables make that of both
-nodes together (a max-plus convolution). Equal nodes, and equal groups of nodes, are added by
-doubling. Going back through the sums tells which node takes what.
+A mixture is a number of pods of each set. A table for k pod sets has one axis for each of the first
+k - 1 sets. The entry at (n1, n2, ...) is how many pods of the last set fit beside at least that
+many pods of the others, capped at the number requested. Fewer pods always fit where more do, so the
+table describes a node completely, and the tables of two nodes combine to that of both (a max-plus
+convolution). Equal nodes, and equal groups of nodes, are added by doubling. Going back through the
+sums tells which node takes what.
 """
 
 from collections.abc import Sequence
@@ -13,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Table = NDArray[np.int64]
-# Sets that count together, and the most pods of all of them.
+# Sets that count together, and the most pods that they may have in all.
 Limit = tuple[tuple[int, ...], int]
-NONE = -(1 << 40)  # so many of the others do not fit at all
-# What a step costs beside the cells that it looks at, in cells.
+NONE = -(1 << 40)  # not even this many pods of the other sets fit
+# The fixed cost of a step, in cells, in addition to the cells that it looks at.
 STEP = 4_000
 
 
 class TooMuch(Exception):
-    """The search takes more effort than is allowed."""
+    """The search needs more effort than it may spend."""
 
 
 class Effort:
-    """What is left of the effort of a search, in cells of tables."""
+    """The effort that a search may still spend, in table cells."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -37,8 +38,11 @@ class Effort:
 
 
 class Mixture:
-    """The `table` of some nodes; `take` notes in `out`, by node number, which pods each is to take
-    so that there are `at` of the first sets and `last` of the last one."""
+    """The `table` of some nodes, and the way to divide pods among them.
+
+    `take` writes to `out`, by node number, how many pods of each set a node takes, so that the
+    nodes hold `at` pods of the first sets and `last` pods of the last set.
+    """
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -57,7 +61,7 @@ class OfNode(Mixture):
 
 
 class Alike(Mixture):
-    """Nodes, or groups of them, with equal tables; `tables`: of so many of them together."""
+    """Nodes, or groups of nodes, with equal tables; `tables`: by number of them added up."""
 
     def __init__(self, items: Sequence[Mixture], most: int, effort: Effort) -> None:
         self.items = items
@@ -103,8 +107,11 @@ class Both(Mixture):
 
 
 class InGroup(Mixture):
-    """Nodes of one group of the network: of a set with a step other than 1 they count only by whole
-    steps; of sets with a limit no more than that."""
+    """The nodes of one group of the network.
+
+    Pods of a set count only in whole steps (slices, or all pods that must share a group), and sets
+    with a limit count no further than that.
+    """
 
     def __init__(self, inside: Mixture, steps: tuple[int, ...], limits: tuple[Limit, ...]) -> None:
         self.inside, self.steps = inside, steps
@@ -125,7 +132,7 @@ class InGroup(Mixture):
 
 
 def together(mixtures: Sequence[Mixture], most: int, effort: Effort) -> Mixture | None:
-    """All of these; None where they hold no pod. `most`: pods of the last set that are counted."""
+    """Combine all mixtures; None if they hold no pod. `most`: cap for pods of the last set."""
     alike: dict[bytes, list[Mixture]] = {}
     for mixture in mixtures:
         if (mixture.table >= 0).sum() > 1 or mixture.table.max() > 0:
@@ -138,7 +145,7 @@ def together(mixtures: Sequence[Mixture], most: int, effort: Effort) -> Mixture 
 
 
 def limited(table: Table, limits: Sequence[int | None]) -> Table:
-    """The table where no more than so many pods of each set are allowed."""
+    """Return the table with a limit on the pods of each set; None = no limit."""
     if all(limit is None for limit in limits):
         return table
     table = table.copy()
@@ -151,7 +158,7 @@ def limited(table: Table, limits: Sequence[int | None]) -> Table:
 
 
 def _limited_together(table: Table, sets: tuple[int, ...], most: int) -> Table:
-    """The table where no more than so many pods of all these sets are allowed."""
+    """Return the table with a limit `most` on the pods of these sets together."""
     used = np.zeros(table.shape, np.int64)
     for axis, pods in enumerate(np.indices(table.shape)):
         if axis in sets:
@@ -162,7 +169,7 @@ def _limited_together(table: Table, sets: tuple[int, ...], most: int) -> Table:
 
 
 def added(one: Table, other: Table, most: int, effort: Effort) -> Table:
-    """The table of two disjoint sets of nodes."""
+    """Return the table of two disjoint sets of nodes together."""
     first, second = corners(one), corners(other)
     if len(second) < len(first):
         one, other, first = other, one, second
@@ -184,7 +191,7 @@ def added(one: Table, other: Table, most: int, effort: Effort) -> Table:
 def divided(
     one: Table, other: Table, at: tuple[int, ...], last: int
 ) -> tuple[tuple[int, ...], int, tuple[int, ...], int]:
-    """How so many pods are divided between two sets of nodes that hold them together."""
+    """Divide pods between two sets of nodes that hold them together."""
     found = corners(one)
     wanted = np.array(at, np.int64)
     rest = np.maximum(wanted - found, 0)
@@ -196,7 +203,7 @@ def divided(
 
 
 def corners(table: Table) -> NDArray[np.int64]:
-    """The mixtures that no other one exceeds in everything, one a row."""
+    """Return the Pareto-optimal mixtures of a table, as its indices, one per row."""
     best = table >= 0
     for axis in range(table.ndim):
         ahead = [slice(None)] * table.ndim
@@ -209,7 +216,7 @@ def corners(table: Table) -> NDArray[np.int64]:
 
 
 def shifted(table: Table, by: Sequence[int]) -> Table:
-    """What the table says of as many pods less."""
+    """Return the table shifted by `by` pods: the entry at n is the old one at max(n - by, 0)."""
     if not table.ndim:
         return table
     return table[

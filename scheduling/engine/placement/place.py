@@ -1,4 +1,4 @@
-"""Place one job on a statement: a gang whole or not at all, other jobs pod by pod."""
+"""Place one job on a statement: a gang whole or not at all, any other job pod by pod."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,13 @@ from scheduling.engine.types import JobRequest, PodPlacement
 
 @dataclass(frozen=True, slots=True)
 class PlacementFailure:
-    """Nothing was placed. `pod_set` is the one that did not fit; `misconfigured` says why no
-    cluster could ever take the job as it is written. `gave_up`: places may have been missed;
-    `short`: of a gang, a pod set and how many of its pods fit beside all others."""
+    """Nothing was placed.
+
+    `pod_set`: the pod set that did not fit. `misconfigured`: why no cluster could ever run the job
+    as it is written; "" = it could. `avoid`: the nodes that were not to be used. `gave_up`: the
+    search may have missed places. `short`, for gangs: (pod set, how many of its pods fit beside all
+    other pod sets); pod set -1 stands for all of them together.
+    """
 
     pod_set: int
     misconfigured: str = ""
@@ -37,12 +41,12 @@ def place_job(
     counts: tuple[int, ...] | None = None,
     avoid: frozenset[str] = frozenset(),
 ) -> tuple[PodPlacement, ...] | PlacementFailure:
-    """Find places for the pods of `job` that hold none yet and allocate them on the statement.
+    """Find places for the missing pods of `job` and allocate them on the statement.
 
-    `counts`: at most this many pods of each pod set in this call (None: all that are missing).
-    A gang gets at least `min_count` (or `count`) pods of every set or nothing; a job that is no
-    gang gets what fits. Ordinals rise along the topology: neighbouring ranks, neighbouring nodes.
-    On failure the statement is unchanged. `avoid`: nodes not to use.
+    `counts`: at most this many pods of each pod set in this call (None: all missing pods).
+    A gang gets at least `min_count` (or `count`) pods of every set or nothing; any other job gets
+    what fits. Ordinals follow the topology, so neighbouring ranks are on neighbouring nodes.
+    `avoid`: nodes not to use. On failure the statement is unchanged.
     """
     state = statement.state
     plan = prepare(job, strategy, counts, state.levels)
@@ -66,7 +70,7 @@ def place_job(
 def _allocate(
     statement: Statement, job: JobRequest, plan: JobShape, parts: Sequence[Part]
 ) -> tuple[PodPlacement, ...]:
-    """Give the places found their ordinals, in topology order, and book them."""
+    """Assign ordinals to the places found, in topology order, and book them."""
     if len(parts) == 1 and len(parts[0][1].taken) == 1:
         index, view = parts[0]
         ((_, p),) = view.taken
@@ -95,7 +99,7 @@ def _allocate(
 
 
 def _by_group(views: Sequence[PoolView], wish: NetworkWish) -> list[PodPlacement]:
-    """The pods of slices group after group, in which nodes need not be neighbours by number."""
+    """Order the pods of slices group by group; nodes of a group may have scattered numbers."""
     groups: dict[str, list[PodPlacement]] = {}
     for view in views:
         assert wish.required is not None
@@ -106,7 +110,7 @@ def _by_group(views: Sequence[PoolView], wish: NetworkWish) -> list[PodPlacement
 
 
 def missing_ordinals(held: Mapping[tuple[int, int], object], index: int, count: int) -> list[int]:
-    """Ordinals of a pod set that hold no place, ascending."""
+    """Return the ordinals of a pod set that hold no place, ascending."""
     if not held:
         return list(range(count))
     return [ordinal for ordinal in range(count) if (index, ordinal) not in held]

@@ -1,4 +1,4 @@
-"""What can be said of a job's placement without looking at the cluster; found out once a shape."""
+"""What a job's placement needs, apart from the cluster; worked out once per job shape."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +11,7 @@ from scheduling.engine.types import JobKind, JobRequest, PodSetSpec
 
 @dataclass(frozen=True, slots=True)
 class NetworkWish:
-    """How the pods of a set are to lie in the network; levels as numbers (request.HYPER)."""
+    """Where in the network the pods of a set should be; levels are numbers (or request.HYPER)."""
 
     required: int | None
     preferred: int | None
@@ -25,9 +25,13 @@ class NetworkWish:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShape:
-    """A job's shape. `want` and `least`: pods of each set to place now and those it cannot do
-    without; `order`: pod sets with the least choice first; `wrong`: why it can never run. `ruled`:
-    the sets whose pods say something of other pods, and are looked for one after the other."""
+    """A job's shape, as placement needs it.
+
+    `wrong`: why the job can never run; "" = nothing is wrong. `want`, `least`: how many pods of
+    each set to place now, and the fewest that will do. `order`: pod sets, those with the least
+    choice first. `ruled`: the sets whose pods have rules about other pods; they are placed one by
+    one.
+    """
 
     wrong: str
     how: Strategy
@@ -44,7 +48,7 @@ copied_by_fields(NetworkWish, JobShape)
 def prepare(
     job: JobRequest, strategy: str, counts: tuple[int, ...] | None, levels: tuple[str, ...]
 ) -> JobShape:
-    """The plan of a job; jobs of one shape share it, so it can be remembered by identity."""
+    """Return the plan of a job; jobs of one shape share it, so callers may compare by identity."""
     return _prepare(
         job.pod_sets,
         job.strategy or strategy,
@@ -66,7 +70,7 @@ def _prepare(
     counts: tuple[int, ...] | None,
     levels: tuple[str, ...],
 ) -> JobShape:
-    del kind  # part of the shape: it decides about the inference zone
+    del kind  # only a cache key: placement treats inference jobs differently (E-Spread)
     wrong = misconfigured(pod_sets, job_levels, strategy, tuple(STRATEGIES), levels)
     how = STRATEGIES.get(strategy, STRATEGIES["binpack"])
     if wrong:
@@ -93,5 +97,5 @@ def _wish(pod_set: PodSetSpec, levels: tuple[str, ...]) -> NetworkWish:
 
 
 def _choice(pod_set: PodSetSpec) -> tuple[bool, int, int]:
-    """How much choice a pod set has, the least first."""
+    """Return a sort key: pod sets with the least choice first."""
     return not pod_set.required_level, len(pod_set.gpu_models) or 1 << 30, -pod_set.gpus

@@ -1,9 +1,9 @@
-"""What pods say of other pods: on which nodes they may be, and which of these they like.
+"""Rules of pods about other pods: which nodes the pods may use, and which of these they prefer.
 
 The rules are those of kube-scheduler (plugins NodePorts, InterPodAffinity, PodTopologySpread,
-NodeAffinity, VolumeRestrictions and NodeVolumeLimits of 1.36): pods that are there count, whoever
-placed them, and so do those of the same job that have got their places before. Sets of nodes are
-arrays by slot of the cluster.
+NodeAffinity, VolumeRestrictions and NodeVolumeLimits of 1.36). All existing pods count, whoever
+placed them, as do pods of the same job that already have places. Sets of nodes are arrays indexed
+by slot of the cluster.
 """
 
 from collections import Counter
@@ -29,15 +29,18 @@ from scheduling.engine.types import (
 
 Nodes = NDArray[np.bool_]  # by slot
 Scores = NDArray[np.float64]
-# The plugins of kube-scheduler score from 0 to 100; those that look at pods and labels weigh alike.
+# The plugins of kube-scheduler score from 0 to 100; Kant weighs those for pods and labels equally.
 FULL = 100.0
 EVERY_ADDRESS = ("", "0.0.0.0")
 
 
 class Around:
-    """Who is around: the pods that hold places, and `beside` these of the same job, by slot, that
-    have none yet. Behind the slots of the cluster stand its neighbours, nodes of other scopes: who
-    is there counts, though nothing can be placed there."""
+    """The pods that rules look at, by node.
+
+    These are the pods that hold places, and `beside`: pods (slot, rules) of the job being placed
+    whose places are not booked yet. The slots of the cluster are followed by its neighbours, nodes
+    of other scopes: pods there count, but nothing can be placed there.
+    """
 
     def __init__(self, state: ClusterState, beside: Iterable[tuple[int, PodRules]] = ()) -> None:
         self.state, self.company = state, state.company
@@ -50,14 +53,14 @@ class Around:
         return self.company.domains(key, self.facts)
 
     def members(self, group: str) -> Ints:
-        """Pods of the group by slot."""
+        """Return the number of pods of the group, by slot."""
         found = self._by_slot(self.company.members.get(group, {}))
         for slot, rules in self.beside:
             found[slot] += group in rules.groups
         return found
 
     def keepers(self, of: PodRules) -> Iterator[tuple[str, Ints]]:
-        """By label, where pods are that keep away a group to which these pods belong."""
+        """Yield (label, pods by slot) for pods whose rules keep a group of these pods away."""
         for rule, nodes in self.company.keepers.items():
             if rule.group in of.groups:
                 yield rule.key, self._by_slot(nodes)
@@ -69,12 +72,12 @@ class Around:
                     yield rule.key, one
 
     def has_sole(self, name: str) -> bool:
-        """Whether a pod has what only one may have."""
+        """Whether a pod already has this thing that only one pod may have."""
         taken = bool(self.company.sole.get(name))
         return taken or any(name in rules.sole for _, rules in self.beside)
 
     def volumes(self, driver: str) -> dict[int, set[str]]:
-        """Volumes of the driver that are attached, by slot."""
+        """Return the attached volumes of the driver, by slot."""
         slot_of = self.state.slot_of
         there = self.company.volumes.get(driver, {})
         found = {slot_of[node]: set(held) for node, held in there.items() if node in slot_of}
@@ -98,25 +101,25 @@ class Around:
 
 
 def by_domain(domains: LabelDomains, pods: Ints) -> Ints:
-    """Pods by the value of a label."""
+    """Sum pods by the values of a label."""
     known = domains.of >= 0
     return np.bincount(domains.of[known], pods[known], domains.size).astype(np.int64)
 
 
 def where(domains: LabelDomains, values: Nodes) -> Nodes:
-    """The nodes with one of these values of a label, by slot."""
-    found: Nodes = np.append(values, False)[domains.of]  # -1, no value, is the last
+    """Return the nodes with one of these values of a label, by slot."""
+    found: Nodes = np.append(values, False)[domains.of]  # -1 (no value) indexes the appended entry
     return found
 
 
 def score_of(domains: LabelDomains, values: Ints, without: int) -> Scores:
-    """The score of each node by its value of a label; `without`: of a node that has none."""
+    """Return the score of each node by its value of a label; `without`: for nodes without it."""
     return np.append(values, without)[domains.of].astype(np.float64)
 
 
 # --- rules ----------------------------------------------------------------------------------------
 def kept_from(around: Around, pod_set: PodSetSpec) -> Iterator[tuple[str, Nodes]]:
-    """Each thing that closes nodes to a further pod of the set, in words, and the nodes."""
+    """Yield each rule that closes nodes to a further pod of the set, in words, with those nodes."""
     rules = pod_set.rules
     if rules is None:
         return
@@ -144,7 +147,7 @@ def kept_from(around: Around, pod_set: PodSetSpec) -> Iterator[tuple[str, Nodes]
 
 
 def may_be(around: Around, pod_set: PodSetSpec) -> Nodes:
-    """The nodes on which a further pod of the set may be."""
+    """Return the nodes on which another pod of the set may be."""
     closed = np.zeros(around.size, np.bool_)
     for _, nodes in kept_from(around, pod_set):
         closed |= nodes
@@ -162,7 +165,7 @@ def _has_devices(around: Around, rules: PodRules) -> Nodes:
 
 
 def devices_at(pod_set: PodSetSpec, node: str) -> FreeableDevices | None:
-    """When the node has the devices that pods of the set claim; None = numbers say it."""
+    """Return when the node has the devices that the set's pods claim; None = counts decide."""
     rules = pod_set.rules
     if rules is None or not rules.devices:
         return None
@@ -172,8 +175,10 @@ def devices_at(pod_set: PodSetSpec, node: str) -> FreeableDevices | None:
 def frees(
     state: ClusterState, of: FreeableDevices, pods: int, gone: Collection[PodKey] = ()
 ) -> bool:
-    """Whether the node has the devices for so many pods of the set: enough of those who have them
-    hold no place, or are `gone`."""
+    """Whether the node has the claimed devices for this many pods of the set.
+
+    It has if enough of the pods that use the devices hold no place, or are in `gone`.
+    """
     if pods > len(of.steps):
         return False
     return any(
@@ -199,12 +204,12 @@ def _ports_taken(around: Around, ports: tuple[HostPort, ...]) -> Nodes:
 
 
 def _full_of(around: Around, driver: str, rules: PodRules) -> Nodes:
-    """The nodes to which not all volumes of the driver can be attached."""
+    """Return the nodes to which not all volumes of the driver can be attached."""
     wanted = {each.volume for each in rules.attached if each.driver == driver}
     count = np.full(around.size, len(wanted), np.int64)
     for slot, there in around.volumes(driver).items():
         new = len(wanted - there)
-        # What is attached already is no more than before, even where that is too many.
+        # A pod whose volumes are all attached adds none, even on a node beyond its limit.
         count[slot] = len(there) + new if new else 0
     limits = around.company.limits(driver, around.facts)
     full: Nodes = (limits >= 0) & (count > limits)
@@ -216,8 +221,10 @@ def _meet(one: str, other: str) -> bool:
 
 
 def _near(around: Around, rules: PodRules, near: Near) -> Nodes:
-    """A node needs all the labels; where no pod of the group is anywhere, the first of it may be on
-    any of these nodes."""
+    """Return the nodes that have all the labels, and a pod of the group by each of them.
+
+    If no pod of the group exists yet, its first pod may be on any node with all the labels.
+    """
     members = around.members(near.group)
     labelled = np.ones(around.size, np.bool_)
     beside = np.ones(around.size, np.bool_)
@@ -247,8 +254,10 @@ def _even(around: Around, pod_set: PodSetSpec, spread: Spread, all_of: tuple[Spr
 
 
 def _counted(around: Around, pod_set: PodSetSpec, spread: Spread, keys: tuple[str, ...]) -> Nodes:
-    """The nodes over which pods are spread: those with all the labels, and by its policies those
-    that the pod may be on."""
+    """Return the nodes that count for a spread constraint.
+
+    They have all the labels and, depending on the constraint's policies, are open to the pod.
+    """
     rules = counted_nodes(pod_set, spread.by_affinity)
     question = (keys, rules, spread.by_taints)
     known = around.company.remembered(question)
@@ -269,12 +278,12 @@ def _counted(around: Around, pod_set: PodSetSpec, spread: Spread, keys: tuple[st
 
 # --- wishes ---------------------------------------------------------------------------------------
 def has_wishes(rules: PodRules) -> bool:
-    """Whether some nodes are liked better than others."""
+    """Whether the pods prefer some nodes to others."""
     return bool(rules.evenly or rules.wishes or rules.node_wishes)
 
 
 def liking(around: Around, pod_set: PodSetSpec, among: Nodes) -> Scores:
-    """How well each node is liked; only what is `among` matters."""
+    """Score how well each node suits the pods' preferences, scaled over the nodes `among`."""
     rules = pod_set.rules
     total = np.zeros(around.size)
     if rules is None:
@@ -296,7 +305,7 @@ def liking(around: Around, pod_set: PodSetSpec, among: Nodes) -> Scores:
             keys = tuple(each.key for each in rules.evenly)
             counted = _counted(around, pod_set, spread, keys)
             pods = by_domain(domains, around.members(spread.group) * counted)
-            # A node without the label is the worst of all.
+            # A node without the label scores worst.
             score -= score_of(domains, pods, int(pods.max(initial=0)) + 1)
         total += _scaled(score, among, from_zero=False)
     return total
@@ -314,7 +323,7 @@ def _node_wishes(around: Around, rules: PodRules) -> Scores:
 
 
 def _scaled(score: Scores, among: Nodes, *, from_zero: bool) -> Scores:
-    """From 0 for the worst (or for nothing) to FULL for the best."""
+    """Scale scores so that the worst (or, `from_zero`, a score of 0) is 0 and the best is FULL."""
     some = score[among]
     if not some.size:
         return score * 0.0
@@ -325,5 +334,5 @@ def _scaled(score: Scores, among: Nodes, *, from_zero: bool) -> Scores:
 
 # --- of one pool ----------------------------------------------------------------------------------
 def mask_of_nodes(nodes: Nodes, slots: Ints) -> int:
-    """The nodes as a bit set of the numbers that they have in a pool with these slots."""
+    """Convert nodes by slot to a bit set of node numbers in the pool with these slots."""
     return int.from_bytes(np.packbits(nodes[slots], bitorder="little").tobytes(), "little")

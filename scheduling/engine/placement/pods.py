@@ -12,10 +12,11 @@ from scheduling.engine.types import JobKind, JobRequest
 
 
 def fill(view: PoolView, index: int, job: JobRequest, plan: JobShape, want: int, least: int) -> int:
-    """Place up to `want` pods, at least `least` or none; returns how many.
+    """Place up to `want` pods, at least `least` or none; return how many.
 
-    The inference zone (E-Spread, paper 3.3.4): inference pods of less than a node are spread in
-    it first and packed outside for the rest. Everything else stays outside while there is room.
+    In E-Spread (paper 3.3.4), inference pods smaller than a node are first spread over the
+    inference zone; the rest is packed outside. All other pods stay outside the zone while there is
+    room.
     """
     how, wish = plan.how, plan.wishes[index]
     zone = view.layout.zone & view.base
@@ -56,7 +57,7 @@ def _fill_groups(
     want: int,
     least: int,
 ) -> int:
-    """Group-level preselection by the pod set's topology wish, then nodes inside."""
+    """Choose groups by the pod set's topology wish, then nodes inside them."""
     if wish.required is not None:
         _keep_to_required(view, index, job, wish)
     plain = wish.plain
@@ -82,7 +83,7 @@ def _fill_groups(
 
 
 def _keep_to_required(view: PoolView, index: int, job: JobRequest, wish: NetworkWish) -> None:
-    """Only nodes whose group is known; beside pods the set already has, only their group."""
+    """Allow only nodes with a known group; if the set already has pods, only their group."""
     assert wish.required is not None
     domains = domains_at(view, wish.required)
     view.mask &= domains.known
@@ -102,7 +103,7 @@ def _keep_to_required(view: PoolView, index: int, job: JobRequest, wish: Network
 
 
 def group_key(state: ClusterState, slot: int, level: int) -> str:
-    """Name of a node's group at a level; "" when it belongs to none."""
+    """Return the name of a node's group at a level; "" if it is in none."""
     model = state.index.model_of[slot]
     if model is None:
         return ""
@@ -117,8 +118,10 @@ def domains_at(view: PoolView, level: int) -> Domains:
 
 
 def _levels_to_try(how: Strategy, wish: NetworkWish, depth: int) -> list[int]:
-    """Levels at which one group is to hold everything: a strategy that packs begins at the
-    narrowest, others look only at the level that was named."""
+    """Return the levels at which to look for one group that holds all pods, narrowest first.
+
+    A strategy that packs starts at the narrowest level; others only try the level of the wish.
+    """
     widest = wish.required if wish.required is not None else wish.preferred
     if widest is None:
         return list(range(depth))
@@ -137,8 +140,11 @@ def _domain(
     at: Ints,
     pods: Ints,
 ) -> int:
-    """The tightest group of the narrowest level that holds all pods; else the required level's
-    largest group, or the fewest groups of the preferred level (the leaves if none is)."""
+    """Place the pods in the tightest group that holds them all, at the narrowest level possible.
+
+    If no group does, use the largest group of the required level; without a required level, the
+    fewest groups of the preferred level (by default the leaves).
+    """
     for level in _levels_to_try(how, wish, len(view.layout.levels)):
         group = tightest(view.in_groups(at, pods, level), count)
         if group >= 0:
@@ -161,8 +167,10 @@ def _domain(
 
 
 def _rest(view: PoolView, index: int, how: Strategy, count: int) -> int:
-    """What a preference found no places for: hyper-nodes may leave nodes out, and may share the
-    leaves that only so many pods may be in."""
+    """Place the pods that a preferred level left over, in the fewest leaves.
+
+    Some nodes are in no hyper-node, and several hyper-nodes may share a leaf with a pod limit.
+    """
     if not count:
         return 0
     at, pods = view.capacity()
@@ -182,7 +190,7 @@ def _inside(
     at: Ints,
     pods: Ints,
 ) -> int:
-    """Place `count` pods in one group: by fewest leaves if the strategy packs, then nodes."""
+    """Place `count` pods in one group, in the fewest leaves if the strategy packs."""
     allowed = view.mask
     nodes = domains_at(view, level).masks[group]
     done = 0
@@ -202,8 +210,10 @@ def _inside(
 def _balanced(
     view: PoolView, index: int, how: Strategy, count: int, wish: NetworkWish, at: Ints, pods: Ints
 ) -> int:
-    """The pods divided as evenly as possible over the groups of the balance level; inside the
-    group of the required level, when there is one."""
+    """Divide the pods as evenly as possible over the groups of the balance level.
+
+    With a required level, they stay inside one of its groups.
+    """
     assert wish.balance is not None
     if wish.required is not None:
         held = view.in_groups(at, pods, wish.required)
@@ -220,7 +230,7 @@ def _balanced(
 
 
 def _slices_part(view: PoolView, wish: NetworkWish, count: int, at: Ints, pods: Ints) -> bool:
-    """Whether slices have to go to several groups, as none holds them all."""
+    """Whether slices must go to several groups, because no group holds them all."""
     if wish.required is None or not wish.slice_size:
         return False
     return int(view.in_groups(at, pods, wish.required).max(initial=0)) < count
@@ -236,7 +246,7 @@ def _slices(
     at: Ints,
     pods: Ints,
 ) -> int:
-    """Slices of `slice_size` pods, each whole inside the tightest group that holds it."""
+    """Place slices of `slice_size` pods, each whole inside the tightest group that holds it."""
     assert wish.required is not None
     size = wish.slice_size
     room = view.in_groups(at, pods, wish.required)
@@ -256,7 +266,7 @@ def _slices(
 
 
 def _nodes(view: PoolView, index: int, how: Strategy, count: int) -> int:
-    """Node by node as the strategy picks, among the nodes in scope."""
+    """Place pods on the nodes that the strategy picks, among the nodes in scope."""
     left = count
     while left:
         number, pods = how.pick(view, left)
@@ -264,7 +274,7 @@ def _nodes(view: PoolView, index: int, how: Strategy, count: int) -> int:
             break
         done = view.place(index, number, min(pods, left))
         if not done:
-            # The node's plain amounts sufficed, its NICs beside these GPUs did not.
+            # CPU, memory and the like sufficed, but the NICs available with these GPUs did not.
             view.close(1 << number)
         left -= done
     return count - left

@@ -1,21 +1,23 @@
-"""What is wrong with a request before any node is looked at: one sentence, or nothing."""
+"""Check a request without looking at any node: one sentence on what is wrong, or nothing."""
 
 from scheduling.engine.cluster.constraints import wrong_rules
 from scheduling.engine.types import MILLI, PodSetSpec
 
 HYPER_NODE = "hyper-node"
-HYPER = -1  # the number of the hyper-nodes beside the numbered levels
+HYPER = -1  # the level number of hyper-nodes, which are outside the numbered levels
 MAX_AMOUNT = 1 << 52
 
 
 def level_number(name: str, levels: tuple[str, ...]) -> int:
-    """Place of a level, nearest first; HYPER for the hyper-nodes. ValueError when unknown."""
+    """Return the number of a level, 0 = narrowest, or HYPER; raise ValueError if it is unknown."""
     return HYPER if name == HYPER_NODE else levels.index(name)
 
 
 def shares_leaves(s: PodSetSpec) -> bool:
-    """Whether slices may be in each other's way though they are in groups of their own: a leaf may
-    be in several hyper-nodes."""
+    """Whether slices in different hyper-nodes may still compete for the places in one leaf.
+
+    A leaf with a pod limit may extend over several hyper-nodes.
+    """
     return s.required_level == HYPER_NODE and s.slice_size > 0 and s.max_per_leaf is not None
 
 
@@ -26,10 +28,10 @@ def misconfigured(
     known: tuple[str, ...],
     levels: tuple[str, ...],
 ) -> str:
-    """Why a job can never be placed as it is written; "" when nothing is wrong.
+    """Return why a job can never be placed as it is written; "" if nothing is wrong.
 
-    `job_levels`: the job's required and preferred level; `known`: names of the placement
-    strategies; `levels`: the topology levels of the cluster.
+    `job_levels`: the job's required and preferred level. `known`: the names of the placement
+    strategies. `levels`: the topology levels of the cluster.
     """
     if strategy not in known:
         return f"placement strategy {strategy!r} does not exist; choose one of {', '.join(known)}"

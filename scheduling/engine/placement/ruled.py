@@ -1,5 +1,4 @@
-"""Places for pods that say something of other pods: one after the other, as each changes what the
-next may do."""
+"""Place pods with rules about other pods, one by one: each may change where the next may go."""
 
 from collections.abc import Iterator
 
@@ -28,8 +27,10 @@ def fill_by_rules(
     least: int,
     around: Around,
 ) -> int:
-    """As `fill`: place up to `want` pods, at least `least` or none; returns how many. The pods are
-    noted in `around`."""
+    """Place up to `want` pods, at least `least` or none; return how many, like `fill`.
+
+    The placed pods are added to `around`.
+    """
     rules = view.pod_set.rules
     assert rules is not None
     slots, base, done = view.layout.slot_array, view.base, 0
@@ -40,7 +41,7 @@ def fill_by_rules(
             view.base = view.mask = among
             if not among or not fill(view, index, job, plan, 1, 0):
                 continue
-            base &= ~(among & ~view.base)  # what was closed by it
+            base &= ~(among & ~view.base)  # keep the nodes closed that placing this pod closed
             done += 1
             around.beside.append((view.layout.slots[view.taken[-1][0]], rules))
             break
@@ -53,7 +54,7 @@ def fill_by_rules(
 
 
 def _best_first(view: PoolView, base: int, may: Nodes, around: Around) -> Iterator[Nodes]:
-    """The nodes for one pod, those that are liked best first."""
+    """Yield the nodes for one pod in groups of equal preference, the best first."""
     rules = view.pod_set.rules
     if rules is None or not has_wishes(rules):
         yield may

@@ -1,6 +1,6 @@
 """Group-level preselection: how many pods each topology group gets (paper 3.3.5 and 3.4.2).
 
-Pure functions on capacities: `pods[g]` is the number of pods that group g holds now.
+Pure functions on capacities: `pods[g]` is the number of pods that group g has room for now.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from scheduling.engine.cluster.index_layout import Ints
 
 
 def tightest(pods: Ints, count: int) -> int:
-    """The group that holds `count` pods and fewest more, the first of them; -1 if none does."""
+    """Return the first group that holds `count` pods with the least room to spare; -1 if none."""
     enough = np.flatnonzero(pods >= count)
     if not enough.size:
         return -1
@@ -17,10 +17,10 @@ def tightest(pods: Ints, count: int) -> int:
 
 
 def fewest(pods: Ints, count: int) -> list[tuple[int, int]]:
-    """(group, pods) in group order, using the fewest groups that hold `count` pods together.
+    """Divide `count` pods over the fewest groups; return (group, pods) in group order.
 
-    The largest groups are filled until the rest fits into one; that one is the tightest. No
-    choice uses fewer groups. The caller has checked that the sum suffices.
+    It fills the largest groups until the rest fits into one, and takes the tightest such group. No
+    choice uses fewer groups. The caller must ensure that all groups together hold `count` pods.
     """
     groups = np.flatnonzero(pods)
     groups = groups[np.argsort(-pods[groups], kind="stable")]
@@ -37,8 +37,10 @@ def fewest(pods: Ints, count: int) -> list[tuple[int, int]]:
 
 
 def balanced(pods: Ints, count: int) -> list[tuple[int, int]]:
-    """(group, pods) in group order: all groups as equally filled as their capacity allows, one
-    more in the first groups where it does not divide."""
+    """Divide `count` pods over all groups as evenly as they fit; return (group, pods) in order.
+
+    If the division leaves a remainder, the first groups get one pod more.
+    """
     given = np.zeros_like(pods)
     left = count
     while left:

@@ -1,8 +1,8 @@
 """One pod set's view of one pool while its pods are being placed.
 
-Strategies (one module each) ask it for the next node; it knows which nodes are allowed, what
-every pod needs, what the job already holds where, and takes the resources of each pod at once,
-so that the next question is answered on what is then left.
+Strategies ask the view for the next node. It knows which nodes are allowed, what each pod needs
+and where the job already holds pods. It takes the resources of each placed pod immediately, so the
+next question sees what is left.
 """
 
 from typing import Final
@@ -27,28 +27,32 @@ from scheduling.engine.types import MILLI, PodPlacement, PodSetSpec
 
 
 def numbers(mask: int, size: int) -> Ints:
-    """The node numbers in a bit set, ascending."""
+    """Return the node numbers in a bit set, ascending."""
     raw = np.frombuffer(mask.to_bytes((size + 7) >> 3, "little"), np.uint8)
-    # As booleans: nonzero is several times quicker on them than on bytes.
+    # `nonzero` is several times faster on booleans than on bytes.
     return np.unpackbits(raw, bitorder="little").view(np.bool_).nonzero()[0]
 
 
 def first(mask: int) -> int:
-    """The smallest node number in a bit set that is not empty."""
-    return (mask ^ (mask - 1)).bit_length() - 1  # mask & -mask goes over a long set twice as often
+    """Return the smallest node number in a non-empty bit set."""
+    return (mask ^ (mask - 1)).bit_length() - 1  # mask & -mask passes over a long set twice as much
 
 
-# Nodes of each free count that are compared by how long their pods will stay.
+# How many nodes per free count to compare by how long their pods will stay.
 LOOKED_AT: Final = 8
-# Of a large set the first few are looked for part by part: each step costs as much as it is long.
+# Scan large bit sets in parts of this many bits: each step costs as much as the integer is long.
 PART: Final = 1024
 PART_MASK = (1 << PART) - 1
 
 
 class PoolView:
-    """`mask`: nodes allowed now, `base` without the present scope; `gpus` and `milli` of each pod;
-    `own` nodes that hold pods of the job, `pods_at` and `pods_in_leaf` how many; `taken` what
-    `place` took, with node numbers; `declared_s` run time of the job, None = not known."""
+    """The nodes of a pool, as one pod set may use them.
+
+    `mask`: nodes allowed now; `base`: the same without the current `scope`. `gpus`, `milli`: what
+    each pod takes. `own`: nodes that hold pods of the job; `pods_at`, `pods_in_leaf`: how many they
+    hold. `taken`: what `place` took, with node numbers. `declared_s`: run time of the job in
+    seconds, None = not known.
+    """
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class PoolView:
 
     # --- what the job holds -------------------------------------------------------------------
     def note(self, number: int, same_set: bool) -> None:
-        """The job holds a pod on a node; replica limits then close nodes and leaves."""
+        """Note a pod of the job on a node; this may close the node or leaf by a replica limit."""
         self.own |= 1 << number
         self.pods_at[number] = self.pods_at.get(number, 0) + 1
         limit = self.pod_set.max_per_node
@@ -91,7 +95,7 @@ class PoolView:
         self.note_leaf(self.layout.leaf_of[number], same_set)
 
     def note_leaf(self, leaf: int, same_set: bool) -> None:
-        """The job holds a pod in a leaf, maybe on a node of another pool."""
+        """Note a pod of the job in a leaf, possibly on a node of another pool."""
         self.pods_in_leaf[leaf] = self.pods_in_leaf.get(leaf, 0) + 1
         limit = self.pod_set.max_per_leaf
         if same_set and limit is not None:
@@ -100,17 +104,17 @@ class PoolView:
                 self.close(self.layout.levels[0].masks[leaf])
 
     def close(self, nodes: int) -> None:
-        """These nodes take no more pods of the set."""
+        """Allow no more pods of the set on these nodes."""
         self.mask &= ~nodes
         self.base &= ~nodes
 
     def scope(self, nodes: int, one_leaf: bool = False) -> None:
-        """Look only among these nodes from now on (all of them in one leaf, if so)."""
+        """Restrict the search to these nodes; `one_leaf`: they are all in one leaf."""
         self.mask = self.base & nodes
         self.one_leaf = one_leaf
 
     def limit_at(self, number: int) -> int:
-        """Pods of the set that its replica limits still allow on an allowed node."""
+        """Return how many pods of the set its replica limits still allow on an allowed node."""
         limit, leaf_limit = self.pod_set.max_per_node, self.pod_set.max_per_leaf
         allowed = 1 << 30
         if limit is not None:
@@ -122,13 +126,13 @@ class PoolView:
 
     # --- questions ----------------------------------------------------------------------------
     def fits(self, number: int, pods: int = 1) -> bool:
-        """Whether everything but the GPUs suffices for so many more pods on the node."""
+        """Whether the node has everything but GPUs for this many more pods."""
         if pods > 1 and self.limit_at(number) < pods:
             return False
         return rest_fits(self.state, self.layout.slots[number], self.pod_set, pods)
 
     def fullest(self, gpus: int, pods: int = 1, among: int = -1) -> int:
-        """The node with the fewest free GPUs that has `gpus`, the first of them; -1 if none."""
+        """Return the first fitting node with the fewest free GPUs, at least `gpus`; -1 if none."""
         bits, mask = self.pool.bits, self.mask & among
         for free in range(gpus, len(bits)):
             number = self._first_that_fits(bits[free] & mask, pods)
@@ -137,7 +141,7 @@ class PoolView:
         return -1
 
     def _first_that_fits(self, found: int, pods: int = 1) -> int:
-        """The smallest of these node numbers that `fits` so many pods; -1 if none."""
+        """Return the smallest of these node numbers that `fits` the pods; -1 if none does."""
         if not found:
             return -1
         number = first(found)
@@ -158,7 +162,7 @@ class PoolView:
         return -1
 
     def emptiest(self, among: int = -1) -> int:
-        """The node with the most free GPUs that fits one pod, the first of them; -1 if none."""
+        """Return the first node with the most free GPUs that fits one pod; -1 if none does."""
         bits, mask = self.pool.bits, self.mask & among
         for free in range(len(bits) - 1, self.gpus - 1, -1):
             number = self._first_that_fits(bits[free] & mask)
@@ -167,7 +171,10 @@ class PoolView:
         return self.tightest_share(among) if self.share else -1
 
     def tightest_share(self, among: int = -1) -> int:
-        """The node whose largest partly used GPU is the smallest that holds the share."""
+        """Return the node whose largest free part of a used GPU holds the share most tightly.
+
+        -1 if no partly used GPU has room for it.
+        """
         keys, mask = self.pool.share_keys >> self.milli, self.mask & among
         while keys:
             key = self.milli + first(keys)
@@ -181,17 +188,19 @@ class PoolView:
         return -1
 
     def holds_share(self, number: int) -> bool:
-        """Whether a partly used GPU of the node has room for a share that fits there by whole
-        GPU-milli; one by memory may need a little more."""
+        """Whether a share that fits a partly used GPU in whole GPU-milli fits there exactly.
+
+        A share by memory may need a little more than its whole GPU-milli.
+        """
         if not self.pod_set.gpu_memory_mib:
             return True
         return bool(opened_by_memory(self.state, self.layout.slots[number], self.pod_set))
 
     def consolidated(self, gpus: int, pods: int) -> int:
-        """Where so many GPUs of small pods do best to go.
+        """Return the best node for this many GPUs of small pods; -1 if none fits.
 
-        A job that declares its run time joins the node that `joined` says. Else as `fullest`, but
-        among equally full nodes the one in the leaf with most small pods.
+        If the job declares its run time, this is the node from `joined`. Otherwise it is the
+        fullest node; among equally full nodes, one in the leaf with the most small pods.
         """
         if self.declared_s is not None and gpus and not self.share:
             number = self.joined(gpus, pods, self.declared_s)
@@ -213,9 +222,11 @@ class PoolView:
         return -1
 
     def joined(self, gpus: int, pods: int, declared_s: float) -> int:
-        """The partly used node whose expected time of being so grows least (lifetimes.py); -1 if
-        none fits. Of nodes with equally many free GPUs the first LOOKED_AT that fit are looked
-        at, idle ones left out; ties by the fullest, then the first."""
+        """Return the partly used node whose expected partly used time grows least; -1 if none fits.
+
+        See lifetimes.py. Of the nodes with equally many free GPUs, it compares the first LOOKED_AT
+        that fit, skipping idle ones. Ties go to the fullest node, then to the first.
+        """
         state, slots, bits = self.state, self.layout.slots, self.pool.bits
         mean_s = mean_left(declared_s, 0.0)
         best, least = -1, 0.0
@@ -243,7 +254,7 @@ class PoolView:
         return best
 
     def _by_leaf(self, free: int, pods: int) -> int:
-        """The first node with so many free GPUs that fits, leaf by leaf, most small pods first."""
+        """Return the first fitting node with `free` GPUs, from the leaf with most small pods on."""
         pool, layout = self.pool, self.layout
         pool.file_leaves()
         fills, nodes = pool.fills[free], pool.bits[free]
@@ -263,7 +274,7 @@ class PoolView:
         return -1
 
     def _by_fill(self, found: int, pods: int) -> int:
-        """As `_by_leaf` among nodes that selectors or limits left over, by a scan of them."""
+        """Like `_by_leaf`, but scan the nodes `found`, which selectors or limits left over."""
         at = numbers(found, self.layout.size)
         fill = np.frombuffer(self.pool.leaf_fill, np.int64)[self.layout.levels[0].of[at]]
         number = int(at[fill.argmax()])
@@ -275,7 +286,10 @@ class PoolView:
         return -1
 
     def capacity(self, among: int = -1) -> tuple[Ints, Ints]:
-        """Node numbers that hold at least one more pod, ascending, and how many each."""
+        """Return the numbers of nodes that fit at least one more pod, and how many each fits.
+
+        Both are arrays of equal length; node numbers ascend.
+        """
         pool, state, pod_set = self.pool, self.state, self.pod_set
         found = 0
         for free in range(self.gpus, len(pool.bits)):
@@ -307,23 +321,26 @@ class PoolView:
         return at[some], pods[some]
 
     def _shares_on(self, slot: int) -> int:
-        """Pods of this share that fit on a node's partly used and free GPUs."""
+        """Return how many pods with this share fit on a node's partly used and free GPUs."""
         if self.pod_set.gpu_memory_mib:
             return shares_by_memory(self.state, slot, self.pod_set)
         partly = sum(left // self.milli for left in self.state.partial[slot].values())
         return partly + self.state.free[slot] * (MILLI // self.milli)
 
     def room(self, at: Ints, pods: Ints) -> int:
-        """Pods that these nodes hold together, replica limits per leaf applied."""
+        """Return how many pods these nodes hold together, within the replica limits per leaf."""
         if self.pod_set.max_per_leaf is not None:
             pods = self.in_groups(at, pods, 0)
         return int(pods.sum())
 
     def in_groups(self, at: Ints, pods: Ints, level: int) -> Ints:
-        """Pods each group of a level holds, by group id, replica limits per leaf applied."""
+        """Return how many pods each group of a level holds, within the replica limits per leaf.
+
+        The array is indexed by group id.
+        """
         domains = self.layout.levels[level] if level >= 0 else self.layout.hyper
         of, size = domains.of[at], len(domains.keys)
-        if level == HYPER:  # a node is in a group of every other level
+        if level == HYPER:  # at every other level, each node is in a group
             known = of >= 0
             of, at, pods = of[known], at[known], pods[known]
         if self.pod_set.max_per_leaf is not None:
@@ -337,9 +354,9 @@ class PoolView:
 
     # --- taking -------------------------------------------------------------------------------
     def place(self, index: int, number: int, pods: int) -> int:
-        """Take the resources of up to so many pods on a node; returns how many fitted.
+        """Take the resources of up to this many pods on a node; return how many fitted.
 
-        Their ordinals are set when all pods of the set are known (`taken`).
+        Ordinals (-1 in `taken`) are assigned once all pods of the set have places.
         """
         state, slot = self.state, self.layout.slots[number]
         name = state.names[slot]
@@ -364,7 +381,7 @@ class PoolView:
         return pods
 
     def undo(self) -> None:
-        """Give back what `place` took; the view is of no further use."""
+        """Give back what `place` took; the view must not be used afterwards."""
         for number, p in reversed(self.taken):
             self.state.give_back(self.layout.slots[number], p, self.pod_set)
         self.taken.clear()

@@ -1,1 +1,1 @@
-"""The placement strategies, a module each."""
+"""The placement strategies, one module each."""

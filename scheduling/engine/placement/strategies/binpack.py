@@ -4,14 +4,14 @@ from scheduling.engine.placement.view import PoolView
 
 
 def pick(view: PoolView, left: int) -> tuple[int, int]:
-    """(node number or -1, pods to place there).
+    """Return (node number or -1, pods to place there).
 
-    The fullest node is the one with the fewest free GPUs; the first of them in topology order
-    (index_layout.py). A share of a GPU goes to the node whose largest partly used GPU is the
-    smallest that holds it, and opens a free GPU of the fullest node only when none does.
+    The fullest node has the fewest free GPUs; ties go to the first in topology order
+    (index_layout.py). A share of a GPU goes to the node whose largest free part of a used GPU
+    holds it most tightly; if none holds it, it opens a free GPU of the fullest node.
     """
     if view.share:
         number = view.tightest_share()
         return (number if number >= 0 else view.fullest(1)), 1
-    # With one more pod the fullest node is fuller still: it stays the choice while it fits.
+    # Each further pod makes the fullest node fuller, so it stays the choice as long as pods fit.
     return view.fullest(view.gpus), left

@@ -1,4 +1,4 @@
-"""The placement strategies by name. A policy maps job kinds to them; a job may wish one."""
+"""The placement strategies by name. A policy maps job kinds to them; a job may ask for one."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,10 +10,13 @@ from scheduling.engine.types import PodSetSpec
 
 
 class Strategy(NamedTuple):
-    """`pick` chooses the next node; `packs`: gangs go to the fewest leaf groups, best fit first;
-    `zones`: the inference zone is left to small inference pods while there is room elsewhere;
-    `spreads`: pods go where most is free, so that nobody moves them together again; `judges`: nodes
-    are judged by fragmentation.py, those of all models that a pod accepts together."""
+    """A placement strategy.
+
+    `pick`: chooses the next node. `packs`: gangs go to the fewest leaf groups, best fit first.
+    `zones`: the inference zone is left to small inference pods while there is room elsewhere.
+    `spreads`: pods go where most is free, so they must not be moved together later. `judges`: nodes
+    are judged by fragmentation.py, over all GPU models that a pod accepts at once.
+    """
 
     name: str
     pick: Callable[[PoolView, int], tuple[int, int]]
@@ -29,7 +32,7 @@ STRATEGIES = {
         Strategy("binpack", binpack.pick),
         Strategy("e-binpack", ebinpack.pick, packs=True, zones=True),
         Strategy("spread", spread.pick, spreads=True),
-        # Outside the zone E-Spread is E-Binpack (stages in pods.py).
+        # E-Spread is E-Binpack, but for small inference pods in the zone (`fill` in pods.py).
         Strategy("e-spread", ebinpack.pick, packs=True, zones=True),
         Strategy("native", kube_default.pick, spreads=True),
         Strategy("fragmentation", gradient.pick, judges=True),
@@ -38,8 +41,11 @@ STRATEGIES = {
 
 
 def compares(state: ClusterState, how: Strategy, pod_set: PodSetSpec) -> bool:
-    """Whether the pools that pods accept are looked at together, not in the order of preference:
-    always by fragmentation, by what packs where shares of GPUs are in use and any model will do."""
+    """Whether to compare the pools that the pods accept, instead of trying them in order.
+
+    `fragmentation` always compares them. A strategy that packs does so once shares of GPUs are in
+    use, for pods that accept any GPU model.
+    """
     if how.judges:
         return True
     return how.packs and state.mixed and not pod_set.gpu_models

@@ -1,20 +1,21 @@
-"""E-Binpack: replicas of a job together, small jobs together, whole groups kept whole
-(paper 3.3.3, node level and LeafGroup level)."""
+"""E-Binpack: pack replicas of a job together and small jobs together, and keep leaf groups whole.
+
+Source: paper 3.3.3, node level and LeafGroup level.
+"""
 
 from scheduling.engine.placement.strategies.gradient import best
 from scheduling.engine.placement.view import PoolView
 
 
 def pick(view: PoolView, left: int) -> tuple[int, int]:
-    """(node number or -1, pods to place there).
+    """Return (node number or -1, pods to place there).
 
-    First the nodes that hold pods of the job already, the fullest of them; then a node that takes
-    as many of the `left` pods together as any node can. Of these, where the job declares its run
-    time, the partly used one that its pods make be partly used least longer (lifetimes.py);
-    where it does not, or none is partly used, the fullest and among equally full nodes the one in
-    the leaf group that holds most GPUs of small pods (of less than a whole node). Where shares of
-    GPUs are in use, a pod that comes alone, or asks for a share, goes by the rule of
-    `fragmentation` instead.
+    First come the nodes that already hold pods of the job, fullest first. Then comes a node that
+    takes as many of the `left` pods at once as any node can. Of these, if the job declares its run
+    time, it is the partly used node whose partly used time its pods extend least (lifetimes.py).
+    If not, or if none is partly used, it is the fullest; among equally full nodes, one in the leaf
+    group with the most GPUs of small pods (less than a node). Once shares of GPUs are in use, a
+    single pod, or a pod that requests a share, follows the rule of `fragmentation` instead.
     """
     if view.own:
         number = view.tightest_share(view.own) if view.share else -1

@@ -1,20 +1,20 @@
 """Fragmentation gradient: place where the potential of a node to take typical pods falls least.
 
-For pools with fractional GPUs. The potential of a node, in GPU-milli, judged by the typical mix
-of the pods that have arrived so far:
+It is made for pools with fractional GPUs. The potential of a node is in GPU-milli, judged by the
+typical mix of the pods that have arrived so far:
 
     potential = 0.1 * room - blocked - 10 * leftover
 
-- room: what the typical pods could still get on the node, each shape weighed by its popularity
-  and by how scarce its room has become in the whole cluster, so that GPUs, CPU and models that
-  few nodes have are kept for those that need them (the gradient of Σ popularity × ln room);
-- blocked: free GPU-milli that a typical pod cannot get because the CPU is used up;
-- leftover: what the free parts of the partly used GPUs will be wasted in the end (leftover.py).
+- room: what typical pods could still get on the node. Each shape is weighted by its popularity and
+  by how scarce its room is in the whole cluster (the gradient of Σ popularity × ln room). This
+  keeps GPUs, CPU and models that few nodes have for the pods that need them.
+- blocked: free GPU-milli that typical pods cannot get because the CPU is used up.
+- leftover: how much of the free parts of partly used GPUs will be wasted in the end (leftover.py).
 
-The idea of going down a gradient of expected fragmentation: Q. Weng et al., "Beware of
+Descending a gradient of expected fragmentation is the idea of Q. Weng et al., "Beware of
 Fragmentation", USENIX ATC 2023. All sums are over integers in float64, hence exact: equal states
-give equal choices on every machine. Ties go to the first node. Inside a node a share goes to the
-fullest GPU that holds it, which measures no worse than the GPU with the least waste.
+give equal choices on every machine. Ties go to the first node. Inside a node, a share goes to the
+fullest GPU that holds it, which measured no worse than the GPU with the least waste.
 """
 
 from dataclasses import dataclass
@@ -31,17 +31,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ROOM_WEIGHT, BLOCKED_WEIGHT, LEFTOVER_WEIGHT = 0.1, 1.0, 10.0
-COVER = 0.98  # of the arrived pods are described by the typical shapes
-SCARCE = 0.01  # of the cluster: with less room than this a shape gets no dearer
-REMEMBER = 20_000  # arrivals; then older ones count half, so that the mix follows the load
-MOST_ENTRIES = 4  # of a ranking for each node
-_SCALE = 1024.0  # of a score per GPU-milli: integers that stay far below 2**53
+COVER = 0.98  # the share of arrived pods that the typical shapes describe
+SCARCE = 0.01  # the share of the cluster below which less room no longer raises a shape's price
+REMEMBER = 20_000  # arrivals after which older ones count half, so that the mix follows the load
+MOST_ENTRIES = 4  # entries of a ranking per node, before it is rebuilt
+_SCALE = 1024.0  # score units per GPU-milli; scores are integers far below 2**53
 
 
 class PodShape(NamedTuple):
-    """What a pod asks of a node: whole GPUs (`gpus`, `gpu_milli` 1000) or a share of one GPU.
+    """What a pod needs from a node: whole GPUs (`gpus`, `gpu_milli` 1000) or a share of one GPU.
 
-    `models`: bit mask of the acceptable GPU models by number, -1 = any. `gpus` 0: only CPU.
+    `models`: bit mask of acceptable GPU models by number; -1 = any. `gpus` 0: only CPU.
     """
 
     cpu_milli: int
@@ -59,7 +59,7 @@ class PodShape(NamedTuple):
 
 
 class TypicalMix:
-    """How often each shape has been asked for lately."""
+    """How often each shape has been requested lately."""
 
     def __init__(self) -> None:
         self._counts: dict[PodShape, float] = {}
@@ -67,7 +67,7 @@ class TypicalMix:
         self._forget_at = float(REMEMBER)
 
     def arrived(self, shape: PodShape, pods: float = 1) -> None:
-        """Count pods, placed or not."""
+        """Count pods of a shape, whether they get placed or not."""
         self._counts[shape] = self._counts.get(shape, 0.0) + pods
         self._arrivals += pods
         if self._arrivals >= self._forget_at:
@@ -75,7 +75,7 @@ class TypicalMix:
             self._counts = {s: n / 2 for s, n in self._counts.items()}
 
     def typical(self) -> tuple[list[PodShape], Floats]:
-        """The most popular shapes with GPUs, covering COVER of the pods; their popularity."""
+        """Return the most popular shapes with GPUs (COVER of the pods), and their popularity."""
         with_gpus = {s: n for s, n in self._counts.items() if s.gpus}
         total = sum(with_gpus.values())
         shapes: list[PodShape] = []
@@ -89,17 +89,17 @@ class TypicalMix:
 
 
 class Potential:
-    """What nodes are worth to the typical pods, priced by the state of the cluster at one time.
+    """What nodes are worth to typical pods, priced by the state of the cluster at one time.
 
-    Nodes are given by columns: `cpu` and `model` [n], `free` milli of each GPU [n, GPUs], 0 for a
-    GPU that is not there or must not be used.
+    Nodes are given as columns: `cpu` and `model` [n], and the free GPU-milli `free` of each GPU
+    [n, GPUs], 0 for a GPU that does not exist or must not be used.
     """
 
     def __init__(
         self, mix: TypicalMix, cpu: Ints, free: Ints, model: Ints, capacity_milli: int
     ) -> None:
-        """`capacity_milli`: all GPUs of the cluster, whether free or not."""
-        self.width = int(free.shape[1])  # GPUs a node may have at most
+        """`capacity_milli`: GPU-milli of all GPUs of the cluster, free or not."""
+        self.width = int(free.shape[1])  # the most GPUs that a node may have
         shapes, popularity = mix.typical()
         shares: dict[int, float] = {}
         for shape, weight in zip(shapes, popularity.tolist(), strict=True):
@@ -114,7 +114,7 @@ class Potential:
         milli = np.array([s.milli for s in shapes], float)
         room = (self._pods(self.copies(free), cpu) * allowed[model]).sum(axis=0) * milli
         price = popularity / (room / max(capacity_milli, 1) + SCARCE)
-        # By GPU model, so that a shape that must not use a node counts nothing there.
+        # By GPU model: a shape counts nothing on nodes that it must not use.
         self._value = np.round(allowed * (price * milli * (ROOM_WEIGHT * _SCALE)))
         order = np.argsort(self._cpu_milli, kind="stable")
         self._steps = self._cpu_milli[order]
@@ -123,7 +123,7 @@ class Potential:
         self._blocked_share = np.round(needing_more * (BLOCKED_WEIGHT * _SCALE))
 
     def copies(self, free: Ints) -> Floats:
-        """Pods of each typical shape that the GPUs of each node hold, CPU aside."""
+        """Return how many pods of each typical shape each node's GPUs hold, ignoring CPU."""
         copies: Floats = self._per_node[(free == MILLI).sum(axis=1)]
         for device in range(free.shape[1]):
             copies = copies + self._per_gpu[free[:, device]]
@@ -132,9 +132,9 @@ class Potential:
     def gain(
         self, shape: PodShape, model: Ints, cpu: Ints, free: Ints, device: Ints, copies: Floats
     ) -> Floats:
-        """Change of the potential of each node if it took the pod, on `device` if it is a share.
+        """Return the change of each node's potential if it took the pod (a share: on `device`).
 
-        Every node given must be able to take it; `copies` as from that method.
+        Every node given must be able to take it. `copies`: the result of the method `copies`.
         """
         whole = (free == MILLI).sum(axis=1)
         if shape.is_share:
@@ -156,7 +156,7 @@ class Potential:
         return gain
 
     def _pods(self, copies: Floats, cpu: Ints) -> Floats:
-        left = np.maximum(cpu, 0)  # pods of others may have more than there is
+        left = np.maximum(cpu, 0)  # pods of others may use more than there is
         with np.errstate(divide="ignore", invalid="ignore"):
             by_cpu = np.floor(left[:, None] / self._cpu_milli)
         pods: Floats = np.fmin(copies, by_cpu)  # 0 / 0: no limit by CPU
@@ -169,7 +169,7 @@ class Potential:
 
 
 def _copies_tables(shapes: list[PodShape], gpus: int) -> tuple[Floats, Floats]:
-    """Pods of each shape in one GPU by its free milli, and in a number of whole free GPUs."""
+    """Return how many pods of each shape fit in a GPU by its free milli, and in n free GPUs."""
     per_gpu, per_node = np.zeros((MILLI + 1, len(shapes))), np.zeros((gpus + 1, len(shapes)))
     for number, shape in enumerate(shapes):
         if shape.is_share:
@@ -180,21 +180,24 @@ def _copies_tables(shapes: list[PodShape], gpus: int) -> tuple[Floats, Floats]:
 
 
 def fullest_device(free: Ints, milli: int) -> Ints:
-    """The GPU of each node with the least free milli that holds the share; -1 where none does."""
+    """Return each node's GPU with the least free milli that holds the share; -1 if none does."""
     held = np.where(free >= milli, free, MILLI + 1)
     device: Ints = held.argmin(axis=1)
     device[held[np.arange(len(free)), device] > MILLI] = -1
     return device
 
 
-# Nodes by what they gain, the best first; those that have changed since stand there twice.
+# Nodes by their gain, the best first. Nodes that have changed since have outdated entries, too.
 Ranking = list[tuple[float, int]]
 
 
 @dataclass(slots=True)
 class Scores:
-    """Scores of all nodes for one shape, as of entry `seen` of the log of changed nodes, and by
-    number of GPU model the nodes where it fits, by gain (`Ranking`, a heap of negative gains)."""
+    """Scores of all nodes for one shape.
+
+    They are as of entry `seen` of the log of changed nodes. `ranked`: by number of the GPU model,
+    the nodes where the shape fits, by gain (a heap of negated gains).
+    """
 
     gain: Floats
     device: Ints
@@ -203,34 +206,36 @@ class Scores:
 
 
 class FragmentationGradient:
-    """Nodes with what is free on them, and what each would lose by a pod.
+    """What is free on each node, and how much potential each would lose by taking a pod.
 
-    A score depends on one shape and one node only, so scores are kept per shape and only nodes
-    that changed since are scored again.
+    A score depends on only one shape and one node. So scores are kept per shape, and only nodes
+    that changed are scored again.
     """
 
     def __init__(self, cpu: Ints, free: Ints, model: Ints, potential: Potential) -> None:
-        """Per node: free CPU, free milli of each GPU (0 for one that is not there), model number.
-        `potential`: what judges the nodes at first."""
+        """Arguments are per node: free CPU, free milli of each GPU (0 = no such GPU), model number.
+
+        `potential` judges the nodes until `judge_by` replaces it.
+        """
         self.cpu, self.free, self.model = cpu, free, model
         self._changed: list[int] = []
         self._scores: dict[PodShape, Scores] = {}
         self.judge_by(potential)
 
     def judge_by(self, potential: Potential) -> None:
-        """Judge the nodes by this from now on."""
+        """Judge the nodes by this potential from now on."""
         self._potential = potential
         self._copies = potential.copies(self.free)
         self._scores.clear()
         self._changed.clear()
 
     def note(self, node: int) -> None:
-        """What is free on a node has changed."""
+        """Note that what is free on a node has changed."""
         self._copies[node] = self._potential.copies(self.free[node : node + 1])[0]
         self._changed.append(node)
 
     def _rank(self, scores: Scores, nodes: Ints) -> None:
-        """Enter the gains of these nodes; when too many entries are out of date, all anew."""
+        """Add the gains of these nodes to the rankings; rebuild a ranking that grew too long."""
         models, gains = self.model[nodes].tolist(), scores.gain[nodes].tolist()
         for node, model, gain in zip(nodes.tolist(), models, gains, strict=True):
             ranking = scores.ranked.setdefault(model, [])
@@ -240,7 +245,7 @@ class FragmentationGradient:
                 ranking[:] = sorted(zip((-scores.gain[here]).tolist(), here.tolist(), strict=True))
 
     def scores(self, shape: PodShape) -> Scores:
-        """Change of the potential of each node by the pod; minus infinity where it does not fit."""
+        """Return the change of each node's potential by the pod; -inf if it does not fit."""
         scores = self._scores.get(shape)
         if scores is None:
             n = len(self.cpu)

@@ -1,13 +1,13 @@
 """The strategy `fragmentation`: FragmentationGradient (fragmentation.py) on the pools of a cluster.
 
-All pools with GPUs are judged together, so that a pod that accepts several models can be compared
-across them, and models that few pods can do without are kept for these.
+All pools with GPUs are judged together. So nodes can be compared across the models that a pod
+accepts, and models are kept for the pods that cannot do without them.
 
-The typical mix is what was asked for lately (`ClusterState.asks`), or what holds places where
-nobody counted. It is learned, and priced, when the strategy is first used and again after every
-doubling of the committed placements, at the latest every thousand (`ClusterState.typical`), not
-while a statement is open. Copies of the cluster share what was learned, so that a what-if decides
-as the cluster would.
+The typical mix is what was requested lately (`ClusterState.asks`), or, if nobody counted that, the
+pods that hold places. It is learned and priced when the strategy is first used, and again each time
+the committed placements have doubled, at the latest every thousand placements
+(`ClusterState.typical`); never while a statement is open. Copies of the cluster share what was
+learned, so a what-if decides as the cluster would.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,14 +32,14 @@ from scheduling.engine.placement.strategies.fragmentation import (
 from scheduling.engine.placement.view import PoolView, numbers
 from scheduling.engine.types import MILLI, NO_GPUS, PodSetSpec
 
-# Nodes that are passed by because they are not allowed before all are looked at.
+# How many ranked nodes that are not allowed to skip before looking at all nodes.
 LOOKED_AT: Final = 64
 NOWHERE: Final = (-1, -np.inf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """What judges the nodes: of these GPU models, whose places are their numbers."""
+    """What judges the nodes of these GPU models; positions in `models` are the model numbers."""
 
     potential: Potential
     models: tuple[str, ...]
@@ -49,11 +49,13 @@ copied_by_fields(Learned)
 
 
 class ClusterGradient(FragmentationGradient):
-    """The gradient over all nodes with GPUs; the rows of a pool begin at `low` and follow the
-    columns when asked."""
+    """The gradient over all nodes with GPUs.
+
+    The rows of a pool begin at `low`. They follow the cluster's columns when `follow` is called.
+    """
 
     def __init__(self, state: ClusterState, learned: Learned | None) -> None:
-        """`learned` judges the nodes; None = learn it now."""
+        """`learned` judges the nodes; None = learn now."""
         pools = state.index.pools
         self.models = tuple(model for model in pools if model != NO_GPUS)
         slots: list[int] = []
@@ -77,13 +79,13 @@ class ClusterGradient(FragmentationGradient):
         self.learned = learned
 
     def learn(self, state: ClusterState) -> None:
-        """Judge by what is typical now."""
+        """Learn the typical mix anew and judge the nodes by it."""
         capacity = sum(state.capacity_milli(model) for model in self.models)
         self.learned = _learn(state, self.models, (self.cpu, self.free, self.model), capacity)
         self.judge_by(self.learned.potential)
 
     def follow(self, state: ClusterState) -> None:
-        """Take over the nodes that changed since the last call."""
+        """Update the nodes that changed since the last call."""
         pools = state.index.pools
         for model, low in self.low.items():
             pool = pools[model]
@@ -96,14 +98,18 @@ class ClusterGradient(FragmentationGradient):
 
 
 def pick(view: PoolView, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
-    """(node number or -1, pods to place there): the node whose potential to take the typical pods
-    falls least."""
+    """Return (node number or -1, pods to place there).
+
+    It is the node whose potential to take typical pods falls least.
+    """
     return best(view)[0], 1
 
 
 def gain_of(state: ClusterState, pod_set: PodSetSpec) -> float:
-    """The change of the potential where a pod of a set that names one GPU model does best; minus
-    infinity where it fits nowhere."""
+    """Return the best change of potential for a pod of a set that names one GPU model.
+
+    Minus infinity if the pod fits nowhere.
+    """
     found = -np.inf
     pool = state.index.pools.get(pod_set.gpu_models[0]) if pod_set.gpu_models else None
     if pool is None or pool.layout.model == NO_GPUS:
@@ -117,8 +123,10 @@ def gain_of(state: ClusterState, pod_set: PodSetSpec) -> float:
 
 
 def best(view: PoolView, opened: bool = False) -> tuple[int, float]:
-    """The node of a view whose potential falls least, -1 where none fits, and the change; `opened`:
-    of those that have a partly used GPU for the share."""
+    """Return the node whose potential falls least (-1 if none fits), and the change.
+
+    `opened`: consider only nodes that have a partly used GPU for the share.
+    """
     if view.layout.model == NO_GPUS:
         number = view.fullest(0)
         return number, np.inf if number >= 0 else -np.inf
@@ -146,8 +154,10 @@ def best(view: PoolView, opened: bool = False) -> tuple[int, float]:
 
 
 def _is_open(view: PoolView, number: int, opened: bool) -> bool:
-    """Whether a node is allowed and usable and has GPUs enough, those that pods of others hold
-    unseen not counted."""
+    """Whether a node is allowed, usable, and has enough GPUs.
+
+    The free counts used here leave out the unknown devices that pods of others hold.
+    """
     if not view.mask >> number & 1:
         return False
     pool = view.pool
@@ -157,7 +167,7 @@ def _is_open(view: PoolView, number: int, opened: bool) -> bool:
 
 
 def _best_of_all(view: PoolView, gain: Floats, opened: bool) -> tuple[int, float]:
-    """`best` by a look at all nodes, where most of those that gain most are not allowed."""
+    """Do what `best` does by looking at all nodes, if most of the best ones are not allowed."""
     at = numbers(view.mask & _open_nodes(view, opened), view.layout.size)
     while len(at):
         first = int(gain[at].argmax())
@@ -171,7 +181,7 @@ def _best_of_all(view: PoolView, gain: Floats, opened: bool) -> tuple[int, float
 
 
 def _open_nodes(view: PoolView, opened: bool) -> int:
-    """Usable nodes with GPUs enough, those that pods of others hold unseen not counted."""
+    """Return the usable nodes with enough GPUs, counted as in `_is_open`."""
     found = 0
     for free in range(view.gpus, len(view.pool.bits)) if not opened else ():
         found |= view.pool.bits[free]
@@ -183,7 +193,7 @@ def _open_nodes(view: PoolView, opened: bool) -> int:
 
 
 def gradient_of(state: ClusterState) -> ClusterGradient:
-    """The gradient of a cluster as it is now."""
+    """Return the gradient of a cluster, up to date."""
     index = state.index
     learned: Learned | None = state.typical.get("")
     known = index.gradient
@@ -204,7 +214,10 @@ def gradient_of(state: ClusterState) -> ClusterGradient:
 def _learn(
     state: ClusterState, models: tuple[str, ...], nodes: tuple[Ints, Ints, Ints], capacity: int
 ) -> Learned:
-    """`nodes`: CPU and GPU-milli left, and number of the model, of each."""
+    """Learn the typical mix and price the nodes by it.
+
+    `nodes`: for each node, free CPU, free GPU-milli by device, and model number.
+    """
     mix = TypicalMix()
     for shape, pods in sorted(_asked_shapes(state, models).items()):
         mix.arrived(shape, pods)
@@ -212,7 +225,7 @@ def _learn(
 
 
 def _still_fits(state: ClusterState, learned: Learned) -> bool:
-    """Whether what was learned can judge the nodes that there are now."""
+    """Whether what was learned can judge the nodes that exist now."""
     pools = state.index.pools
     if learned.models != tuple(model for model in pools if model != NO_GPUS):
         return False
@@ -221,7 +234,7 @@ def _still_fits(state: ClusterState, learned: Learned) -> bool:
 
 
 def _asked_shapes(state: ClusterState, models: Sequence[str]) -> dict[PodShape, float]:
-    """Shapes of the pods that were asked for lately, else of those that hold places; how many."""
+    """Return shapes and counts of the pods requested lately, or else of those that hold places."""
     mix: dict[PodShape, float] = {}
     for (cpu, gpus, milli, memory, wanted), pods in (state.asked or _held(state)).items():
         if not gpus:
@@ -236,7 +249,7 @@ def _asked_shapes(state: ClusterState, models: Sequence[str]) -> dict[PodShape, 
 def _by_share(
     state: ClusterState, models: Sequence[str], here: Sequence[int], milli: int, memory: int
 ) -> Iterable[tuple[int, int]]:
-    """(GPU-milli, models as a bit mask) of a pod: of one that asks for memory by its devices'."""
+    """Return (GPU-milli, models as a bit mask) of a pod; shares by memory differ between models."""
     if not memory:
         return [(milli, sum(1 << i for i in here))]
     found: dict[int, int] = {}
@@ -249,7 +262,7 @@ def _by_share(
 
 
 def _held(state: ClusterState) -> dict[Asked, float]:
-    """What the pods that hold places asked for, and how many; each on any model."""
+    """Return requests and counts of the pods that hold places, each as accepting any model."""
     mix: dict[Asked, float] = {}
     for node in state.facts:
         if node is None:
@@ -264,13 +277,13 @@ def _held(state: ClusterState) -> dict[Asked, float]:
 
 
 def _width(state: ClusterState, slots: Sequence[int]) -> int:
-    """GPUs of the largest node, at least 1."""
+    """Return the number of device positions needed for any of these nodes, at least 1."""
     nodes = [state.facts[slot] for slot in slots]
     devices = (device.index for node in nodes if node is not None for device in node.devices)
     return max(devices, default=0) + 1
 
 
 def _free_milli(state: ClusterState, slot: int, width: int) -> list[int]:
-    """GPU-milli left on each device; 0 where it is bad or missing."""
+    """Return the GPU-milli left on each device; 0 if it is faulty or missing."""
     free, partial = state.free_mask[slot], state.partial[slot]
     return [MILLI if free >> i & 1 else partial.get(i, 0) for i in range(width)]

@@ -1,10 +1,10 @@
-"""Spread: replicas on different nodes and leaves, the emptiest first (paper 3.3.4)."""
+"""Spread: put replicas on different nodes and leaves, the emptiest first (paper 3.3.4)."""
 
 from scheduling.engine.placement.view import PoolView
 
 
 class Tiers:
-    """Nodes by how many pods of the job they hold, and by how many their leaf holds."""
+    """Nodes by how many pods of the job they hold, and by how many pods their leaf holds."""
 
     def __init__(self, view: PoolView) -> None:
         self.view = view
@@ -18,7 +18,7 @@ class Tiers:
             self._move(self.leaves, masks[leaf], 0, pods)
 
     def add(self, number: int) -> None:
-        """The job gets one more pod on this node."""
+        """Count one more pod of the job on this node."""
         view, bit = self.view, 1 << number
         leaf = view.layout.leaf_of[number]
         at, in_leaf = view.pods_at.get(number, 0), view.pods_in_leaf.get(leaf, 0)
@@ -34,10 +34,10 @@ class Tiers:
 
 
 def pick(view: PoolView, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
-    """(node number or -1, pods to place there).
+    """Return (node number or -1, pods to place there).
 
-    Least pods of the job on the node, then least in its leaf, then most free GPUs, then the first
-    in topology order.
+    Prefer the fewest pods of the job on the node, then the fewest in its leaf, then the most free
+    GPUs, then the first in topology order.
     """
     if not isinstance(view.tiers, Tiers):
         view.tiers = Tiers(view)
