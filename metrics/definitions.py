@@ -1,7 +1,7 @@
 """The five metrics of the Kant paper (section 4) as pure functions.
 
 The live recorder and the simulator call the same functions. GPU amounts are milli-GPU, times are
-seconds. Nothing here reads a clock or a database. Edges are settled in docs/metrics.md.
+seconds. Nothing here reads a clock or a database. docs/metrics.md defines the edge cases.
 """
 
 import math
@@ -16,18 +16,18 @@ from numpy.typing import ArrayLike, NDArray
 from scheduling.engine.types import whole_milli
 
 MILLI = 1000
-# Lower bounds of the size classes in GPUs, the last of which is open (2048+). Before them comes
-# that of jobs without GPUs.
+# Lower bounds of the size classes in GPUs; the last one is open (2048+). Jobs without GPUs have a
+# class of their own before these.
 SIZE_CLASSES = (1, 2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 _LOWER_MILLI = tuple(lower * MILLI for lower in SIZE_CLASSES)
 SIZE_LABELS = ("0", "1", "2–7", "8", "16", "32", "64", "128", "256", "512", "1024", "2048+")
 
 
 def size_class(gpu_milli: int) -> str:
-    """The size class of a job by all its GPUs; fractions below one GPU belong to "1", "0" is that
-    of jobs without GPUs.
+    """Return the size class of a job by its total GPUs.
 
-    A size between two powers of two belongs to the lower class (96 GPUs -> "64").
+    Fractions below one GPU belong to "1"; jobs without GPUs to "0". A size between two powers of
+    two belongs to the lower class (96 GPUs -> "64").
     """
     if 0 < gpu_milli < MILLI:
         return SIZE_LABELS[1]
@@ -35,7 +35,7 @@ def size_class(gpu_milli: int) -> str:
 
 
 def size_range(label: str) -> str:
-    """What people read for a size class: "16–31" for "16". What is not named by one size stays."""
+    """Return a size class as people read it: "16–31" for "16". Other labels stay as they are."""
     return f"{label}–{2 * int(label) - 1}" if label.isdigit() and int(label) > 1 else label
 
 
@@ -43,8 +43,8 @@ def size_range(label: str) -> str:
 class NodeUse:
     """How much of one GPU node is in use at an instant.
 
-    `gpus` installed, `healthy` of them working, `free` working and wholly unallocated;
-    `allocated_milli` over all devices. `leaf` is the unique key of its node net group.
+    `gpus`: installed; `healthy`: working; `free`: working and wholly unallocated;
+    `allocated_milli`: summed over all devices. `leaf` is the unique key of the node's NodeNetGroup.
     """
 
     gpu_model: str
@@ -58,11 +58,11 @@ class NodeUse:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """One pool at an instant; all an operator needs to judge GAR and GFR.
+    """One pool at an instant: everything needed to judge GAR and GFR.
 
-    `excluded_milli`: GPUs left out of `available_milli` (cordoned, unhealthy and unallocated).
-    `free_by_node`: {free GPUs on a node: number of nodes}. The largest gangs are in GPUs of
-    whole free nodes, or the largest free count of one node when no node is whole.
+    `excluded_milli`: GPUs left out of `available_milli` (cordoned or unhealthy, and unallocated).
+    `free_by_node`: {free GPUs on a node: number of nodes}. The largest gangs count GPUs of wholly
+    free nodes; when there is none, the largest free count of a single node.
     """
 
     available_milli: int
@@ -86,15 +86,15 @@ class PoolUse:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """part / whole, None where the whole is nothing."""
+    """Return part / whole; None where `whole` is not positive."""
     return part / whole if whole > 0 else None
 
 
 def pool_use(nodes: Iterable[NodeUse]) -> PoolUse:
-    """GAR and GFR facts of a set of nodes (a pool, or a whole cluster).
+    """Return what GAR and GFR need to know of a set of nodes (a pool or a whole cluster).
 
-    Available = working GPUs of schedulable nodes, plus what is allocated although its node was
-    cordoned or its GPU went bad: work that still holds a GPU must never push GAR above 1.
+    Available = working GPUs of schedulable nodes, plus allocated GPUs whose node was cordoned or
+    that went bad. Without the latter, work that still holds such a GPU would push GAR above 1.
     """
     installed = count = fragmented = 0
     available: float = 0
@@ -129,11 +129,11 @@ def pool_use(nodes: Iterable[NodeUse]) -> PoolUse:
 
 
 def gang_curve(nodes: Iterable[NodeUse]) -> dict[int, tuple[int, int]]:
-    """How many gangs of each size fit now: {GPUs: (anywhere, inside one leaf each)}.
+    """Return how many gangs of each size fit now: {GPUs: (anywhere, each inside one leaf)}.
 
-    A gang runs on one GPU model, so the models are counted apart and summed. Sizes below the
-    largest node count places on nodes; larger ones take whole free nodes. The sizes are doubled
-    until nothing fits, and among them stand the largest gangs of each model.
+    A gang runs on one GPU model, so each model is counted separately and the counts are summed.
+    Sizes below the GPU count of the model's largest node share nodes; larger sizes take wholly free
+    nodes. Sizes double until nothing fits; the largest gangs of each model are added.
     """
     by_model: dict[str, list[NodeUse]] = {}
     for node in nodes:
@@ -170,7 +170,7 @@ def _gang_sizes(pool: Sequence[NodeUse]) -> set[int]:
 
 
 def _whole_by_leaf(pool: Sequence[NodeUse]) -> dict[str, int]:
-    """GPUs of the wholly free nodes among usable ones, leaf by leaf."""
+    """Return the GPUs on wholly free nodes, by leaf; `pool` holds usable nodes only."""
     by_leaf: dict[str, int] = {}
     for n in pool:
         if n.allocated_milli == 0 and n.healthy == n.gpus:
@@ -185,10 +185,11 @@ def held_milli_seconds(
     end: NDArray[np.float64],
     window: tuple[float, float],
 ) -> float:
-    """Exact GPU-milli-seconds held inside a window by allocations [start, end) (paper 4.2).
+    """Return the GPU-milli-seconds held inside a window by allocations [start, end) (paper 4.2).
 
-    `end` may be +inf for what still runs. A gang's pods carry the instant at which the last that
-    it needs was bound, or a later one of their own.
+    The result is exact. `end` may be +inf for pods that still run. A gang's pods all start at the
+    instant when the last pod that the gang needs was bound; its later pods start at their own
+    binding.
     """
     overlap = np.minimum(end, window[1]) - np.maximum(start, window[0])
     return float(np.dot(milli, np.maximum(overlap, 0.0)))
@@ -196,14 +197,14 @@ def held_milli_seconds(
 
 @dataclass(slots=True)
 class StepIntegral:
-    """Exact integral of a step function: `change` at each instant its value changes."""
+    """Exact integral of a step function; call `change` whenever its value changes."""
 
     at: float
     value: float = 0.0
     area: float = 0.0
 
     def change(self, at: float, value: float) -> None:
-        """Raises ValueError when time goes backwards."""
+        """Set a new value; raise ValueError when time goes backwards."""
         if at < self.at:
             raise ValueError(f"time goes backwards: {at} after {self.at}")
         self.area += self.value * (at - self.at)
@@ -213,11 +214,11 @@ class StepIntegral:
 # --- JWTD ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class WaitCurve:
-    """Share of jobs started within a time, with the still-waiting as censored (Kaplan–Meier).
+    """Share of jobs started within a time; jobs that still wait are censored (Kaplan–Meier).
 
-    `times` ascending seconds, `started` the share in 0..1 at and after each of them. `mean` is
-    the restricted mean: exact when nobody waits any more, a lower bound otherwise. `longest` is
-    the longest wait in seconds, of those who started and those who have not.
+    `times`: ascending seconds; `started`: the share in 0..1 at and after each of them. `mean` is
+    the restricted mean: exact when no job waits any more, a lower bound otherwise. `longest` is the
+    longest wait in seconds, of started and waiting jobs alike.
     """
 
     times: NDArray[np.float64]
@@ -245,9 +246,9 @@ class WaitCurve:
 
 
 def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
-    """Kaplan–Meier estimate of the waiting-time distribution (paper 4.4; metrics.md).
+    """Estimate the waiting-time distribution after Kaplan–Meier (paper 4.4; docs/metrics.md).
 
-    `waits[i]` is the time to the start where `observed[i]`, else the time waited so far.
+    `waits[i]` is the time to the start where `observed[i]`, otherwise the time waited so far.
     """
     times = np.asarray(waits, dtype=np.float64)
     seen = np.asarray(observed, dtype=bool)
@@ -276,21 +277,24 @@ def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
 
 @dataclass(frozen=True, slots=True)
 class JobWaits:
-    """JWTD of some jobs: `in_all` is all the time they waited, `first_start` that until they
-    started for the first time. Neither contains time in which they had their places."""
+    """JWTD of some jobs: `in_all` is their total waiting time, `first_start` the time to their
+    first start. Neither contains time during which a job held its places."""
 
     in_all: WaitCurve
     first_start: WaitCurve
 
     def row(self) -> dict[str, Any]:
-        """One row of the JWTD table: waiting in all, and beside it until the first start."""
+        """One row of the JWTD table: the total wait, and under `first_start` the wait for the first
+        start."""
         return {**self.in_all.row(), "first_start": self.first_start.row()}
 
 
 class Wait(NamedTuple):
-    """How long one job, or one pod, waited, in seconds. `waited`: in all, so far where it is not
-    `placed` now. `first_start`: until it started for the first time, all of it where it never
-    `started`."""
+    """How long one job or one pod waited, in seconds.
+
+    `waited`: total; the total so far when it is not `placed` now. `first_start`: until its first
+    start; the same as `waited` when it never `started`.
+    """
 
     waited: float
     placed: bool
@@ -299,7 +303,7 @@ class Wait(NamedTuple):
 
 
 def job_waits(waits: Collection[Wait]) -> JobWaits:
-    """Both curves of these waits."""
+    """Return both curves of these waits."""
     waited, placed, first, started = zip(*waits, strict=True) if waits else ((), (), (), ())
     return JobWaits(wait_curve(waited, placed), wait_curve(first, started))
 
@@ -307,10 +311,11 @@ def job_waits(waits: Collection[Wait]) -> JobWaits:
 def wait_of(
     submitted: float, held: Iterable[tuple[float, float]], until: float, *, done: bool
 ) -> Wait:
-    """The wait of a job or pod that held its places from `held[i][0]` to `held[i][1]`, in order of
-    the beginnings; spans may overlap, +inf: still held. What begins after `until` is left out.
+    """Return the wait of a job or pod that held its places from `held[i][0]` to `held[i][1]`.
 
-    `done`: after the last of the spans it waits no more, though they end before `until`.
+    `held` is sorted by start; spans may overlap, and an end of +inf means still held. Spans that
+    start after `until` are ignored. `done`: it does not wait after its last span, even if that ends
+    before `until`.
     """
     waited, since, first = 0.0, submitted, None
     for begin, end in held:
@@ -330,18 +335,18 @@ def wait_of(
 
 # --- JTTED --------------------------------------------------------------------------------------
 def fewest_nodes(gpus: int, gpus_per_node: int) -> int:
-    """The least number of nodes a job of so many GPUs can stand on."""
+    """Return the fewest nodes that can hold a job of this many GPUs."""
     return max(1, math.ceil(gpus / gpus_per_node))
 
 
 def fewest_groups(nodes: int, nodes_per_group: int) -> int:
-    """The least number of node net groups so many nodes can come from."""
+    """Return the fewest NodeNetGroups that can supply this many nodes."""
     return max(1, math.ceil(nodes / nodes_per_group))
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementQuality:
-    """JTTED of one size class: mean nodes and groups used over the fewest possible."""
+    """JTTED of one size class: mean of nodes and of groups used, each over the fewest possible."""
 
     size: str
     jobs: int
@@ -350,7 +355,7 @@ class PlacementQuality:
 
 
 def deviation(used: int, fewest: int) -> float:
-    """JTTED deviation: what a job uses / the fewest possible; 1.0 is ideal (paper 4.5)."""
+    """Return used / fewest possible (JTTED); 1.0 is ideal (paper 4.5)."""
     if fewest < 1 or used < 1:
         raise ValueError(f"a placed job uses at least one of at least one, not {used} of {fewest}")
     return used / fewest

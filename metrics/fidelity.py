@@ -1,7 +1,7 @@
-"""A recorded run of a live cluster, and the same run replayed by the simulator, in the same terms.
+"""Compare a recorded run of a live cluster with its replay in the simulator.
 
-Both become a `Record`: every pod's hold of GPUs, from its decision to its end. The five metrics
-of both are then the same functions of it (`metrics.definitions`, docs/metrics.md).
+Both become a `FidelityRecord`: every pod's hold of GPUs, from the decision to its end. The same
+functions then compute the five metrics of both (`metrics.definitions`, docs/metrics.md).
 """
 
 import math
@@ -27,15 +27,15 @@ from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
 from scheduling.simulator.observe import SUCCEEDED
 
-SAMPLE_S = 1.0  # spacing of the series that medians are taken of
+SAMPLE_S = 1.0  # spacing of the samples that the medians are computed from
 
 Figures = dict[str, Any]
 
 
 @dataclass(slots=True)
 class PodHold:
-    """A pod's hold of whole GPUs, or of parts: decided, bound and gone at these seconds.
-    `finished`: its work was done by then."""
+    """A pod's hold of whole GPUs or of fractions, with the seconds at which it was decided, bound
+    and gone. `finished`: its work was done by then."""
 
     job: str
     pod: tuple[int, int]
@@ -54,7 +54,7 @@ class PodHold:
 
 @dataclass(frozen=True, slots=True)
 class AskedJob:
-    """What a job asked for, and when. `ended`: when it was over, inf = not within the record;
+    """What a job asked for, and when. `ended`: when it was over; inf = not within the record.
     `done`: it succeeded."""
 
     submitted: float
@@ -67,9 +67,9 @@ class AskedJob:
 
 @dataclass(frozen=True, slots=True)
 class FidelityRecord:
-    """A run of `seconds`: jobs by id, holds in the order they were decided in.
+    """A run of `seconds`: jobs by id, and holds in the order of their decisions.
 
-    `preempted`: ids of jobs that made room for others, with all their pods or some.
+    `preempted`: ids of jobs that lost all or some of their pods to other jobs.
     """
 
     seconds: float
@@ -78,13 +78,13 @@ class FidelityRecord:
     preempted: frozenset[str] = frozenset()
 
     def order(self) -> list[tuple[str, tuple[int, int], str, tuple[int, ...]]]:
-        """Which pod was placed where, one after the other."""
+        """Return which pod was placed where, in the order of the decisions."""
         return [(h.job, h.pod, h.node, h.devices) for h in self.holds]
 
 
 # --- the live run -------------------------------------------------------------------------------
 def recorded(window: history.Window) -> FidelityRecord:
-    """What the database knows of the jobs that were submitted in the window."""
+    """Read the record of the jobs submitted in the window from the database."""
     jobs: dict[str, AskedJob] = {}
     rows = Job.objects.filter(
         cluster=window.cluster, submitted_at__gte=window.since, submitted_at__lte=window.until
@@ -119,7 +119,8 @@ def recorded(window: history.Window) -> FidelityRecord:
 
 
 def bind_delay(record: FidelityRecord) -> float:
-    """Mean seconds from a decision to the end of the wait, in whole steps; 0 without any.
+    """Return the mean seconds from a decision to the end of the wait, in whole steps; 0 without
+    starts.
 
     A gang counts once, other jobs pod by pod, as in JWTD.
     """
@@ -133,7 +134,7 @@ def bind_delay(record: FidelityRecord) -> float:
 
 
 def heard_after(window: history.Window) -> float:
-    """Mean seconds from a submission until the scheduler knew of it; 0 without jobs."""
+    """Return the mean seconds from a submission until the scheduler knew of it; 0 without jobs."""
     found = history.arrivals_of(window)
     delays = [a.heard_after_s for a in found if isinstance(a, Arrival)]
     return fmean(delays) if delays else 0.0
@@ -141,7 +142,7 @@ def heard_after(window: history.Window) -> float:
 
 # --- the same run in the simulator ----------------------------------------------------------------
 class _Recording(Simulation):
-    """Keeps every hold. What the engine is told and what it decides is all that is looked at."""
+    """A simulation that keeps every hold; only what the engine was told and decided counts."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -176,7 +177,7 @@ class _Recording(Simulation):
 
 
 def replayed(window: history.Window, bind_delay_s: float) -> FidelityRecord:
-    """The window's jobs once more, decided by the simulator under the cluster's own policy.
+    """Decide the window's jobs again, in the simulator and under the cluster's own policy.
 
     Raises HistoryError for a job that cannot be read.
     """
@@ -212,17 +213,19 @@ def replayed(window: history.Window, bind_delay_s: float) -> FidelityRecord:
 
 
 def _bound_later(arrival: Arrival, delay: float) -> Arrival:
-    """Binding is part of how long a job held its places: it is not to be counted twice."""
+    """Subtract the binding time from a job's run time. The recorded run time contains it, and the
+    simulator adds it again."""
     pods = arrival.pod_s and {key: max(0.0, s - delay) for key, s in arrival.pod_s.items()}
     return replace(arrival, duration_s=max(0.0, arrival.duration_s - delay), pod_s=pods)
 
 
 # --- the five metrics of a record -----------------------------------------------------------------
 def figures(record: FidelityRecord, nodes: Sequence[Node]) -> Figures:
-    """GAR, SOR, GFR over the whole record and all pools; JWTD and JTTED by size class, and "all".
+    """Compute GAR, SOR and GFR over the whole record and all pools; JWTD and JTTED by size class,
+    and "all".
 
-    GAR and GFR are states of the nodes from decision to end, integrated exactly; SOR counts from
-    the binding, of a gang of all its pods. Names as in every study.
+    GAR and GFR count a hold from its decision to its end and are integrated exactly; SOR counts
+    from the binding (of a gang, of all its pods). The keys are those of every study.
     """
     uses = _Uses(nodes, record.seconds)
     uses.play(record.holds)
@@ -252,7 +255,7 @@ def figures(record: FidelityRecord, nodes: Sequence[Node]) -> Figures:
 
 @dataclass(slots=True)
 class _Uses:
-    """The nodes over time: integrals of what `definitions.pool_use` says, and a sampled series."""
+    """The nodes over time: integrals of `definitions.pool_use`, and a sampled series."""
 
     all_nodes: Sequence[Node]
     seconds: float
@@ -314,8 +317,8 @@ def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
 
 
 def waits(record: FidelityRecord) -> dict[str, definitions.JobWaits]:
-    """JWTD by size class, and "all": a gang counts once, other jobs pod by pod. None of a gang's
-    pods holds its place before all that the gang needs are bound."""
+    """Return JWTD by size class, and "all". A gang counts once, other jobs pod by pod. No pod of a
+    gang holds its place before all pods that the gang needs are bound."""
     held: dict[str, dict[tuple[int, int], list[tuple[float, float, bool]]]] = defaultdict(dict)
     for hold in record.holds:
         if hold.bound < math.inf:
@@ -326,7 +329,7 @@ def waits(record: FidelityRecord) -> dict[str, definitions.JobWaits]:
     for job_id, job in record.jobs.items():
         until = min(job.ended, record.seconds)
         spans = [sorted(of_pod) for of_pod in held[job_id].values()]
-        # What a job that was resized got later, it had not waited for since it was submitted.
+        # Pods that a resized job got later did not wait since its submission.
         units = 1 if job.gang else job.pods
         spans = sorted(spans)[:units] + [[]] * (units - len(spans))
         for of_unit in spans:
@@ -340,7 +343,7 @@ def waits(record: FidelityRecord) -> dict[str, definitions.JobWaits]:
 
 
 def jtted(record: FidelityRecord, nodes: Sequence[Node]) -> dict[str, list[tuple[float, float]]]:
-    """JTTED of gangs, by the size of what they hold, and "all": (node, group) deviations."""
+    """Return the (node, group) deviations of gangs, by the size of what they hold, and "all"."""
     known = {n.name: n for n in nodes}
     per_node: dict[str, int] = defaultdict(int)
     members: dict[tuple[str, str], int] = defaultdict(int)
@@ -358,7 +361,7 @@ def jtted(record: FidelityRecord, nodes: Sequence[Node]) -> dict[str, list[tuple
     for (_, _, model), holds in starts.items():
         milli = sum(h.held_milli for h in holds)
         if not milli:
-            continue  # no number of GPUs says what would be the fewest nodes
+            continue  # without GPUs there is no fewest number of nodes
         used = {h.node for h in holds}
         groups = {known[name].topology[0] or name for name in used}
         fewest = definitions.fewest_nodes(-(-milli // MILLI), per_node[model])
@@ -374,8 +377,8 @@ def jtted(record: FidelityRecord, nodes: Sequence[Node]) -> dict[str, list[tuple
 
 
 def _of_starts(record: FidelityRecord) -> Iterator[PodHold]:
-    """The holds without those that elastic gangs got while they ran: what counts is how a gang
-    started."""
+    """Yield the holds without those that elastic gangs got while running: JTTED and binding delays
+    are about how a gang started."""
     start: dict[str, list[PodHold]] = defaultdict(list)  # of each gang, the holds of its last start
     for hold in record.holds:
         if record.jobs[hold.job].gang:
@@ -387,7 +390,7 @@ def _of_starts(record: FidelityRecord) -> Iterator[PodHold]:
 
 
 def _lost(record: FidelityRecord) -> float:
-    """GPU-milli-seconds of starts that another start of the same pod followed."""
+    """Return the GPU-milli-seconds of starts after which the same pod had to start again."""
     last: dict[tuple[str, tuple[int, int]], PodHold] = {}
     lost = 0.0
     for hold in record.holds:

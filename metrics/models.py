@@ -1,5 +1,8 @@
-"""Recorded metric samples, counters and GPU time of what may be deleted since, and replays of what
-was. Formulas live in `metrics.definitions`."""
+"""Metric samples, counters and GPU time of jobs that may since have been deleted, and replays of
+the past.
+
+The formulas live in `metrics.definitions`.
+"""
 
 import uuid
 
@@ -10,12 +13,12 @@ from scheduling.models import Cluster
 
 
 class MetricSample(models.Model):
-    """State of one pool (a GPU model of a cluster; "" = all) at one instant, and exact integrals.
+    """State of one pool (a GPU model of a cluster; "" = all) at one instant, with exact integrals.
 
-    `allocated_milli_s` and `available_milli_s` integrate from the start of recording, so that
-    SOR over any window is a ratio of two differences (metrics.md). The samples of the last minutes
-    are corrected by what becomes known later; `told_milli_s` is the highest that
-    `allocated_milli_s` ever was, which is what a counter may tell.
+    `allocated_milli_s` and `available_milli_s` integrate from the start of recording, so SOR over
+    any window is a ratio of two differences (docs/metrics.md). Kant corrects the samples of the
+    last minutes by what it learns later. `told_milli_s` is the highest value that
+    `allocated_milli_s` ever had: what a counter, which must never fall, may report.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="samples")
@@ -42,21 +45,21 @@ class MetricSample(models.Model):
                 fields=["cluster", "gpu_model", "at"], name="one_sample_per_instant"
             )
         ]
-        indexes = [models.Index(fields=["cluster", "at"])]  # all pools at one instant
+        indexes = [models.Index(fields=["cluster", "at"])]  # reads all pools at one instant
 
 
 class ThinnedSamples(models.Model):
-    """One row: of what was sampled before `until`, one sample of a pool in ten minutes is left."""
+    """One row: before `until`, only one sample per pool and ten minutes is left."""
 
     until = models.DateTimeField()
 
 
 class CounterTotals(models.Model):
-    """One row: what `/metrics` counts of the time before `until` (docs/decisions/0016).
+    """One row: what `/metrics` counted before `until` (docs/decisions/0016).
 
-    `events`: {cluster id: {event: number}} of events before then. `waits`: {cluster id: {GPU type:
-    {size class: {"count", "sum_us", "within": numbers of waits up to each bucket's bound}}}} of
-    jobs that ended before then, waiting in all; `first_starts` likewise, until the first start.
+    `events`: {cluster id: {event: number}}. `waits`: {cluster id: {GPU type: {size class: {"count",
+    "sum_us", "within": numbers of waits up to each bucket's bound}}}}, the total waits of jobs that
+    ended before then. `first_starts`: the same for waits until the first start.
     """
 
     until = models.DateTimeField()
@@ -68,8 +71,8 @@ class CounterTotals(models.Model):
 class UsageDay(models.Model):
     """GPU time of one day in UTC, by cluster, tenant, submitter, GPU model and kind of job.
 
-    Amounts are milli-GPU x milliseconds. Cluster, tenant and submitter stand with the name that
-    they had then, for the row outlives them; without a submitter, `user_id` is null.
+    Amounts are milli-GPU x milliseconds. The row keeps the names that cluster, tenant and submitter
+    had then, because it outlives them; without a submitter, `user_id` is null.
     """
 
     day = models.DateField(db_index=True)
@@ -82,15 +85,16 @@ class UsageDay(models.Model):
     gpu_model = models.CharField(max_length=63)
     kind = models.CharField(max_length=16)
     held = models.BigIntegerField()
-    lost = models.BigIntegerField()  # of the work of preempted pods, since they last saved it
-    pods = models.PositiveIntegerField()  # that began to hold GPUs
+    lost = models.BigIntegerField()  # work that preempted pods lost since they last saved it
+    pods = models.PositiveIntegerField()  # number of pods that began to hold GPUs
 
 
 class BorrowedDay(models.Model):
-    """GPU time of one day in UTC that a tenant with all below it held of a GPU model above its
-    guarantee, in milli-GPU x milliseconds; what is not here is 0 (docs/decisions/0024).
+    """GPU time of one day in UTC that a tenant, with all below it, held of a GPU model above its
+    guarantee.
 
-    The tenant stands with the name that it had then, for the row outlives it.
+    In milli-GPU x milliseconds; a missing row means 0 (docs/decisions/0024). The row keeps the name
+    that the tenant had then, because it outlives the tenant.
     """
 
     day = models.DateField(db_index=True)
@@ -101,9 +105,11 @@ class BorrowedDay(models.Model):
 
 
 class GpuUseDay(models.Model):
-    """How busy GPUs were on a day in UTC, by cluster, tenant and GPU model: of how much of the GPU
-    time that was held it was `measured`, and how much of that the GPUs were `idle`, both in
-    milli-GPU x milliseconds (docs/decisions/0092). Names as in UsageDay."""
+    """How busy GPUs were on a day in UTC, by cluster, tenant and GPU model (docs/decisions/0092).
+
+    `measured`: the part of the held GPU time for which there is a measurement; `idle`: the part of
+    that in which nothing ran on the GPUs. Both in milli-GPU x milliseconds. Names as in UsageDay.
+    """
 
     day = models.DateField(db_index=True)
     cluster_id = models.BigIntegerField()
@@ -123,8 +129,8 @@ class GpuUseDay(models.Model):
 
 
 class GpuUseLedger(models.Model):
-    """One row: up to when Prometheus was asked how busy GPUs were, since when, and what was wrong
-    the last time ("" = nothing), as of `asked_at`."""
+    """One row: from when and up to when Kant has asked Prometheus how busy GPUs were, and what went
+    wrong the last time ("" = nothing), as of `asked_at`."""
 
     since = models.DateTimeField()
     until = models.DateTimeField()
@@ -133,9 +139,9 @@ class GpuUseLedger(models.Model):
 
 
 class UsageLedger(models.Model):
-    """One row: every day before `until` is in UsageDay, except those before `complete_from`, whose
-    jobs were deleted already; null = none was. BorrowedDay knows those from `borrowed_from` on;
-    null = all."""
+    """One row: every day before `until` is in UsageDay, except days before `complete_from`, whose
+    jobs had been deleted already (null = there are none). BorrowedDay has the days from
+    `borrowed_from` on (null = all)."""
 
     until = models.DateField()
     complete_from = models.DateField(null=True)
@@ -154,10 +160,10 @@ class Replay(models.Model):
     """What a cluster's history from `since` to `until` would have been under another policy or with
     other nodes (docs/decisions/0025).
 
-    `policy_before` and `policy` are whole policies, as the cluster had it when this was asked for
-    and as it is tried. `nodes`: [{"gpu_type", "gpus", "change"}], nodes more or fewer of a shape.
-    `progress` in 0..1. `alive_at`: when its process last said that it is at work. `message`: why it
-    failed. `result`: `metrics.replays.runs.result_of`, null until it is done.
+    `policy_before` and `policy` are whole policies: the cluster's own when the replay was
+    requested, and the one to try. `nodes`: [{"gpu_type", "gpus", "change"}], nodes of a shape to
+    add or remove. `progress` in 0..1. `alive_at`: the last sign of life of its process. `message`:
+    why it failed. `result`: see `metrics.replays.runs.result_of`; null until it is done.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -184,7 +190,7 @@ class Replay(models.Model):
     class Meta:
         ordering = ["-created_at", "-id"]
         constraints = [
-            # However many workers there are.
+            # At most one replay runs, however many workers there are.
             models.UniqueConstraint(
                 fields=["state"],
                 condition=models.Q(state="RUNNING"),

@@ -21,31 +21,31 @@ from scheduling.engine.states import WAITING, JobState
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import RESIZED, PlacementState
 
-# Waits and placement quality are of jobs submitted in the window; older ones say little of today.
+# Waits and placement quality count jobs submitted in the window; older jobs say little about today.
 DEFAULT_WINDOW = timedelta(hours=24)
-# What a job asked for when it started: its wait is that of these GPUs, whatever it got later.
+# What a job asked for when it started. It waited for these GPUs, whatever it got later.
 FIRST_MILLI = Coalesce("first_gpu_milli", "gpu_milli")
 RELEASED, FAILED = PlacementState.RELEASED, PlacementState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class MetricScope:
-    """What a number speaks of: a cluster (None = all), a GPU model ("" = all), a time window."""
+    """What a number covers: a cluster (None = all), a GPU model ("" = all), a time window."""
 
     cluster: Cluster | None
     gpu_model: str
     since: datetime
     until: datetime
-    past: bool = False  # whether `until` is an instant that somebody looks back at, not now
+    past: bool = False  # whether the reader looks back at `until`, which is then not now
 
 
 def node_records(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeRecord]:
-    """Nodes with GPUs, of one cluster and one GPU model where given."""
+    """Return the nodes with GPUs, of one cluster and one GPU model where given."""
     return all_nodes(cluster, gpu_model).filter(gpus__gt=0)
 
 
 def all_nodes(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeRecord]:
-    """Nodes of one cluster and one GPU model where given, also those without GPUs."""
+    """Return all nodes, also those without GPUs, of one cluster and one GPU model where given."""
     rows = NodeRecord.objects.all()
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
@@ -55,8 +55,8 @@ def all_nodes(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeReco
 
 
 def without_gpus(cluster: Cluster | None) -> dict[str, int]:
-    """Of the nodes of jobs without GPUs: how many there are, their CPU and memory, and how much of
-    both is allocated."""
+    """Return the number of nodes for jobs without GPUs, their CPU and memory, and how much of both
+    is allocated."""
     rows = all_nodes(cluster).filter(NODES_WITHOUT_GPUS)
     amounts = ("cpu_milli", "memory_mib", "allocated_cpu_milli", "allocated_memory_mib")
     sums = {name: Sum(name, default=0) for name in amounts}
@@ -64,23 +64,23 @@ def without_gpus(cluster: Cluster | None) -> dict[str, int]:
 
 
 def waiting_jobs(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[Job]:
-    # By cluster also where all are meant: the index of states begins with it, and of all jobs few
-    # wait.
+    # Filter by cluster even when all are meant: the index on states begins with the cluster, and
+    # few of all jobs wait.
     wanted = Cluster.objects.all() if cluster is None else Cluster.objects.filter(pk=cluster.pk)
     rows = Job.objects.filter(cluster__in=wanted, state__in=[s.value for s in WAITING])
     return of_model(rows, gpu_model) if gpu_model else rows
 
 
 def of_model(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
-    """Those of the jobs that would take this GPU model first."""
+    """Keep the jobs that would take this GPU model first."""
     taken = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__0=gpu_model)
-    # Not EXISTS: PostgreSQL makes a join of it and reads the pod sets of all jobs first.
+    # Not EXISTS: PostgreSQL turns it into a join and reads the pod sets of all jobs first.
     return rows.alias(taken=Subquery(taken.values("index")[:1])).filter(taken__isnull=False)
 
 
 @dataclass(slots=True)
 class WaitingNow:
-    """How many jobs wait, for how many milli-GPU, and since when the oldest of them does."""
+    """How many jobs wait, for how many milli-GPU, and since when the oldest one has waited."""
 
     jobs: int = 0
     milli: int = 0
@@ -93,7 +93,8 @@ class WaitingNow:
 
 
 def waiting_by_model(cluster: Cluster | None) -> defaultdict[str, WaitingNow]:
-    """What waits by the GPU model that it would take first, of several by each; "" = all."""
+    """Return what waits, by the GPU model that it would take first. A job whose pod sets start with
+    several models counts for each; "" = all jobs."""
     first = KeyTextTransform(0, "pod_sets__gpu_models")
     rows = waiting_jobs(cluster).order_by()
     models: defaultdict[tuple[str, int, datetime], set[str]] = defaultdict(lambda: {""})
@@ -107,8 +108,8 @@ def waiting_by_model(cluster: Cluster | None) -> defaultdict[str, WaitingNow]:
 
 
 def latest_samples(cluster: Cluster) -> dict[str, MetricSample]:
-    """The newest sample of each pool of a cluster, by GPU model ("" = the whole cluster)."""
-    # That of the whole cluster is there whenever there is any, and an index leads to its last.
+    """Return the newest sample of each pool of a cluster, by GPU model ("" = the whole cluster)."""
+    # The whole cluster has a sample whenever any pool has, and an index finds its last one.
     last = MetricSample.objects.filter(cluster=cluster, gpu_model="").order_by("-at").first()
     if last is None:
         return {}
@@ -116,36 +117,38 @@ def latest_samples(cluster: Cluster) -> dict[str, MetricSample]:
 
 
 def newest_samples() -> int | None:
-    """Changes whenever something is sampled: the largest id of a sample."""
+    """Return the largest sample id, which changes with every sampling."""
     return MetricSample.objects.aggregate(newest=Max("id"))["newest"]
 
 
 def samples(scope: MetricScope, *, most: int = 600) -> list[MetricSample]:
-    """Samples of one pool in the window, thinned evenly to at most `most`, oldest first."""
+    """Return the samples of one pool in the window, oldest first, thinned evenly to at most
+    `most`."""
     rows = MetricSample.objects.filter(
         gpu_model=scope.gpu_model, at__gte=scope.since, at__lte=scope.until
     )
     if scope.cluster is not None:
         rows = rows.filter(cluster=scope.cluster)
-    # A day has thousands, of which the keys suffice to choose from.
+    # A day has thousands of samples; their keys suffice to choose from.
     keys = list(rows.order_by("-at").values_list("pk", flat=True))
     stride = max(1, -(-len(keys) // most))
-    # Counted from the newest, so that the last point drawn is the present.
+    # Count from the newest, so that the last point drawn is the present.
     chosen = MetricSample.objects.filter(pk__in=keys[::stride])
     return list(chosen.select_related("cluster").order_by("at"))
 
 
 def sor(scope: MetricScope) -> tuple[float | None, timedelta]:
-    """SOR over the window, and how much of the window has been recorded (paper 4.2).
+    """Return SOR over the window, and how much of the window was recorded (paper 4.2).
 
-    Samples carry running integrals, so a window is the difference of its two ends.
+    Samples carry running integrals, so a window is the difference between its two ends.
     """
     rows = MetricSample.objects.filter(
         gpu_model=scope.gpu_model, at__gte=scope.since, at__lte=scope.until
     ).order_by("at")
     held = available = 0.0
     recorded = timedelta(0)
-    # Each cluster there is: to ask the samples for theirs would read every one of the window.
+    # Loop over all clusters there are: finding those of the samples would read every sample of the
+    # window.
     for cluster in [scope.cluster] if scope.cluster else Cluster.objects.order_by("pk"):
         own = rows.filter(cluster=cluster)
         first, last = own.first(), own.last()
@@ -158,8 +161,8 @@ def sor(scope: MetricScope) -> tuple[float | None, timedelta]:
 
 
 class UnitWait(NamedTuple):
-    """The wait of a gang, or of one pod of another job. `milli`: GPUs that the whole job asked for
-    when it started."""
+    """The wait of a gang, or of one pod of another job. `milli`: the GPUs that the whole job asked
+    for when it started."""
 
     job: str
     milli: int
@@ -167,8 +170,8 @@ class UnitWait(NamedTuple):
 
 
 def waits(scope: MetricScope) -> dict[str, definitions.JobWaits]:
-    """JWTD by size class that occurs, plus "all", of the jobs submitted in the window, as known at
-    its end."""
+    """Return JWTD by size class that occurs, plus "all", of the jobs submitted in the window, as
+    known at its end."""
     jobs = Job.objects.filter(submitted_at__gte=scope.since, submitted_at__lte=scope.until)
     if scope.cluster is not None:
         jobs = jobs.filter(cluster=scope.cluster)
@@ -178,7 +181,8 @@ def waits(scope: MetricScope) -> dict[str, definitions.JobWaits]:
 
 
 def by_size(rows: Iterable[tuple[int, definitions.Wait]]) -> dict[str, definitions.JobWaits]:
-    """Curves of waits by the milli-GPU of their jobs: a size class each, and "all" of them."""
+    """Return the curves of these waits by size class, and "all"; each row starts with its job's
+    milli-GPU."""
     of_milli: dict[int, list[definitions.Wait]] = defaultdict(list)
     for milli, wait in rows:
         of_milli[milli].append(wait)
@@ -193,16 +197,17 @@ def by_size(rows: Iterable[tuple[int, definitions.Wait]]) -> dict[str, definitio
 
 
 def unit_waits(jobs: QuerySet[Job], until: datetime) -> list[UnitWait]:
-    """How long jobs waited up to `until`, as their placements tell.
+    """Compute from the placements how long jobs waited up to `until`.
 
-    A gang counts once, from submission to the last pod bound that it needs; other jobs count pod by
-    pod, those that they had asked for when they started. Who lost his places waits again from when
-    they were gone. Jobs that were over before they were placed are censored at their end.
+    A gang counts once, from submission to the binding of the last pod that it needs. Other jobs
+    count pod by pod, for the pods that they asked for when they started. A job that lost its places
+    waits again once its pods are gone. A job that was over before it was placed is censored at its
+    end.
     """
     now = timestamp(until)
     end = Coalesce(Timestamp("ended_at"), Value(now))
     columns = (_text("pk"), FIRST_MILLI, Timestamp("submitted_at"), end, "state")
-    # Most gangs were placed once: their placements tell nothing that the job does not.
+    # Most gangs were placed once: the job's own row then says all that its placements could.
     gangs = jobs.filter(gang=True).order_by()
     once = Q(attempt__lte=1, bound_at__isnull=False) & Q(bound_at__lte=until)
     never = Q(attempt=0)
@@ -245,13 +250,14 @@ def _seconds(begin: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
-# From when to when a pod held its place, as text, and whether it waited again afterwards.
+# When a pod's hold of its place began and ended, as text, and whether the pod waited again
+# afterwards.
 Span = tuple[str, str, bool]
 STILL = "9999-12-31 23:59:59.999999"
 
 
 def _spans(jobs: QuerySet[Job]) -> dict[str, dict[tuple[int, int], list[Span]]]:
-    """{job: {pod: when it held its place, in order}}, of pods that ever did."""
+    """Return {job: {pod: its spans in order}} for pods that ever held a place."""
     held = jobs.filter(placements__held_from__isnull=False).values_list(
         _text("pk"),
         "placements__pod_set",
@@ -273,7 +279,7 @@ def _spans(jobs: QuerySet[Job]) -> dict[str, dict[tuple[int, int], list[Span]]]:
 
 
 def _wait(spans: Sequence[Span], begin: str, until: str, *, done: bool) -> definitions.Wait:
-    """The wait of one unit; of a gang its pods' spans together."""
+    """Return the wait of one unit; for a gang, `spans` are those of all its pods."""
     spans = [span for span in spans if span[0] <= until]
     if spans:
         last = max(spans, key=itemgetter(1))
@@ -287,7 +293,8 @@ def _wait(spans: Sequence[Span], begin: str, until: str, *, done: bool) -> defin
 
 
 def _text(key: str) -> Cast:
-    """A key as the database writes it: a UUID object of each row takes longer than the rest."""
+    """Read a key as the database writes it: creating a UUID object per row would take longer than
+    the rest."""
     return Cast(key, CharField())
 
 
@@ -298,15 +305,15 @@ PodRow = tuple[str, int, str, int, str, int]
 
 
 def jtted(scope: MetricScope) -> list[definitions.PlacementQuality]:
-    """JTTED by size class over the placements that began to hold inside the window, without what
-    elastic gangs got while they ran."""
+    """Return JTTED by size class over the gangs placed in the window, without pods that elastic
+    gangs got while running."""
     return _jtted(_node_rows(scope), _pod_rows(scope))
 
 
 def jtted_by_pool(
     since: datetime, until: datetime
 ) -> dict[tuple[int, str], list[definitions.PlacementQuality]]:
-    """`jtted` of each primary key of a cluster and GPU model, read once for all of them."""
+    """Return `jtted` by (primary key of the cluster, GPU model), with one read for all pools."""
     everywhere = MetricScope(None, "", since, until)
     nodes: defaultdict[tuple[int, str], list[NodeRow]] = defaultdict(list)
     for node in _node_rows(everywhere):
@@ -324,7 +331,7 @@ def _node_rows(scope: MetricScope) -> Iterable[NodeRow]:
 
 def _pod_rows(scope: MetricScope) -> Iterable[PodRow]:
     begun = Q(job__admitted_at=None) | Q(intended_at__lte=F("job__admitted_at"))
-    # By when they ended, since of that there is an index.
+    # Filter by end, because there is an index on it.
     lasted = Q(ended_at=None) | Q(ended_at__gte=scope.since)
     placements = Placement.objects.filter(
         begun, lasted, held_from__gte=scope.since, held_from__lte=scope.until, job__gang=True
@@ -336,7 +343,8 @@ def _pod_rows(scope: MetricScope) -> Iterable[PodRow]:
     )
     if scope.cluster is None:
         return rows
-    # Asked for one cluster, SQLite walks through all jobs that it ever had.
+    # Filtered here: with one cluster in the query, SQLite would walk through all jobs that it ever
+    # had.
     return (row for row in rows if row[3] == scope.cluster.pk)
 
 
@@ -352,7 +360,7 @@ def _jtted(nodes: Iterable[NodeRow], pods: Iterable[PodRow]) -> list[definitions
     for (model, _), count in per_leaf.items():
         largest_group[model] = max(largest_group.get(model, 0), count)
 
-    # Most gangs are alike: (model, milli-GPU, nodes, groups) of so many.
+    # Most gangs are alike, so count how many share (model, milli-GPU, nodes, groups).
     alike: Counter[tuple[str, int, int, int]] = Counter()
     for (_, _, model), gang in groupby(sorted(pods), key=itemgetter(0, 1, 2)):
         names, milli = set(), 0
@@ -363,7 +371,7 @@ def _jtted(nodes: Iterable[NodeRow], pods: Iterable[PodRow]) -> list[definitions
         alike[model, milli, len(names), len(groups)] += 1
     by_size: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     for (model, milli, nodes_used, groups_used), count in alike.items():
-        if model not in per_node or not milli:  # no number of GPUs says what would be the fewest
+        if model not in per_node or not milli:  # without GPUs there is no fewest
             continue
         fewest = definitions.fewest_nodes(-(-milli // definitions.MILLI), per_node[model])
         fewest_groups = definitions.fewest_groups(fewest, largest_group[model])
@@ -390,7 +398,7 @@ def _jtted(nodes: Iterable[NodeRow], pods: Iterable[PodRow]) -> list[definitions
 
 
 def jobs_by_state(cluster: Cluster | None, since: datetime) -> dict[str, int]:
-    """Number of jobs submitted since, by state; every state is named."""
+    """Return the number of jobs submitted since then, by state; every state has an entry."""
     rows = Job.objects.filter(submitted_at__gte=since)
     if cluster is not None:
         rows = rows.filter(cluster=cluster)

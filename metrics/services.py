@@ -1,5 +1,5 @@
-"""Writes of the recorder: one sample per pool and tick, thinning of old samples, and the deletion
-of what is older than Kant keeps it."""
+"""Writes of the recorder: take samples, thin old ones, and delete what has passed the retention
+time."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -19,25 +19,25 @@ from scheduling.models import Cluster
 from scheduling.services.retention import prune_jobs
 from tenants.database.chunks import CHUNK, chunks
 
-# How far back samples are corrected by what became known since: far more than a pass of the
-# scheduler takes from reading the clock to its commit.
+# How far back Kant corrects samples by what it learned since: far longer than a scheduler's pass
+# takes from reading the clock to its commit.
 REVISED = timedelta(minutes=10)
 REVISED_COLUMNS = [
     "allocated_milli", "available_milli", "fragmented_nodes", "allocated_milli_s", "told_milli_s",
 ]  # fmt: skip
-ROUNDING_MILLI_S = 0.5  # sums of floating point numbers in another order
+ROUNDING_MILLI_S = 0.5  # tolerates floating-point sums in another order
 FULL_RESOLUTION = timedelta(days=2)
 THINNED_TO = timedelta(minutes=10)
-PRUNE_BUDGET_S = 20.0  # of each minute at most: other background work shares the worker
+PRUNE_BUDGET_S = 20.0  # per run, once a minute: other background work shares the worker
 
 
 def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
-    """Sample every pool of a cluster, and the whole of it (gpu_model ""), at `now`.
+    """Sample every pool of a cluster, and the whole cluster (gpu_model ""), at `now`.
 
-    What is allocated follows from the placements' own times, integrated exactly. Of the samples of
-    the last REVISED it is computed anew: an end or a start that was written late counts from when
-    it was. Availability changes only with nodes and is taken as constant in between. A second
-    recorder in the same instant, or one whose clock is behind, records nothing.
+    Allocated GPU time follows from the times of the placements and is integrated exactly. For
+    samples of the last REVISED it is computed again, so a start or end that was written late counts
+    from its real time. Availability changes only with nodes and is taken as constant between
+    samples. A second recorder at the same instant, or one whose clock is behind, records nothing.
     """
     previous = selectors.latest_samples(cluster)
     if previous and now <= previous[""].at:
@@ -60,7 +60,7 @@ def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
 def _to_revise(
     cluster: Cluster, previous: Mapping[str, MetricSample], now: datetime
 ) -> dict[datetime, dict[str, MetricSample]]:
-    """The samples since REVISED by instant and GPU model, at least the last ones."""
+    """Return the samples since REVISED, by instant and GPU model; always at least the last ones."""
     if not previous:
         return {}
     since = min(previous[""].at, now - REVISED)
@@ -73,7 +73,7 @@ def _to_revise(
 def _revise(
     held: HeldOverTime, earlier: Mapping[datetime, Mapping[str, MetricSample]]
 ) -> list[MetricSample]:
-    """Those of the samples that what is known now changes, as it makes them."""
+    """Recompute the samples and return those that changed."""
     changed = []
     before: dict[str, tuple[int, float]] = {}  # GPU model: instant and integral
     for i, samples in enumerate(earlier.values()):
@@ -81,7 +81,8 @@ def _revise(
             was = (row.allocated_milli, row.fragmented_nodes, row.allocated_milli_s)
             row.allocated_milli, in_service, partly = held.counts(model, i)
             row.available_milli = max(row.available_milli, row.allocated_milli)
-            # Of other nodes than those of now nobody knows what was partly allocated.
+            # When the set of nodes differs from today's, nobody knows how many were partly
+            # allocated.
             if row.nodes == in_service:
                 row.fragmented_nodes = partly
             if model in before:
@@ -103,7 +104,7 @@ def _sampled(
     last, uses = len(held.instants) - 1, held.uses()
     nothing = definitions.pool_use(())
     rows = []
-    # A pool whose last node left still closes its integrals.
+    # A pool whose last node has left still needs its integrals closed.
     for model in sorted({*held.models, *previous}):
         use, before = uses.get(model, nothing), previous.get(model)
         allocated = available = told = 0.0
@@ -136,8 +137,11 @@ def _sampled(
 
 
 def thin_samples(now: datetime) -> int:
-    """Keep one sample in ten minutes of what is older than two days, and none of what is older
-    than KANT_KEEP_DAYS; returns rows deleted. Read is what has become so old since the last time.
+    """Thin samples older than two days to one in ten minutes, and delete those older than
+    KANT_KEEP_DAYS.
+
+    Returns the number of rows deleted. Reads only samples that have passed the two days since the
+    last call.
     """
     kept_from, until = now - timedelta(days=settings.KANT_KEEP_DAYS), now - FULL_RESOLUTION
     thinned, _ = ThinnedSamples.objects.get_or_create(pk=1, defaults={"until": BEGINNING})
@@ -154,7 +158,7 @@ def thin_samples(now: datetime) -> int:
 
 
 def _thin(samples: QuerySet[MetricSample]) -> int:
-    """Delete all but the first of each pool in ten minutes; returns how many."""
+    """Keep the first sample per pool and ten minutes, delete the others; return how many."""
     kept: set[tuple[str, datetime]] = set()
     doomed = []
     for pk, model, at in samples.order_by("at").values_list("pk", "gpu_model", "at"):
@@ -168,14 +172,16 @@ def _thin(samples: QuerySet[MetricSample]) -> int:
 
 
 def _ten_minutes(at: datetime) -> datetime:
-    """The beginning of those that an instant lies in."""
+    """Return the beginning of the ten-minute slot that contains this instant."""
     return at - (at - BEGINNING) % THINNED_TO
 
 
 def prune(now: datetime) -> int:
-    """Delete jobs that ended more than KANT_KEEP_DAYS ago, a part of them at a time; returns how
-    many. The counters of `/metrics` count them first, and the usage of their days is written.
-    Replays that were asked for so long ago go at once."""
+    """Delete jobs that ended more than KANT_KEEP_DAYS ago, a batch at a time; return how many.
+
+    Before that, the counters of `/metrics` count them and the usage of their days is written.
+    Replays requested before then are deleted at once.
+    """
     counted_until = min(totals.fold(now), account(now))
     kept_from = now - timedelta(days=settings.KANT_KEEP_DAYS)
     Replay.objects.filter(created_at__lt=kept_from).delete()

@@ -1,4 +1,4 @@
-"""Celery's way into the recorder, the replays, the forecasts, and the runs of a study."""
+"""Celery tasks of the recorder, the replays, the forecasts, and the runs of a study."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def carry_out_replays() -> None:
 
 @shared_task
 def carry_out_plans() -> None:
-    """Whole nodes that are to be freed by now."""
+    """Free the whole nodes whose planned time has come."""
     plan_orders.carry_out_plans()
     plan_orders.forget_old_plans()
 
@@ -51,10 +51,10 @@ def keep_forecasts() -> None:
     forecasts.start_if_wanted()
 
 
-# A run takes minutes: it is done again where its worker process was killed.
+# A run takes minutes; it is repeated when its worker process was killed.
 @shared_task(ignore_result=False, acks_late=True, reject_on_worker_lost=True)
 def run_of_study(name: str, options: dict[str, Any], number: int) -> Any:
-    """The result of one of the tasks that a study of these options consists of."""
+    """Return the result of task `number` of a study with these options."""
     # The studies load much that no other process needs.
     from metrics.experiments.registry import STUDIES
 
