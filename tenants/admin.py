@@ -1,6 +1,6 @@
-"""Django's admin: user accounts are managed here, everything else is only looked at.
+"""Django's admin: manages user accounts and shows everything else read-only.
 
-Tenants, quotas and tokens have rules and an audit trail, which only the services keep.
+Tenants, quotas and tokens have rules and an audit trail that only the services enforce.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):
 
 
 class IdentityInline(admin.StackedInline):
-    """Binds an account that was made here to a person at the OpenID provider."""
+    """Links an account that was created here to a person at the OpenID provider."""
 
     model = Identity
     readonly_fields = ("signed_in_at", "groups")

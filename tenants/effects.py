@@ -1,6 +1,6 @@
-"""What a change would do, before anybody makes it: to jobs that wait and run, and to loans.
+"""What a planned change would do to waiting jobs, running jobs and loans.
 
-One noun for all writes: quotas, policies, nodes. The scheduling app works it out.
+The same types serve all changes: quotas, policies, nodes. The scheduling app computes the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,11 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class PlannedTenant:
-    """What the scheduler will know of a tenant beside its quotas: where it is in the tree, None =
-    below nobody, the weight of its share, most jobs that run at once, None = no limit, and the
-    minimum run time of its jobs in seconds, None = as above."""
+    """What the scheduler would know of a tenant besides its quotas.
+
+    `parent`: None = a root; `weight` of its share; the most jobs that run at once (None = no
+    limit); the minimum run time of its jobs in seconds (None = inherited).
+    """
 
     parent: str | None
     weight: float
@@ -25,8 +27,8 @@ NO_TENANTS: Mapping[str, PlannedTenant] = {}
 
 @dataclass(frozen=True, slots=True)
 class AffectedJob:
-    """A job, as far as whoever asks may know of it: of tenants that they do not see only its size.
-    `user`: who submitted it, "" = a plain pod."""
+    """A job, as far as the reader may see it: of a job in a tenant that they may not see, only the
+    size. `user`: who submitted it; "" = a plain pod."""
 
     job: str | None
     name: str | None
@@ -37,10 +39,12 @@ class AffectedJob:
 
 @dataclass(frozen=True, slots=True)
 class StoppingJob:
-    """A running job that would lose pods: `pods` of them, all where `whole`, which then waits
-    again until `again` (None = later than was looked). `by`: for whom; None = its node is taken.
-    `lost_gpu_s`: GPU-seconds of its work, unless it saves it within the `notice_s` seconds that it
-    is told before (0 = it is not)."""
+    """A running job that would lose pods: `pods` of them, or all of them (`whole`).
+
+    A job that loses all waits until `again` (None = beyond the forecast). `by`: the job that takes
+    its places; None = its node goes away. `lost_gpu_s`: GPU-seconds of work that it loses unless it
+    saves its work within the `notice_s` seconds of warning (0 = no warning).
+    """
 
     job: AffectedJob
     pods: int
@@ -53,7 +57,7 @@ class StoppingJob:
 
 @dataclass(frozen=True, slots=True)
 class ShiftingJob:
-    """A waiting job that starts at another time; None = later than was looked."""
+    """A waiting job whose start moves; None = beyond the forecast."""
 
     job: AffectedJob
     before: datetime | None
@@ -61,7 +65,7 @@ class ShiftingJob:
 
     @property
     def by_s(self) -> float | None:
-        """Seconds later, below 0 sooner; None = not told."""
+        """Seconds by which it starts later; negative = sooner; None = unknown."""
         if self.before is None or self.after is None:
             return None
         return (self.after - self.before).total_seconds()
@@ -73,9 +77,11 @@ class ShiftingJob:
 
 @dataclass(frozen=True, slots=True)
 class ResizedJob:
-    """A running job that is given another number of pods: `leave` pods go; of `more` pods
-    `at_once` get places at once, all of them at `all_at` (None = later than was looked); `why`:
-    they never get any, "" = they may."""
+    """A running job whose number of pods changes.
+
+    `leave` pods go. Of `more` pods, `at_once` get places at once and all have one at `all_at` (None
+    = beyond the forecast). `why`: why they never get places; "" = they may.
+    """
 
     job: AffectedJob
     leave: int
@@ -87,7 +93,7 @@ class ResizedJob:
 
 @dataclass(frozen=True, slots=True)
 class ImpossibleJob:
-    """A waiting job that could never start any more, and why."""
+    """A waiting job that could never start after the change, and why."""
 
     job: AffectedJob
     why: str
@@ -95,8 +101,8 @@ class ImpossibleJob:
 
 @dataclass(frozen=True, slots=True)
 class LoanShift:
-    """What of a GPU type `borrower` borrows from `lender`, before and after, in milli-GPU; "" = of
-    tenants that are not to be seen, together."""
+    """What `borrower` borrows of a GPU type from `lender`, before and after, in milli-GPU. "" = all
+    tenants that the reader may not see, together."""
 
     gpu_type: str
     borrower: str
@@ -107,8 +113,8 @@ class LoanShift:
 
 @dataclass(frozen=True, slots=True)
 class EffectCounts:
-    """How many there are of each list, which holds the first of them; `sooner` and `later`: of
-    those that start at another time."""
+    """The full length of each list, which itself holds only the first entries. `sooner` and
+    `later`: the jobs whose start moves."""
 
     starts: int = 0
     delayed: int = 0
@@ -122,12 +128,12 @@ class EffectCounts:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What would be, by what was known at `as_of` and if nobody submits anything, as far as
-    `until` (None = there was nothing to look at).
+    """What a change would do, from what was known at `as_of`, if nobody submits anything more, up
+    to `until` (None = there was nothing to compute).
 
-    `starts`: jobs that start at once, `delayed`: that would no longer; `shifts`: waiting jobs that
-    start at another time; `resizes`: running jobs that are given another number of pods;
-    `troubles`: of which clusters nothing can be told, and why.
+    `starts`: jobs that start at once; `delayed`: jobs that no longer would; `shifts`: waiting jobs
+    whose start moves; `resizes`: running jobs whose number of pods changes; `troubles`: the
+    clusters for which nothing can be computed, and why.
     """
 
     as_of: datetime
@@ -145,20 +151,23 @@ class Effects:
 
     @property
     def ahead_s(self) -> float:
-        """How far was looked, in seconds."""
+        """How far the forecast reaches, in seconds."""
         return 0.0 if self.until is None else (self.until - self.as_of).total_seconds()
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no job that waits or runs is touched, as far as was looked."""
+        """Whether the forecast shows no effect on any waiting or running job."""
         return self.counts == EffectCounts() and not self.loans and not self.resizes
 
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
     """What happened to jobs in a span of time: how many started, with how many milli-GPU, and how
-    many had to make room for others, `reclaimed` of them for a tenant that took back its own.
-    `told_and_started`: of those that were told to start. The lists hold the largest of them."""
+    many were preempted.
+
+    `reclaimed`: those preempted for a tenant that took its guarantee back. `told_and_started`: how
+    many of the jobs that were predicted to start did. The lists hold the largest jobs.
+    """
 
     started: int
     started_milli: int

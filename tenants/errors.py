@@ -1,4 +1,4 @@
-"""What can be wrong with a use case. Services raise these; REST and pages render them.
+"""What can go wrong in a use case. Services raise these errors; REST and pages render them.
 
 None of them knows HTTP. Each says what is wrong and what to do about it.
 """
@@ -12,7 +12,8 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One wrong field: its path in the submitted document and a sentence with the remedy."""
+    """One wrong field: its path in the submitted document, and a sentence that says how to fix
+    it."""
 
     path: Path
     detail: str
@@ -24,7 +25,7 @@ class FieldError:
 
 
 class DomainError(Exception):
-    """Base of all. `code` is a stable name for programs, `detail` a sentence for people."""
+    """Base of all errors. `code` is a stable name for programs, `detail` a sentence for people."""
 
     code = "error"
 
@@ -38,17 +39,18 @@ class DomainError(Exception):
 
     @property
     def first_detail(self) -> str:
-        """The sentence of the first wrong field, else that of all: where one alone has room."""
+        """The sentence of the first wrong field, else the general one; for places with room for one
+        only."""
         return self.errors[0].detail if self.errors else self.detail
 
     @property
     def details(self) -> list[str]:
-        """The sentences of all wrong fields, else that of all."""
+        """The sentences of all wrong fields, else the general one."""
         return [error.detail for error in self.errors] or [self.detail]
 
     @property
     def by_field(self) -> dict[str, list[str]]:
-        """{dotted field: sentences}, what a form needs."""
+        """{dotted field: sentences}, as forms need it."""
         found: dict[str, list[str]] = {}
         for error in self.errors:
             found.setdefault(error.field, []).append(error.detail)
@@ -56,7 +58,7 @@ class DomainError(Exception):
 
 
 class Invalid(DomainError):
-    """Values that are wrong in themselves or together; nothing was changed."""
+    """Values that are wrong by themselves or in combination; nothing was changed."""
 
     code = "invalid"
 
@@ -71,7 +73,7 @@ class Invalid(DomainError):
         return cls(f"{first.field}: {first.detail}{more}", code=code, errors=errors)
 
     def below(self, field: str) -> "Invalid":
-        """The same faults of a document that stands in that field of another."""
+        """Return the same errors for a document nested in that field of another."""
         return self.fields([FieldError((field, *e.path), e.detail) for e in self.errors])
 
 
@@ -88,13 +90,13 @@ class NotAllowed(DomainError):
 
 
 class Conflict(DomainError):
-    """The state of things forbids it now; the detail names what stands in the way."""
+    """The current state forbids it; the detail names the obstacle."""
 
     code = "conflict"
 
 
 class Stale(DomainError):
-    """Somebody was faster. `current_version` and `current` are what is there now."""
+    """Somebody else changed it first. `current_version` and `current` are what is stored now."""
 
     code = "stale"
 

@@ -1,6 +1,7 @@
-"""What quotas and tenants need to know about scheduling, which this package must not import.
+"""The facts about scheduling that quotas and tenants need, since this package must not import that
+app.
 
-The scheduling app registers the one provider when it is ready.
+The scheduling app registers the only provider in its `ready`.
 """
 
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -11,17 +12,17 @@ from typing import Protocol
 from tenants.effects import Aftermath, Effects, PlannedTenant
 from tenants.models import Queue, Quota, User
 
-HIDDEN = ""  # stands for all tenants that somebody may not see
+HIDDEN = ""  # stands for all tenants that the reader may not see
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """Use of one tenant's quota of one GPU type, its children's included, in milli-GPU.
+    """Use of one tenant's quota of one GPU type, including its children's use, in milli-GPU.
 
-    `lent` is what tenants that are not below it use. `borrowed_from` and `lent_to`: {tenant:
-    milli}, the most first; a tenant above it lends what it has left for those below. What nobody
-    lends, since a quota was cut while jobs ran, is in `borrowed` alone. `fixed`: of what is used,
-    by jobs that cannot be preempted.
+    `lent` is what tenants outside its subtree use. `borrowed_from` and `lent_to`: {tenant: milli},
+    largest first; a tenant above it lends what it has left for its children. When a quota was cut
+    while jobs ran, some use may have no lender: that part is in `borrowed` alone. `fixed`: the part
+    of the use by non-preemptible jobs.
     """
 
     tenant: str
@@ -40,11 +41,12 @@ class QuotaUse:
 
     @property
     def stuck(self) -> int:
-        """Borrowed by jobs that cannot be preempted: no lender can take it back."""
+        """Borrowed by non-preemptible jobs: no lender can reclaim it."""
         return max(0, min(self.fixed - self.guaranteed, self.borrowed))
 
     def seen_by(self, visible: Container[str]) -> "QuotaUse":
-        """The same for somebody who may see these tenants; of the others the sum is HIDDEN's."""
+        """Return the same for a reader who may see these tenants; HIDDEN stands for the sum of the
+        others."""
         return replace(
             self,
             borrowed_from=_seen(self.borrowed_from, visible),
@@ -60,7 +62,7 @@ def _seen(amounts: Mapping[str, int], visible: Container[str]) -> dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class JobHolding:
-    """A job and the milli-GPU of one GPU type it holds now."""
+    """A job, and the milli-GPU of one GPU type that it holds now."""
 
     job_id: str
     name: str
@@ -69,7 +71,7 @@ class JobHolding:
 
 @dataclass(frozen=True, slots=True)
 class JobCount:
-    """Jobs of a tenant: names of those not over (at most a few), and how many of each."""
+    """Jobs of a tenant: names of a few open ones, and how many are open and ended."""
 
     open: int
     ended: int
@@ -78,8 +80,8 @@ class JobCount:
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """Jobs of a queue that are not over: how many wait and run, names of a few of them, and the
-    milli-GPU they hold by GPU type."""
+    """Open jobs of a queue: how many wait and run, names of a few, and the milli-GPU that they hold
+    by GPU type."""
 
     waiting: int
     running: int
@@ -93,17 +95,18 @@ class QueueLoad:
 
 class SchedulingFacts(Protocol):
     def installed_milli(self, gpu_type: str) -> int | None:
-        """Milli-GPU of all active clusters, installed or such as an autoscaler may add; None while
-        no node is known at all."""
+        """Milli-GPU of all active clusters, including what an autoscaler may add; None while no
+        node is known."""
 
     def may_come_milli(self, gpu_type: str) -> int:
-        """Of that what an autoscaler may add."""
+        """The part of `installed_milli` that an autoscaler may add."""
 
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         """What jobs of these tenants hold now, the latest submitted first."""
 
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
-        """{(tenant, GPU type): its use}; as if one quota were stored `instead` of what is."""
+        """{(tenant, GPU type): its use}, computed with one quota stored `instead` of the current
+        one."""
 
     def quota_effects(
         self,
@@ -111,11 +114,11 @@ class SchedulingFacts(Protocol):
         after: Mapping[tuple[str, str], Quota | None],
         planned: Mapping[str, PlannedTenant],
     ) -> Effects:
-        """What it would do to jobs if these quotas, by tenant and GPU type, were stored, None = if
-        there were none, and these tenants were as planned."""
+        """What would happen to jobs with these quotas by tenant and GPU type (None = no quota) and
+        with these tenants as planned."""
 
     def queue_effects(self, viewer: User, queue: Queue) -> Effects:
-        """What it would do to jobs if a queue were as this row says."""
+        """What would happen to jobs if a queue were as this row says."""
 
     def aftermath(
         self,
@@ -126,27 +129,28 @@ class SchedulingFacts(Protocol):
         cluster: str,
         told: Sequence[str],
     ) -> Aftermath:
-        """What happened to jobs of these GPU types, or of a cluster, of all where none is named;
-        `told`: ids of jobs that were told to start."""
+        """What happened to jobs of these GPU types, or of a cluster; to all jobs when neither is
+        named. `told`: ids of the jobs that were predicted to start."""
 
     def job_count(self, tenant_id: int) -> JobCount: ...
 
     def job_kinds(self) -> tuple[str, ...]:
-        """What jobs can be for."""
+        """The kinds of jobs."""
 
     def queue_load(self, tenant_id: int, queue: str) -> QueueLoad: ...
 
     def queue_named_by(self, tenant: str, queue: str) -> list[str]:
-        """The clusters whose maps of queue names lead to it."""
+        """The clusters whose maps of queue names lead to this queue."""
 
     def queue_loads(self) -> dict[tuple[int, str], QueueLoad]:
-        """{(tenant, queue): its load}, without examples; queues without open jobs are left out."""
+        """{(tenant, queue): its load}, without names of jobs; queues without open jobs are left
+        out."""
 
     def reserved_namespaces(self) -> Mapping[str, str]:
-        """{namespace that can be no tenant's own: why, in a sentence}."""
+        """{namespace that no tenant may own: the reason, in a sentence}."""
 
     def gpu_type_in_use(self, gpu_type: str) -> bool:
-        """Whether a job that is not over asks for it, or a node of a cluster has it."""
+        """Whether an open job asks for this GPU type, or a node of a cluster has it."""
 
 
 _provider: list[SchedulingFacts] = []

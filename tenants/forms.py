@@ -1,4 +1,4 @@
-"""What the forms of all pages share: their words for what is wrong, and their look."""
+"""What the forms of all pages share: their error messages and their look."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from tenants import texts
 from tenants.sign_in import attempts
 
-# What a field says that cannot read what was typed. The others take any text.
+# The error message of fields that cannot parse the input. All other fields accept any text.
 ILLEGIBLE: dict[type[forms.Field], str] = {
     forms.IntegerField: texts.WHOLE_NUMBER,
     forms.DecimalField: texts.NUMBER,
@@ -17,23 +17,23 @@ ILLEGIBLE: dict[type[forms.Field], str] = {
     forms.DateTimeField: texts.TIME,
 }
 
-# Of GPUs, say; so many digits are written nowhere.
+# For amounts such as GPUs; nobody writes more digits.
 PLAIN_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18}")
 PLAIN_NUMBER = re.compile(r"([+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?")
 
 
 class PlainForm(forms.Form):
-    """A form that says what is wrong in Kant's words."""
+    """A form whose error messages are Kant's."""
 
     def full_clean(self) -> None:
-        # Not before: until then a form may still set the choices of its fields.
+        # Not earlier: until then a form may still set the choices of its fields.
         for field in self.fields.values():
             field.error_messages |= _told_by(field)
         super().full_clean()
 
     def _clean_fields(self) -> None:
         super()._clean_fields()  # type: ignore[misc]
-        # Python also reads "1_000", "1e3" and the digits of other scripts.
+        # Python also accepts "1_000", "1e3" and the digits of other scripts.
         for name, field in self.fields.items():
             if field.disabled or name not in self.cleaned_data:
                 continue
@@ -52,7 +52,7 @@ def _told_by(field: forms.Field) -> dict[str, str]:
         bounds = texts.between(field.min_value, field.max_value)
         told |= {"min_value": bounds, "max_value": bounds}
     if isinstance(field, forms.ChoiceField):
-        choices: Any = field.choices  # pairs, whatever they were set from
+        choices: Any = field.choices  # pairs, whatever the choices were set from
         names = [str(title) for value, title in choices if value]
         told["invalid_choice"] = texts.one_of(", ".join(names))
     return told
@@ -68,7 +68,7 @@ class Fields(PlainForm):
             _dress(field)
 
     def add(self, name: str, field: forms.Field) -> None:
-        """A field that not every form of the class has."""
+        """Add a field that not every form of the class has."""
         _dress(field)
         self.fields[name] = field
 
@@ -81,13 +81,13 @@ class Fields(PlainForm):
                 )
 
     def warn(self, name: str | None, text: str) -> None:
-        """Say what is wrong with a value that the form is shown with; None = with all of it."""
-        # Without data there is none of this, and add_error would look there.
+        """Report an error in a value that the form is shown with; None = in the form as a whole."""
+        # A form without data has no `cleaned_data`, and add_error would look there.
         self.cleaned_data: dict[str, Any] = getattr(self, "cleaned_data", {})
         self.add_error(name, text)
 
     def focus(self, name: str) -> None:
-        """Let the page open at this field."""
+        """Set the focus on this field when the page opens."""
         self.fields[name].widget.attrs["autofocus"] = True
 
 

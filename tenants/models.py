@@ -11,11 +11,12 @@ from django.contrib.auth.models import AbstractUser
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
-# No real installation comes near this; it keeps sums inside a 64-bit column everywhere.
+# No real installation comes near this. It keeps every sum within a 64-bit column.
 MAX_MILLI = 10**12
-# Longer than this no tenant's jobs keep others waiting only because they have just begun.
+# An upper limit, so that no tenant's jobs block others for longer only because they have just
+# started.
 MAX_MIN_RUNTIME_S = 30 * 86400
-# The queue that every tenant has, and of jobs that name none.
+# Every tenant has this queue; it takes the jobs that name none.
 DEFAULT_QUEUE = "default"
 
 slug_validator = RegexValidator(
@@ -33,8 +34,8 @@ class User(AbstractUser):
     """A person. Operators may do everything; all others act through memberships."""
 
     is_operator = models.BooleanField(default=False)
-    # Of who acts by a token for one tenant: that tenant, and whether the user is an operator, as
-    # which they do not act then.
+    # For a request with a token limited to one tenant: that tenant, and whether the token's user is
+    # an operator, which gives no operator's rights here.
     only_in: "tuple[int, bool] | None" = None
 
     def save(self, *args: Any, **kwargs: Any) -> None:
@@ -44,15 +45,16 @@ class User(AbstractUser):
 
 
 class Identity(models.Model):
-    """Who a user is at an OpenID provider. `subject` is never given to somebody else there, unlike
+    """A user's identity at an OpenID provider. The provider never reassigns a `subject`, unlike
     names and addresses."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="identity")
     issuer = models.CharField(max_length=255)
     subject = models.CharField(max_length=255)
-    # Whether is_operator comes from a group there, and goes with it.
+    # Whether is_operator comes from a group at the provider, and ends when the user leaves that
+    # group.
     operator_by_group = models.BooleanField(default=False, editable=False)
-    # Names of the groups there, as of the last sign-in.
+    # Names of the user's groups at the provider, as of the last sign-in.
     groups = models.JSONField(
         default=list, db_default=models.Value([], models.JSONField()), editable=False
     )
@@ -67,7 +69,8 @@ class Identity(models.Model):
 
 
 class Tenant(models.Model):
-    """A team or organisation; a node of the tenant tree. A child's use counts upwards."""
+    """A team or organisation; a node of the tenant tree. A child's use counts for its ancestors
+    too."""
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
     title = models.CharField(max_length=200, blank=True)
@@ -75,20 +78,20 @@ class Tenant(models.Model):
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
     )
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001)])
-    # Most jobs of it and all below it that may run, or wait, at once; null = no limit.
+    # The most jobs that may run, or wait, at once in this tenant and below; null = no limit.
     max_running = models.PositiveIntegerField(null=True, blank=True)
     max_waiting = models.PositiveIntegerField(null=True, blank=True)
-    # Highest priority its jobs, and those of all below it, may ask for; null = no limit.
+    # The highest priority that jobs of this tenant and below may ask for; null = no limit.
     max_priority = models.IntegerField(null=True, blank=True)
-    # For how many seconds its jobs, and those of all below it, are not preempted once they have
-    # started; null = as long as those of the tenant above, of a root as the cluster's policy says.
+    # How many seconds jobs of this tenant and below are safe from preemption after their start;
+    # null = inherited from the parent, for a root from the cluster's policy.
     min_runtime_s = models.FloatField(
         null=True,
         blank=True,
         validators=[MinValueValidator(0), MaxValueValidator(MAX_MIN_RUNTIME_S)],
     )
-    # Where in Kubernetes pods of its jobs, and those of all below it, are made; null = where those
-    # of the tenant above are, of a root in the namespace of the cluster.
+    # The Kubernetes namespace for pods of this tenant and below; null = inherited from the parent,
+    # for a root the cluster's namespace.
     namespace = models.CharField(
         max_length=63, null=True, blank=True, unique=True, validators=[slug_validator]
     )
@@ -103,7 +106,7 @@ class Tenant(models.Model):
         return self.name
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """With its first row comes its queue, whoever makes it."""
+        """Save; a new tenant also gets its default queue, whoever creates it."""
         new = self._state.adding
         super().save(*args, **kwargs)
         if new:
@@ -117,12 +120,13 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """A user's role in a tenant; it holds for all tenants below it in the tree."""
+    """A user's role in a tenant; it holds for all tenants below as well."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=Role.choices)
-    # Given by a group of the OpenID provider, and taken away with it; else given by somebody.
+    # Whether a group at the OpenID provider gave it; then it ends with the group. Otherwise a
+    # person gave it.
     by_group = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -179,11 +183,11 @@ class Quota(models.Model):
 
 
 class QuotaDraft(models.Model):
-    """Quotas as somebody is about to set them: one draft a person, empty once it is applied or
+    """Quotas that somebody is about to set. Each person has one draft; it is empty once applied or
     discarded. `version` is the ETag.
 
-    `tab` and `stamp`: of the page that wrote last, and which of its writes that was, so that one
-    that is overtaken by the next does not replace it.
+    `tab` and `stamp` name the browser tab that wrote last and the number of that write, so that a
+    write that arrives late does not replace a newer one.
     """
 
     author = models.OneToOneField(User, on_delete=models.CASCADE, related_name="quota_draft")
@@ -198,9 +202,12 @@ class QuotaDraft(models.Model):
 
 
 class DraftCell(models.Model):
-    """One quota in a draft: its guarantee `typed` as it was written, also where that is no number
-    yet, and of `terms` (mode, borrow_limit, lend_limit, as typed) those that shall be others;
-    `version` of the quota when the edit began, 0 = there was none."""
+    """One quota in a draft.
+
+    `typed`: the guarantee as typed, even if that is not a number yet. `terms`: the changed ones
+    among mode, borrow_limit and lend_limit, as typed. `version`: that of the quota when the edit
+    began; 0 = there was none.
+    """
 
     draft = models.ForeignKey(QuotaDraft, on_delete=models.CASCADE, related_name="cells")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -220,8 +227,11 @@ class DraftCell(models.Model):
 
 
 class DraftTenant(models.Model):
-    """One tenant in a draft: of its place in the tree and its weight those `fields` that shall be
-    others, as typed ("" = below nobody), and in `base` what they said when the edit began."""
+    """One tenant in a draft.
+
+    `fields`: the changed ones among its place in the tree and its weight, as typed ("" = a root).
+    `base`: their values when the edit began.
+    """
 
     draft = models.ForeignKey(QuotaDraft, on_delete=models.CASCADE, related_name="tenants")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -239,19 +249,22 @@ class DraftTenant(models.Model):
 class OrderState(models.TextChoices):
     WAITING = "waiting", "Waits for approval"
     SCHEDULED = "scheduled", "Scheduled"
-    TEMPORARY = "temporary", "Temporary"  # it is applied, and goes back
+    TEMPORARY = "temporary", "Temporary"  # applied, and will be taken back
     DONE = "done", "Done"
     CANCELLED = "cancelled", "Cancelled"
-    FAILED = "failed", "Failed"  # it could not be applied; nothing was changed
+    FAILED = "failed", "Failed"  # could not be applied; nothing was changed
 
 
 class QuotaOrder(models.Model):
-    """A draft that is not simply applied: at a time, only until a time, or once somebody else has
-    approved it. `starts_at`: null = at once. `ends_at`: null = for good. `outcome`: what there is
-    to tell of how it went."""
+    """A draft that is to be applied at a given time, only until a given time, or once somebody else
+    approves it.
+
+    `starts_at`: null = at once. `ends_at`: null = permanent. `outcome`: what there is to say about
+    how it went.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    # Of somebody who was deleted since, the name.
+    # The name stays when the user is deleted.
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     author_name = models.CharField(max_length=150)
     reason = models.TextField()
@@ -270,9 +283,12 @@ class QuotaOrder(models.Model):
 
 
 class OrderCell(models.Model):
-    """One quota of an order: its guarantee, and of `terms` (mode, and limits in milli-GPU or null)
-    those that it sets beside. `version`: of the quota when the edit began, 0 = there was none.
-    `record`: of the change, once it was made. `outcome`: why it did not go back."""
+    """One quota of an order: its guarantee, and in `terms` the others that it sets (mode; limits in
+    milli-GPU or null).
+
+    `version`: that of the quota when the edit began; 0 = there was none. `record`: the audit record
+    of the change, once made. `outcome`: why it was not taken back.
+    """
 
     order = models.ForeignKey(QuotaOrder, on_delete=models.CASCADE, related_name="cells")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -295,8 +311,8 @@ class OrderCell(models.Model):
 
 
 class OrderTenant(models.Model):
-    """One tenant of an order, as `DraftTenant`. `record`: of the change, once it was made.
-    `outcome`: why it did not go back."""
+    """One tenant of an order, see `DraftTenant`. `record`: the audit record of the change, once
+    made. `outcome`: why it was not taken back."""
 
     order = models.ForeignKey(QuotaOrder, on_delete=models.CASCADE, related_name="tenants")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -316,24 +332,23 @@ class OrderTenant(models.Model):
 
 class QueueState(models.TextChoices):
     OPEN = "open", "Open"
-    HELD = "held", "Held"  # what waits does not start; what runs goes on, new jobs may wait
-    DRAINING = "draining", "Draining"  # takes no more jobs, those there run out
-    CLOSED = "closed", "Closed"  # takes no more jobs
+    HELD = "held", "Held"  # starts no jobs; running ones continue, new ones may wait
+    DRAINING = "draining", "Draining"  # takes no new jobs; those in it may finish
+    CLOSED = "closed", "Closed"  # takes no new jobs
 
 
 class QueueOrder(models.TextChoices):
-    """Of the jobs of a queue; without one they are in the order of the cluster's policy."""
+    """The order of a queue's jobs; without one, the cluster's policy decides."""
 
     FIFO = "fifo", "First in, first out"
     FAIR_USERS = "fair-users", "Fair among users"
 
 
 class Queue(models.Model):
-    """A queue of a tenant: an order, limits and a state of its own, and no quota, which stays with
-    the tenant. A job names its queue by `name`. null, "" and empty = not set.
+    """A queue of a tenant, with its own order, limits and state; quota stays with the tenant.
 
-    Among the queues of one tenant those of the higher `rank` go first, of equal ones by shares in
-    proportion to `weight`. `version` is the ETag.
+    A job gives its queue by `name`. null, "" and empty = not set. Among a tenant's queues, a higher
+    `rank` goes first; queues of equal rank share in proportion to `weight`. `version` is the ETag.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="queues")
@@ -345,23 +360,23 @@ class Queue(models.Model):
     state = models.CharField(
         max_length=16, choices=QueueState.choices, default=QueueState.OPEN.value
     )
-    # Why it is in this state, who put it there, and when.
+    # Why the queue is in this state, who set it, and when.
     state_reason = models.TextField(blank=True)
     state_by = models.CharField(max_length=150, blank=True)
     state_at = models.DateTimeField(null=True, blank=True)
-    # Most jobs of it that may run, or wait, at once.
+    # The most jobs of this queue that may run, or wait, at once.
     max_running = models.PositiveIntegerField(null=True, blank=True)
     max_waiting = models.PositiveIntegerField(null=True, blank=True)
     max_gpus = models.JSONField(default=dict, blank=True)  # {GPU type: most GPUs at once}
-    # What its jobs have where they say nothing, and the most they may ask for.
+    # Defaults for jobs that set no value, and the highest values that jobs may ask for.
     default_priority = models.IntegerField(null=True, blank=True)
     max_priority = models.IntegerField(null=True, blank=True)
     default_run_limit_s = models.PositiveIntegerField(null=True, blank=True)
     max_run_limit_s = models.PositiveIntegerField(null=True, blank=True)
     default_preemptible = models.BooleanField(null=True, blank=True)
     kinds = models.JSONField(default=list, blank=True)  # of jobs it takes; [] = all
-    # Who may submit, of those who may submit to the tenant: whoever has one of these roles, or is
-    # one of these users, or in one of these groups; all of them where none is named.
+    # Who may submit, among those who may submit to the tenant: holders of one of these roles, these
+    # users, and members of these groups; everybody when all three are empty.
     roles = models.JSONField(default=list, blank=True)
     users = models.JSONField(default=list, blank=True)
     groups = models.JSONField(default=list, blank=True)
@@ -379,7 +394,7 @@ class Queue(models.Model):
 
 
 class Scope(models.TextChoices):
-    """What a token may be used for. `operate` is every write that is not of jobs or quotas."""
+    """What a token may be used for. `operate` covers all writes except those of jobs and quotas."""
 
     READ = "read", "Read"
     SUBMIT = "submit", "Submit and change jobs"
@@ -390,8 +405,9 @@ class Scope(models.TextChoices):
 class ApiToken(models.Model):
     """A bearer token, stored as a SHA-256 hash; the secret is shown once, at creation.
 
-    It does what its user may do, within its scopes ("" = all) and its tenant (null = all), no
-    longer than the token that made it (null = a person did), and ends with that one.
+    It may do what its user may do, within its scopes ("" = all) and its tenant (null = all). It
+    expires no later than the token that created it (null = a person did), and is revoked with that
+    token.
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
@@ -411,7 +427,7 @@ class ApiToken(models.Model):
 
     @property
     def scope_names(self) -> list[str]:
-        """Its scopes in the order of `Scope`."""
+        """Its scopes, in the order of `Scope`."""
         return self.scopes.split() or list(Scope.values)
 
     @property
@@ -421,10 +437,13 @@ class ApiToken(models.Model):
 
 
 class ChangePreview(models.Model):
-    """What a change of quotas or of a policy was told to do, kept beside its records once it is
-    made. `digest`: of the change, `as_of`: when the facts were so that it was worked out from;
-    `borrowed`: by whom then. `happened`: in the hour after, null = that is not over. It is about
-    these GPU types, or a cluster."""
+    """What a change of quotas or of a policy was predicted to do, kept beside the change's audit
+    records.
+
+    `digest`: of the change. `as_of`: the time of the facts behind the prediction. `borrowed`: who
+    borrowed then. `happened`: what happened in the hour after; null = not over yet. It covers these
+    GPU types, or one cluster.
+    """
 
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     digest = models.CharField(max_length=64, db_index=True)
@@ -455,7 +474,7 @@ class AuditRecord(models.Model):
     preview = models.ForeignKey(
         "ChangePreview", null=True, on_delete=models.SET_NULL, related_name="records"
     )
-    # The record of the change that this one took back.
+    # The record of the change that this one reverts.
     reverts = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="reverted_by"
     )
@@ -465,9 +484,12 @@ class AuditRecord(models.Model):
 
 
 class AppliedDocument(models.Model):
-    """Which things, and which fields of them, an organisation document of this name said when it
-    was applied last: `things` is [[[kind, name, …], [field, …]], …]. What it says no more is known
-    by it."""
+    """Which objects, and which of their fields, the organisation document of this name contained
+    when it was last applied.
+
+    `things` is [[[kind, name, …], [field, …]], …]. It shows what a newer version of the document no
+    longer contains.
+    """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
     things = models.JSONField(default=list, blank=True)
@@ -476,7 +498,7 @@ class AppliedDocument(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """The stored answer to a write sent with an Idempotency-Key, replayed for 24 hours."""
+    """The stored answer to a write with an Idempotency-Key, replayed for 24 hours."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=128)

@@ -1,4 +1,4 @@
-"""Names that somebody gives for things there are, and what is said of one that names nothing."""
+"""Names that somebody gives, and what to say when nothing has that name."""
 
 import difflib
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     Viewer = User | AnonymousUser
 
-LONGEST = 253  # of a name that is repeated
+LONGEST = 253  # longest name that a message repeats
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names of all things of a kind that somebody may know of.
 
-    `kind` goes on after “There is no”. `sources`: rows, and the field of theirs that has the name.
-    `fixed`: names that stand in no row. `limited`: there may be more, of others. `listed`: where
-    REST lists them, "" = nowhere.
+    `kind` follows “There is no” in messages. `sources`: querysets, each with the field that holds
+    the name. `fixed`: names that no row has. `limited`: others may have more of them. `listed`:
+    where REST lists them; "" = nowhere.
     """
 
     kind: str
@@ -38,14 +38,15 @@ class Names:
         return name in self.fixed or self.row(name) is not None
 
     def row(self, name: str) -> Any:
-        """The first row of that name, None = there is none."""
+        """Return the first row of that name; None = there is none."""
         for rows, field in self.sources:
             if found := list(rows.order_by().filter(**{field: name})[:1]):
                 return found[0]
         return None
 
     def none_such(self, name: str) -> str:
-        """A sentence without its full stop, with the name that was meant where one is near."""
+        """Return a sentence without its full stop; it suggests a known name that is close to the
+        given one."""
         names = set(self.fixed)
         for rows, field in self.sources:
             names.update(rows.order_by().values_list(field, flat=True).distinct())
@@ -53,19 +54,19 @@ class Names:
         return f"There is no {self.kind} “{name[:LONGEST]}”{seen}{but(name, names)}"
 
     def refusal(self, name: str) -> str:
-        """The same for REST: with where they are listed."""
+        """Return the same for REST, with the path that lists the names."""
         them = "yours" if self.limited else "them"
         listed = f" GET /api/v1/{self.listed} lists {them}." if self.listed else ""
         return f"{self.none_such(name)}.{listed}"
 
 
 def but(name: str, names: Iterable[str | None]) -> str:
-    """“, but there is …” of the nearest of some names, "" where none is near; goes on after a
-    sentence that says that there is no such name."""
+    """Return “, but there is …” with the closest of some names; "" when none is close. It continues
+    a sentence that says that there is no such name."""
     given = name[:LONGEST].casefold()
     known = {each.casefold(): each for each in names if each}
     found = difflib.get_close_matches(given, known, n=1)
-    if not found:  # a part may stand for the whole where it says which
+    if not found:  # a part may stand for the whole if it is unambiguous
         whole = [each for each in known if given in each]
         found = whole if len(whole) == 1 else []
     return f", but there is “{known[found[0]]}”" if found else ""
@@ -76,7 +77,7 @@ def tenant_names(user: "Viewer") -> Names:
 
 
 def user_names(user: "Viewer") -> Names:
-    """Oneself and the members of the tenants that one may see; all for operators."""
+    """The user and the members of the tenants that the user may see; everybody for operators."""
     users, tenants = User.objects.all(), access_of(user).visible_tenants()
     if tenants is not None:
         users = users.filter(Q(pk=user.pk) | Q(memberships__tenant__in=tenants))
@@ -84,5 +85,5 @@ def user_names(user: "Viewer") -> Names:
 
 
 def gpu_type_names() -> Names:
-    """Those that quota is given on."""
+    """The GPU types on which quota is given."""
     return Names("GPU type", ((GpuType.objects.all(), "name"),), listed="gpu-types")

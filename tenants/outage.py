@@ -1,4 +1,4 @@
-"""Parts that Kant needs and that may be away or busy: which errors mean it, and how it is told."""
+"""Parts that Kant needs and that may be down or busy: which errors mean that, and what to say."""
 
 import logging
 import threading
@@ -16,15 +16,15 @@ from psycopg_pool import PoolTimeout, TooManyRequests
 from redis import Redis, RedisError
 
 RETRY_AFTER_S = 5
-# Also of a Redis that is full, read-only or loads its data: nothing is wrong with what was asked.
+# Includes a Redis that is full, read-only or still loading: the request itself is not at fault.
 REDIS_ERRORS = (RedisError, BrokerError)
 _PROBE = "kant:probe"
-ASKED_S = 2.0  # what the database answered a probe is believed for so long
+ASKED_S = 2.0  # how long the answer to a probe of the database is reused
 
 
 class Trouble(NamedTuple):
-    """Why Kant cannot do now what it was asked for, as people are told; `code` is that of the
-    problem document: busy, or unavailable = a part does not work."""
+    """Why Kant cannot do now what it was asked for, as people read it. `code` is that of the
+    problem document: busy, or unavailable (a part does not work)."""
 
     said: str
     code: str = "busy"
@@ -42,7 +42,7 @@ QUESTIONS = Trouble("Kant is busy: many ask at once what would happen.")
 CONFLICT = Trouble("Kant is busy: others change the same at the same time.")
 SERVER = Trouble("The database is busy: it takes no more connections or has no memory left.")
 
-# SQLite calls everything operational, also a table that does not exist.
+# SQLite calls everything operational, even a missing table.
 _SQLITE = {
     "SQLITE_BUSY": TURN,
     "SQLITE_LOCKED": TURN,
@@ -51,8 +51,8 @@ _SQLITE = {
     "SQLITE_FULL": NO_ROOM,
     "SQLITE_READONLY": READ_ONLY,
 }
-# Beginnings of SQLSTATE, the more precise first: disk full, insufficient resources, connection
-# exception, shutdown and start, who may connect, a standby, a statement that was cancelled, locks,
+# Prefixes of SQLSTATE, the more specific ones first: disk full, insufficient resources, connection
+# exception, shutdown and start, rejected login, a standby, a cancelled statement, locks,
 # serialization.
 _POSTGRESQL = {
     "53100": NO_ROOM,
@@ -69,8 +69,8 @@ _POSTGRESQL = {
 
 
 def trouble_of(error: BaseException | None) -> Trouble | None:
-    """What to tell of an error that says nothing of the request; None when it means something
-    else. Where a pool could not lend a connection, the database is asked whether it answers."""
+    """Return what to say about an error that the request did not cause; None for all other errors.
+    When a connection pool is exhausted, this asks the database whether it answers."""
     if isinstance(error, Crowded):
         return QUESTIONS
     if not isinstance(error, DatabaseError | InterfaceError):
@@ -90,15 +90,15 @@ def trouble_of(error: BaseException | None) -> Trouble | None:
         return _first(_SQLITE, name)
     if state is not None:
         return _first(_POSTGRESQL, state)
-    if isinstance(error, InterfaceError):  # of a cursor: a fault of Kant
+    if isinstance(error, InterfaceError):  # of a cursor: a bug in Kant
         return AWAY if "connection" in str(error) else None
     return _of_connecting(cause)
 
 
 @contextmanager
 def in_passing() -> Iterator[None]:
-    """For what is written beside what somebody asked for, in a transaction. That the database takes
-    no writes now, or that others write to it, is no reason to refuse what they asked for."""
+    """Run a side write of a request in a transaction of its own. The request goes on when the
+    database accepts no writes now or others hold its locks."""
     try:
         with transaction.atomic():
             yield
@@ -108,11 +108,11 @@ def in_passing() -> Iterator[None]:
 
 
 class Crowded(Exception):
-    """More ask what would happen than can be answered at once."""
+    """More what-if questions are waiting than can be answered at once."""
 
 
 class NoTurn(OperationalError):
-    """Other threads of this process wrote to SQLite all the time."""
+    """Other threads of this process kept SQLite's write lock the whole time."""
 
 
 def _first(told: dict[str, Trouble], code: str) -> Trouble | None:
@@ -124,12 +124,13 @@ _asked: tuple[float, Trouble] = (-ASKED_S, AWAY)
 
 
 def database_answers() -> bool:
-    """Whether the server answers one who connects, if only that it does not let Kant in."""
+    """Return whether the server answers a connection attempt, even by refusing to let Kant in."""
     return _why_none_is_lent() is not AWAY
 
 
 def _of_connecting(cause: BaseException | None) -> Trouble:
-    """What is told of an error without a SQLSTATE, as the server names none to who connects."""
+    """Return what to say about an error without a SQLSTATE: the server sends none to a client that
+    is connecting."""
     said = str(cause)
     if "too many" in said or "connection slots" in said:
         return SERVER
@@ -140,8 +141,8 @@ def _of_connecting(cause: BaseException | None) -> Trouble:
 
 
 def _why_none_is_lent() -> Trouble:
-    """Why the pool lends no connection: the database is asked for one that is not of the pool. Of
-    many that ask at once, one does; it has an end also where the server is silent."""
+    """Return why the pool lends no connection, by opening one outside the pool. Of many concurrent
+    callers one asks; the attempt ends even if the server is silent."""
     global _asked
     with _asking:
         at, trouble = _asked
@@ -150,11 +151,11 @@ def _why_none_is_lent() -> Trouble:
         probe = connection.copy()
         probe.settings_dict["OPTIONS"].pop("pool", None)
         try:
-            # No more than that: any statement would be waited for without an end.
+            # Only connect: a statement would have no time limit.
             probe.get_new_connection(probe.get_connection_params()).close()
             trouble = POOL
         except psycopg.Error as error:
-            # It answers also where it takes no more of them.
+            # A server that accepts no more connections does answer.
             found = _of_connecting(error)
             trouble = POOL if found is SERVER else found
         _asked = time.monotonic(), trouble
@@ -162,8 +163,8 @@ def _why_none_is_lent() -> Trouble:
 
 
 class Outage:
-    """An outage of a part that others can do without: said once when it begins, and once when it
-    is over, however often is tried meanwhile. Any thread may tell of it."""
+    """An outage of a part that others can do without. It is logged once at its beginning and once
+    at its end, however many attempts fail in between. Thread-safe."""
 
     def __init__(self, logger: logging.Logger, part: str, meanwhile: str) -> None:
         self._logger, self._part, self._meanwhile = logger, part, meanwhile
@@ -171,7 +172,7 @@ class Outage:
         self._since: float | None = None
 
     def began(self, error: BaseException) -> None:
-        """An attempt failed."""
+        """Record that an attempt failed."""
         with self._lock:
             known, self._since = self._since is not None, self._since or time.monotonic()
         if not known:
@@ -181,7 +182,7 @@ class Outage:
             )
 
     def over(self) -> None:
-        """An attempt succeeded, of the kind that fails in an outage."""
+        """Record that an attempt succeeded, of the kind that fails in an outage."""
         with self._lock:
             since, self._since = self._since, None
         if since is not None:
@@ -195,8 +196,8 @@ def uses_redis() -> bool:
 
 
 def redis_trouble() -> str:
-    """Why Redis does not take what Kant writes, in the words of the error; "" while it does. Asks
-    it, which takes about a second where it does not answer."""
+    """Return why Redis rejects Kant's writes, in the words of the error; "" while it accepts them.
+    This writes a probe, which takes about a second when Redis does not answer."""
     for address in _addresses():
         try:
             with Redis.from_url(address, **settings.REDIS_TIMEOUTS) as client:

@@ -18,17 +18,17 @@ _STRENGTH: dict[str, int] = {Role.VIEWER: 1, Role.ENGINEER: 2, Role.TENANT_ADMIN
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rights of one user, as of one instant. Tenants are named by their primary key."""
+    """The rights of one user at one instant. Tenants are given by primary key."""
 
     user_id: int
     operator: bool
     parents: Mapping[int, int | None]
     roles: Mapping[int, str]
-    # Tenants that may be administered from above without a role there: that of a token.
+    # Tenants that a token may administer as from above although it holds no role above them.
     from_above: frozenset[int] = frozenset()
 
     def role_in(self, tenant_id: int | None) -> str | None:
-        """The strongest role that holds in a tenant, own or inherited; None = no access."""
+        """Return the strongest role that holds in a tenant, own or inherited; None = no access."""
         held = [self.roles[t] for t in lineage(self.parents, tenant_id) if t in self.roles]
         return strongest(held)
 
@@ -39,17 +39,19 @@ class Access:
         return self.operator or self.role_in(tenant_id) in (Role.ENGINEER, Role.TENANT_ADMIN)
 
     def may_cancel(self, tenant_id: int, submitter_id: int | None) -> bool:
-        """Engineers cancel, hold and change their own jobs, tenant admins all of their tenants."""
+        """Engineers cancel, hold and change their own jobs; tenant admins all jobs of their
+        tenants."""
         return self.may_administer(tenant_id) or (
             submitter_id == self.user_id and self.may_submit(tenant_id)
         )
 
     def may_administer(self, tenant_id: int) -> bool:
-        """Members, title, and tenants below it."""
+        """Whether the user may change members, the title, and tenants below."""
         return self.operator or self.role_in(tenant_id) == Role.TENANT_ADMIN
 
     def may_administer_from_above(self, tenant_id: int) -> bool:
-        """What a tenant may not grant itself: quota, weight, its place in the tree, its end."""
+        """Whether the user may do what a tenant may not do for itself: set its quota and weight,
+        move it, delete it."""
         return (
             self.operator
             or tenant_id in self.from_above
@@ -57,19 +59,19 @@ class Access:
         )
 
     def visible_tenants(self) -> frozenset[int] | None:
-        """Primary keys of the tenants this user may see; None = all of them."""
+        """Return the primary keys of the tenants this user may see; None = all of them."""
         if self.operator:
             return None
         return frozenset(t for t in self.parents if self.role_in(t) is not None)
 
 
 def strongest(roles: Iterable[str]) -> str | None:
-    """The role that includes the others; None of none."""
+    """Return the role that includes the others; None when there is none."""
     return max(roles, key=lambda role: _STRENGTH[role], default=None)
 
 
 def lineage(parents: Mapping[int, int | None], tenant_id: int | None) -> Iterator[int]:
-    """A tenant, its parent, … up to the root. Ends even if the tree were damaged."""
+    """Yield a tenant, its parent, … up to the root. Ends even if the tree is damaged."""
     seen: set[int] = set()
     while tenant_id is not None and tenant_id not in seen:
         seen.add(tenant_id)
@@ -80,8 +82,8 @@ def lineage(parents: Mapping[int, int | None], tenant_id: int | None) -> Iterato
 def access_of(
     user: "User | AnonymousUser", parents: Mapping[int, int | None] | None = None
 ) -> Access:
-    """Read the rights of a user: two queries, none for operators. `parents`: of all tenants, where
-    they were read before; then one query."""
+    """Read the rights of a user: two queries, none for operators. `parents` of all tenants saves
+    one query."""
     if not isinstance(user, User) or user.pk is None or not user.is_active:
         return Access(0, False, {}, {})
     if user.is_operator:
@@ -95,8 +97,8 @@ def access_of(
 def access_within(
     user: User, parents: Mapping[int, int | None], roles: Mapping[int, str]
 ) -> Access:
-    """The rights of an active user who holds these roles, in tenants of which those above are among
-    `parents`, too."""
+    """Return the rights of an active user with these roles. `parents` must also contain all
+    ancestors of those tenants."""
     if user.is_operator:
         return Access(user.pk, True, {}, {})
     access = Access(user.pk, False, parents, roles)
@@ -107,8 +109,8 @@ def access_within(
 
 
 def _within(tenant_id: int, access: Access) -> Access:
-    """The rights that are left of some in a tenant and all below it; those of an operator are
-    those of an admin of all tenants."""
+    """Limit rights to a tenant and all below it; an operator's become those of a tenant admin
+    there."""
     below = [t for t in access.parents if tenant_id in lineage(access.parents, t)]
     held = {t: Role.TENANT_ADMIN if access.operator else access.role_in(t) for t in below}
     above = access.may_administer_from_above(tenant_id)

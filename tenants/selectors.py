@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def visible_tenants(user: "Viewer") -> QuerySet[Tenant]:
-    """Tenants the user holds a role in or above; all for operators."""
+    """Tenants in which the user holds a role, own or inherited; all for operators."""
     return _limited(Tenant.objects.select_related("parent"), access_of(user), "id")
 
 
@@ -34,12 +34,12 @@ def visible_names(user: "Viewer") -> frozenset[str]:
 
 
 def tenant_by_name(access: Access, name: str) -> Tenant:
-    """One tenant by name; raises NotFound also when the user may not see it."""
+    """Return one tenant by name; raise NotFound also when the user may not see it."""
     return seen(access, Tenant.objects.select_related("parent").filter(name=name).first(), name)
 
 
 def seen(access: Access, tenant: Tenant | None, name: str) -> Tenant:
-    """The tenant of this name, None = there is none; raises as `tenant_by_name`."""
+    """Return `tenant`, found under this name (None = not found); raise as `tenant_by_name`."""
     if tenant is None or not access.may_view(tenant.pk):
         raise NotFound(
             f"There is no tenant “{name}” that you may see. GET /api/v1/tenants lists yours."
@@ -55,7 +55,8 @@ def gpu_type_by_name(name: str) -> GpuType:
 
 
 def known_gpu_types_hint(known: Collection[str] | None = None, limit: int = 20) -> str:
-    """Some of them, for who named another one; `known` are all, where they were read before."""
+    """Name some GPU types, for a user who gave an unknown one. Pass `known` if they are already
+    loaded."""
     if known is None:
         known = GpuType.objects.values_list("name", flat=True)[: limit + 1]
     names = list(known)
@@ -74,7 +75,7 @@ def visible_queues(user: "Viewer") -> QuerySet[Queue]:
 
 
 def queue_by_name(user: "Viewer", tenant: str, name: str) -> Queue:
-    """One queue of a tenant; raises NotFound also when the user may not see it."""
+    """Return one queue of a tenant; raise NotFound also when the user may not see it."""
     queue = visible_queues(user).filter(tenant__name=tenant, name=name).first()
     if queue is None:
         raise NotFound(
@@ -84,13 +85,15 @@ def queue_by_name(user: "Viewer", tenant: str, name: str) -> Queue:
 
 
 def last_quota_record(tenant: Tenant, gpu_type: GpuType) -> AuditRecord | None:
-    """The record of the last change of one quota; for those who may change it."""
+    """Return the record of a quota's last change; for users who may change the quota."""
     return _quota_records(tenant, gpu_type).first()
 
 
 def first_quota_record_since(tenant: Tenant, gpu_type: GpuType, version: int) -> AuditRecord | None:
-    """The record of the change that ended a version of one quota, 0 = there was none; for those who
-    may change it. None where none did, or the audit trail does not say."""
+    """Return the record of the change that ended a version of one quota (0 = there was none).
+
+    For users who may change the quota. None when no change did, or the audit trail does not say.
+    """
     records = _quota_records(tenant, gpu_type)
     if version:
         return records.filter(before__version=version).first()
@@ -106,7 +109,7 @@ def _quota_records(tenant: Tenant, gpu_type: GpuType) -> QuerySet[AuditRecord]:
 
 
 def visible_audit_records(user: "Viewer") -> QuerySet[AuditRecord]:
-    """Operators see all; tenant admins what concerns their tenants and those below."""
+    """Operators see all records; tenant admins those of their tenants and of tenants below."""
     access = access_of(user)
     records = AuditRecord.objects.select_related("tenant", "preview")
     if access.operator:
@@ -115,13 +118,13 @@ def visible_audit_records(user: "Viewer") -> QuerySet[AuditRecord]:
 
 
 def members_of(tenant: Tenant) -> QuerySet[Membership]:
-    """Members of exactly this tenant; those of its ancestors act here too."""
+    """Members of exactly this tenant; members of its ancestors act here too."""
     return Membership.objects.filter(tenant=tenant).select_related("user", "tenant")
 
 
 class ShownMembers(NamedTuple):
-    """Memberships by which somebody may act in a tenant, as far as the reader may see their
-    tenants, and how many they may not see."""
+    """Memberships by which people may act in a tenant: those in tenants that the reader may see,
+    and the number of the others."""
 
     shown: QuerySet[Membership]
     hidden: int
@@ -130,7 +133,7 @@ class ShownMembers(NamedTuple):
 def members_with_inherited(
     tenant: Tenant, access: Access, parents: Mapping[int, int | None]
 ) -> ShownMembers:
-    """Members of a tenant and of those above it, by name."""
+    """Return the members of a tenant and of its ancestors, by name."""
     acting = Membership.objects.filter(tenant__in=list(lineage(parents, tenant.pk)))
     visible = access.visible_tenants()
     shown = acting if visible is None else acting.filter(tenant__in=visible)
@@ -147,23 +150,24 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
 
 
 def parents_by_id() -> dict[int, int | None]:
-    """The whole tree, {tenant: its parent}, as primary keys."""
+    """Return the whole tree, {tenant: its parent}, as primary keys."""
     return dict(Tenant.objects.order_by().values_list("id", "parent_id"))
 
 
 class Given(NamedTuple):
-    """What a tenant gives to all below it that have none of their own, and its name."""
+    """A value that a tenant passes on to all tenants below that set none, and the tenant's name."""
 
     value: Any
     by: str
 
 
-# Of these fields a tenant without one has that of the nearest above it, else of the cluster.
+# A tenant that leaves these fields unset inherits them from its nearest ancestor that sets them,
+# else from the cluster.
 INHERITED = ("min_runtime_s", "namespace")
 
 
 def given_to_all() -> dict[str, dict[str, Given | None]]:
-    """{field of INHERITED: {tenant: what holds for it}}; None = what the cluster has."""
+    """Return {field of INHERITED: {tenant: the value that holds for it}}; None = the cluster's."""
     rows = list(Tenant.objects.order_by().values("id", "name", "parent_id", *INHERITED))
     parents = {row["id"]: row["parent_id"] for row in rows}
     found: dict[str, dict[str, Given | None]] = {}
@@ -177,17 +181,17 @@ def given_to_all() -> dict[str, dict[str, Given | None]]:
 
 
 def subtree_ids(tenant_id: int, parents: Mapping[int, int | None] | None = None) -> set[int]:
-    """A tenant and every tenant below it, as primary keys."""
+    """Return a tenant and all tenants below it, as primary keys."""
     tree = parents_by_id() if parents is None else parents
     return {t for t in tree if tenant_id in lineage(tree, t)} | {tenant_id}
 
 
 def id_begins(text: str) -> Q:
-    """Rows whose UUID begins with this text; none where no UUID does."""
+    """Match rows whose UUID begins with this text; none when the text cannot begin one."""
     digits = text.lower().replace("-", "")
     if not 0 < len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
         return Q(pk__in=())
-    # The smallest and the largest UUID whose hexadecimal form begins so.
+    # The smallest and the largest UUID with this hexadecimal prefix.
     return Q(id__range=(digits.ljust(32, "0"), digits.ljust(32, "f")))
 
 

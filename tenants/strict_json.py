@@ -1,26 +1,28 @@
-"""JSON as RFC 8259 means it: what no database or other client could hold is refused."""
+"""JSON strictly by RFC 8259: refuses what a database or another client could not store."""
 
 import json
 import math
 from collections import Counter
 from typing import Any
 
-# Several times what the largest job asks for; each value costs a field's work.
+# Several times what the largest job needs; each value costs as much work as a field.
 MOST_VALUES = 100_000
 
 
 class NotJson(Exception):
-    """The message says in a sentence why."""
+    """Not acceptable JSON; the message says why, in a sentence."""
 
 
 class TooManyValues(Exception):
-    """It has more than MOST_VALUES values; the message says so with the remedy."""
+    """More than MOST_VALUES values; the message says so and how to fix it."""
 
 
 def value_of(raw: bytes, what: str) -> Any:
-    """The value that the UTF-8 text says. Raises NotJson, also for NaN, infinities, 1e999, repeated
-    names, NUL, lone surrogates and endless nesting, and TooManyValues. `what`: how messages call
-    it."""
+    """Parse UTF-8 JSON. `what`: the document's name in error messages.
+
+    Raises TooManyValues, and NotJson for anything malformed, also for NaN, infinities, 1e999,
+    repeated names, NUL, lone surrogates and excessive nesting.
+    """
     try:
         text = raw.decode("utf-8")
         value = json.loads(
@@ -40,10 +42,10 @@ def value_of(raw: bytes, what: str) -> Any:
         raise NotJson(f"{what} is nested too deeply.") from None
     except ValueError as error:
         raise NotJson(f"{what} is not valid JSON: {error}.") from None
-    # A comma or bracket goes with each value: few of them need no count.
+    # Each value comes with a comma or bracket: where these are few, the values need no count.
     if text.count(",") + text.count("[") + text.count("{") > MOST_VALUES:
         _refuse_too_many(value, what)
-    # Unescaped, neither can pass the decoder: only escapes need a look.
+    # The decoder rejects both when unescaped, so only escapes need a check.
     if "\\u" in text:
         _refuse_unstorable(value)
     return value
@@ -63,7 +65,7 @@ def _finite(text: str) -> float:
 def _whole(text: str) -> int:
     try:
         return int(text)
-    except ValueError:  # Python tells how to have it read that many digits
+    except ValueError:  # Python's message says how to lift its limit on digits
         raise ValueError(f"the number {text[:40]} is too large") from None
 
 

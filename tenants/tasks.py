@@ -1,4 +1,4 @@
-"""Celery's way into housekeeping."""
+"""Celery tasks of housekeeping."""
 
 from celery import shared_task
 
@@ -25,13 +25,13 @@ def forget_old_drafts() -> None:
 
 @shared_task
 def carry_out_orders() -> None:
-    """Quota changes whose time has come."""
+    """Carry out the quota orders that are due."""
     carry_out_due()
 
 
 @shared_task
 def tell_what_happened() -> None:
-    """Of changes that are an hour old, beside what they were told to do."""
+    """Record what happened after changes that are an hour old, beside their predictions."""
     write_what_happened()
 
 
@@ -42,5 +42,5 @@ def forget_ended_tokens() -> None:
 
 @shared_task
 def forget_old_sessions() -> None:
-    """Sign-ins that have expired; Django leaves their rows to whoever asks."""
+    """Delete expired sessions; Django leaves that to the application."""
     SessionStore.clear_expired()

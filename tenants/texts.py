@@ -1,7 +1,8 @@
-"""What is said of a wrong value, wherever it was given: in a form, a query parameter, a JSON body.
+"""What Kant says about a wrong value, wherever it was given: in a form, a query parameter, a JSON
+body.
 
-Django and DRF have words of their own for the same faults. The bases of Kant's forms, filters and
-serializers, and what reads the faults of a row, say these instead.
+Django and DRF word the same errors differently. The bases of Kant's forms, filters and serializers,
+and the code that reads the errors of a row, use these texts instead.
 """
 
 MISSING = "Must be given."
@@ -35,7 +36,7 @@ def one_of(names: object) -> str:
     return f"Choose one of {names}."
 
 
-# By the codes of Django's validators and form fields, with the parameters that they fill in.
+# By the codes of Django's validators and form fields; placeholders are the parameters they fill in.
 DJANGO = {
     "required": FILL_IN,
     "null": MISSING,

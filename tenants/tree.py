@@ -1,4 +1,4 @@
-"""The tree of tenants, read once, with what holds for all that are below one of them."""
+"""The tree of tenants, read once, with the values that each tenant inherits."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from tenants.selectors import subtree_ids
 
 
 class Branch(NamedTuple):
-    """A tenant of the tree. None: no limit of its own, no namespace of its own."""
+    """A tenant of the tree. None: no limit or no namespace of its own."""
 
     id: int
     name: str
@@ -20,7 +20,7 @@ class Branch(NamedTuple):
 
 
 class Tree:
-    """Of all tenants, or of some with all that are above them."""
+    """All tenants, or some with all their ancestors."""
 
     def __init__(self, tenants: Iterable[Tenant] | None = None) -> None:
         rows = (
@@ -34,17 +34,17 @@ class Tree:
         self._ids = {b.name: b.id for b in self._of.values()}
 
     def id_of(self, name: str) -> int | None:
-        """The tenant of a name."""
+        """Return the id of the tenant of this name."""
         return self._ids.get(name)
 
     def owner_of(self, namespace: str) -> Branch | None:
-        """The tenant whose own namespace it is."""
+        """Return the tenant that has this namespace as its own."""
         return self._owners.get(namespace)
 
     def above(self, tenant_id: int) -> list[Branch]:
-        """A tenant, its parent, … up to the root."""
+        """Return a tenant, its parent, … up to the root."""
         return [self._of[t] for t in lineage(self.parents, tenant_id) if t in self._of]
 
     def below(self, tenant_id: int) -> set[int]:
-        """A tenant and all that are below it."""
+        """Return the ids of a tenant and of all below it."""
         return subtree_ids(tenant_id, self.parents)

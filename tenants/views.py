@@ -58,7 +58,7 @@ TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
 
 
 class SignIn(auth_views.LoginView):
-    """Sign-in; whoever mounts it may name demo accounts to show in the embedded mode."""
+    """Sign-in; whoever mounts it may name demo accounts to show in embedded mode."""
 
     template_name = "tenants/login.html"
     authentication_form = SignInForm
@@ -83,7 +83,7 @@ class SignIn(auth_views.LoginView):
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """In place of the admin's own form, which knows neither the provider nor the settings."""
+    """Replace the admin's own form, which knows neither the provider nor the settings."""
     if admin.site.has_permission(request):
         return redirect("admin:index")
     if request.user.is_authenticated:
@@ -92,8 +92,8 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 # --- tokens ---------------------------------------------------------------------------------------
-# The token made last by this session, until a page has said of it that it is not shown again; and
-# its secret, until a page has shown it.
+# Session keys: the last token that this session created, until a page has said that its secret is
+# not shown again; and that secret, until a page has shown it.
 NEW_TOKEN, NEW_SECRET = "new_token", "new_secret"
 
 
@@ -111,7 +111,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
     status = 200
     if request.method == "POST":
         name, lasts = request.POST.get("name", ""), request.POST.get("lasts", "90")
-        # A form that does not know them, in a page opened before, asks for a token as ever.
+        # A page opened before an update lacks these fields; its form asks for an unlimited token,
+        # as before.
         knows = "tenant" in request.POST
         asked = request.POST.getlist("scopes") if knows else list(Scope.values)
         tenant = request.POST.get("tenant", "")
@@ -134,8 +135,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
 def token_made(
     request: HttpRequest, name: str, lasts: str, scopes: Sequence[str], tenant: str
 ) -> HttpResponse:
-    """Make a token and lead to the page that shows it, which can be loaded again without making
-    another. Raises Invalid."""
+    """Create a token and redirect to the page that shows it; reloading that page creates no other
+    token. Raises Invalid."""
     if lasts not in TOKEN_DAYS:
         raise Invalid.field("lasts", f"Choose one of {', '.join(TOKEN_DAYS)}.")
     days = TOKEN_DAYS[lasts]
@@ -154,7 +155,8 @@ def token_made(
 
 
 def new_token(request: HttpRequest) -> NewToken | None:
-    """The token just made with its secret, then once more without; None where there is none."""
+    """Return the token just created: the first time with its secret, then once without; None
+    otherwise."""
     token_id = request.session.pop(NEW_TOKEN, None)
     if token_id is None:
         return None
@@ -183,7 +185,7 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
 @require_GET
 @page_login_required
 def quota_changes(request: HttpRequest) -> HttpResponse:
-    """Changes of quotas of the tenants the reader administers, and of these tenants, newest
+    """List changes of quotas and of tenants, in the tenants that the reader administers, newest
     first."""
     access = access_of(request.user)
     records = (
@@ -226,8 +228,8 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class ShownChange:
-    """A record, what it changed, and what was done about it and may be done by the reader. `told`:
-    of an order that was no change itself, what became of it."""
+    """A record, what it changed, and which follow-ups exist or are open to the reader. `told`: for
+    an order that was itself no change, what became of it."""
 
     record: AuditRecord
     told: str
@@ -261,7 +263,7 @@ def is_of_tenant(record: AuditRecord) -> bool:
 
 
 def _told_of_order(record: AuditRecord) -> str:
-    """What was ordered, and what became of it."""
+    """Describe what was ordered and what became of it."""
     after = record.after or {}
     when = [
         f" {word} {after[name][:16].replace('T', ' ')} UTC"
@@ -293,7 +295,8 @@ class FieldDifference:
 
 
 def differences(record: AuditRecord) -> list[FieldDifference]:
-    """The fields that a record changed; versions are of no interest to people."""
+    """Return the fields that a record changed, without versions and ids: people do not need
+    them."""
     before, after = record.before or {}, record.after or {}
     names = [n for n in dict.fromkeys([*before, *after]) if n not in ("version", "id")]
     return [
