@@ -1,4 +1,4 @@
-"""Large changes of quotas need a second person, where the operators of Kant want that."""
+"""Approval of large quota changes by a second person, where the installation demands it."""
 
 from django.conf import settings
 
@@ -7,7 +7,7 @@ from tenants.services.quota_terms import in_words
 
 
 def most_alone() -> int | None:
-    """The most milli-GPU that somebody may change alone; None = any number."""
+    """Return the most milli-GPU that one person may change alone; None = no limit."""
     limit: float | None = settings.KANT_QUOTA_APPROVAL_GPUS
     return None if limit is None else round(1000 * limit)
 
@@ -18,7 +18,7 @@ def needs_approval(changed_milli: int) -> bool:
 
 
 def check_alone(changed_milli: int) -> None:
-    """Raises Conflict where so much needs a second person."""
+    """Raise Conflict when a change of this size needs a second person."""
     if needs_approval(changed_milli):
         raise Conflict(
             f"This changes {in_words(changed_milli)}, and more than {in_words(most_alone() or 0)} "

@@ -1,4 +1,4 @@
-"""The audit trail: written in the same transaction as the change it tells of."""
+"""The audit trail: each record is written in the transaction of the change that it describes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,8 @@ PAGE, API, COMMAND, SIGN_IN, SCHEDULE = SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What is kept of a change beside what it changed. `reverts`: the change that it takes back."""
+    """What is recorded about a change besides the change itself. `reverts`: the change that it
+    reverts."""
 
     reason: str
     source: str
@@ -41,7 +42,7 @@ class Why:
 
 
 def reason_faults(reason: str, *, required: bool = True) -> list[FieldError]:
-    """What is wrong with the reason of a change."""
+    """Return what is wrong with the reason of a change."""
     if required and not reason.strip():
         return [FieldError(("reason",), "Say why; it is kept in the audit trail.")]
     if len(reason) > 2000 or "\0" in reason:
@@ -61,9 +62,12 @@ def record(
     source: str,
     reverts: AuditRecord | None = None,
 ) -> AuditRecord:
-    """Append one record. `action` is one of ACTIONS, `source` one of SOURCES; `before`/`after` are
-    JSON documents; `reverts` is the record of the change that this one takes back. Of an
-    `actor` who was deleted meanwhile only the name is kept."""
+    """Append one record.
+
+    `action` is one of ACTIONS, `source` one of SOURCES; `before` and `after` are JSON documents;
+    `reverts` is the record of the change that this one reverts. Of an `actor` who has been deleted,
+    only the name is kept.
+    """
     assert action in ACTIONS, action
     return AuditRecord.objects.create(
         actor=actor if actor.pk else None,

@@ -22,7 +22,7 @@ def create_gpu_type(
     source: str,
     dry_run: bool = False,
 ) -> GpuType:
-    """A GPU type by the name nodes report. Raises NotAllowed, Invalid, Conflict."""
+    """Create a GPU type under the name that nodes report. Raises NotAllowed, Invalid, Conflict."""
     _operators_only(actor)
     if not NAME.fullmatch(name):
         raise Invalid.field(
@@ -50,7 +50,7 @@ def change_gpu_type(
     source: str,
     dry_run: bool = False,
 ) -> GpuType:
-    """Change what is not None. The name stays: nodes, quotas and jobs refer to it."""
+    """Change what is not None. The name cannot change: nodes, quotas and jobs refer to it."""
     _operators_only(actor)
     before = {"title": gpu_type.title, "memory_mib": gpu_type.memory_mib}
     if title is not None:
@@ -68,7 +68,7 @@ def change_gpu_type(
 
 
 def delete_gpu_type(actor: User, gpu_type: GpuType, *, source: str, dry_run: bool = False) -> None:
-    """Raises Conflict while a quota, a node or an open job refers to it."""
+    """Delete a GPU type. Raises Conflict while a quota, a node or an open job refers to it."""
     _operators_only(actor)
     with unit_of_work(dry_run):
         locks.alone(GpuType, gpu_type.pk)

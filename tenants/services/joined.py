@@ -1,9 +1,8 @@
-"""Calls of many threads that one of them makes for all who came meanwhile (docs/decisions/0096).
+"""Group commit: one thread makes a call for all threads that came meanwhile (docs/decisions/0096).
 
-A transaction costs about the same for one row as for twenty. Who comes while nothing is on its way
-goes at once and alone; who comes while a call is on its way goes together with the others who do,
-as soon as that one has ended. So nobody waits for others to come, and the more come at once, the
-less each costs.
+A transaction costs about the same for one row as for twenty. When no call is running, a caller goes
+at once and alone. Callers that come during a call wait and go together as soon as it ends. So
+nobody waits for others to come, and the more come at once, the less each costs.
 """
 
 import threading
@@ -18,21 +17,22 @@ from tenants.outage import CONFLICT, trouble_of
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Who has waited so long for a call on its way goes alone: that one may wait for a lock for longer.
+# A caller that has waited this long for the running call goes alone: that call may wait for a lock
+# for longer.
 TURN_S = 1.0
-# A transaction for several waits so long for a lock. One that a single row is behind must not hold
-# up those who do not ask for it.
+# Lock timeout of a transaction for several callers: one caller's locked row must not hold up the
+# others.
 LOCK_S = 0.5
 
 
 class EachAlone(Exception):
-    """Nothing was done together; each is to be done alone."""
+    """Nothing was done together; do each call alone."""
 
 
 @contextmanager
 def nothing_done() -> Iterator[None]:
-    """For what is read for several. Raises EachAlone where that fails, and what says that the
-    database is away or busy as it is."""
+    """Guard reads for several callers. On failure raise EachAlone; pass on errors that say that the
+    database is down or busy."""
     try:
         yield
     except Exception as error:
@@ -43,8 +43,10 @@ def nothing_done() -> Iterator[None]:
 
 @contextmanager
 def one_transaction() -> Iterator[None]:
-    """The transaction in which something is done for several. Raises EachAlone where it was undone
-    by what is in it or by who locks it. Whatever else it raises, nobody knows whether it was done.
+    """Open the transaction in which something is done for several callers.
+
+    Raises EachAlone when it was rolled back because of one caller's data or a lock. After any other
+    exception nobody knows whether it was committed.
     """
     ending = False
     try:
@@ -62,12 +64,12 @@ def one_transaction() -> Iterator[None]:
 
 
 def _says_it_of_all(error: Exception) -> bool:
-    """Whether an error would meet each of them alone, too: the database is away or busy."""
+    """Return whether an error would hit each caller alone as well: the database is down or busy."""
     return trouble_of(error) not in (None, CONFLICT)
 
 
 class _Call(Generic[T, R]):
-    """One who waits until `woken` is let go. `leads`: its thread makes the next call."""
+    """One caller; it waits until `woken` is released. `leads`: its thread makes the next call."""
 
     def __init__(self, asked: T) -> None:
         self.asked = asked
@@ -78,15 +80,16 @@ class _Call(Generic[T, R]):
 
 
 class Joined(Generic[T, R]):
-    """Does what is asked: by `alone` for one who is alone, by `together` for several, at most
-    `most`.
+    """Runs each request by `alone` when it comes alone, or with at most `most` requests by
+    `together`.
 
-    `together` gives each, in their order, an answer or what is raised to who asked; EachAlone = do
-    this one alone. Where it raises EachAlone, each is done alone, in its own thread, as if nobody
-    else had come: what is wrong with one of them harms no other. Whatever else it raises is raised
-    to each.
+    `together` returns, in the order of the requests, an answer or an exception to raise in that
+    caller; EachAlone = run this one alone. When `together` itself raises EachAlone, each caller
+    runs alone in its own thread, as if no others had come, so a faulty request harms no other. Any
+    other exception is raised in every caller.
 
-    Who is in a transaction already is done alone, as a part of that."""
+    A caller that is already in a transaction runs alone, as part of that transaction.
+    """
 
     def __init__(
         self,
@@ -131,10 +134,10 @@ class Joined(Generic[T, R]):
         try:
             raise answer
         finally:
-            del answer, call  # its traceback refers to them: neither would be freed at once
+            del answer, call  # the traceback refers to them; neither would be freed at once
 
     def _taken(self) -> list[_Call[T, R]]:
-        """Those who are next, this thread's call the first of them."""
+        """Take the next calls, this thread's call first."""
         with self._guard:
             calls, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         return calls
@@ -149,7 +152,7 @@ class Joined(Generic[T, R]):
                 call.answer = error
 
     def _hand_over(self, calls: Sequence[_Call[T, R]]) -> None:
-        """The first of those who wait leads from here; who was led goes on."""
+        """Pass the lead to the first waiting caller, and wake those that were served."""
         with self._guard:
             self._on_its_way = bool(self._waiting)
             if self._waiting:

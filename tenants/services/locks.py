@@ -1,8 +1,9 @@
-"""The order in which transactions lock rows, so that two of them never wait for each other.
+"""The order in which transactions lock rows, so that no two wait for each other.
 
-First tenants or GPU types, by their id, then what is below them: queues, quotas, members,
-webhooks, edits. A reference to a tenant locks its row too, but only at the commit, when rows below
-it are held already; whoever deletes the tenant would wait for these, and they for the deletion.
+First tenants or GPU types, by id; then the rows below them: queues, quotas, members, webhooks,
+edits. A reference to a tenant locks its row too, but only at the commit, when rows below it are
+already locked. A deletion of the tenant would then wait for these rows, and their transaction for
+the deletion.
 """
 
 from collections.abc import Iterable
@@ -13,10 +14,11 @@ from tenants.models import GpuType, Tenant
 
 
 def keep(kind: type[Tenant | GpuType], ids: Iterable[int | None]) -> None:
-    """Until the end of the transaction nobody deletes these rows (a None is none of them); others
-    may change them and keep them, too. To be called before anything below them is locked.
+    """Keep these rows from being deleted until the end of the transaction; ignore None.
 
-    It is what the database does itself for a reference. SQLite has one writer at a time.
+    Other transactions may still change and keep them. Call this before locking anything below these
+    rows. The lock is the one that the database takes for a reference. SQLite has one writer at a
+    time and needs none.
     """
     wanted = sorted({each for each in ids if each is not None})
     if not wanted or not connection.features.has_select_for_update:
@@ -29,13 +31,16 @@ def keep(kind: type[Tenant | GpuType], ids: Iterable[int | None]) -> None:
 
 
 def in_turn(kind: type[Tenant | GpuType], ids: Iterable[int]) -> list[int]:
-    """Those of these rows that are there; until the end of the transaction others that ask for one
-    of them wait, and nobody changes or deletes it. What only refers to it goes on."""
+    """Lock the existing rows among these until the end of the transaction; return their ids.
+
+    Others that call this for one of the rows wait, and nobody changes or deletes it. Transactions
+    that only refer to it go on.
+    """
     rows = kind._default_manager.select_for_update(no_key=True).filter(id__in=set(ids))
     return list(rows.order_by("id").values_list("id", flat=True))
 
 
 def alone(kind: type[Tenant | GpuType], id_: int) -> bool:
-    """Lock a row that is about to be deleted: whoever refers to it waits, too. False where it is
-    not there any more."""
+    """Lock a row that is about to be deleted; transactions that refer to it wait too. Return False
+    when it no longer exists."""
     return kind._default_manager.select_for_update().filter(id=id_).exists()

@@ -1,4 +1,4 @@
-"""Give, change and take away roles."""
+"""Give, change and remove roles."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ def set_member(
     source: str,
     dry_run: bool = False,
 ) -> tuple[Membership, bool]:
-    """Give a user a role in a tenant and all below it, in place of the one held there, which groups
-    of the OpenID provider may have given: they do not change it any more.
+    """Give a user a role in a tenant and all below it, in place of the one held there.
 
-    Returns the membership and whether it is new. Raises NotFound, NotAllowed, Invalid, and
-    Conflict where nobody but operators could administer the tenant any more.
+    If groups of the OpenID provider gave the previous role, they no longer change it. Returns the
+    membership and whether it is new. Raises NotFound, NotAllowed, Invalid, and Conflict when only
+    operators could administer the tenant afterwards.
     """
     _may_administer(actor, tenant)
     if role not in Role.values:
@@ -53,7 +53,7 @@ def remove_member(
     source: str,
     dry_run: bool = False,
 ) -> None:
-    """Take away the role held in exactly this tenant; roles from above stay. Raises NotFound,
+    """Remove the role held in exactly this tenant; inherited roles stay. Raises NotFound,
     NotAllowed, and Conflict as `set_member` does."""
     _may_administer(actor, tenant)
     with unit_of_work(dry_run):
@@ -79,13 +79,13 @@ def _may_administer(actor: User, tenant: Tenant) -> None:
 
 
 def _one_after_the_other(tenant: Tenant) -> None:
-    """Two admins must not take the role from each other at once."""
+    """Serialize changes of a tenant's members: two admins must not remove each other at once."""
     locks.in_turn(Tenant, [tenant.pk])
 
 
 def _refuse_to_lock_out(actor: User, member: Membership, username: str) -> None:
-    """Raises Conflict where a role is the last by which anybody administers its tenant. Operators
-    may take it: they administer all tenants."""
+    """Raise Conflict when this role is the last by which anybody administers its tenant. Operators
+    may remove it: they administer all tenants."""
     if member.role != Role.TENANT_ADMIN or access_of(actor).operator:
         return
     above = list(lineage(parents_by_id(), member.tenant_id))

@@ -1,7 +1,7 @@
-"""Which namespace of Kubernetes a tenant may have.
+"""Which Kubernetes namespace a tenant may have.
 
-Pods of its jobs may use every secret, claim and service account there, so no two tenants share one
-but by inheritance.
+Pods of its jobs may use every secret, claim and service account there, so tenants share a namespace
+only by inheritance.
 """
 
 from tenants import facts
@@ -10,7 +10,7 @@ from tenants.models import Tenant
 
 
 def refuse_unfit_namespace(tenant: Tenant) -> None:
-    """Raises Invalid where the tenant's namespace is in use by others. Its syntax was checked."""
+    """Raise Invalid when others use the tenant's namespace. The caller has checked its syntax."""
     name = tenant.namespace
     if name is None:
         return

@@ -1,7 +1,7 @@
-"""Take back a change of a quota that stands in the audit trail.
+"""Revert a recorded change of a quota.
 
-Only the fields that the change set are set back, and only where nobody has set them since: what
-else was changed meanwhile stays, and no later change is overwritten unseen.
+Only the fields of that change are set back, and only where nobody has changed them since: other
+changes stay, and no later change is silently overwritten.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reversal:
-    """What taking a change back does to the quota as it is now; documents of the audit trail, in
-    GPUs, None = no quota. `version` is that of `now`, 0 where there is none."""
+    """What a revert does to the quota as it is now. Documents of the audit trail, in GPUs; None =
+    no quota. `version` is that of `now`; 0 = there is none."""
 
     tenant: Tenant
     gpu_type: GpuType
@@ -33,17 +33,16 @@ class Reversal:
 
 @dataclass(frozen=True, slots=True)
 class Reverted:
-    """The quota as it is (or would be) now, None where it is withdrawn, and sentences worth
-    reading before it is."""
+    """The quota as it is (or would be) now, None when it is withdrawn, and warnings."""
 
     quota: Quota | None
     warnings: tuple[str, ...]
 
 
 def reversal_of(record: AuditRecord) -> Reversal:
-    """What taking back the change of `record` means now.
+    """Return what reverting the change of `record` means now.
 
-    Raises Conflict where that is impossible, naming what stands in the way.
+    Raises Conflict when it is impossible, naming the obstacle.
     """
     tenant, gpu_type = _of(record)
     quota = Quota.objects.filter(tenant=tenant, gpu_type=gpu_type).first()
@@ -64,7 +63,7 @@ def revert_quota_change(
     source: str,
     dry_run: bool = False,
 ) -> Reverted:
-    """Take back the change of `record` as a change of its own.
+    """Revert the change of `record`, as a change of its own.
 
     `expected_version` is that of the quota as it was shown. Raises as `reversal_of` and
     `change_quota`.
@@ -81,7 +80,7 @@ def revert_quota_change(
 
 
 def said(field: str, document: Mapping[str, Any] | None) -> str:
-    """A field of a quota in words; "none" where there is no quota."""
+    """Return a field of a quota in words; "none" when there is no quota."""
     if document is None:
         return "none"
     value = document[field]
@@ -91,12 +90,13 @@ def said(field: str, document: Mapping[str, Any] | None) -> str:
 
 
 def said_of(fields: Mapping[str, Any]) -> list[str]:
-    """Fields beside the guarantee in words, as documents have them: "Mode Isolated"."""
+    """Return the fields of a document other than the guarantee in words: "Mode Isolated"."""
     return [f"{FIELDS[n]} {said(n, fields)}" for n in FIELDS if n in fields and n != "guaranteed"]
 
 
 def _of(record: AuditRecord) -> tuple[Tenant, GpuType]:
-    """Whose quota the record is about; raises Conflict where one of them is gone."""
+    """Return whose quota the record is about; raise Conflict when the tenant or GPU type is
+    gone."""
     name, _, model = record.subject.partition(" / ")
     if record.tenant is None:
         raise Conflict(f"Tenant “{name}” was deleted since, and its quotas with it.")
@@ -107,7 +107,8 @@ def _of(record: AuditRecord) -> tuple[Tenant, GpuType]:
 
 
 def _whole(record: AuditRecord, now: Document | None) -> Document | None:
-    """The quota after taking back that it was given or withdrawn, or where there is none now."""
+    """Return the quota after the revert when the change gave or withdrew it, or when there is none
+    now."""
     before, after = record.before, record.after
     if after is None:
         if now is None:
@@ -125,7 +126,8 @@ def _whole(record: AuditRecord, now: Document | None) -> Document | None:
 
 
 def _undone(record: AuditRecord, now: Document) -> list[str]:
-    """The fields to set back; raises Conflict where others were faster, or nothing is left."""
+    """Return the fields to set back; raise Conflict when others changed them first, or nothing is
+    left."""
     before, after = record.before or {}, record.after or {}
     changed = [name for name in FIELDS if before[name] != after[name]]
     conflicts = [name for name in changed if now[name] not in (before[name], after[name])]
@@ -145,7 +147,7 @@ def _conflict(record: AuditRecord, field: str, now: Document) -> str:
 
 
 def _since(record: AuditRecord, field: str | None = None) -> str:
-    """Who changed the quota, or that field of it, last."""
+    """Return who last changed the quota, or that field of it."""
     later = AuditRecord.objects.filter(
         tenant=record.tenant,
         action__startswith="quota.",

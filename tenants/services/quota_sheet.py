@@ -1,4 +1,4 @@
-"""Change several quotas together, all or none: what the matrix of the pages does."""
+"""Change several quotas together, all or none, as the quota matrix does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ REHEARSED = "rehearsal"
 
 @dataclass(frozen=True, slots=True)
 class QuotaEdit:
-    """The fields that one quota shall have, as `QuotaTerms` has them; `version` 0 = there was no
-    quota when it was read."""
+    """New values for fields of one quota, named as in `QuotaTerms`; `version` 0 = there was none
+    when it was read."""
 
     tenant: Tenant
     gpu_type: GpuType
@@ -29,7 +29,7 @@ class QuotaEdit:
 
 
 class SheetRefused(Exception):
-    """Nothing was changed. `errors[i]` is why `edits[i]` cannot be."""
+    """Nothing was changed. `errors[i]` says why `edits[i]` is impossible."""
 
     def __init__(self, errors: dict[int, DomainError]) -> None:
         super().__init__("; ".join(e.detail for e in errors.values()))
@@ -38,14 +38,14 @@ class SheetRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SheetChange:
-    """`terms` None = the quota is withdrawn."""
+    """`terms` None = withdraw the quota."""
 
     change: QuotaChange
     terms: QuotaTerms | None
 
 
 def sheet_changes(edits: Sequence[QuotaEdit], *, reason: str, source: str) -> list[SheetChange]:
-    """What the edits make of quotas as they are; all other fields are kept."""
+    """Apply the edits to the stored quotas; keep all other fields."""
     quotas = _stored({edit.tenant.pk for edit in edits})
     changes = []
     for edit in edits:
@@ -58,8 +58,8 @@ def sheet_changes(edits: Sequence[QuotaEdit], *, reason: str, source: str) -> li
 def rehearse_quotas(
     actor: User, wanted: Sequence[tuple[Tenant, GpuType, QuotaTerms]], *, source: str
 ) -> list[Quota]:
-    """The quotas as they would be with these terms, whatever their versions are; nothing is
-    changed. Raises SheetRefused."""
+    """Return the quotas as they would be with these terms, whatever their versions, without
+    changing anything. Raises SheetRefused."""
     quotas = _stored({tenant.pk for tenant, _, _ in wanted})
     changes = []
     for tenant, gpu_type, terms in wanted:
@@ -84,12 +84,14 @@ def carried_out(
     in_part: bool = False,
     dry_run: bool = False,
 ) -> dict[int, QuotaChangeResult]:
-    """Change several quotas in one transaction; whether that needs a second person is asked
-    elsewhere. `agreed`: whether the actor may was asked when they were agreed on. `in_part`: more
-    is changed with them, and the sums and the preview are those of all of it.
+    """Change several quotas in one transaction. The caller checks whether that needs a second
+    person.
+
+    `agreed`: the actor's rights were checked when the changes were agreed on. `in_part`: the
+    changes are part of a larger one, whose caller checks the sums and attaches the preview.
 
     The order of the changes does not matter: GPUs may move from one tenant to another at full
-    capacity. Raises SheetRefused with the faults of all changes together.
+    capacity. Raises SheetRefused with the errors of all changes.
     """
     quotas = _stored({one.change.tenant.pk for one in changes})
     results: dict[int, QuotaChangeResult] = {}
@@ -123,8 +125,8 @@ def carried_out(
 
 
 def _order(changes: Sequence[SheetChange], quotas: dict[tuple[int, int], Quota]) -> list[int]:
-    """What is given back first, from the leaves of the tree upwards; then what is given, from
-    the root downwards: so no sum is broken on the way to one that holds."""
+    """Put reductions first, from the leaves of the tree upwards, then increases, from the root
+    downwards, so that no intermediate sum is broken when the final one holds."""
     parents = parents_by_id()
 
     def key(index: int) -> tuple[int, int]:

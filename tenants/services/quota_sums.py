@@ -1,6 +1,6 @@
 """The sums that quotas must obey along the tenant tree, as pure arithmetic on milli-GPU.
 
-A tenant without a quota of its own passes through: the quotas below it count against the next
+A tenant without a quota of its own is transparent: the quotas below it count against the nearest
 quota above it.
 """
 
@@ -15,7 +15,7 @@ Guaranteed = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Overpromise:
-    """A promise that is larger than what it is made from. `over` None = installed capacity."""
+    """Guarantees that exceed what they are made from. `over` None = installed capacity."""
 
     over: int | None
     promised: int
@@ -23,12 +23,13 @@ class Overpromise:
 
 
 def nearest_above(parents: Parents, tenant: int, quotas: Guaranteed) -> int | None:
-    """The closest ancestor with a quota."""
+    """Return the closest ancestor with a quota."""
     return next((t for t in lineage(parents, parents.get(tenant)) if t in quotas), None)
 
 
 def promised_below(parents: Parents, tenant: int | None, quotas: Guaranteed) -> int:
-    """Σ guaranteed of the quotas that count directly against `tenant` (None: against capacity)."""
+    """Return the sum of guarantees that count directly against `tenant` (None = against
+    capacity)."""
     return sum(milli for t, milli in quotas.items() if nearest_above(parents, t, quotas) == tenant)
 
 
@@ -40,9 +41,9 @@ def excess_of(
     *,
     parents_before: Parents | None = None,
 ) -> Overpromise | None:
-    """The first sum that `after` breaks and that `before` kept, or broke by less.
+    """Return the first sum that `after` breaks and that `before` kept, or broke by less.
 
-    What was already too much may be lowered step by step. `installed` None = not known.
+    So an excess that already exists may be reduced step by step. `installed` None = unknown.
     `parents_before`: the tree before, when it changes too.
     """
     tree_before = parents if parents_before is None else parents_before

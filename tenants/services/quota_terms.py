@@ -1,4 +1,4 @@
-"""What a quota says, once: its fields, defaults and rules, as a row and as a document has them."""
+"""A quota in one place: its fields, defaults and rules, as a row and as a document."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -9,7 +9,7 @@ from tenants.models import MAX_MILLI, AuditRecord, GpuType, Quota, QuotaMode, Te
 
 LIMITS = ("borrow_limit", "lend_limit")
 AMOUNTS = ("guaranteed", *LIMITS)
-# The fields of a quota as people read them.
+# The fields of a quota, as people read them.
 TITLES = {
     "guaranteed": "Guaranteed",
     "mode": "Mode",
@@ -20,8 +20,8 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class QuotaTerms:
-    """What a tenant is guaranteed of a GPU type, and what it may borrow and lend, in milli-GPU;
-    a limit of None is none."""
+    """What a tenant is guaranteed of a GPU type, and what it may borrow and lend, in milli-GPU. A
+    limit of None = no limit."""
 
     guaranteed: int
     mode: str = QuotaMode.SHARED.value
@@ -30,7 +30,7 @@ class QuotaTerms:
 
     @classmethod
     def given(cls, values: Mapping[str, Any]) -> "QuotaTerms":
-        """The terms among these values; what is not given has its default."""
+        """Take the terms among these values; others have their defaults."""
         return cls(**{name: values[name] for name in NAMES if name in values})
 
     @classmethod
@@ -39,7 +39,7 @@ class QuotaTerms:
 
     @classmethod
     def in_gpus(cls, document: Mapping[str, Any]) -> "QuotaTerms":
-        """Those of a document in GPUs, as `as_document` makes it."""
+        """Read a document in GPUs, as `as_document` writes it."""
         milli = {n: None if document[n] is None else round(1000 * document[n]) for n in AMOUNTS}
         return cls.given({**document, **milli})
 
@@ -47,7 +47,7 @@ class QuotaTerms:
         return {COLUMNS[name]: value for name, value in asdict(self).items()}
 
     def faults(self) -> list[FieldError]:
-        """What is wrong with them by themselves."""
+        """Return what is wrong with them by themselves."""
         faults: list[FieldError] = []
         amounts = {name: getattr(self, name) for name in AMOUNTS}
         for name, milli in amounts.items():
@@ -71,7 +71,8 @@ COLUMNS = {name: f"{name}_milli" if name in AMOUNTS else name for name in NAMES}
 
 
 def with_fields(quota: Quota | None, fields: Mapping[str, Any]) -> QuotaTerms:
-    """A quota with these fields of its terms set; one that becomes isolated loses its limits."""
+    """Return a quota's terms with these fields set; a quota that becomes isolated loses its
+    limits."""
     if fields.get("mode") == QuotaMode.ISOLATED:
         fields = {**dict.fromkeys(LIMITS), **fields}
     return replace(QuotaTerms.of(quota or Quota()), **fields)
@@ -79,10 +80,10 @@ def with_fields(quota: Quota | None, fields: Mapping[str, Any]) -> QuotaTerms:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """Which quota is changed, and what is kept of why.
+    """Which quota changes, and what is recorded about the reason.
 
-    `expected_version`: of the quota as it was read, 0 = there was none. `reverts`: the change that
-    this one takes back.
+    `expected_version`: of the quota as it was read; 0 = there was none. `reverts`: the change that
+    this one reverts.
     """
 
     tenant: Tenant
@@ -102,7 +103,8 @@ class QuotaChange:
 
 
 def as_document(quota: Quota | None) -> dict[str, Any] | None:
-    """A quota in the audit trail: GPUs, not milli-GPUs; null limits are unlimited."""
+    """Return a quota as a document of the audit trail: in GPUs, not milli-GPU; null limits are
+    unlimited."""
     if quota is None:
         return None
     terms = asdict(QuotaTerms.of(quota))
@@ -111,7 +113,7 @@ def as_document(quota: Quota | None) -> dict[str, Any] | None:
 
 
 def in_gpus(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of terms as documents have them: GPUs, not milli-GPU."""
+    """Convert fields of terms to GPUs, as documents have them."""
     return {
         name: gpus(value) if name in AMOUNTS and value is not None else value
         for name, value in fields.items()
@@ -119,7 +121,7 @@ def in_gpus(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gpus(milli: int) -> int | float:
-    """Milli-GPU as a JSON number of GPUs; whole numbers stay whole."""
+    """Return milli-GPU as a JSON number of GPUs; whole numbers stay integers."""
     return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 

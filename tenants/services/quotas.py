@@ -1,4 +1,5 @@
-"""Change and withdraw quotas, with the sums, the rights and the audit record they need."""
+"""Change and withdraw quotas, with the checks of sums and rights and the audit record that this
+needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ from tenants.services.quota_sums import Overpromise, excess_of
 from tenants.services.quota_terms import QuotaChange, QuotaTerms, as_document, in_words
 from tenants.services.transactions import unit_of_work
 
-NAMED_JOBS = 5  # of those a warning speaks of
+NAMED_JOBS = 5  # most jobs that a warning names
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaChangeResult:
-    """The quota as it is (or would be) now, and sentences worth reading before it is; the record
-    of the change. Not `changed`: it was so before."""
+    """The quota as it is (or would be) now, warnings, and the record of the change. Not `changed`:
+    it was already so."""
 
     quota: Quota
     warnings: tuple[str, ...] = ()
@@ -47,11 +48,11 @@ def change_quota(
 ) -> QuotaChangeResult:
     """Set what a tenant is guaranteed of a GPU type, and what it may borrow and lend.
 
-    `overcommit` lets an operator promise more than is installed. `agreed`: whether the actor may
-    was asked when the change was agreed on; `approved`: whether it needs a second person is asked
-    elsewhere; `alone`: it is all of what was previewed, if anybody did; `summed`: whether sums hold
-    is asked here. Raises NotFound, NotAllowed, Invalid (fields of the terms, reason), Stale and
-    Conflict.
+    `overcommit` lets an operator guarantee more than is installed. `agreed`: the actor's rights
+    were checked when the change was agreed on. `approved`: the caller checks whether it needs a
+    second person. `alone`: it is the whole change that was previewed, if anybody did. `summed`:
+    check the sums here. Raises NotFound, NotAllowed, Invalid (fields of the terms, reason), Stale
+    and Conflict.
     """
     access = access_of(actor)
     if not agreed:
@@ -87,8 +88,8 @@ def delete_quota(
     alone: bool = True,
     dry_run: bool = False,
 ) -> tuple[str, ...]:
-    """Withdraw a quota; running jobs go on. Returns warnings; `agreed`, `alone` and what it raises
-    are as of `change_quota`."""
+    """Withdraw a quota; running jobs continue. Returns warnings. `agreed`, `alone` and exceptions
+    as in `change_quota`."""
     tenant, gpu_type = change.tenant, change.gpu_type
     if not agreed:
         may_change(access_of(actor), tenant)
@@ -125,8 +126,8 @@ def _record(
 
 
 def may_change(access: Access, tenant: Tenant, *, overcommit: bool = False) -> None:
-    """Raises NotFound or NotAllowed where whoever has these rights may not set quotas of a
-    tenant."""
+    """Raise NotFound or NotAllowed when a holder of these rights may not set the tenant's
+    quotas."""
     if not access.may_view(tenant.pk):
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
     if not access.may_administer_from_above(tenant.pk):
@@ -139,10 +140,10 @@ def may_change(access: Access, tenant: Tenant, *, overcommit: bool = False) -> N
 
 
 def _locked(change: QuotaChange) -> Quota | None:
-    """The quota as it is, with all other changes for this GPU type kept waiting.
+    """Return the quota, locked against all other changes for this GPU type.
 
-    The sums span many rows, so a guard on one of them is not enough: touching the GPU type's row
-    first makes changes of one GPU type follow each other on every database.
+    The sums span many rows, so locking one of them is not enough: updating the GPU type's row first
+    serializes changes of that GPU type on every database.
     """
     tenant, gpu_type = change.tenant, change.gpu_type
     locks.keep(Tenant, [tenant.pk])
@@ -184,8 +185,8 @@ def _check_sums(
 
 
 def owner_of(excess: Overpromise, access: Access) -> str:
-    """Whose guarantee is too small, for a sentence; not by name to whoever may not see the tenant.
-    "" = the clusters are too small."""
+    """Return whose guarantee is too small, for a sentence, without the name of a tenant that the
+    actor may not see. "" = the clusters are too small."""
     if excess.over is None:
         return ""
     if not access.may_view(excess.over):
@@ -194,7 +195,8 @@ def owner_of(excess: Overpromise, access: Access) -> str:
 
 
 def excess_sentence(excess: Overpromise, owner: str, gpu_type: str) -> str:
-    """What of a GPU type would be promised, and what there is of it; `owner` as of `owner_of`."""
+    """Say how much of a GPU type would be guaranteed and how much exists; `owner` comes from
+    `owner_of`."""
     if owner:
         exist = f"are guaranteed to {owner} above them"
     else:
@@ -226,7 +228,7 @@ def _stored(before: Quota | None, change: QuotaChange, terms: QuotaTerms) -> Quo
 
 
 def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
-    """What a smaller quota means for the jobs that hold GPUs now."""
+    """Return what a smaller quota means for the jobs that hold GPUs now."""
     if before is None or quota.guaranteed_milli >= before.guaranteed_milli:
         return ()
     held = _holdings(quota.tenant, quota.gpu_type)

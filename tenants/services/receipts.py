@@ -1,4 +1,5 @@
-"""Answers that are kept with what they answer: a request that is sent twice happens once."""
+"""Answers stored together with what a request created, so that a repeated request takes effect
+once."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -9,11 +10,11 @@ from tenants.models import IdempotencyKey
 
 
 class KeyTaken(Exception):
-    """The key of a request is there already: nothing was done for it."""
+    """The key of a request is already stored: nothing was done for it."""
 
 
 class Receipt(NamedTuple):
-    """Of a request that came with a key. `answered`: the row with the answer to what was made."""
+    """A request with a key. `answered` makes the row that holds the answer."""
 
     user_id: int
     key: str
@@ -25,7 +26,7 @@ class Receipt(NamedTuple):
 
 
 def taken(receipts: Collection[Receipt]) -> set[tuple[int, str]]:
-    """Whose keys are there already."""
+    """Return the user and key of each receipt that is already stored."""
     if not receipts:
         return set()
     rows = IdempotencyKey.objects.filter(
@@ -35,9 +36,9 @@ def taken(receipts: Collection[Receipt]) -> set[tuple[int, str]]:
 
 
 def keep(receipts: Sequence[tuple[Receipt, Any]]) -> None:
-    """Keep the answers to what was made, in the transaction that makes it. Raises KeyTaken where
-    a key came meanwhile, and then that has to be undone."""
-    # In one order: of two transactions that bring the same keys one waits for the other.
+    """Store the answers in the transaction that creates what they describe. Raises KeyTaken when a
+    key was stored meanwhile; the caller must then roll back."""
+    # In a fixed order: of two transactions with the same keys one waits for the other.
     ordered = sorted(receipts, key=lambda each: each[0].whose)
     rows = [receipt.answered(made) for receipt, made in ordered]
     if not rows:

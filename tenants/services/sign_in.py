@@ -1,4 +1,4 @@
-"""Who somebody from the OpenID provider is in Kant, and what their groups give them."""
+"""Map a person at the OpenID provider to a user of Kant, with the rights that their groups give."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ MOST_NAME = 150  # characters of a user name
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What the provider says of somebody; empty where it says nothing."""
+    """What the provider says about a person; empty where it says nothing."""
 
     issuer: str
     subject: str
@@ -35,8 +35,8 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What groups of the provider give: tenant by name → (role, group), and the group that makes
-    an operator, "" without one. `groups`: all of them, which queues may name."""
+    """What groups of the provider give: tenant by name → (role, group), and the group that makes an
+    operator ("" = none). `groups`: all groups, since queues may name them."""
 
     roles: Mapping[str, tuple[str, str]]
     operator_group: str
@@ -46,7 +46,8 @@ class Rights:
 def rights_of(
     groups: Iterable[str], operator_groups: frozenset[str], grants: Iterable[tuple[str, str, str]]
 ) -> Rights:
-    """`grants` are (group, tenant, role). Of several roles in a tenant the strongest counts."""
+    """Return the rights of these groups. `grants` are (group, tenant, role); the strongest role per
+    tenant counts."""
     held = frozenset(groups)
     roles: dict[str, tuple[str, str]] = {}
     for group, tenant, role in grants:
@@ -58,14 +59,15 @@ def rights_of(
 
 
 def sign_in(person: Person, rights: Rights) -> User:
-    """The account of a person, made at the first sign-in, with the rights that their groups give
-    now in place of those that they gave before. What was given by hand stays.
+    """Return a person's account, created at the first sign-in, with the rights that their groups
+    give now.
 
-    Raises Invalid (no user name), Conflict (it belongs to another account), NotAllowed (the
-    account is not active).
+    These replace the rights that groups gave earlier; rights given by hand stay. Raises Invalid
+    (unusable user name), Conflict (the name belongs to another account), NotAllowed (the account is
+    inactive).
     """
     with unit_of_work(dry_run=False):
-        # The row is locked: two sign-ins at once follow each other.
+        # This locks the row: concurrent sign-ins follow each other.
         identity = _identity(person) or _new_identity(person)
         user = identity.user
         if not user.is_active:
@@ -103,7 +105,7 @@ def _new_identity(person: Person) -> Identity:
             f"“{person.username}” cannot be a user name of Kant, which has at most {MOST_NAME} "
             "letters, digits and @.+-_. An operator chooses another claim for it."
         )
-    # Regardless of case: nobody may look like somebody else.
+    # Case-insensitive: nobody may pass for somebody else.
     taken = User.objects.filter(username__iexact=name).first()
     try:
         if taken is None:
@@ -115,7 +117,7 @@ def _new_identity(person: Person) -> Identity:
                     user=user, issuer=person.issuer, subject=person.subject
                 )
     except IntegrityError:
-        # The same person in another tab, or another of the same name, was faster.
+        # The same person in another tab, or another person of the same name, came first.
         if identity := _identity(person):
             return identity
     raise Conflict(

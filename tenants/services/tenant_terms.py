@@ -1,4 +1,4 @@
-"""What can be said of a tenant, once: its fields, their defaults, and who decides about them."""
+"""A tenant in one place: its fields, their defaults, and who may set them."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from tenants.effects import PlannedTenant
 from tenants.models import Tenant
 
-MAX_JOBS = 1_000_000  # of the limits on jobs
+MAX_JOBS = 1_000_000  # highest limit on jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantTerms:
-    """`parent`: the name of the tenant above, None = a root. Limits: None = none; `min_runtime_s`
-    and `namespace`: None = as above."""
+    """The fields of a tenant. `parent`: the name of the parent; None = a root. Limits: None = no
+    limit. `min_runtime_s` and `namespace`: None = inherited."""
 
     title: str = ""
     parent: str | None = None
@@ -24,14 +24,14 @@ class TenantTerms:
     namespace: str | None = None
 
     def columns(self) -> dict[str, Any]:
-        """All but the parent, which is a row of its own."""
+        """Return all columns except the parent, which is a row of its own."""
         return {name: value for name, value in asdict(self).items() if name != "parent"}
 
 
-# What a tenant admin may change of the own tenant; the rest is decided above it.
+# What tenant admins may change of their own tenant; all else is decided above it.
 OWN_FIELDS = frozenset({"title"})
 LIMITS = frozenset({"max_running", "max_waiting", "max_priority"})
-# By these a tenant's jobs could use, or keep, what is another's: why only operators set them.
+# With these a tenant's jobs could use or keep what belongs to others, so only operators set them.
 OPERATORS_FIELDS = {
     "namespace": "Only operators set the namespace of a tenant: its jobs may use all that is in "
     "it.",
@@ -41,12 +41,12 @@ OPERATORS_FIELDS = {
 FIELDS = (*(field.name for field in fields(TenantTerms)), "is_active")
 
 
-# By these a change of a tenant changes what becomes of jobs that are there.
+# Fields whose change affects existing jobs.
 FELT_BY_JOBS = frozenset(field.name for field in fields(PlannedTenant))
 
 
 def planned(tenant: Tenant) -> PlannedTenant:
-    """A tenant as it is, or would be, to the scheduler."""
+    """Return a tenant as the scheduler sees it, or would see it."""
     return PlannedTenant(
         tenant.parent.name if tenant.parent else None,
         tenant.weight,
@@ -56,6 +56,6 @@ def planned(tenant: Tenant) -> PlannedTenant:
 
 
 def as_document(tenant: Tenant) -> dict[str, Any]:
-    """A tenant in the audit trail."""
+    """Return a tenant as a document of the audit trail."""
     said = {name: getattr(tenant, name) for name in FIELDS}
     return {"name": tenant.name, **said, "parent": tenant.parent.name if tenant.parent else None}

@@ -40,7 +40,7 @@ def create_tenant(
     source: str,
     dry_run: bool = False,
 ) -> Tenant:
-    """A new tenant, which without a parent only operators create."""
+    """Create a tenant; only operators create one without a parent."""
     access = access_of(actor)
     above = _parent(access, terms.parent)
     if above is None and not access.operator:
@@ -126,7 +126,7 @@ def change_tenant(
 def delete_tenant(
     actor: User, tenant: Tenant, *, reason: str = "", source: str, dry_run: bool = False
 ) -> None:
-    """Delete a tenant that has no tenants below and never had a job; its quotas go with it."""
+    """Delete a tenant that has no children and never had a job; its quotas go with it."""
     access = access_of(actor)
     may_change_tenant(access, tenant, {"parent": None})
     with unit_of_work(dry_run):
@@ -157,15 +157,15 @@ def delete_tenant(
 
 
 def take_turns() -> None:
-    """Changes of tenants must not cross each other: two moves could close a cycle, and two tenants
-    get one namespace. One row, always the same, makes them follow each other."""
+    """Serialize changes of tenants: two concurrent moves could close a cycle, and two tenants could
+    get the same namespace. All lock the same row."""
     Tenant.objects.filter(id=Tenant.objects.aggregate(Min("id"))["id__min"]).update(
         version=F("version")
     )
 
 
 def _parent(access: Access, name: str | None) -> Tenant | None:
-    """The tenant a caller names as a parent; raises Invalid naming the field."""
+    """Return the tenant that a caller names as a parent; raise Invalid naming the field."""
     if name is None:
         return None
     try:
@@ -175,7 +175,7 @@ def _parent(access: Access, name: str | None) -> Tenant | None:
 
 
 def may_change_tenant(access: Access, tenant: Tenant, changes: Mapping[str, Any]) -> None:
-    """Raises NotFound and NotAllowed where somebody may not change these fields of a tenant."""
+    """Raise NotFound or NotAllowed when somebody may not change these fields of a tenant."""
     if not access.may_view(tenant.pk):
         raise _not_found(tenant)
     above = access.may_administer_from_above(tenant.pk)
@@ -218,7 +218,8 @@ def _new_parent(access: Access, tenant: Tenant, name: str | None) -> Tenant | No
 def _refuse_broken_sums(
     access: Access, parents: Parents, tenant: Tenant, new: Tenant | None
 ) -> None:
-    """The quotas that move along must fit under the quotas above their new place."""
+    """Raise Conflict unless the quotas that move along fit under the quotas above their new
+    place."""
     moved = {**parents, tenant.pk: new.pk if new else None}
     locks.in_turn(GpuType, GpuType.objects.values_list("id", flat=True))
     by_type = guaranteed_by_type()

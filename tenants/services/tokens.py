@@ -1,4 +1,4 @@
-"""API tokens: 256 random bits, of which only a hash is kept."""
+"""API tokens: 256 random bits, stored only as a hash."""
 
 import hashlib
 import secrets
@@ -23,21 +23,21 @@ from tenants.services.transactions import checked, unit_of_work
 PREFIX = "kant_"
 # Enough of the secret to tell tokens apart in a list; the remaining bits stay unguessable.
 SHOWN = len(PREFIX) + 6
-# That hold, of one user: each is a way in.
+# Valid tokens per user: each is a way in.
 MOST_TOKENS = 100
-# A used token would otherwise cost one write per request.
+# Without this, a token would cost one write per request.
 LAST_USED_PRECISION = timedelta(minutes=1)
 
 
 class NewToken(NamedTuple):
-    """A created token and its secret, which nobody can read again."""
+    """A created token and its secret, which cannot be read again."""
 
     token: ApiToken
     secret: str
 
 
 def digest_of(secret: str) -> str:
-    """SHA-256 in hex. A slow hash adds nothing to a secret of 256 random bits."""
+    """Return SHA-256 in hex. A slow hash adds nothing to a secret of 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -51,15 +51,18 @@ def create_token(
     parent: ApiToken | None = None,
     dry_run: bool = False,
 ) -> NewToken:
-    """A token that acts as `actor`: within `scopes` (None = all) and, if it has one, a tenant and
-    those below it. One that a token makes, its `parent`, has by default what that one has, and
-    never more. Raises Invalid, NotFound, and Conflict where there are MOST_TOKENS already."""
+    """Create a token that acts as `actor`, within `scopes` (None = all) and, if given, a tenant and
+    those below.
+
+    A token created by another one, its `parent`, by default has the parent's limits, and never
+    wider ones. Raises Invalid, NotFound, and Conflict when there are already MOST_TOKENS.
+    """
     if not name.strip():
         raise Invalid.field("name", "Say what the token is for, e.g. “ci” or “laptop”.")
     if expires_at is not None and expires_at <= timezone.now():
         raise Invalid.field("expires_at", "Lies in the past. Give a later time, or null for none.")
     with unit_of_work(dry_run):
-        # One after the other: neither more than there may be, nor one of a parent just revoked.
+        # One at a time: so the limit holds, and no token gets a parent that was just revoked.
         User.objects.select_for_update().filter(pk=actor.pk).first()
         if parent is not None:
             parent = ApiToken.objects.filter(_holds(timezone.now()), pk=parent.pk).first()
@@ -113,7 +116,7 @@ def _end(wanted: datetime | None, parent: ApiToken | None) -> datetime | None:
 
 
 def _scopes(wanted: Collection[str] | None, parent: ApiToken | None) -> str:
-    """The scopes as they are stored."""
+    """Return the scopes as stored."""
     most = parent.scope_names if parent is not None else list(Scope.values)
     if wanted is None:
         return parent.scopes if parent is not None else ""
@@ -138,7 +141,7 @@ def _tenant(actor: User, wanted: str | None, parent: ApiToken | None) -> Tenant 
     try:
         found = tenant_by_name(access_of(actor), wanted)
     except NotFound as error:
-        # Also one above that of the token that asks: it sees what it may use.
+        # Also for a tenant above the requesting token's own: that token sees only what it may use.
         raise Invalid.field("tenant", error.detail) from None
     return found
 
@@ -146,8 +149,9 @@ def _tenant(actor: User, wanted: str | None, parent: ApiToken | None) -> Tenant 
 def revoke_token(
     actor: User, token_id: int, *, by: ApiToken | None = None, dry_run: bool = False
 ) -> None:
-    """End a token of one's own (operators: anybody's), and with it those that it made. Revoking
-    twice is no error. `by`: the token that asks; a limited one ends itself and what it made."""
+    """Revoke a token of one's own (operators: anybody's) and all that it created. Revoking twice
+    is no error. `by`: the requesting token; a limited one may revoke only itself and what it
+    created."""
     tokens = ApiToken.objects.filter(id=token_id)
     if not actor.is_operator:
         tokens = tokens.filter(user=actor)
@@ -163,7 +167,7 @@ def revoke_token(
 
 
 def family(token_id: int) -> set[int]:
-    """A token, those that it made, those that they made, …"""
+    """Return a token, those that it created, those that they created, …"""
     found, latest = {token_id}, {token_id}
     while latest:
         made = ApiToken.objects.filter(parent__in=latest).values_list("pk", flat=True)
@@ -177,7 +181,7 @@ def _holds(now: datetime) -> Q:
 
 
 def forget_ended_tokens() -> int:
-    """Delete tokens that were revoked or expired more than KANT_KEEP_DAYS ago; returns how many."""
+    """Delete tokens that were revoked or expired more than KANT_KEEP_DAYS ago; return how many."""
     before = timezone.now() - timedelta(days=settings.KANT_KEEP_DAYS)
     ended = Q(revoked_at__lt=before) | Q(expires_at__lt=before)
     deleted, _ = ApiToken.objects.filter(ended).delete()
@@ -190,9 +194,11 @@ class AskedToken(NamedTuple):
 
 
 def token_of_secret(secret: str, now: datetime) -> ApiToken | None:
-    """The token a secret stands for, and in it the active user with the rights that it leaves;
-    None when unknown, expired or revoked, or when its user has not signed in at the OpenID
-    provider for KANT_OIDC_TOKEN_DAYS. Those that are asked for at once are read by one statement.
+    """Return the token of a secret, with its active user, whose rights are already limited to the
+    token's.
+
+    None when the token is unknown, expired or revoked, or when its user has not signed in at the
+    OpenID provider for KANT_OIDC_TOKEN_DAYS. One statement serves concurrent calls.
     """
     found = _read(AskedToken(digest_of(secret), now))
     if found is None:
@@ -214,9 +220,10 @@ _TokenRow = list[dict[str, Any]]  # columns of the token, and of its user
 
 
 def _rows_of(asked: Sequence[AskedToken]) -> list[_TokenRow | None]:
-    """The row of each that is not revoked and whose user is active."""
+    """Return, for each secret, the row of a token that is not revoked and whose user is active."""
     digests = sorted({one.digest for one in asked})
-    # Of few lengths, so that few texts are planned: the last one stands in for those that lack.
+    # Pad to a power of two with the last digest, so that the database plans few different
+    # statements.
     wanted = digests + digests[-1:] * ((1 << (len(digests) - 1).bit_length()) - len(digests))
     params: list[str | int | None] = [*wanted]
     quote = connection.ops.quote_name

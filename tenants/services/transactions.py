@@ -1,4 +1,4 @@
-"""The one transaction of a use case, and its rehearsal."""
+"""The one transaction of a use case, and its dry run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +15,14 @@ M = TypeVar("M", bound=models.Model)
 
 @contextmanager
 def unit_of_work(dry_run: bool) -> Iterator[None]:
-    """One transaction; with `dry_run` everything inside really happens and is then rolled back.
+    """Open one transaction; with `dry_run` everything inside really happens and is then rolled
+    back.
 
-    A rehearsal by the real code cannot promise what the real run would refuse, and callbacks
-    registered with `transaction.on_commit` never run in it.
+    Because a dry run executes the real code, it cannot promise what the real run would refuse.
+    Callbacks registered with `transaction.on_commit` do not run in it.
 
-    Raises Conflict when what it refers to was deleted meanwhile, or the reverse: databases look
-    at references only at the commit.
+    Raises Conflict when a row that this refers to was deleted meanwhile, or the reverse: databases
+    check references only at the commit.
     """
     try:
         with transaction.atomic():
@@ -46,9 +47,9 @@ def _breaks_reference(error: IntegrityError) -> bool:
 
 
 def checked(instance: M, **names: str) -> M:
-    """The instance, when its fields obey the model's own validators; raises Invalid otherwise.
+    """Return the instance if its fields satisfy the model's validators; raise Invalid otherwise.
 
-    `names` maps a model field to the name under which callers know it.
+    `names` maps a model field to the name that callers know.
     """
     try:
         instance.clean_fields(exclude={f.name for f in instance._meta.fields if f.is_relation})
@@ -69,6 +70,6 @@ def invalid_from(error: ValidationError, **names: str) -> Invalid:
 
 
 def _told(fault: ValidationError) -> str:
-    """One fault of a field in Kant's words."""
+    """Return one error of a field in Kant's words."""
     text = texts.DJANGO.get(fault.code or "", fault.message)
     return str(text % fault.params if fault.params else text)

@@ -3,13 +3,14 @@
 import re
 from decimal import Decimal
 
-# Digits of other scripts, "1_000" and "1e3" are numbers to Python, and mostly slips of a hand here.
+# Python accepts digits of other scripts, "1_000" and "1e3" as numbers; here they are mostly typos.
 PLAIN = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 THOUSANDS = re.compile(r"[1-9][0-9]{0,2}([,_ '’\u00a0\u202f][0-9]{3})+(\.[0-9]*)?")
 
 
 def typed_milli(text: str) -> int:
-    """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
+    """Parse GPUs as people write them into milli-GPU; raise ValueError that says how to fix the
+    text."""
     text = text.strip()
     if not text:
         raise ValueError("Write 0 to guarantee none.")
@@ -32,5 +33,5 @@ def typed_milli(text: str) -> int:
 
 
 def as_typed(milli: int | None) -> str:
-    """Milli-GPU as somebody would type them; "" for None."""
+    """Return milli-GPU as a person would type them; "" for None."""
     return "" if milli is None else f"{milli / 1000:.13g}"

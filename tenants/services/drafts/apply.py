@@ -1,4 +1,4 @@
-"""Make quotas and the tree what a draft says, all of it or nothing."""
+"""Apply a draft of quota and tenant changes, all of it or nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +24,12 @@ from tenants.services.transactions import unit_of_work
 
 @dataclass(frozen=True, slots=True)
 class DraftTried:
-    """What became, or would become, of a draft. `cells`: those that say another quota than
-    there is; by their place in it what they did, and what stands against them: then nothing was
-    changed. `tenants`: the same of tenants that shall stand elsewhere or weigh more or less."""
+    """What became, or would become, of a draft.
+
+    `cells`: those that differ from the stored quota. `results` and `errors` are indexed by their
+    position; with any error nothing was changed. `tenants` and their results and errors: the same
+    for tenants with another parent or weight.
+    """
 
     draft: QuotaDraft
     cells: Sequence[DraftCell]
@@ -42,7 +45,7 @@ class DraftTried:
 
     @property
     def count(self) -> int:
-        """Of all that it would change."""
+        """The number of quotas and tenants that it would change."""
         return len(self.cells) + len(self.tenants)
 
     @property
@@ -56,7 +59,7 @@ class DraftTried:
 
     @property
     def planned(self) -> dict[str, PlannedTenant]:
-        """The tenants that would stand elsewhere, or weigh more or less."""
+        """The tenants that would get another parent or weight."""
         return {one.tenant.name: one.planned for one in self.tenant_results.values()}
 
     @property
@@ -72,9 +75,11 @@ def try_draft(
     expected_version: int | None = None,
     dry_run: bool = False,
 ) -> DraftTried:
-    """Apply the actor's draft, which is empty afterwards; where something stands against a cell or
-    a tenant of it, or with `dry_run`, nothing is changed. `expected_version`: of the draft as it
-    was read; None = whichever it is. Raises Invalid (reason) and Stale."""
+    """Apply the actor's draft and empty it. On any error in a cell or tenant, or with `dry_run`,
+    change nothing.
+
+    `expected_version`: of the draft as it was read; None = any. Raises Invalid (reason) and Stale.
+    """
     if faults := reason_faults(reason):
         raise Invalid.fields(faults)
     with unit_of_work(dry_run):
@@ -132,7 +137,7 @@ def try_draft(
 
 
 def edits_of(draft: QuotaDraft) -> list[DraftCell]:
-    """The cells that say another quota than there is, or none that can be read."""
+    """Return the cells that differ from the stored quota, or that cannot be read."""
     cells = list(draft.cells.select_related("tenant", "gpu_type"))
     rows = Quota.objects.filter(tenant__in={cell.tenant_id for cell in cells}).order_by()
     now = {(quota.tenant_id, quota.gpu_type_id): quota for quota in rows}

@@ -15,8 +15,11 @@ ACCEPTED = (
 
 
 def fields_typed(text: str) -> dict[str, str]:
-    """The fields of a quota that the text of a cell names, `guaranteed` always; each as typed, a
-    limit of "" is none. Words in any order and case. Raises ValueError with the remedy."""
+    """Return the fields of a quota that the text of a cell sets, always with `guaranteed`.
+
+    Values are as typed; a limit of "" means no limit. Words may come in any order and case. Raises
+    ValueError with a message that says how to fix the text.
+    """
     parts: list[tuple[str, list[str]]] = [("", [])]
     for token in text.split():
         if (word := token.casefold()) in WORDS:
@@ -39,7 +42,7 @@ def fields_typed(text: str) -> dict[str, str]:
 
 
 def named_terms(text: str) -> dict[str, str]:
-    """Of mode and limits those that the text names; none where it cannot be read."""
+    """Return mode and limits where the text sets them; nothing if it cannot be read."""
     try:
         fields = fields_typed(text)
     except ValueError:
@@ -49,7 +52,7 @@ def named_terms(text: str) -> dict[str, str]:
 
 
 def guaranteed_in(text: str) -> int | None:
-    """What the text guarantees, in milli-GPU; None where it cannot be read."""
+    """Return the guarantee in the text, in milli-GPU; None if it cannot be read."""
     try:
         return typed_milli(fields_typed(text)["guaranteed"])
     except ValueError:
@@ -57,8 +60,8 @@ def guaranteed_in(text: str) -> int | None:
 
 
 def cell_text(quota: Quota | None) -> str:
-    """A quota as `fields_typed` reads it; mode and limits where they are not the default; "" where
-    there is no quota."""
+    """Write a quota as `fields_typed` reads it, with mode and limits only where they differ from
+    the defaults; "" for no quota."""
     if quota is None:
         return ""
     terms = QuotaTerms.of(quota)
@@ -97,7 +100,8 @@ def _limit(word: str, tokens: list[str]) -> str:
 
 
 def _amount(tokens: list[str]) -> str:
-    """What stands before the next word: a number, with blanks only where somebody put them in."""
+    """Return the text before the next word. A plain number must not be followed by words; digits
+    after blanks stay with it."""
     if tokens and (PLAIN.fullmatch(tokens[0]) or tokens[0].casefold() == NO_LIMIT):
         for token in tokens[1:]:
             if not token[0].isdigit():

@@ -1,4 +1,4 @@
-"""What of a quota somebody else has made another while it was being edited, field by field."""
+"""Which fields of a quota somebody else has changed while it was being edited."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,12 @@ TITLES = {**QUOTA_TITLES, **PLACE_TITLES}
 
 @dataclass(frozen=True, slots=True)
 class FieldConflict:
-    """A field of a quota or tenant in words: as the edit would have it, None = the edit leaves it;
-    as somebody else has set it, None = there is no quota any more; and as it was when the edit
-    began, None = there was none, or nobody knows."""
+    """A field of a quota or tenant with conflicting values, in words.
+
+    `mine`: the edit's value; None = the edit does not set it. `theirs`: the value that somebody
+    else set; None = the quota is gone. `base`: the value when the edit began; None = there was
+    none, or it is unknown.
+    """
 
     field: str
     mine: str | None
@@ -34,8 +37,8 @@ class FieldConflict:
 def field_conflicts(
     mine: Mapping[str, str], theirs: QuotaTerms | None, base: QuotaTerms | None
 ) -> list[FieldConflict]:
-    """The fields that theirs makes others than they were, or mine others than theirs. `mine`: the
-    fields that the edit sets, as typed."""
+    """Return the fields that somebody else changed, or that the edit sets to another value than
+    theirs. `mine`: the fields that the edit sets, as typed."""
     found = []
     for name in NAMES:
         said = FieldConflict(name, _mine(name, mine), _said(name, theirs), _said(name, base))
@@ -47,7 +50,7 @@ def field_conflicts(
 
 def _mine(name: str, mine: Mapping[str, str]) -> str | None:
     if name in LIMITS and mine.get("mode") == QuotaMode.ISOLATED:
-        return _typed(name, "")  # it has none
+        return _typed(name, "")  # an isolated quota has no limits
     return _typed(name, mine[name]) if name in mine else None
 
 
@@ -66,7 +69,7 @@ def _typed(name: str, text: str) -> str:
 
 
 def order_typed(guaranteed_milli: int, terms: Mapping[str, str | int | None]) -> dict[str, str]:
-    """The fields that an order sets, as somebody would have typed them."""
+    """Return the fields that an order sets, as a person would type them."""
     amounts = {
         name: str(value) if name == "mode" else as_typed(value if isinstance(value, int) else None)
         for name, value in terms.items()

@@ -1,4 +1,4 @@
-"""What somebody writes into a draft, and how a draft ends without being applied."""
+"""Writing into a draft, and discarding it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,21 @@ from tenants.services.quotas import may_change
 from tenants.services.tenants import may_change_tenant
 from tenants.services.transactions import unit_of_work
 
-MOST_CELLS = 200  # as many as one preview looks ahead with; tenants count, too
+MOST_CELLS = 200  # as many as one preview can handle; tenants count as well
 LONGEST = 64  # characters in a cell
-KEPT = timedelta(days=30)  # since a draft was written to
+KEPT = timedelta(days=30)  # since the last write to a draft
 
 
 @dataclass(frozen=True, slots=True)
 class DraftEdit:
-    """What one cell shall say, as typed: a guarantee, or the text of a cell (`cell_text`); None =
-    the cell leaves the draft. `terms`: mode and limits as typed ("" = no limit), those that shall
-    be others beside; None = what the draft has of them stays. What the text names counts.
+    """What one cell is to say.
 
-    `version`: of the quota as it was read, 0 = there was none; None = what it began with stays, of
-    a cell that is new to the draft as it is now.
+    `typed`: a guarantee or the text of a cell (`cell_text`); None = remove the cell from the draft.
+    `terms`: other mode and limits as typed ("" = no limit); None = keep those in the draft. What
+    the text of the cell sets takes precedence.
+
+    `version`: of the quota as it was read; 0 = there was none. None = keep the version with which
+    the edit began; for a cell that is new to the draft, the current one.
     """
 
     tenant: Tenant
@@ -42,9 +44,11 @@ class DraftEdit:
 
 @dataclass(frozen=True, slots=True)
 class TenantEdit:
-    """Of the place of a tenant ("parent", "" = below nobody) and its "weight" those that shall be
-    others, as typed. One that is None, or says what is so already, leaves the draft. `over`: what
-    somebody else has set meanwhile is overwritten."""
+    """The changed ones among a tenant's "parent" ("" = a root) and "weight", as typed.
+
+    A field that is None, or equals the stored value, leaves the draft. `over`: overwrite what
+    somebody else has set meanwhile.
+    """
 
     tenant: Tenant
     fields: Mapping[str, str | None]
@@ -53,7 +57,8 @@ class TenantEdit:
 
 @dataclass(frozen=True, slots=True)
 class PageWrite:
-    """Which write of which page: of one page the later wins, in whatever order they arrive."""
+    """Which write of which page this is: of one page's writes the latest wins, in whatever order
+    they arrive."""
 
     tab: str
     stamp: int
@@ -72,9 +77,11 @@ def edit_draft(
     write: PageWrite | None = None,
     dry_run: bool = False,
 ) -> QuotaDraft:
-    """Write cells and tenants of the actor's draft, and the reason that it will be applied with;
-    what is not named stays. Raises NotFound, NotAllowed and Invalid (`cells` and `tenants`, by
-    place, and `reason`)."""
+    """Write cells and tenants of the actor's draft, and the reason for applying it; keep everything
+    else.
+
+    Raises NotFound, NotAllowed and Invalid (`cells` and `tenants` by position, and `reason`).
+    """
     access = access_of(actor)
     faults = []
     for at, edit in enumerate(edits):
@@ -87,7 +94,7 @@ def edit_draft(
     for at, one in enumerate(tenants):
         set_to = {name: text for name, text in one.fields.items() if text is not None}
         if not set_to:
-            continue  # what leaves a draft does so also where the rights for it are gone
+            continue  # removing something from a draft needs no rights
         may_change_tenant(access, one.tenant, set_to)
         faults += [
             FieldError(("tenants", at, name), f"Use at most {LONGEST_PLACE} characters.")
@@ -119,7 +126,7 @@ def edit_draft(
 def discard_draft(
     actor: User, *, write: PageWrite | None = None, dry_run: bool = False
 ) -> QuotaDraft | None:
-    """Take all edits out of the actor's draft; None where there never was one."""
+    """Remove all edits from the actor's draft; return None when there never was one."""
     with unit_of_work(dry_run):
         draft = draft_of(actor)
         if draft is not None and _taken(draft, write):
@@ -128,14 +135,14 @@ def discard_draft(
 
 
 def locked_draft(actor: User) -> QuotaDraft:
-    """The actor's draft, with all other writes to it kept waiting until the transaction ends."""
+    """Return the actor's draft, locked against other writes until the transaction ends."""
     draft, _ = QuotaDraft.objects.get_or_create(author=actor)
     _taken(draft, None)
     return draft
 
 
 def empty(draft: QuotaDraft) -> None:
-    """Of a draft that is locked. The row stays: it knows which writes are too late."""
+    """Empty a locked draft. The row stays because it knows which writes arrive too late."""
     draft.cells.all().delete()
     draft.tenants.all().delete()
     draft.reason = ""
@@ -144,14 +151,14 @@ def empty(draft: QuotaDraft) -> None:
 
 
 def forget_old_drafts() -> int:
-    """Delete drafts that nobody has written to for long; returns how many."""
+    """Delete drafts with no write for a long time; return how many."""
     old = QuotaDraft.objects.filter(updated_at__lt=timezone.now() - KEPT)
     _, deleted = old.delete()
     return deleted.get("tenants.QuotaDraft", 0)
 
 
 def _taken(draft: QuotaDraft, write: PageWrite | None) -> bool:
-    """Lock the draft for a write; False where a later one of the same page was faster."""
+    """Lock the draft for a write; return False when a later write of the same page came first."""
     rows = QuotaDraft.objects.filter(pk=draft.pk)
     if write is None:
         rows.update(version=F("version"))
@@ -164,7 +171,7 @@ def _taken(draft: QuotaDraft, write: PageWrite | None) -> bool:
 
 
 def _write(draft: QuotaDraft, edits: Sequence[DraftEdit]) -> bool:
-    """Whether anything is another now."""
+    """Write the cells; return whether anything changed."""
     cells = {(cell.tenant_id, cell.gpu_type_id): cell for cell in draft.cells.all()}
     now = _versions(edits)
     changed = False
@@ -200,7 +207,7 @@ def _write(draft: QuotaDraft, edits: Sequence[DraftEdit]) -> bool:
 
 
 def _write_tenants(draft: QuotaDraft, edits: Sequence[TenantEdit]) -> bool:
-    """Whether anything is another now."""
+    """Write the tenants; return whether anything changed."""
     rows = {row.tenant_id: row for row in draft.tenants.all()}
     stored = Tenant.objects.select_related("parent").in_bulk([edit.tenant.pk for edit in edits])
     changed = False
@@ -234,7 +241,7 @@ def _write_tenants(draft: QuotaDraft, edits: Sequence[TenantEdit]) -> bool:
 
 
 def _versions(edits: Sequence[DraftEdit]) -> dict[tuple[int, int], int]:
-    """{(tenant, GPU type): version of its quota}, of those that have one."""
+    """Return {(tenant, GPU type): version of its quota} for those that have one."""
     tenants = {edit.tenant.pk for edit in edits if edit.typed is not None and edit.version is None}
     rows = Quota.objects.filter(tenant__in=tenants).order_by()
     return {(t, g): v for t, g, v in rows.values_list("tenant_id", "gpu_type_id", "version")}

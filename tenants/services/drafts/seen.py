@@ -1,4 +1,5 @@
-"""What people see of drafts: of their own all, of others' what they may change themselves."""
+"""What people see of drafts: all of their own, and of others' drafts what they may change
+themselves."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ REASON_SHOWN = 200  # characters of a colleague's reason
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Somebody changed a quota since an edit of it began. `by`, `reason`: "" where the audit trail
-    does not say. `base`: what it said when the edit began; None = there was none, or nobody knows,
-    as `known` says. `mine`: the fields that the edit sets, as typed."""
+    """A quota that somebody has changed since an edit of it began.
+
+    `by`, `reason`: "" when the audit trail does not say. `base`: the quota when the edit began;
+    None = there was none, or it is unknown (see `known`). `mine`: the fields that the edit sets, as
+    typed.
+    """
 
     by: str
     reason: str
@@ -38,12 +42,12 @@ class Overtaken:
 
     @property
     def before(self) -> float | None:
-        """What was guaranteed when the edit began, in GPUs."""
+        """The guarantee when the edit began, in GPUs."""
         return None if self.base is None else gpus(self.base.guaranteed)
 
     @property
     def fields(self) -> list[FieldConflict]:
-        """Theirs, mine and before of each field in which these are not all the same."""
+        """Their, my and the original value of each field in which these differ."""
         theirs = QuotaTerms.of(self.now) if self.now else None
         return field_conflicts(self.mine, theirs, self.base)
 
@@ -53,13 +57,13 @@ class Overtaken:
 
     @property
     def why(self) -> str:
-        """In brackets, with a blank before it; "" where no reason is known."""
+        """The reason in brackets, after a blank; "" when none is known."""
         reason = Truncator(self.reason).chars(REASON_SHOWN)
         return f" (“{reason}”)" if reason else ""
 
     @property
     def told(self) -> str:
-        """Theirs, mine and before of all fields, in sentences."""
+        """The conflict in sentences: their, my and the original value of each field."""
         fields = {one.field: one for one in self.fields}
         of_guarantee = fields.get("guaranteed")
         if self.now is not None and (
@@ -80,7 +84,7 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class SeenCell:
-    """A cell of a draft beside the quota as it is now."""
+    """A cell of a draft, next to the quota as it is now."""
 
     cell: DraftCell
     quota: Quota | None
@@ -88,24 +92,24 @@ class SeenCell:
 
     @property
     def guaranteed(self) -> int | None:
-        """In milli-GPU; None while what is typed cannot be read."""
+        """In milli-GPU; None when the typed text cannot be read."""
         return guaranteed_in(self.cell.typed)
 
     @property
     def terms(self) -> dict[str, str]:
-        """Mode and limits that the edit sets, as typed, "" = no limit."""
+        """Mode and limits that the edit sets, as typed; "" = no limit."""
         fields = typed_in(self.cell)
         return {name: fields[name] for name in TERMS if name in fields}
 
     @property
     def fault(self) -> str:
-        """Why what is typed cannot be read, with the remedy; "" where it can."""
+        """Why the typed text cannot be read, and how to fix it; "" if it can."""
         return fault_of(self.cell.typed)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenTenant:
-    """A tenant of a draft beside what it is now. `names`: of the tenants that the viewer sees;
+    """A tenant of a draft, next to its current state. `names`: the tenants that the viewer sees;
     others are not named."""
 
     edit: DraftTenant
@@ -113,7 +117,8 @@ class SeenTenant:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What it sets, as typed; of a tenant above that the viewer does not see not the name."""
+        """What the draft sets, as typed, without the name of a parent that the viewer does not
+        see."""
         return shown_to(self.names, self.edit.fields)
 
     @property
@@ -122,7 +127,7 @@ class SeenTenant:
 
     @property
     def told(self) -> list[str]:
-        """What it makes of what is so now, in words."""
+        """What the draft changes compared with now, in words."""
         return places.in_words(self.fields, places.as_typed(self.edit.tenant))
 
     @property
@@ -142,8 +147,10 @@ def overtaken(
     quota: Quota | None,
     mine: Mapping[str, str],
 ) -> Overtaken:
-    """Who changed a quota, which is another now, since it was read at a version, 0 = there was
-    none. `mine`: the fields that an edit sets, as typed."""
+    """Return who changed a quota since it was read at `version` (0 = there was none).
+
+    To be called only for a quota that has changed. `mine`: the fields that an edit sets, as typed.
+    """
     last = last_quota_record(tenant, gpu_type)
     first = first_quota_record_since(tenant, gpu_type, version)
     base = QuotaTerms.in_gpus(first.before) if first and first.before else None
@@ -152,7 +159,7 @@ def overtaken(
 
 
 def visible_drafts(viewer: User) -> QuerySet[QuotaDraft]:
-    """Drafts with anything in them that the viewer may see."""
+    """Return the drafts that contain anything the viewer may see."""
     access = access_of(viewer)
     cells = _visible(DraftCell.objects.order_by(), viewer, access)
     tenants = _visible(DraftTenant.objects.order_by(), viewer, access)
@@ -162,7 +169,7 @@ def visible_drafts(viewer: User) -> QuerySet[QuotaDraft]:
 
 
 def visible_draft(viewer: User, author: str) -> QuotaDraft:
-    """The draft of a user; raises NotFound also where the viewer may see nothing of it."""
+    """Return a user's draft; raise NotFound also when the viewer may see nothing of it."""
     draft = visible_drafts(viewer).filter(author__username=author).first()
     if draft is None:
         mine = author == viewer.get_username()
@@ -176,7 +183,7 @@ def visible_draft(viewer: User, author: str) -> QuotaDraft:
 
 
 def cells_seen(viewer: User, draft: QuotaDraft) -> list[SeenCell]:
-    """Those cells of a draft that the viewer may see."""
+    """Return the cells of a draft that the viewer may see."""
     rows = _visible(draft.cells.select_related("tenant", "gpu_type"), viewer, access_of(viewer))
     cells = list(rows)
     quotas = {
@@ -188,7 +195,7 @@ def cells_seen(viewer: User, draft: QuotaDraft) -> list[SeenCell]:
 
 
 def tenants_seen(viewer: User, draft: QuotaDraft) -> list[SeenTenant]:
-    """Those tenants of a draft that the viewer may see."""
+    """Return the tenants of a draft that the viewer may see."""
     rows = draft.tenants.select_related("tenant__parent")
     found = list(_visible(rows, viewer, access_of(viewer)))
     names = visible_names(viewer) if found else frozenset[str]()
@@ -196,13 +203,14 @@ def tenants_seen(viewer: User, draft: QuotaDraft) -> list[SeenTenant]:
 
 
 def own_tenants(user: User) -> list[DraftTenant]:
-    """Tenants in the user's draft, with it."""
+    """Return the tenants in the user's draft, each with the draft."""
     rows = DraftTenant.objects.filter(draft__author=user)
     return list(rows.select_related("draft", "tenant__parent"))
 
 
 def tenants_of_others(viewer: User, access: Access) -> list[tuple[User, SeenTenant]]:
-    """What others are about to change of tenants that the viewer may change, too; by name."""
+    """Return the tenants that others are about to change and that the viewer may change too, by
+    author name."""
     rows = DraftTenant.objects.filter(_may_change(access)).exclude(draft__author=viewer)
     found = list(
         rows.select_related("draft__author", "tenant__parent").order_by(
@@ -220,20 +228,20 @@ def _overtaken(cell: DraftCell, quota: Quota | None) -> Overtaken | None:
 
 
 def own_cells(user: User) -> list[DraftCell]:
-    """What is in the user's draft, with it."""
+    """Return the cells of the user's draft, each with the draft."""
     rows = DraftCell.objects.filter(draft__author=user)
     return list(rows.select_related("draft", "tenant", "gpu_type"))
 
 
 def own_cell(user: User, tenant: Tenant, gpu_type: GpuType) -> DraftCell | None:
-    """What is in the user's draft of one quota."""
+    """Return the cell of the user's draft for one quota."""
     rows = DraftCell.objects.filter(draft__author=user, tenant=tenant, gpu_type=gpu_type)
     return rows.select_related("tenant", "gpu_type").first()
 
 
 def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
-    """What others are about to change of what the viewer may change, too; with drafts and
-    authors, by name."""
+    """Return the cells that others are about to change and that the viewer may change too, with
+    drafts and authors, by author name."""
     rows = DraftCell.objects.filter(_may_change(access)).exclude(draft__author=viewer)
     return list(
         rows.select_related("draft__author", "tenant", "gpu_type").order_by(
@@ -244,13 +252,15 @@ def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
 
 def _visible(cells: QuerySet[Row], viewer: User, access: Access) -> QuerySet[Row]:
     own = Q(draft__author=viewer)
-    if viewer.only_in is not None:  # a token for one tenant does not tell of the author's others
+    if (
+        viewer.only_in is not None
+    ):  # a token for one tenant does not show the author's other tenants
         own &= _may_change(access)
     return cells.filter(own | _may_change(access))
 
 
 def _may_change(access: Access) -> Q:
-    """Cells of tenants whose quotas whoever has these rights may set."""
+    """Select the rows of tenants whose quotas a holder of these rights may set."""
     if access.operator:
         return ~Q(pk__in=[])
     mine = [t for t in access.parents if access.may_administer_from_above(t)]

@@ -1,4 +1,4 @@
-"""What a quota in a draft shall be, of what was typed."""
+"""What a draft's typed text means for a quota."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,17 +9,17 @@ from tenants.services.drafts.cell_text import fields_typed, named_terms
 from tenants.services.quota_terms import COLUMNS, LIMITS, TITLES, QuotaTerms, with_fields
 from tenants.services.typed_gpus import as_typed, typed_milli
 
-TERMS = ("mode", *LIMITS)  # that may be edited beside the guarantee
+TERMS = ("mode", *LIMITS)  # fields that may be edited besides the guarantee
 
 
 def typed_in(cell: DraftCell) -> dict[str, str]:
-    """The fields of the quota that the edit sets, as typed."""
+    """Return the fields of the quota that the edit sets, as typed."""
     return fields_of(cell.typed, cell.terms)
 
 
 def fields_of(text: str, terms: Mapping[str, str]) -> dict[str, str]:
-    """The fields that a text of a cell sets with the mode and limits beside it; a text that cannot
-    be read is all of the guarantee."""
+    """Return the fields that the text of a cell sets, together with the mode and limits next to it.
+    A text that cannot be read counts as the guarantee."""
     try:
         fields = fields_typed(text)
     except ValueError:
@@ -28,14 +28,14 @@ def fields_of(text: str, terms: Mapping[str, str]) -> dict[str, str]:
 
 
 def terms_beside(text: str, terms: Mapping[str, str]) -> dict[str, str]:
-    """Of mode and limits those about which the text of the cell says nothing."""
+    """Keep the mode and limits that the text of the cell does not set itself."""
     named = named_terms(text)
     isolated = LIMITS if named.get("mode") == QuotaMode.ISOLATED else ()
     return {name: term for name, term in terms.items() if name not in {*named, *isolated}}
 
 
 def fault_of(text: str) -> str:
-    """Why a text of a cell cannot be read, with the remedy; "" where it can."""
+    """Return why the text of a cell cannot be read, and how to fix it; "" if it can."""
     try:
         fields_typed(text)
     except ValueError as error:
@@ -44,8 +44,8 @@ def fault_of(text: str) -> str:
 
 
 def wanted(cell: DraftCell) -> dict[str, Any]:
-    """The fields of the quota that the edit sets, in milli-GPU. Raises Invalid (by field) where
-    one cannot be read."""
+    """Return the fields of the quota that the edit sets, in milli-GPU. Raises Invalid (by field)
+    when one cannot be read."""
     return _read(cell.typed, cell.terms)
 
 
@@ -65,13 +65,13 @@ def _read(typed: str, terms: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_edit(cell: DraftCell, quota: Quota | None) -> bool:
-    """Whether the edit makes the quota another than it is, or cannot be read."""
+    """Return whether the edit changes the quota, or cannot be read."""
     return makes_another(quota, cell.typed, cell.terms)
 
 
 def makes_another(quota: Quota | None, text: str, terms: Mapping[str, str]) -> bool:
-    """Whether the text of a cell, with the mode and limits beside it, makes a quota another than it
-    is, or cannot be read."""
+    """Return whether the text of a cell, with the mode and limits next to it, changes the quota or
+    cannot be read."""
     try:
         wished = with_fields(quota, _read(text, terms))
     except Invalid:
@@ -80,16 +80,16 @@ def makes_another(quota: Quota | None, text: str, terms: Mapping[str, str]) -> b
 
 
 def terms_typed(quota: Quota | None) -> dict[str, str]:
-    """Mode and limits of a quota as somebody would type them."""
+    """Return mode and limits of a quota as a person would type them."""
     row = quota or Quota()
     limits = {name: as_typed(getattr(row, COLUMNS[name])) for name in LIMITS}
     return {"mode": str(row.mode), **limits}
 
 
 def terms_in_words(terms: Mapping[str, str], quota: Quota | None) -> list[str]:
-    """What an edit makes of mode and limits, where that is another than now: "Mode Isolated"."""
+    """Return the mode and limits that an edit changes: "Mode Isolated"."""
     now, words = terms_typed(quota), []
-    for name in TERMS:  # a database may give them in another order than they were written
+    for name in TERMS:  # a database may return the keys in another order than they were written
         text = terms.get(name)
         if text is not None and text != now[name]:
             said = QuotaMode(text).label if name == "mode" else text or "no limit"

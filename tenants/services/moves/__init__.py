@@ -1,2 +1,2 @@
-"""Where tenants stand in the tree and what their share weighs: as typed, changed together with
-quotas, and taken back."""
+"""A tenant's place in the tree and the weight of its share: as typed, changed together with quotas,
+and reverted."""

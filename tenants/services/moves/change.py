@@ -1,7 +1,7 @@
-"""Move tenants, weigh their shares and change quotas together, all or none.
+"""Move tenants, set their weights and change quotas together, all or none.
 
-Whether sums hold is asked once, of all as it will be: a tenant may move below one whose quota is
-raised for it in the same change, and two may take each other's place.
+The sums of quotas are checked once, on the final state. So a tenant may move below one whose quota
+the same change raises, and two tenants may swap places.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,11 @@ from tenants.services.transactions import unit_of_work
 
 @dataclass(frozen=True, slots=True)
 class PlaceChange:
-    """`fields`: "parent", a name or None, and "weight", of these those that shall be others.
-    `base`: what they said when the change was begun, as typed. `reverts`: the record of the change
-    that this one takes back."""
+    """A change of one tenant's place or weight.
+
+    `fields`: the changed ones among "parent" (a name or None) and "weight". `base`: their values
+    when the edit began, as typed. `reverts`: the record of the change that this one reverts.
+    """
 
     tenant: Tenant
     fields: Mapping[str, Any]
@@ -42,7 +44,7 @@ class PlaceChange:
 
 @dataclass(frozen=True, slots=True)
 class PlaceChanged:
-    """The tenant as it is, or would be, now; `record` None = it was so before."""
+    """The tenant as it is, or would be, now; `record` None = nothing changed."""
 
     tenant: Tenant
     record: AuditRecord | None
@@ -53,7 +55,7 @@ class PlaceChanged:
 
 
 class ChangeRefused(Exception):
-    """Nothing was changed. `tenants[i]` and `quotas[i]`: why that change cannot be."""
+    """Nothing was changed. `tenants[i]` and `quotas[i]` say why that change is impossible."""
 
     def __init__(self, tenants: dict[int, DomainError], quotas: dict[int, DomainError]) -> None:
         super().__init__("; ".join(e.detail for e in (*tenants.values(), *quotas.values())))
@@ -63,7 +65,7 @@ class ChangeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChangedTogether:
-    """What became of each change, by its place; a quota that was withdrawn is not among them."""
+    """The result of each change, by its position; withdrawn quotas have none."""
 
     tenants: Mapping[int, PlaceChanged]
     quotas: Mapping[int, QuotaChangeResult]
@@ -79,9 +81,11 @@ def change_together(
     agreed: bool = False,
     dry_run: bool = False,
 ) -> ChangedTogether:
-    """Make both in one transaction. `agreed`: whether the actor may was asked when it was agreed
-    on; whether it needs a second person is asked elsewhere. Raises ChangeRefused with the faults of
-    all changes together."""
+    """Change tenants and quotas in one transaction.
+
+    `agreed`: the actor's rights were checked when the change was agreed on. The caller checks
+    whether it needs a second person. Raises ChangeRefused with the errors of all changes.
+    """
     with unit_of_work(dry_run):
         if not tenants:
             try:
@@ -94,7 +98,7 @@ def change_together(
 # --- in the transaction ---------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """The tree, and what is guaranteed of each GPU type."""
+    """The tree, and the guarantees of each GPU type."""
 
     parents: dict[int, int | None]
     given: dict[int, dict[int, int]]
@@ -115,7 +119,7 @@ def _carried_out(
 ) -> ChangedTogether:
     take_turns()
     locks.keep(Tenant, [one.tenant.pk for one in tenants] + [q.change.tenant.pk for q in quotas])
-    # What moves changes the sums of every GPU type.
+    # Moving a tenant changes the sums of every GPU type.
     locks.in_turn(GpuType, GpuType.objects.values_list("id", flat=True))
     before, access = _stand(), access_of(actor)
     errors: dict[int, DomainError] = {}
@@ -150,8 +154,8 @@ def _carried_out(
 
 
 def _wanted(access: Access, change: PlaceChange, *, agreed: bool) -> Tenant:
-    """The tenant as it shall be, not stored yet. Raises NotFound, NotAllowed, Invalid (parent) and
-    Conflict (who was faster)."""
+    """Return the tenant as it should become, not stored yet. Raises NotFound, NotAllowed, Invalid
+    (parent) and Conflict (somebody else changed it first)."""
     tenant = Tenant.objects.select_related("parent").filter(pk=change.tenant.pk).first()
     if tenant is None:
         raise NotFound(f"Tenant “{change.tenant.name}” was deleted meanwhile.")
@@ -187,7 +191,7 @@ def _above(access: Access, tenant: Tenant, name: str | None, *, agreed: bool) ->
 def _cycles(
     parents: Mapping[int, int | None], found: Mapping[int, Tenant]
 ) -> dict[int, DomainError]:
-    """Those that would be below themselves once all of them have moved."""
+    """Return an error for each tenant that would be below itself once all have moved."""
     after = {**parents, **{row.pk: row.parent_id for row in found.values()}}
     errors: dict[int, DomainError] = {}
     for at, row in found.items():
@@ -234,7 +238,8 @@ def _broken_sums(
     tenants: Sequence[PlaceChange],
     quotas: Sequence[SheetChange],
 ) -> tuple[dict[int, DomainError], dict[int, DomainError]]:
-    """Of each GPU type of which more would be promised than there is, the changes that cause it."""
+    """For each GPU type of which more would be guaranteed than exists, return errors of the changes
+    that cause it."""
     errors: dict[int, DomainError] = {}
     quota_errors: dict[int, DomainError] = {}
     for gpu_type in GpuType.objects.filter(pk__in=[*before.given, *after.given]):
@@ -269,8 +274,8 @@ def _blamed(
     tenants: Sequence[PlaceChange],
     excess: Overpromise,
 ) -> list[int]:
-    """Of the changes those that brought quotas of a GPU type to where too much of it is promised;
-    where it cannot be told which, all that moved some."""
+    """Return the changes that moved quotas of a GPU type to where too much of it is guaranteed; if
+    these cannot be told apart, all that moved any."""
     over = excess.over
     moved, came, new = list[int](), list[int](), list[int]()
     for at, one in enumerate(tenants):

@@ -1,4 +1,4 @@
-"""What of a tenant's place and weight somebody else has made another since an edit began."""
+"""Which fields of a tenant's place and weight somebody else has changed since an edit began."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
@@ -11,13 +11,14 @@ from tenants.services.drafts.conflicts import FieldConflict
 from tenants.services.moves.typed import as_typed, is_same, typed
 
 REASON_SHOWN = 200  # characters of a colleague's reason
-TOP = "none"  # in place of a tenant above
+TOP = "none"  # shown for a root, which has no parent
 HIDDEN_TENANT = "a hidden tenant"
 
 
 @dataclass(frozen=True, slots=True)
 class OvertakenPlace:
-    """`by`, `reason`: who changed the tenant last, "" where the audit trail does not say."""
+    """`by`, `reason`: who last changed the tenant, and why; "" when the audit trail does not
+    say."""
 
     by: str
     reason: str
@@ -25,13 +26,14 @@ class OvertakenPlace:
 
     @property
     def told(self) -> str:
-        """Theirs, mine and before of all fields, in sentences."""
+        """The conflict in sentences: their, my and the original value of each field."""
         why = f" (“{Truncator(self.reason).chars(REASON_SHOWN)}”)" if self.reason else ""
         said = f"{self.by or 'Somebody'} changed this tenant meanwhile{why}."
         return " ".join((said, *(one.told for one in self.fields)))
 
     def seen_by(self, names: Container[str]) -> "OvertakenPlace":
-        """As somebody reads it who sees the tenants of these names; others are not named."""
+        """Return the same for a reader who sees the tenants of these names; others are not
+        named."""
 
         def told(text: str | None) -> str | None:
             return text if text in (None, TOP) or text in names else HIDDEN_TENANT
@@ -46,7 +48,7 @@ class OvertakenPlace:
 
 
 def shown_to(names: Container[str], texts: Mapping[str, str]) -> dict[str, str]:
-    """Fields as typed, without the name of a tenant above that is not among `names`."""
+    """Return fields as typed, without the name of a parent that is not among `names`."""
     return {
         name: HIDDEN_TENANT if name == "parent" and text and text not in names else text
         for name, text in texts.items()
@@ -56,8 +58,8 @@ def shown_to(names: Container[str], texts: Mapping[str, str]) -> dict[str, str]:
 def overtaken_place(
     tenant: Tenant, fields: Mapping[str, Any], base: Mapping[str, str]
 ) -> OvertakenPlace | None:
-    """Of the fields that an edit sets those that somebody else has made others than they were when
-    it began, and than it makes them; None where there are none."""
+    """Return the fields of an edit that somebody else has since set to a value that is neither the
+    original nor the edit's; None when there are none."""
     now = as_typed(tenant)
     mine = {name: _text(name, value) for name, value in fields.items()}
     found = [
@@ -75,7 +77,7 @@ def overtaken_place(
 
 
 def _text(name: str, value: Any) -> str:
-    """A field as typed; texts are so already."""
+    """Return a field as typed; text already is."""
     if isinstance(value, str):
         return value
     return typed(None, value)["weight"] if name == "weight" else ""
@@ -86,7 +88,7 @@ def _said(text: str) -> str:
 
 
 def _last_record(tenant: Tenant, fields: set[str]) -> AuditRecord | None:
-    """Of the last change of one of these fields."""
+    """Return the record of the last change of one of these fields."""
     records = AuditRecord.objects.filter(tenant=tenant, action="tenant.changed")
     for one in records.order_by("-at", "-id")[:50]:
         before, after = one.before or {}, one.after or {}

@@ -1,4 +1,4 @@
-"""How many GPUs are guaranteed to tenants, and how many they take along when they move."""
+"""How many GPUs are guaranteed to tenants, and how many move along with tenants."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from tenants.services.quota_sums import promised_below
 
 
 def guaranteed_by_type() -> dict[int, dict[int, int]]:
-    """{GPU type: {tenant: GPU-milli that are guaranteed}}, of all quotas."""
+    """Return {GPU type: {tenant: guaranteed milli-GPU}} of all quotas."""
     given: dict[int, dict[int, int]] = {}
     rows = Quota.objects.order_by().values_list("gpu_type", "tenant", "guaranteed_milli")
     for gpu_type, tenant, milli in rows:
@@ -17,8 +17,8 @@ def guaranteed_by_type() -> dict[int, dict[int, int]]:
 
 
 def moved_milli(tenants: Mapping[int, int | None]) -> int:
-    """What is guaranteed below tenants that get another place, as it goes with them; {tenant: the
-    one above it then}."""
+    """Return the guaranteed milli-GPU that move along when tenants get another parent; `tenants` is
+    {tenant: its new parent}."""
     parents = parents_by_id()
     moved = [t for t, above in tenants.items() if t in parents and parents[t] != above]
     by_type = guaranteed_by_type() if moved else {}

@@ -1,6 +1,6 @@
-"""Take back a change of a tenant's place or weight that stands in the audit trail.
+"""Revert a recorded change of a tenant's place or weight.
 
-As of quotas only the fields that the change set are set back, and only where nobody has set them
+As for quotas, only the fields of that change are set back, and only where nobody has changed them
 since.
 """
 
@@ -25,8 +25,8 @@ from tenants.services.transactions import unit_of_work
 
 @dataclass(frozen=True, slots=True)
 class TenantReversal:
-    """`fields`: what taking the change back sets, the name of the tenant above and the weight.
-    `base`: what these are now, as typed."""
+    """What a revert sets: `fields` with the name of the parent and the weight. `base`: their
+    current values, as typed."""
 
     tenant: Tenant
     fields: Mapping[str, Any]
@@ -34,8 +34,8 @@ class TenantReversal:
 
 
 def tenant_reversal(record: AuditRecord) -> TenantReversal:
-    """What taking back the change of `record` means now. Raises Conflict where that is impossible,
-    naming what stands in the way."""
+    """Return what reverting the change of `record` means now. Raises Conflict when it is
+    impossible, naming the obstacle."""
     if record.tenant is None:
         raise Conflict(f"Tenant “{record.subject}” was deleted since.")
     tenant = Tenant.objects.select_related("parent").get(pk=record.tenant.pk)
@@ -61,7 +61,7 @@ def tenant_reversal(record: AuditRecord) -> TenantReversal:
 
 
 def is_reversible(record: AuditRecord) -> bool:
-    """Whether the record is of a change of place or weight."""
+    """Return whether the record is of a change of place or weight."""
     if record.action != "tenant.changed" or not record.before or not record.after:
         return False
     before, after = _said(record.before), _said(record.after)
@@ -69,7 +69,7 @@ def is_reversible(record: AuditRecord) -> bool:
 
 
 def _said(document: Mapping[str, Any] | None) -> dict[str, str]:
-    """Both fields of a document of the audit trail, as typed."""
+    """Return both fields of a document of the audit trail, as typed."""
     document = document or {}
     return typed(document.get("parent"), document.get("weight", 1.0))
 
@@ -77,7 +77,7 @@ def _said(document: Mapping[str, Any] | None) -> dict[str, str]:
 def revert_tenant_change(
     actor: User, record: AuditRecord, *, reason: str, source: str, dry_run: bool = False
 ) -> PlaceChanged:
-    """Take back the change of `record` as a change of its own. Raises as `tenant_reversal`, Invalid
+    """Revert the change of `record`, as a change of its own. Raises as `tenant_reversal`, Invalid
     (reason), NotAllowed and Conflict."""
     if faults := reason_faults(reason):
         raise Invalid.fields(faults)

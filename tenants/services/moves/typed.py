@@ -1,4 +1,4 @@
-"""Place and weight of a tenant as people type them in a draft, and what is meant."""
+"""Place and weight of a tenant as people type them in a draft, and their meaning."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,12 @@ from tenants.services.typed_gpus import PLAIN
 
 # The fields, as people read them.
 TITLES = {"parent": "Tenant above", "weight": "Weight"}
-LONGEST = 63  # of what is typed in a field, as of a name
+LONGEST = 63  # characters in a field; the limit for names
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1e6
 
 
 def as_typed(tenant: Tenant) -> dict[str, str]:
-    """Both fields of a tenant as somebody would type them; "" = below nobody."""
+    """Return both fields of a tenant as a person would type them; "" = a root."""
     return typed(tenant.parent.name if tenant.parent else None, tenant.weight)
 
 
@@ -23,8 +23,8 @@ def typed(parent: str | None, weight: float) -> dict[str, str]:
 
 
 def meant(fields: Mapping[str, str]) -> dict[str, Any]:
-    """What these fields set: the name of the tenant above, None = below nobody, and the weight.
-    Raises Invalid (weight)."""
+    """Parse the fields: the name of the parent (None = a root), and the weight. Raises Invalid
+    (weight)."""
     found: dict[str, Any] = {}
     if "parent" in fields:
         found["parent"] = fields["parent"].strip() or None
@@ -34,7 +34,7 @@ def meant(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_same(name: str, mine: str, other: str) -> bool:
-    """Whether two texts of a field mean the same; what cannot be read means itself."""
+    """Return whether two texts of a field mean the same; unreadable ones are compared as text."""
     try:
         return meant({name: mine}) == meant({name: other})
     except Invalid:
@@ -42,7 +42,7 @@ def is_same(name: str, mine: str, other: str) -> bool:
 
 
 def fault_of(fields: Mapping[str, str]) -> str:
-    """Why a field cannot be read, with the remedy; "" where all can."""
+    """Return why a field cannot be read, and how to fix it; "" if all can."""
     try:
         meant(fields)
     except Invalid as error:
@@ -51,7 +51,7 @@ def fault_of(fields: Mapping[str, str]) -> str:
 
 
 def in_words(fields: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What fields make of what is so now: "moves below research", "weight 1 → 2"."""
+    """Describe what the fields change: "moves below research", "weight 1 → 2"."""
     told = []
     if "parent" in fields and fields["parent"] != now["parent"]:
         above = fields["parent"]

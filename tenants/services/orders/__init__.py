@@ -1,1 +1,1 @@
-"""Quota changes that are made at a time, taken back at a time, or wait for approval."""
+"""Quota changes made at a given time, taken back at a given time, or waiting for approval."""

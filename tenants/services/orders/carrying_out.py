@@ -1,4 +1,4 @@
-"""What is done of an order: it is applied, as a whole, and it goes back, quota by quota."""
+"""Carrying out an order: apply it as a whole, and later take it back quota by quota."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,19 +26,19 @@ from tenants.services.quota_terms import QuotaChange, QuotaTerms, in_gpus
 from tenants.services.tenants import take_turns
 from tenants.services.transactions import unit_of_work
 
-KEPT = timedelta(days=30)  # since it was over
+KEPT = timedelta(days=30)  # after it was over
 OVER = (OrderState.DONE, OrderState.CANCELLED, OrderState.FAILED)
 
 
 def carry_out_due() -> int:
-    """Do what is due by now; returns how many orders that were."""
+    """Carry out what is due; return the number of orders."""
     now = timezone.now()
     due = QuotaOrder.objects.filter(
         Q(state=OrderState.SCHEDULED, starts_at__lte=now)
         | Q(state=OrderState.TEMPORARY, ends_at__lte=now)
     )
     count = _fail_unapproved(now)
-    # What goes back first makes room for what starts at the same time.
+    # What is taken back first makes room for what starts at the same time.
     for order in sorted(due, key=lambda one: (one.ends_at or now, one.starts_at or now)):
         done = start(order, now) if order.state == OrderState.SCHEDULED else end(order, now)
         count += done
@@ -57,15 +57,15 @@ def _fail_unapproved(now: datetime) -> int:
 
 
 def forget_old_orders() -> int:
-    """Delete orders that are over for long; returns how many."""
+    """Delete orders that have long been over; return how many."""
     old = QuotaOrder.objects.filter(over_at__lt=timezone.now() - KEPT)
     _, deleted = old.delete()
     return deleted.get("tenants.QuotaOrder", 0)
 
 
 def start(order: QuotaOrder, now: datetime) -> bool:
-    """Apply a scheduled order by the rights that its author has now, all of it or nothing; False
-    where somebody else did, or cancelled it."""
+    """Apply a scheduled order with its author's current rights, all of it or nothing. Return False
+    when somebody else did, or cancelled it."""
     with unit_of_work(dry_run=False):
         if not taken(order, OrderState.SCHEDULED):
             return False
@@ -77,8 +77,8 @@ def start(order: QuotaOrder, now: datetime) -> bool:
 
 
 def apply(order: QuotaOrder, now: datetime, *, source: str) -> None:
-    """Make quotas and tenants what an order says, and tell so in it. Raises Conflict with all that
-    stands against it; then nothing is changed."""
+    """Change quotas and tenants as an order says, and record that in the order. Raises Conflict
+    with all obstacles; then nothing is changed."""
     items = Items.of(order)
     done = _changed(order, items, source=source)
     for at, result in done.quotas.items():
@@ -95,14 +95,14 @@ def apply(order: QuotaOrder, now: datetime, *, source: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedOrder:
-    """The quotas and tenants as an order would make them; quotas by tenant and GPU type."""
+    """The quotas (by tenant and GPU type) and tenants as an order would make them."""
 
     after: dict[tuple[str, str], Quota | None]
     planned: dict[str, PlannedTenant]
 
 
 def rehearse(order: QuotaOrder) -> RehearsedOrder:
-    """What an order would do now; nothing is changed. Raises as `apply`."""
+    """Return what an order would do now, without changing anything. Raises as `apply`."""
     items = Items.of(order)
     done = _changed(order, items, source=SCHEDULE, dry_run=True)
     after: dict[tuple[str, str], Quota | None] = {
@@ -149,7 +149,7 @@ def _changed(
 
 
 def close(order: QuotaOrder, state: OrderState, now: datetime, outcome: str) -> None:
-    """Nothing of it is still to happen."""
+    """Mark an order as over."""
     order.state, order.over_at, order.outcome = state, now, outcome
     order.save(update_fields=["state", "over_at", "outcome"])
 
@@ -167,8 +167,11 @@ def end(
     reason: str = "",
     source: str = SCHEDULE,
 ) -> bool:
-    """Set back what a temporary order has changed, except what somebody has changed since: that
-    stays, and is told. `actor`: who ends it before its time. False where it was ended already."""
+    """Take back what a temporary order changed, except what somebody has changed since; the order
+    then says so.
+
+    `actor`: who ends it early. Returns False when it has already ended.
+    """
     by = actor or actor_of(order)
     if order.ends_at is not None and not reason:
         reason = f"Until {order.ends_at:%Y-%m-%d %H:%M} UTC: {order.reason}"[:2000]
@@ -176,7 +179,7 @@ def end(
         if not taken(order, OrderState.TEMPORARY):
             return False
         items = Items.of(order)
-        # As whoever changes tenants and quotas together does, before a row below them is locked.
+        # The lock order of all joint changes: first tenants, then rows below them.
         if items.tenants:
             take_turns()
         locks.keep(Tenant, [one.tenant_id for one in items])
@@ -189,7 +192,7 @@ def end(
 
 
 def _told_of(stayed: Sequence[OrderCell | OrderTenant]) -> str:
-    """E.g. "1 quota and 2 tenants did not go back."; "" where all did."""
+    """Return e.g. "1 quota and 2 tenants did not go back."; "" when all did."""
     cells = sum(isinstance(one, OrderCell) for one in stayed)
     counts = ((cells, "quota"), (len(stayed) - cells, "tenant"))
     parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
@@ -197,7 +200,7 @@ def _told_of(stayed: Sequence[OrderCell | OrderTenant]) -> str:
 
 
 def _set_back(actor: User, items: Items, reason: str, source: str) -> list[OrderCell | OrderTenant]:
-    """Those that stay, each with why. The others go back together, as far as sums allow."""
+    """Take back what the sums allow, together; return what stays, each with the reason."""
     stayed: list[OrderCell | OrderTenant] = []
     cells: list[tuple[OrderCell, SheetChange]] = []
     tenants: list[tuple[OrderTenant, PlaceChange]] = []
@@ -227,7 +230,8 @@ def _set_back(actor: User, items: Items, reason: str, source: str) -> list[Order
 
 
 def _move_back(one: OrderTenant) -> PlaceChange:
-    """Raises Conflict where somebody has changed the tenant since, or it was not changed at all."""
+    """Return the change that takes a tenant back. Raises Conflict when somebody has changed it
+    since, or nothing changed."""
     if one.record is None:
         raise Conflict("It was so already when the order was carried out.")
     found = tenant_reversal(one.record)
@@ -235,7 +239,8 @@ def _move_back(one: OrderTenant) -> PlaceChange:
 
 
 def _change_back(cell: OrderCell, reason: str, source: str) -> SheetChange:
-    """Raises Conflict where somebody has changed the quota since, or it was not changed at all."""
+    """Return the change that takes a quota back. Raises Conflict when somebody has changed it
+    since, or nothing changed."""
     if cell.record is None:
         raise Conflict("It was so already when the order was carried out.")
     found = reversal_of(cell.record)
@@ -247,7 +252,7 @@ def _change_back(cell: OrderCell, reason: str, source: str) -> SheetChange:
 
 # --- what all acts share --------------------------------------------------------------------------
 def taken(order: QuotaOrder, *states: str) -> bool:
-    """Lock an order that is in one of these states; False where it is in none of them any more."""
+    """Lock an order that is in one of these states; return False when it no longer is."""
     rows = QuotaOrder.objects.filter(pk=order.pk, state__in=states)
     if not rows.update(state=F("state")):
         return False
@@ -256,12 +261,12 @@ def taken(order: QuotaOrder, *states: str) -> bool:
 
 
 def actor_of(order: QuotaOrder) -> User:
-    """Its author; of one who was deleted the name."""
+    """Return the order's author; after a deletion, a stand-in with the name."""
     return order.author or User(username=order.author_name)
 
 
 def fields_of(cell: OrderCell) -> dict[str, Any]:
-    """The fields of the quota that an order sets."""
+    """Return the fields of the quota that an order sets."""
     return {"guaranteed": cell.guaranteed_milli, **cell.terms}
 
 
@@ -274,7 +279,7 @@ def name_of(one: OrderCell | OrderTenant) -> str:
 def record(
     one: OrderCell | OrderTenant, actor: User, what: str, reason: str, *, source: str
 ) -> None:
-    """Tell in the audit trail what became of one quota or tenant of an order."""
+    """Record in the audit trail what became of one quota or tenant of an order."""
     order = one.order
     times = {"starts_at": order.starts_at, "ends_at": order.ends_at}
     if isinstance(one, OrderTenant):

@@ -1,4 +1,5 @@
-"""What people do with orders: place one of their draft, call it off, end it or let it stay."""
+"""What people do with orders: turn their draft into one, cancel it, end it early or make it
+permanent."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ FURTHEST = timedelta(days=366)
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a draft; `order`: what is still to happen, None = nothing is."""
+    """What became of a draft. `order`: what is still to be done; None = nothing."""
 
     tried: DraftTried
     order: QuotaOrder | None = None
@@ -52,9 +53,11 @@ def submit_draft(
     expected_version: int | None = None,
     dry_run: bool = False,
 ) -> Submitted:
-    """Apply the actor's draft, at once or at `starts_at`, for good or until `ends_at`; where it
-    changes so much that it needs approval, once it has that. It has to be possible as things are
-    now. Raises as `try_draft`, and Invalid (starts_at, ends_at)."""
+    """Apply the actor's draft, at once or at `starts_at`, permanently or until `ends_at`.
+
+    A draft that needs approval waits for it. The draft must be applicable in the current state.
+    Raises as `try_draft`, and Invalid (starts_at, ends_at).
+    """
     now = timezone.now()
     if faults := _time_faults(now, starts_at, ends_at):
         raise Invalid.fields(faults)
@@ -125,8 +128,8 @@ def _time_faults(
 
 
 def changed_milli(draft: QuotaDraft) -> int:
-    """How much the edits of a draft change, up and down, of what is guaranteed now; with what
-    moves along with tenants."""
+    """Return how many guaranteed milli-GPU a draft changes, up and down, including what moves along
+    with tenants."""
     cells = edits_of(draft)
     rows = Quota.objects.filter(tenant__in={cell.tenant_id for cell in cells}).order_by()
     now = {
@@ -146,8 +149,8 @@ def changed_milli(draft: QuotaDraft) -> int:
 def approve_order(
     actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
 ) -> QuotaOrder:
-    """Let an order that waits for it be carried out: at its time, at once where that has come.
-    Raises as `cancel_order`, and Conflict with what stands against it."""
+    """Approve an order. It is carried out at its time, or now if that has passed. Raises as
+    `cancel_order`, and Conflict naming any obstacle."""
     with unit_of_work(dry_run):
         _take_as_second(actor, order, reason, "approved")
         now = timezone.now()
@@ -165,7 +168,7 @@ def approve_order(
 def refuse_order(
     actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
 ) -> QuotaOrder:
-    """Let an order that waits for approval not be carried out. Raises as `cancel_order`."""
+    """Reject an order that waits for approval. Raises as `cancel_order`."""
     with unit_of_work(dry_run):
         _take_as_second(actor, order, reason, "refused")
         told = f"{actor.get_username()} refused it: {reason.strip()}"
@@ -175,14 +178,14 @@ def refuse_order(
 
 
 def may_approve(actor: User, order: QuotaOrder) -> bool:
-    """Whether somebody may approve or refuse an order: who may change all of its quotas, and never
-    its author."""
+    """Return whether somebody may approve or refuse an order: those who may change all of its
+    quotas, except its author."""
     return order.pk in approvable(actor, [order])
 
 
 def approvable(actor: User, orders: Iterable[QuotaOrder]) -> set[UUID]:
-    """Those of the orders that somebody may approve or refuse once they wait for it, by one
-    statement at most."""
+    """Return those of the orders that somebody may approve or refuse while they wait for
+    approval."""
     mine = actor.pk, actor.get_username()
     others = [one.pk for one in orders if mine[0] != one.author_id and mine[1] != one.author_name]
     if not others:
@@ -204,7 +207,8 @@ def approvable(actor: User, orders: Iterable[QuotaOrder]) -> set[UUID]:
 
 
 def may_place(access: Access, fields: Mapping[str, Any], above: Mapping[str, int]) -> bool:
-    """Whether somebody may let a tenant stand where `fields` say; `above`: {tenant: its id}."""
+    """Return whether somebody may move a tenant to where `fields` say; `above`: {tenant: its
+    id}."""
     if "parent" not in fields or access.operator:
         return True
     return fields["parent"] in above and access.may_administer(above[fields["parent"]])
@@ -213,7 +217,8 @@ def may_place(access: Access, fields: Mapping[str, Any], above: Mapping[str, int
 def cancel_order(
     actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
 ) -> QuotaOrder:
-    """Call off what has not been applied yet. Raises NotAllowed, Invalid (reason) and Conflict."""
+    """Cancel an order that has not been applied yet. Raises NotAllowed, Invalid (reason) and
+    Conflict."""
     with unit_of_work(dry_run):
         _take(actor, order, reason, [OrderState.SCHEDULED, OrderState.WAITING], "called off")
         told = f"{actor.get_username()} called it off: {reason.strip()}"
@@ -225,7 +230,7 @@ def cancel_order(
 def end_order(
     actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
 ) -> QuotaOrder:
-    """Set back what a temporary order has changed, before its time. Raises as `cancel_order`."""
+    """Take back what a temporary order changed, before its end. Raises as `cancel_order`."""
     with unit_of_work(dry_run):
         _take(actor, order, reason, [OrderState.TEMPORARY], "ended")
         end(order, timezone.now(), actor=actor, reason=reason.strip(), source=source)
@@ -235,7 +240,7 @@ def end_order(
 def keep_order(
     actor: User, order: QuotaOrder, *, reason: str, source: str, dry_run: bool = False
 ) -> QuotaOrder:
-    """Let what a temporary order has changed stay for good. Raises as `cancel_order`."""
+    """Make permanent what a temporary order changed. Raises as `cancel_order`."""
     with unit_of_work(dry_run):
         _take(actor, order, reason, [OrderState.TEMPORARY], "kept")
         told = f"{actor.get_username()} let it stay for good: {reason.strip()}"
@@ -245,8 +250,8 @@ def keep_order(
 
 
 def may_handle(actor: User, order: QuotaOrder) -> bool:
-    """Whether somebody may call an order off, end it or let it stay: its author, and who may change
-    all of its quotas."""
+    """Return whether somebody may cancel an order, end it early or make it permanent: its author,
+    and those who may change all of its quotas."""
     if order.author_id == actor.pk:
         return True
     tenants = {one.tenant_id for items in (order.cells, order.tenants) for one in items.all()}

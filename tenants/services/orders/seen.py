@@ -1,4 +1,4 @@
-"""Orders as people see them: of quotas that they see."""
+"""Orders as people see them: only with quotas and tenants that they may see."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,13 +20,14 @@ from tenants.services.moves.typed import as_typed, in_words, typed
 from tenants.services.orders.carrying_out import KEPT, OVER
 from tenants.services.quota_terms import gpus
 
-TOLD = timedelta(days=7)  # for so long the quota page tells of orders that are over
-PENDING = (OrderState.WAITING, OrderState.SCHEDULED)  # nothing of it is applied yet
+TOLD = timedelta(days=7)  # how long the quota page shows orders that are over
+PENDING = (OrderState.WAITING, OrderState.SCHEDULED)  # nothing is applied yet
 
 
 @dataclass(frozen=True, slots=True)
 class SeenOrderCell:
-    """A quota of an order, and that quota as it is now. `pending`: the order is not applied yet."""
+    """A quota of an order, next to the quota as it is now. `pending`: the order is not applied
+    yet."""
 
     cell: OrderCell
     quota: Quota | None
@@ -34,24 +35,24 @@ class SeenOrderCell:
 
     @property
     def before(self) -> float | None:
-        """What was guaranteed when the order was carried out, in GPUs; None where it was not, or
-        there was no quota."""
+        """The guarantee when the order was carried out, in GPUs; None if it was not, or there was
+        no quota."""
         before = self.cell.record.before if self.cell.record else None
         return None if before is None else before["guaranteed"]
 
     @property
     def now(self) -> float | None:
-        """What is guaranteed, in GPUs; None = there is no quota."""
+        """The current guarantee, in GPUs; None = there is no quota."""
         return gpus(self.quota.guaranteed_milli) if self.quota else None
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether the quota is another than when this was asked for, so that it cannot be applied
-        any more."""
+        """Whether the quota has changed since the order was placed, so that the order can no longer
+        be applied."""
         return self.pending and self.cell.version != (self.quota.version if self.quota else 0)
 
     def overtaken(self) -> Overtaken:
-        """Who was faster, by two statements."""
+        """Return who changed it, with two statements."""
         cell = self.cell
         mine = order_typed(cell.guaranteed_milli, cell.terms)
         return overtaken(cell.tenant, cell.gpu_type, cell.version, self.quota, mine)
@@ -59,7 +60,7 @@ class SeenOrderCell:
 
 @dataclass(frozen=True, slots=True)
 class SeenOrderTenant:
-    """A tenant of an order. `names`: of the tenants that the viewer sees."""
+    """A tenant of an order. `names`: the tenants that the viewer sees."""
 
     one: OrderTenant
     pending: bool
@@ -72,19 +73,20 @@ class SeenOrderTenant:
 
     @property
     def before(self) -> dict[str, str]:
-        """What it says as long as the order waits; then what it said when that was carried out."""
+        """The tenant's current state while the order is pending; afterwards its state when the
+        order was carried out."""
         if self.pending:
             return self._shown(as_typed(self.one.tenant))
         return self._shown(self.one.base)
 
     @property
     def told(self) -> list[str]:
-        """What it makes of what in words."""
+        """The change in words."""
         return in_words(self.fields, self._full(self.before))
 
     @property
     def overtaken(self) -> OvertakenPlace | None:
-        """Who was faster, while it is pending; None = nobody."""
+        """Who changed the tenant while the order was pending; None = nobody."""
         if not self.pending:
             return None
         found = overtaken_place(self.one.tenant, self.one.fields, self.one.base)
@@ -102,7 +104,7 @@ class SeenOrderTenant:
 
 
 def tenants_of(orders: Iterable[QuotaOrder], viewer: User) -> dict[UUID, list[SeenOrderTenant]]:
-    """{order: its tenants that were read with it}."""
+    """Return {order: its tenants}, as loaded with the orders."""
     found = {one.pk: (one, one.seen_tenants) for one in orders}  # type: ignore[attr-defined]
     some = any(rows for _, rows in found.values())
     names = visible_names(viewer) if some else frozenset[str]()
@@ -113,7 +115,7 @@ def tenants_of(orders: Iterable[QuotaOrder], viewer: User) -> dict[UUID, list[Se
 
 
 def visible_orders(viewer: User) -> QuerySet[QuotaOrder]:
-    """Orders of quotas that the viewer sees, each with those of its cells."""
+    """Return orders of quotas and tenants that the viewer sees, each with the visible ones."""
     visible = access_of(viewer).visible_tenants()
     cells = OrderCell.objects.select_related("tenant", "gpu_type", "record")
     tenants = OrderTenant.objects.select_related("tenant__parent", "record")
@@ -130,13 +132,13 @@ def visible_orders(viewer: User) -> QuerySet[QuotaOrder]:
 
 
 def told_orders(viewer: User) -> QuerySet[QuotaOrder]:
-    """Those that are not over, and those that ended lately otherwise than was meant."""
+    """Return orders that are not over, and those that ended recently with something to report."""
     lately = Q(over_at__gte=timezone.now() - TOLD) & ~Q(outcome="")
     return visible_orders(viewer).filter(~Q(state__in=OVER) | lately)
 
 
 def visible_order(viewer: User, order_id: UUID) -> QuotaOrder:
-    """One of them; raises NotFound."""
+    """Return one order; raise NotFound when the viewer may not see it."""
     order = visible_orders(viewer).filter(pk=order_id).first()
     if order is None:
         raise NotFound(
@@ -146,7 +148,8 @@ def visible_order(viewer: User, order_id: UUID) -> QuotaOrder:
 
 
 def cells_seen(orders: Iterable[QuotaOrder]) -> dict[UUID, list[SeenOrderCell]]:
-    """{order: its quotas that were read with it}, by one statement."""
+    """Return {order: its quotas}, as loaded with the orders, with one statement for the current
+    quotas."""
     orders = list(orders)
     found: dict[UUID, list[OrderCell]] = {
         one.pk: one.seen  # type: ignore[attr-defined]
@@ -165,7 +168,7 @@ def cells_seen(orders: Iterable[QuotaOrder]) -> dict[UUID, list[SeenOrderCell]]:
 
 
 def lapses_at(order: QuotaOrder) -> datetime | None:
-    """When an order that waits for approval fails without it; None = it does not wait."""
+    """Return when an order that waits for approval fails without it; None = it is not waiting."""
     if order.state != OrderState.WAITING:
         return None
     kept = order.created_at + KEPT

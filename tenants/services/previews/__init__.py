@@ -1,1 +1,1 @@
-"""What a change was told to do before it was made, and what happened in the hour after."""
+"""What a change was predicted to do, and what happened in the hour after."""

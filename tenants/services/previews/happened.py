@@ -1,4 +1,4 @@
-"""What happened in the hour after a change that somebody had previewed, counted from rows."""
+"""What happened in the hour after a previewed change, counted from the database."""
 
 from datetime import datetime, timedelta
 
@@ -9,11 +9,11 @@ from tenants.models import AuditRecord, ChangePreview
 from tenants.services.previews.kept import JOBS_KEPT, Document, borrowed, job_of
 
 AFTER = timedelta(hours=1)
-AT_ONCE = 20  # changes that are looked at in one go
+AT_ONCE = 20  # changes per run
 
 
 def tell_what_happened() -> int:
-    """Write it beside the previews of changes that are an hour old; returns of how many."""
+    """Write what happened next to the previews of changes that are an hour old; return how many."""
     now = timezone.now()
     due = ChangePreview.objects.filter(changed_at__lte=now - AFTER, happened__isnull=True)
     found = list(due.order_by("changed_at")[:AT_ONCE])
@@ -51,7 +51,7 @@ def _happened(preview: ChangePreview, now: datetime) -> Document:
 
 
 def _shifts(preview: ChangePreview) -> list[Document]:
-    """Who borrows another number of GPUs than when it was looked at, the most first."""
+    """Return who now borrows another number of GPUs than at the preview, largest change first."""
     before = {(one["tenant"], one["gpu_type"]): one["gpus"] for one in preview.borrowed}
     now = {(o["tenant"], o["gpu_type"]): o["gpus"] for o in borrowed(preview.gpu_types)}
     rows = [

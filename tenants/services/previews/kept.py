@@ -1,7 +1,7 @@
-"""Previews are kept until their change is made, and then beside its records in the audit trail.
+"""Previews are kept until their change is made, then next to its records in the audit trail.
 
-A preview is found again by what the change makes of what: whoever looked, and however it is made,
-it is the same change.
+A preview is found by a digest of the change's content, so it does not matter who looked at it or
+how the change is made.
 """
 
 import json
@@ -19,7 +19,7 @@ from tenants.models import AuditRecord, ChangePreview, Quota, Tenant, User
 from tenants.services.quota_terms import QuotaTerms, gpus
 from tenants.services.tenant_terms import FELT_BY_JOBS, planned
 
-KEPT = timedelta(days=7)  # of a change that was not made
+KEPT = timedelta(days=7)  # when the change is not made
 JOBS_KEPT = 5  # of each list
 LOANS_KEPT = 10
 BORROWERS_KEPT = 50
@@ -34,8 +34,8 @@ def quota_effects(
     after: Mapping[QuotaKey, Quota | None],
     tenants: Mapping[str, PlannedTenant] = NO_TENANTS,
 ) -> Effects:
-    """What it would do to jobs if these quotas were stored, None = if there were none, and these
-    tenants were as planned; kept for when they are."""
+    """Predict what these quotas (None = no quota) and these tenants would do to jobs, and keep the
+    prediction for when they are stored."""
     effects = facts.scheduling().quota_effects(viewer, after, tenants)
     terms = {key: QuotaTerms.of(quota) if quota else None for key, quota in after.items()}
     # A tenant may borrow GPUs of every type.
@@ -45,22 +45,23 @@ def quota_effects(
 
 
 def tenant_effects(viewer: User, tenant: Tenant, changed: Collection[str]) -> Effects:
-    """What it would do to jobs if these fields of a tenant were as they are in `tenant`; where jobs
-    that are there feel none of them, nothing is looked at."""
+    """Predict what a tenant with these changed fields would do to jobs. Fields that do not affect
+    existing jobs need no prediction."""
     if FELT_BY_JOBS.isdisjoint(changed):
         return Effects(timezone.now())
     return quota_effects(viewer, {}, {tenant.name: planned(tenant)})
 
 
 def digest_of_quotas(after: Mapping[QuotaKey, QuotaTerms | None]) -> str:
-    """Of a change of quotas: of the same quotas to the same terms it is the same."""
+    """Return the digest of a change of quotas; it depends only on the quotas and their new
+    terms."""
     return digest_of(["quotas", _rows(after)])
 
 
 def digest_of_change(
     after: Mapping[QuotaKey, QuotaTerms | None], tenants: Mapping[str, PlannedTenant]
 ) -> str:
-    """The same of quotas and of tenants."""
+    """Return the digest of a change of quotas and tenants."""
     if not tenants:
         return digest_of_quotas(after)
     told = [[name, asdict(one)] for name, one in sorted(tenants.items())]
@@ -72,7 +73,7 @@ def _rows(after: Mapping[QuotaKey, QuotaTerms | None]) -> list[Any]:
 
 
 def digest_of(change: Any) -> str:
-    """Of a change as JSON."""
+    """Return the digest of a change given as JSON."""
     text = json.dumps(change, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 
@@ -85,8 +86,8 @@ def keep(
     gpu_types: Sequence[str] = (),
     cluster: str = "",
 ) -> None:
-    """Keep what somebody was told of a change: of these GPU types, or of a cluster. Where nothing
-    could be looked at there is nothing to keep."""
+    """Keep what somebody was told about a change of these GPU types, or of a cluster. Without a
+    prediction there is nothing to keep."""
     if effects.until is None:
         return
     ChangePreview.objects.update_or_create(
@@ -104,7 +105,7 @@ def keep(
 
 
 def attach(digest: str, records: Sequence[AuditRecord]) -> None:
-    """Let the records of a change that was made have its newest preview, if anybody looked."""
+    """Link the records of a change that was made to its newest preview, if there is one."""
     found = ChangePreview.objects.filter(digest=digest, changed_at=None).order_by("-made_at")
     preview = found.only("pk").first()
     if preview is None or not records:
@@ -114,13 +115,14 @@ def attach(digest: str, records: Sequence[AuditRecord]) -> None:
 
 
 def forget_old_previews() -> int:
-    """Delete those whose change nobody made; returns how many."""
+    """Delete old previews of changes that nobody made; return how many."""
     old = ChangePreview.objects.filter(changed_at=None, made_at__lt=timezone.now() - KEPT)
     return old.delete()[0]
 
 
 def borrowed(gpu_types: Sequence[str]) -> list[Document]:
-    """Who borrows how many GPUs of these types now, the most first; of all where none is named."""
+    """Return who borrows how many GPUs of these types now, the most first; of all types when none
+    is named."""
     uses = facts.scheduling().quota_uses().values()
     rows = [use for use in uses if use.borrowed and (not gpu_types or use.gpu_model in gpu_types)]
     rows.sort(key=lambda use: (-use.borrowed, use.tenant, use.gpu_model))
@@ -132,7 +134,7 @@ def borrowed(gpu_types: Sequence[str]) -> list[Document]:
 
 # --- as it is kept --------------------------------------------------------------------------------
 def told_of(effects: Effects) -> Document:
-    """The counts, and of each list the first few."""
+    """Return the counts, and the first few entries of each list."""
     assert effects.until is not None
     return {
         "until": effects.until.isoformat(),

@@ -1,4 +1,4 @@
-"""Previews in the audit trail, as far as whoever reads it may know of jobs and tenants."""
+"""Previews in the audit trail, limited to the jobs and tenants that the reader may see."""
 
 from collections.abc import Container
 
@@ -9,8 +9,8 @@ JOBS = ("starts", "stops", "impossible")
 
 
 def preview_seen(record: AuditRecord, visible: Container[str]) -> Document | None:
-    """What was told before the change of a record, and what happened after, None = it is not over
-    yet; None where nobody had looked."""
+    """Return what was predicted before the change of a record and what happened after it (None =
+    not over yet); None when nobody previewed it."""
     preview = record.preview
     if preview is None:
         return None

@@ -1,1 +1,1 @@
-"""Queues of tenants: what they say, changing and reverting that."""
+"""Queues of tenants: their settings, changing them and reverting changes."""

@@ -1,5 +1,5 @@
-"""Make, change, hold and delete the queues of a tenant, with the rights and the audit record they
-need. Jobs that are there keep what they have."""
+"""Create, change, hold and delete the queues of a tenant, with the rights and the audit record that
+this needs. Jobs already in a queue keep what they have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tenants.services.queues.terms import QueueTerms, as_document, may_be_delete
 from tenants.services.quota_terms import in_words
 from tenants.services.transactions import checked, unit_of_work
 
-# Each queue is a row of every page and a label of every metric.
+# Each queue is a row on every page and a label on every metric.
 MOST_QUEUES = 64
 DEFAULTS = QueueTerms()
 CREATED, CHANGED, DELETED = "queue.created", "queue.changed", "queue.deleted"
@@ -27,8 +27,7 @@ CREATED, CHANGED, DELETED = "queue.created", "queue.changed", "queue.deleted"
 
 @dataclass(frozen=True, slots=True)
 class QueueChangeResult:
-    """The queue as it is (or would be) now, and sentences worth reading. Not `changed`: it was so
-    before."""
+    """The queue as it is (or would be) now, and warnings. Not `changed`: it was already so."""
 
     queue: Queue
     warnings: tuple[str, ...] = ()
@@ -45,8 +44,8 @@ def create_queue(
     state: str = QueueState.OPEN.value,
     dry_run: bool = False,
 ) -> QueueChangeResult:
-    """A new queue of a tenant. Raises NotFound, NotAllowed, Invalid naming each field, Conflict
-    for a name that is taken."""
+    """Create a queue of a tenant. Raises NotFound, NotAllowed, Invalid naming each field, and
+    Conflict for a name that is taken."""
     _may_change(actor, tenant)
     _refuse_faults([*terms.faults(), *why.faults(required=False)])
     queue = checked(Queue(tenant=tenant, name=name, state=state, **terms.columns()))
@@ -75,7 +74,7 @@ def change_queue(
     why: Why,
     dry_run: bool = False,
 ) -> QueueChangeResult:
-    """Set some settings of a queue, by the names of `QueueTerms`, and its `state`; the others stay.
+    """Set some settings of a queue, named as in `QueueTerms`, and its `state`; keep the others.
 
     Raises NotFound, NotAllowed, Invalid naming each field, Stale.
     """
@@ -92,9 +91,10 @@ def change_queue(
 def set_state(
     actor: User, queue: Queue, state: str, *, why: Why, dry_run: bool = False
 ) -> QueueChangeResult:
-    """Open, hold, drain or close a queue, whatever its version: nothing else of it is touched.
+    """Open, hold, drain or close a queue, at any version: nothing else of it changes.
 
-    Raises NotFound, NotAllowed, Invalid without a reason, Conflict where it is so already.
+    Raises NotFound, NotAllowed, Invalid without a reason, and Conflict when it is already in that
+    state.
     """
     _may_change(actor, queue.tenant)
     _refuse_faults([*why.faults(required=True)])
@@ -108,7 +108,7 @@ def set_state(
 def release_queue(
     actor: User, queue: Queue, *, why: Why, dry_run: bool = False
 ) -> QueueChangeResult:
-    """Open a queue that is held. Raises as `set_state` does, and Conflict where it is not held."""
+    """Open a held queue. Raises as `set_state` does, and Conflict when it is not held."""
     _may_change(actor, queue.tenant)
     _refuse_faults([*why.faults(required=True)])
     with unit_of_work(dry_run):
@@ -122,9 +122,11 @@ def release_queue(
 def delete_queue(
     actor: User, queue: Queue, *, expected_version: int, why: Why, dry_run: bool = False
 ) -> None:
-    """Delete a queue whose jobs are all over; those keep its name. Raises NotFound, NotAllowed,
-    Invalid without a reason, Stale, and Conflict for the default queue, the last one of a tenant
-    and one with jobs."""
+    """Delete a queue whose jobs are all over; those jobs keep its name.
+
+    Raises NotFound, NotAllowed, Invalid without a reason, Stale, and Conflict for the default
+    queue, a tenant's last queue and one with open jobs.
+    """
     _may_change(actor, queue.tenant)
     _refuse_faults([*why.faults(required=True)])
     with unit_of_work(dry_run):
@@ -151,12 +153,12 @@ def delete_queue(
 
 
 def subject(queue: Queue) -> str:
-    """A queue at the beginning of a sentence."""
+    """Return the queue's name for the beginning of a sentence."""
     return f"Queue {subject_of(queue.tenant.name, queue.name)}"
 
 
 def warnings_of(queue: Queue) -> tuple[str, ...]:
-    """What its limits mean for the jobs that are there: they stay, whatever the limit."""
+    """Return what its limits mean for jobs already there: they stay, whatever the limit."""
     load = facts.scheduling().queue_load(queue.tenant_id, queue.name)
     found = []
     if queue.max_running is not None and load.running > queue.max_running:
@@ -182,7 +184,7 @@ def warnings_of(queue: Queue) -> tuple[str, ...]:
 def _changed(
     actor: User, before: Queue, terms: QueueTerms, state: str, why: Why
 ) -> QueueChangeResult:
-    """Write what differs; the row of `before` is locked."""
+    """Write what differs; the caller has locked the row of `before`."""
     columns = terms.columns()
     if QueueTerms.of(before).columns() == columns and before.state == state:
         return QueueChangeResult(before, changed=False)
@@ -234,7 +236,7 @@ def _refuse_faults(faults: list[FieldError]) -> None:
 
 
 def _locked(queue: Queue) -> Queue:
-    """The row as it is, which nobody else changes until the end of the transaction."""
+    """Return the row, locked until the end of the transaction."""
     locks.keep(Tenant, [queue.tenant_id])
     rows = Queue.objects.select_for_update(of=("self",)).select_related("tenant")
     found = rows.filter(pk=queue.pk).first()

@@ -1,5 +1,5 @@
-"""Take back a change of a queue that stands in the audit trail, as quotas are (decision 0014): only
-the settings that the change made others are set back, and only where nobody has set them since."""
+"""Revert a recorded change of a queue, as for quotas (docs/decisions/0014): only the settings of
+that change are set back, and only where nobody has changed them since."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QueueReversal:
-    """What taking a change back does to the queue as it is now. `undone`: the settings it sets, and
-    to what; None = the queue goes. `queue`: None = it is made again."""
+    """What a revert does to the queue as it is now. `undone`: the settings that it sets; None = it
+    deletes the queue. `queue`: None = it creates the queue again."""
 
     tenant: Tenant
     name: str
@@ -37,9 +37,9 @@ class QueueReversal:
 
 
 def queue_reversal_of(record: AuditRecord) -> QueueReversal:
-    """What taking back the change of `record` means now.
+    """Return what reverting the change of `record` means now.
 
-    Raises Conflict where that is impossible, naming what stands in the way.
+    Raises Conflict when it is impossible, naming the obstacle.
     """
     tenant_name, _, name = record.subject.partition("/")
     tenant = record.tenant
@@ -69,9 +69,10 @@ def revert_queue_change(
     why: Why,
     dry_run: bool = False,
 ) -> QueueChangeResult | None:
-    """Take back the change of `record` as a change of its own; None where the queue goes by it.
+    """Revert the change of `record`, as a change of its own; return None when that deletes the
+    queue.
 
-    `expected_version`: of the queue as it was shown, 0 = there was none. Raises as
+    `expected_version`: of the queue as it was shown; 0 = there was none. Raises as
     `queue_reversal_of` and the services of queues.
     """
     why = Why(why.reason, why.source, record)
@@ -90,7 +91,7 @@ def revert_queue_change(
 
 
 def said(field: str, document: Document | None) -> str:
-    """A setting of a queue in words."""
+    """Return a setting of a queue in words."""
     if document is None:
         return "none"
     value = document.get(field)
@@ -106,7 +107,7 @@ def said(field: str, document: Document | None) -> str:
 
 
 def _whole(record: AuditRecord, found: QueueReversal) -> QueueReversal:
-    """Of a queue that the change made, or deleted."""
+    """Handle a change that created or deleted the queue."""
     if record.after is None:
         if found.queue is None:
             return found
@@ -128,7 +129,7 @@ def _conflict(record: AuditRecord, field: str, now: Document) -> str:
 
 
 def _since(record: AuditRecord, field: str | None = None) -> str:
-    """Who changed the queue, or that setting of it, last."""
+    """Return who last changed the queue, or that setting of it."""
     later = AuditRecord.objects.filter(
         tenant=record.tenant, action__startswith="queue.", subject=record.subject, at__gt=record.at
     )

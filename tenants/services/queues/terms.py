@@ -1,5 +1,5 @@
-"""What can be said of a queue, once: its settings, their defaults and rules, as a row and as the
-audit trail has them."""
+"""The settings of a queue in one place: their defaults and rules, as a row and as a document of the
+audit trail."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -18,14 +18,14 @@ MIN_WEIGHT, MAX_WEIGHT = 0.001, 1e6
 MAX_RUN_S = 10 * 366 * 86400
 MAX_GPUS = 10**9
 MOST_NAMES, MOST_OF_A_NAME = 256, 200
-# Viewers submit nothing, so that a queue for them would be nobody's.
+# Viewers submit nothing, so a queue restricted to them would serve nobody.
 SUBMITTERS = (Role.ENGINEER.value, Role.TENANT_ADMIN.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTerms:
-    """The settings of a queue, in the names of its columns. Limits: None = none; `max_gpus`: {GPU
-    type: most GPUs at once}; run times in seconds; empty lists: all kinds of jobs, and all who may
+    """The settings of a queue, named as its columns. Limits: None = none. `max_gpus`: {GPU type:
+    most GPUs at once}. Run times in seconds. Empty lists: all kinds of jobs, and everybody who may
     submit to the tenant."""
 
     title: str = ""
@@ -51,12 +51,13 @@ class QueueTerms:
 
     @classmethod
     def given(cls, values: Mapping[str, Any], before: "QueueTerms | None" = None) -> "QueueTerms":
-        """The terms among these values; what is not given stays, or has its default."""
+        """Take the terms among these values; others come from `before`, else from the defaults."""
         kept = asdict(before) if before else {}
         return cls(**{**kept, **{name: values[name] for name in NAMES if name in values}})
 
     def columns(self) -> dict[str, Any]:
-        """As the row holds them: lists without repetitions, whole GPUs as whole numbers."""
+        """Return them as the row holds them: lists without duplicates, whole GPUs as whole
+        numbers."""
         found = asdict(self)
         for name in LISTS:
             found[name] = list(dict.fromkeys(found[name]))
@@ -65,7 +66,7 @@ class QueueTerms:
         return found
 
     def faults(self) -> Iterator[FieldError]:
-        """What is wrong with them by themselves."""
+        """Yield what is wrong with them by themselves."""
         for name, least, most in BOUNDS:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and least <= value <= most):
@@ -95,7 +96,7 @@ class QueueTerms:
                 yield FieldError((value,), detail)
 
     def _unknown_names(self) -> Iterator[FieldError]:
-        """GPU types and users that there are not: a slip would shut everybody out."""
+        """Yield GPU types and users that do not exist: a typo would lock everybody out."""
         known = set(GpuType.objects.filter(name__in=self.max_gpus).values_list("name", flat=True))
         for model, gpus in self.max_gpus.items():
             if model not in known:
@@ -138,7 +139,7 @@ def _out_of_bounds(name: str, least: float, most: float) -> str:
 
 
 def as_document(queue: Queue | None) -> dict[str, Any] | None:
-    """A queue in the audit trail."""
+    """Return a queue as a document of the audit trail."""
     if queue is None:
         return None
     terms = QueueTerms.of(queue).columns()
@@ -146,12 +147,12 @@ def as_document(queue: Queue | None) -> dict[str, Any] | None:
 
 
 def subject_of(tenant: str, name: str) -> str:
-    """How a queue is named in the audit trail, and by the command line."""
+    """Return a queue's name in the audit trail and on the command line."""
     return f"{tenant}/{name}"
 
 
 def may_be_deleted(queue: Queue) -> str:
-    """Why not, whatever its jobs; "" = it may."""
+    """Return why the queue may not be deleted, whatever its jobs; "" = it may."""
     if queue.name == DEFAULT_QUEUE:
         return (
             f"“{DEFAULT_QUEUE}” is where jobs go that name no queue, so that every tenant has it. "
