@@ -1,4 +1,5 @@
-"""Bearer tokens, a password for the first of them, and the session of a browser (with CSRF)."""
+"""Sign-in for REST: bearer tokens, a password to get the first token, and browser sessions (with
+CSRF)."""
 
 import base64
 import binascii
@@ -25,7 +26,8 @@ CHALLENGE = f'{SCHEME} realm="kant"'
 
 
 class ApiTokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer kant_…`. Absent → the next method is asked; wrong → 401."""
+    """`Authorization: Bearer kant_…`. Without the header the next method is tried; a wrong token →
+    401."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         header = request.META.get("HTTP_AUTHORIZATION", "")
@@ -37,7 +39,7 @@ class ApiTokenAuthentication(BaseAuthentication):
                 f"The Authorization header must read “{SCHEME} {PREFIX}…” with an API token of "
                 "Kant."
             )
-        # WSGI hands headers over as Latin-1; anything else cannot be a token.
+        # WSGI decodes headers as Latin-1; anything else cannot be a token.
         token = token_of_secret(secret.strip(), timezone.now())
         if token is None:
             raise AuthenticationFailed(
@@ -51,10 +53,10 @@ class ApiTokenAuthentication(BaseAuthentication):
 
 
 class PasswordAuthentication(BaseAuthentication):
-    """`Authorization: Basic …`, for POST only: where one gets the first token.
+    """`Authorization: Basic …`, for POST only: to get the first token.
 
-    Another scheme → the next method is asked; wrong, or switched off by the settings → 401; wrong
-    too often → 429.
+    Another scheme → the next method is tried. A wrong password, or passwords switched off in the
+    settings → 401. Too many wrong passwords → 429.
     """
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
@@ -89,7 +91,7 @@ class PasswordAuthentication(BaseAuthentication):
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
-    """The session of a browser."""
+    """A browser's session."""
 
     def enforce_csrf(self, request: Request) -> None:
         try:

@@ -24,8 +24,8 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 def check_scope(request: Request, scope: str) -> None:
-    """Raises NotAllowed where a token asks for what is none of its scopes. `scope`: of the write;
-    reading is `read`, and "" is what every token may do."""
+    """Raise NotAllowed when the request's token lacks the scope. `scope`: the one that writes need;
+    reads need `read`. "" = every token may."""
     token = request.auth
     wanted = scope if request.method in WRITES else scope and Scope.READ
     if isinstance(token, ApiToken) and wanted and wanted not in token.scope_names:
@@ -36,8 +36,8 @@ def check_scope(request: Request, scope: str) -> None:
 
 
 class OperatorsOnly(BasePermission):
-    """For what shows all tenants together; raises NotAllowed, which says so, for anybody else who
-    is signed in."""
+    """For data that shows all tenants together. Raises NotAllowed, with a message, for any other
+    signed-in user."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002
         if not isinstance(request.user, User):
@@ -58,7 +58,7 @@ class View(APIView):
     schema = KantSchema()
     shapes: ClassVar[Mapping[str, Shape]] = {}
     query: ClassVar[Mapping[str, frozenset[str]]] = {}
-    # What a token needs for its writes.
+    # The scope that a token needs for writes.
     scope: ClassVar[str] = Scope.OPERATE
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -84,7 +84,7 @@ class View(APIView):
     ) -> Response:
         response = super().finalize_response(request, response, *args, **kwargs)
         response["X-Request-ID"] = request_id_of(request)
-        # Answers depend on who asks; no proxy may keep them.
+        # Answers depend on who asks, so no proxy may store them.
         response.setdefault("Cache-Control", "no-store")
         return response
 
@@ -97,7 +97,7 @@ class View(APIView):
 
     @property
     def token(self) -> ApiToken | None:
-        """The token that asks; None for a session or a password."""
+        """The token of the request; None for a session or a password."""
         return self.request.auth if isinstance(self.request.auth, ApiToken) else None
 
     @property
@@ -111,11 +111,11 @@ class View(APIView):
         return text == "true"
 
     def body(self, serializer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-        """The validated body; raises a problem that names every wrong field."""
+        """Return the validated body; raise a problem that names every wrong field."""
         return dict(shared(serializer).run_validation(self.request.data))
 
     def changes(self, serializer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-        """The validated body of a PATCH; raises Invalid where it changes nothing."""
+        """Return the validated body of a PATCH; raise Invalid when it changes nothing."""
         given = self.body(serializer)
         names = [str(name) for name in shared(serializer).fields if name != "reason"]
         if given.keys().isdisjoint(names):
@@ -123,27 +123,27 @@ class View(APIView):
         return given
 
     def updated(self, serializer: type[serializers.Serializer[Any]], thing: Any) -> Response:
-        """The answer to a write that changed a thing, or would have."""
+        """Return the answer to a write that changed a thing, or would have."""
         body = shown(serializer, thing)
         return rehearsed("update", body) if self.dry_run else Response(body)
 
 
 @cache
 def shared(serializer: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
-    """One instance of a serializer without context, for validation and representation.
+    """Return one instance of a serializer without context, for validation and representation.
 
-    Neither changes it, and building the fields anew costs more than a request's own work.
+    Neither of these changes it, and building its fields costs more than the rest of a request.
     """
     return serializer()
 
 
 def shown(serializer: type[serializers.Serializer[Any]], thing: Any) -> dict[str, Any]:
-    """The representation of one thing."""
+    """Return the representation of one thing."""
     return dict(shared(serializer).to_representation(thing))
 
 
 class ListView(View, GenericAPIView[Any]):
-    """GET answers one page of `get_queryset()`, filtered by `filterset_class`."""
+    """GET answers with one page of `get_queryset()`, filtered by `filterset_class`."""
 
     page_order: ClassVar[tuple[str, ...]] = ("id",)
 
@@ -175,10 +175,10 @@ class ListView(View, GenericAPIView[Any]):
 
 
 def rehearsed(action: str, result: Any, warnings: list[str] | None = None, **more: Any) -> Response:
-    """The answer to `?dry_run=true`: what would be. Nothing was changed. `more`: what a
-    `Shape.rehearsal` has besides."""
+    """Return the answer to `?dry_run=true`: what would be; nothing was changed. `more`: the
+    additional fields of a `Shape.rehearsal`."""
     if isinstance(result, dict) and action == "create":
-        # The identifier of a thing that was not created would lead nowhere.
+        # Nothing was created, so its identifier would lead nowhere.
         result = {name: value for name, value in result.items() if name != "id"}
     return Response(
         {"dry_run": True, "would": action, "result": result, "warnings": warnings or [], **more}
@@ -194,7 +194,7 @@ def etag(version: int) -> dict[str, str]:
 
 
 def expected_version(request: Request) -> int:
-    """The version named by `If-Match: "7"`; 0 for `If-None-Match: *` (it must not exist yet)."""
+    """Return the version in `If-Match: "7"`; 0 for `If-None-Match: *` (it must not exist yet)."""
     match, none_match = request.headers.get("If-Match"), request.headers.get("If-None-Match")
     if match is None and none_match is None:
         raise Problem(

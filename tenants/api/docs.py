@@ -1,4 +1,4 @@
-"""The OpenAPI document and the page to try it."""
+"""The OpenAPI document and a page to try the API."""
 
 from hashlib import sha256
 from typing import Any
@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# By media type: (body, headers, ETag). Each takes half a second of CPU.
+# Media type → (body, headers, ETag). Each takes half a second of CPU to compute.
 _computed: dict[str, tuple[bytes, dict[str, str], str]] = {}
 
 
@@ -44,8 +44,11 @@ class OpenApiView(SpectacularJSONAPIView):
     renderer_classes = [OpenApiJsonRenderer2, OpenApiJsonRenderer]
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """The document by the kind that was asked for: computed once in a process, as nobody has to
-        sign in for it, and not sent to who has it already."""
+        """Answer with the document in the requested media type.
+
+        It is computed once per process, because the address needs no sign-in, and a client that
+        already has it gets 304.
+        """
         kind = request.accepted_renderer.media_type
         if kind not in _computed:
             response = super().get(request, *args, **kwargs)
@@ -60,7 +63,7 @@ class OpenApiView(SpectacularJSONAPIView):
 
 @csrf_exempt
 def docs(request: HttpRequest) -> HttpResponseBase:
-    """Swagger UI from vendored files; needs no inline script, no other site."""
+    """Swagger UI from vendored files; it needs neither inline scripts nor other sites."""
     if request.method not in ("GET", "HEAD"):
         return method_not_allowed(request, ("GET", "HEAD"))
     return render(request, "api/docs.html")

@@ -1,4 +1,4 @@
-"""What a change would do, in REST: of quotas, of nodes."""
+"""What a change of quotas or nodes would do, in REST."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from tenants.api.schema import DryRunOutput
 from tenants.api.serializers import QuotaValues
 from tenants.effects import Effects
 
-MOST_QUOTAS = 200  # in one preview
+MOST_QUOTAS = 200  # per preview
 
 
 class AffectedJobOutput(serializers.Serializer[Any]):
-    """A job; of tenants that you may not see only its GPUs. `user`: "" = a plain pod's."""
+    """A job; for tenants that you may not see, only its GPUs. `user`: "" = a plain pod."""
 
     job = serializers.UUIDField(allow_null=True)
     name = serializers.CharField(allow_null=True)
@@ -23,9 +23,12 @@ class AffectedJobOutput(serializers.Serializer[Any]):
 
 
 class StoppingJobOutput(serializers.Serializer[Any]):
-    """A running job that would lose `pods` pods, all where `whole`, which then waits until `again`
-    (null = later than was looked); `by`: for whom, null = its node is taken. `notice_s`: so long
-    before it is told, and loses nothing if it saves its work by then."""
+    """A running job that would lose `pods` pods, or all of them (`whole`).
+
+    A job that loses all waits until `again` (null = beyond the forecast). `by`: the job that takes
+    its places; null = its node goes away. `notice_s`: seconds of warning; a job that saves its work
+    in that time loses nothing.
+    """
 
     job = AffectedJobOutput()
     pods = serializers.IntegerField()
@@ -37,8 +40,8 @@ class StoppingJobOutput(serializers.Serializer[Any]):
 
 
 class ShiftingJobOutput(serializers.Serializer[Any]):
-    """A waiting job that starts at another time; null = later than was looked. `by_s`: so many
-    seconds later, below 0 sooner."""
+    """A waiting job whose start moves; null = beyond the forecast. `by_s`: seconds by which it
+    starts later; negative = sooner."""
 
     job = AffectedJobOutput()
     before = serializers.DateTimeField(allow_null=True)
@@ -47,9 +50,11 @@ class ShiftingJobOutput(serializers.Serializer[Any]):
 
 
 class ResizedJobOutput(serializers.Serializer[Any]):
-    """A running job that is given another number of pods: `leave` pods go; of `more` pods
-    `at_once` get places at once, all of them at `all_at` (null = later than was looked); `why`:
-    they never get any, "" = they may."""
+    """A running job whose number of pods changes.
+
+    `leave` pods go. Of `more` pods, `at_once` get places at once and all have one at `all_at` (null
+    = beyond the forecast). `why`: why they never get places; "" = they may.
+    """
 
     job = AffectedJobOutput()
     leave = serializers.IntegerField()
@@ -65,7 +70,7 @@ class ImpossibleJobOutput(serializers.Serializer[Any]):
 
 
 class LoanShiftOutput(serializers.Serializer[Any]):
-    """GPUs that `borrower` borrows from `lender`, null = from tenants that you may not see."""
+    """GPUs that `borrower` borrows from `lender`; null = from tenants that you may not see."""
 
     gpu_type = serializers.CharField()
     borrower = serializers.CharField()
@@ -78,7 +83,8 @@ class LoanShiftOutput(serializers.Serializer[Any]):
 
 
 class EffectCountsOutput(serializers.Serializer[Any]):
-    """How many there are; the lists hold the first of them. `sooner`, `later`: of `shifts`."""
+    """The full length of each list, which holds only the first entries. `sooner`, `later`: parts of
+    `shifts`."""
 
     starts = serializers.IntegerField()
     delayed = serializers.IntegerField()
@@ -91,12 +97,15 @@ class EffectCountsOutput(serializers.Serializer[Any]):
 
 
 class EffectsOutput(serializers.Serializer[Any]):
-    """What the change would do, by what was known at `as_of`, if every job runs as long as is
-    likely and nobody submits another one, looked ahead until `until` (null = nothing was looked
-    at). `starts`: jobs that start at once and would not now; `delayed`: the other way round;
-    `stops`: within a quarter of an hour; `possible`: that can never start now; `resizes`: running
-    jobs that are given another number of pods. `troubles`: of which clusters nothing can be told,
-    and why."""
+    """What the change would do, from what was known at `as_of`, if every job runs as long as
+    expected and nobody submits another one. The forecast reaches until `until` (null = nothing was
+    computed).
+
+    `starts`: jobs that start at once and would not now; `delayed`: the reverse. `stops`: jobs that
+    stop within a quarter of an hour. `possible`: jobs that can never start now, but then could.
+    `resizes`: running jobs whose number of pods changes. `troubles`: clusters for which nothing can
+    be computed, and why.
+    """
 
     as_of = serializers.DateTimeField()
     until = serializers.DateTimeField(allow_null=True)
@@ -119,7 +128,7 @@ class DryRunWithEffects(DryRunOutput):
 
 
 class QuotaPreviewRow(QuotaValues):
-    """One quota as it would be; a limit of null is unlimited."""
+    """One quota as it would be; a limit of null means unlimited."""
 
     tenant = Text(max_length=63)
     gpu_type = Text(max_length=63)

@@ -1,4 +1,4 @@
-"""Serializer fields that take JSON types as they are: "8" is not 8, 1 is not true."""
+"""Serializer fields that take JSON types strictly: "8" is not 8, 1 is not true."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -21,19 +21,20 @@ WORD = r"\A[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z"
 
 
 class Told(serializers.Field[Any, Any, Any, Any]):
-    """A field that says what is wrong in Kant's words; goes before DRF's class of the field."""
+    """A field whose error messages are Kant's; list it before DRF's field class."""
 
     default_error_messages = {**texts.DRF}
 
 
 class Serializer(Told, serializers.Serializer[Any]):
-    """Refuses names it does not know: a misspelt option must not be ignored."""
+    """Refuses unknown names: a misspelt option must not be ignored."""
 
     default_error_messages = {"invalid": texts.DRF["not_a_dict"]}
 
     @cached_property
     def _inputs(self) -> dict[str, tuple[Any, Any, bool]]:
-        """{name: its field, its own check in this class if any, whether it is asked anyway}."""
+        """{name: its field, the `validate_` method for it if any, whether it also runs without a
+        value}."""
         return {
             str(name): (
                 field,
@@ -46,7 +47,7 @@ class Serializer(Told, serializers.Serializer[Any]):
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
-            return super().to_internal_value(data)  # which refuses it
+            return super().to_internal_value(data)  # raises the error
         inputs = self._inputs
         if unknown := [str(name) for name in data if name not in inputs]:
             known = ", ".join(sorted(inputs))
@@ -59,7 +60,7 @@ class Serializer(Told, serializers.Serializer[Any]):
         found: dict[str, Any] = {}
         errors: dict[str, Any] = {}
         for name, (field, check, asked) in inputs.items():
-            if not asked and name not in data:  # it has nothing to say to that
+            if not asked and name not in data:  # the field accepts a missing value
                 continue
             try:
                 value = field.run_validation(field.get_value(data))
@@ -79,7 +80,7 @@ class Serializer(Told, serializers.Serializer[Any]):
 
 
 class Text(Told, serializers.CharField):
-    """A JSON string; not trimmed."""
+    """A JSON string; whitespace is kept."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"trim_whitespace": False, "max_length": 200, **kwargs})
@@ -118,7 +119,7 @@ class Number(Told, serializers.FloatField):
 
 
 class Choice(Told, serializers.ChoiceField):
-    """One of some names, which a refusal tells."""
+    """One of several names; the error message lists them."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
         super().__init__(list(names), **kwargs)
@@ -143,7 +144,7 @@ class Boolean(Told, serializers.BooleanField):
     }
 )
 class Gpus(Told, serializers.Field[int, Any, Any, Any]):
-    """GPUs outside (8, 0.5), milli-GPU inside (8000, 500)."""
+    """GPUs in JSON (8, 0.5), milli-GPU inside Kant (8000, 500)."""
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int | float):
@@ -162,7 +163,7 @@ class Gpus(Told, serializers.Field[int, Any, Any, Any]):
 
 
 class Uuid(Told, serializers.UUIDField):
-    """A JSON string; not a number."""
+    """A UUID as a JSON string; not a number."""
 
     default_error_messages = {"invalid": texts.UUID}
 
@@ -180,7 +181,7 @@ class Moment(Told, serializers.DateTimeField):
     )
 
     def to_internal_value(self, value: Any) -> Any:
-        # The library reads digits without end as parts of a second.
+        # The library accepts any number of digits as fractions of a second.
         if isinstance(value, str) and len(value) > MOST_OF_A_TIME:
             self.fail("invalid", format="ISO 8601")
         return super().to_internal_value(value)
@@ -192,14 +193,14 @@ class List(Told, serializers.ListField):
     default_error_messages = {"max_length": texts.no_longer_than("{max_length}", "items")}
 
     def to_internal_value(self, data: Any) -> Any:
-        # Before the items are looked at: of too many each one would be told of.
+        # Before validating the items: otherwise each of too many would be reported.
         if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
             self.fail("max_length", max_length=self.max_length)
         return super().to_internal_value(data)
 
 
 class Object(Told, serializers.DictField):
-    """A JSON object of any names, at most so many."""
+    """A JSON object with arbitrary names, at most `max_entries` of them."""
 
     def __init__(self, *, max_entries: int = 1024, **kwargs: Any) -> None:
         self.max_entries = max_entries
@@ -212,7 +213,7 @@ class Object(Told, serializers.DictField):
 
 
 class StringMap(Object):
-    """An object of texts, as Kubernetes labels are."""
+    """An object of strings, such as Kubernetes labels."""
 
     def __init__(self, *, max_entries: int = 64, max_length: int = 1024, **kwargs: Any) -> None:
         child = Text(max_length=max_length, allow_blank=True)

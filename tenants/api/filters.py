@@ -1,4 +1,4 @@
-"""Filters of query parameters, stricter than the library's: no guess, no silent default."""
+"""Filters of query parameters, stricter than the library's: no guesses, no silent defaults."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -49,7 +49,7 @@ class MomentField(forms.Field):
         # Far years overflow when a database converts them.
         if moment is None or not 1970 <= moment.year <= 9000:
             raise ValidationError(texts.TIME)
-        # PostgreSQL takes no offset of 16 hours and more.
+        # PostgreSQL refuses offsets of 16 hours and more.
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -59,7 +59,7 @@ class MomentFilter(filters.Filter):
 
 
 class NumberField(forms.IntegerField):
-    """A whole number of digits alone."""
+    """A whole number written in digits only."""
 
     def to_python(self, value: Any) -> int | None:
         text = "" if value in self.empty_values else str(value)
@@ -88,14 +88,14 @@ class FlagFilter(filters.Filter):
 
 
 class OneOf(filters.ChoiceFilter):
-    """One of some names, which a refusal tells."""
+    """One of several names; the error message lists them."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
         super().__init__(choices=_choices(names), **kwargs)
 
 
 class AnyOf(filters.MultipleChoiceFilter):
-    """As OneOf; may stand several times."""
+    """Like OneOf; may be repeated."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
         super().__init__(choices=_choices(names), label="May stand several times.", **kwargs)
@@ -106,8 +106,11 @@ def _choices(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 class Named(filters.CharFilter):
-    """The name of a thing that rows belong to. Refused where `names`, of the user and of the rows
-    of the list before they are filtered, has no such name."""
+    """The name of a thing that rows belong to.
+
+    An unknown name is refused. `names` returns the known ones, given the user and the unfiltered
+    rows.
+    """
 
     def __init__(
         self, *args: Any, names: Callable[[Any, QuerySet[Any]], Names], **kwargs: Any
@@ -123,7 +126,7 @@ def of_tenant(*args: Any, label: str = "Name of the tenant.", **kwargs: Any) -> 
 
 
 class FilterSet(filters.FilterSet):
-    """The filters of a list, which say in Kant's words what is wrong with a value."""
+    """The filters of a list, with Kant's error messages."""
 
     def get_form_class(self) -> type[forms.Form]:
         fields = {name: filter_.field for name, filter_ in self.filters.items()}
@@ -142,7 +145,7 @@ class FilterSet(filters.FilterSet):
 
 
 def asked_for(parameter: str, name: str, names: Names) -> Any:
-    """The row that a parameter names; raises a Problem where there is none."""
+    """Return the row that a parameter names; raise a Problem when there is none."""
     if (row := names.row(name)) is None:
         raise bad_query(parameter, names.refusal(name))
     return row
@@ -173,7 +176,7 @@ class MemberFilter(FilterSet):
         fields: list[str] = []
 
     def as_listed(self, rows: QuerySet[Membership], _: str, __: bool) -> QuerySet[Membership]:
-        """The view has chosen the rows."""
+        """The view has already selected the rows."""
         return rows
 
 
@@ -193,7 +196,7 @@ class QuotaFilter(FilterSet):
 
 
 def author_names(user: Any, drafts: QuerySet[QuotaDraft]) -> Names:
-    """Those whom the user may know, and whoever wrote one of the drafts."""
+    """The users that the user may know, and the authors of these drafts."""
     known = user_names(user)
     return replace(known, sources=(*known.sources, (drafts, "author__username")))
 
@@ -234,7 +237,7 @@ class QueueFilter(FilterSet):
 
 
 def actor_names(user: Any, records: QuerySet[AuditRecord]) -> Names:
-    """Those whom the user may know, and whoever made one of the changes."""
+    """The users that the user may know, and the authors of these changes."""
     known = user_names(user)
     return replace(known, sources=(*known.sources, (records, "actor_name")))
 

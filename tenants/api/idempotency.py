@@ -1,13 +1,13 @@
-"""Idempotency-Key: a POST sent twice happens once.
+"""Idempotency-Key: a POST that is sent twice takes effect once.
 
-Where one function makes all that is asked (`idempotent_at_once`), key and answer are stored in its
-transaction: of two that come at once the later one waits, is undone and gets the answer of the
-other.
+Where one function does all the work (`idempotent_at_once`), key and answer are stored in its
+transaction. Of two concurrent requests the later one waits, is rolled back and gets the answer of
+the other.
 
-Elsewhere (`idempotent`) the key is claimed first (committed, so that a second request sees it).
-Then the write and its stored answer are one transaction: after a crash the claim stands without an
-answer, and nothing was done. Such a claim may be taken over once it is old; the guard in `_answer`
-makes the slow original then fail instead of doing the write a second time.
+Elsewhere (`idempotent`) the key is claimed first and committed, so that a second request sees it.
+The write and its stored answer are then one transaction: after a crash the claim has no answer, and
+nothing was done. Another request may take over such a claim once it is old; the guard in `_answer`
+then makes a slow original fail instead of writing a second time.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
-# No request takes this long; an unanswered claim that old belongs to a process that died.
+# No request takes this long; an older claim without an answer belongs to a process that died.
 ABANDONED = timedelta(seconds=60)
 KEPT_HEADERS = ("Location", "ETag")
 
@@ -44,9 +44,10 @@ Handler = Callable[..., Response]
 
 
 def idempotent(forget: str = "") -> Callable[[Handler], Handler]:
-    """Wrap a view's `post`. Errors are not stored: they changed nothing and may be mended.
+    """Wrap a view's `post`. Errors are not stored: they changed nothing, and the client may fix
+    them.
 
-    `forget`: a field of the answer that must not be stored; a replay answers null in its place.
+    `forget`: a field of the answer that must not be stored; a replay has null there.
     """
 
     def wrap(handler: Handler) -> Handler:
@@ -65,14 +66,14 @@ def idempotent(forget: str = "") -> Callable[[Handler], Handler]:
 
 
 class Keyed:
-    """A request that came with a key, and its answer once what it asks for was made."""
+    """A request with a key, and its answer once the request has been carried out."""
 
     def __init__(self, fresh: Mapping[str, Any]) -> None:
         self.fresh = fresh
         self.response: Response | None = None
 
     def receipt(self, show: Callable[[Any], Response]) -> Receipt:
-        """`show`: the answer to what was made."""
+        """Return the receipt to store; `show` makes the answer from what was created."""
 
         def answered(made: Any) -> IdempotencyKey:
             self.response = show(made)
@@ -82,8 +83,8 @@ class Keyed:
 
 
 def idempotent_at_once(handler: Handler) -> Handler:
-    """Wrap a `post(request, keyed)` that answers by `answered`: one function makes all it is asked
-    for and keeps the receipt, alone or with those of others."""
+    """Wrap a `post(request, keyed)` that answers through `answered`: one function does all the work
+    and stores the receipt, alone or together with those of others."""
 
     @wraps(handler)
     def wrapper(view: Any, request: Request) -> Response:
@@ -96,7 +97,7 @@ def idempotent_at_once(handler: Handler) -> Handler:
         except KeyTaken:
             pass
         except (DomainError, APIException):
-            # What was answered before is answered again, whatever the request would meet now.
+            # A request that was answered before gets the same answer, whatever it would meet now.
             if not _mine(fresh).exists():
                 raise
         return _by_claim(fresh, lambda: handler(view, request, None))
@@ -108,7 +109,7 @@ def idempotent_at_once(handler: Handler) -> Handler:
 def answered(
     keyed: Keyed | None, show: Callable[[T], Response], do: Callable[[Receipt | None], T]
 ) -> Response:
-    """The answer to what `do` makes, which keeps the receipt that it is given."""
+    """Return the answer to what `do` creates; `do` stores the receipt that it is given."""
     if keyed is None:
         return show(do(None))
     do(keyed.receipt(show))
@@ -117,13 +118,13 @@ def answered(
 
 
 def forget_old_keys() -> int:
-    """Delete the answers kept longer than promised; returns how many."""
+    """Delete answers that are older than promised; return how many."""
     deleted, _ = IdempotencyKey.objects.filter(created_at__lt=timezone.now() - KEPT).delete()
     return deleted
 
 
 def _key_of(request: Request) -> str | None:
-    """The key of a request; None = it has none. Raises a problem where what it has is no key."""
+    """Return the key of a request; None = it has none. Raises a problem for a malformed key."""
     key = request.headers.get(HEADER)
     if key is not None and not (1 <= len(key) <= 128 and key.isascii() and key.isprintable()):
         raise bad_header(HEADER, "Must be 1 to 128 printable ASCII characters, e.g. a UUID.")
@@ -131,8 +132,8 @@ def _key_of(request: Request) -> str | None:
 
 
 def _fresh(user: User, request: Request, key: str) -> dict[str, Any]:
-    """What is stored of a request with a key, besides its answer."""
-    # The raw body, before DRF consumes the stream.
+    """Return what is stored about a request with a key, besides its answer."""
+    # Read the raw body before DRF consumes the stream.
     query = request.META.get("QUERY_STRING", "")
     digest = hashlib.sha256(query.encode() + b"\n" + request._request.body).hexdigest()
     wanted = {"method": request.method or "", "path": request.path[:500], "body_digest": digest}
@@ -140,7 +141,7 @@ def _fresh(user: User, request: Request, key: str) -> dict[str, Any]:
 
 
 def _by_claim(fresh: Mapping[str, Any], act: Callable[[], Response], forget: str = "") -> Response:
-    """What was answered before, or what `act` answers, once the key is claimed for it."""
+    """Return the stored answer, or claim the key and return the answer of `act`."""
     claim = _claim(fresh)
     if claim.status is not None:
         return _replayed(claim)
@@ -156,17 +157,17 @@ def _mine(fresh: Mapping[str, Any]) -> QuerySet[IdempotencyKey]:
 
 
 def _claim(fresh: Mapping[str, Any]) -> IdempotencyKey:
-    """A fresh claim (status None), or the answered one; raises a problem otherwise."""
+    """Return a fresh claim (status None) or the answered one; raise a problem otherwise."""
     wanted = {name: value for name, value in fresh.items() if name not in ("user", "key")}
     now, mine = timezone.now(), _mine(fresh)
     over = Q(created_at__lt=now - KEPT) | Q(status=None, created_at__lt=now - ABANDONED)
     for _ in range(2):
         try:
-            # A savepoint, so that PostgreSQL can go on after the refused insert.
+            # A savepoint lets PostgreSQL continue after the refused insert.
             with transaction.atomic():
                 return IdempotencyKey.objects.create(**fresh)
         except IntegrityError:
-            # An answer kept long enough, or a claim nobody will answer, makes room.
+            # Replace an expired answer, or a claim that nobody will answer.
             if not mine.filter(over).delete()[0]:
                 break
     found = mine.first()
@@ -203,7 +204,7 @@ def _answer(claim: IdempotencyKey, act: Callable[[], Response], forget: str) -> 
 
 
 def _kept(response: Response, forget: str = "") -> dict[str, Any]:
-    """What is stored of an answer."""
+    """Return what is stored of an answer."""
     stored = json.loads(JSONRenderer().render(response.data)) if response.data else None
     if forget and stored:
         stored[forget] = None

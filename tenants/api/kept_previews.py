@@ -1,4 +1,4 @@
-"""Previews that the audit trail keeps, in REST."""
+"""Previews kept in the audit trail, in REST."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 
 class KeptJobOutput(serializers.Serializer[Any]):
-    """A job; of tenants that you may not see only its GPUs."""
+    """A job; for tenants that you may not see, only its GPUs."""
 
     job = serializers.CharField(allow_null=True)
     name = serializers.CharField(allow_null=True)
@@ -35,7 +35,7 @@ class KeptLoanOutput(serializers.Serializer[Any]):
 
 
 class ToldOutput(serializers.Serializer[Any]):
-    """`counts`: as in a preview; the lists hold the first of them."""
+    """`counts`: as in a preview; the lists hold only the first entries."""
 
     until = serializers.DateTimeField()
     counts = serializers.DictField(child=serializers.FloatField())
@@ -47,7 +47,7 @@ class ToldOutput(serializers.Serializer[Any]):
 
 
 class BorrowingShiftOutput(serializers.Serializer[Any]):
-    """GPUs that a tenant borrowed when it was previewed, and at `borrowed_at`."""
+    """GPUs that a tenant borrowed at the preview, and at `borrowed_at`."""
 
     tenant = serializers.CharField()
     gpu_type = serializers.CharField()
@@ -61,9 +61,12 @@ class RevertedOutput(serializers.Serializer[Any]):
 
 
 class HappenedOutput(serializers.Serializer[Any]):
-    """What happened until then: jobs that started, `told_and_started` of the `told_to_start` that
-    are named, and that were preempted, `reclaimed` of them by tenants that took back their own;
-    `reverted`: by whom in this hour, null = it was not."""
+    """What happened until then.
+
+    Jobs that started, `told_and_started` of them among the `told_to_start` that the preview named;
+    jobs that were preempted, `reclaimed` of them by tenants that took their guarantee back.
+    `reverted`: by whom within this hour; null = it was not.
+    """
 
     until = serializers.DateTimeField()
     started = serializers.IntegerField()
@@ -81,8 +84,8 @@ class HappenedOutput(serializers.Serializer[Any]):
 
 
 class PreviewKeptOutput(serializers.Serializer[Any]):
-    """What somebody was told of the change before it was made, by what was known at `as_of`, and
-    what happened in the hour after; null = that is not over."""
+    """What the change was predicted to do before it was made, from what was known at `as_of`, and
+    what happened in the hour after; null = not over yet."""
 
     as_of = serializers.DateTimeField()
     told = ToldOutput()

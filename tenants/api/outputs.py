@@ -1,4 +1,4 @@
-"""Serializers of answers that are given by the thousand."""
+"""Serializers for answers with thousands of entries."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from rest_framework import serializers
 
 T = TypeVar("T")
-# By kind of field the type whose values it tells as they are.
+# Kind of field → the type of values that it outputs unchanged.
 _AS_THEY_ARE: dict[type, type] = {
     serializers.BooleanField: bool,
     serializers.CharField: str,
@@ -17,8 +17,8 @@ _AS_THEY_ARE: dict[type, type] = {
 
 
 class _Output(NamedTuple):
-    """How a field of an answer is told. `attribute`: that it tells, "" = the field finds it.
-    `plain`: the type of values that are told as they are."""
+    """How to output a field. `attribute`: where its value comes from; "" = ask the field. `plain`:
+    the type of values to output unchanged."""
 
     name: str
     attribute: str
@@ -26,9 +26,9 @@ class _Output(NamedTuple):
     field: Any
 
 
-# What is told of things whose attributes are not called; its fields are looked at once. It tells
-# what DRF's own serializer tells, which asks for each value how it is found. No docstring: OpenAPI
-# would show it for each kind of answer that has none.
+# Outputs the same as DRF's serializer, but looks up each field only once instead of for each value;
+# attributes are never called. No docstring: OpenAPI would show it for every answer without one of
+# its own.
 class Output(serializers.Serializer[T]):
     @cached_property
     def _outputs(self) -> list[_Output]:

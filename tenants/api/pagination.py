@@ -1,7 +1,7 @@
-"""Keyset pagination: a page starts after the last row of the one before it.
+"""Keyset pagination: a page starts after the last row of the previous one.
 
-Rows that appear or vanish meanwhile neither repeat nor hide others, and page 1,000 costs what
-page 1 costs. A cursor is opaque to clients.
+Rows that appear or vanish in between cause no duplicates or gaps, and page 1,000 costs as much as
+page 1. Cursors are opaque to clients.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 class CursorPagination(BasePagination):
     """`?limit=&cursor=` → `{"items": […], "next": address or null}`.
 
-    The view names its order in `page_order`: fields of one direction, the last one unique.
+    The view sets its order in `page_order`: fields in the same direction, the last one unique.
     """
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
@@ -81,7 +81,7 @@ class CursorPagination(BasePagination):
 
 
 def limit_of(request: Request) -> int:
-    """How many items the page may have. Raises Problem."""
+    """Return the page size. Raises Problem."""
     text = request.query_params.get("limit")
     if text is None:
         return DEFAULT_LIMIT

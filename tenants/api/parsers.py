@@ -1,4 +1,4 @@
-"""What REST takes as JSON: what no database or other client could hold is refused at the door."""
+"""JSON parsers that refuse what a database or another client could not store."""
 
 from typing import IO, Any
 
@@ -11,7 +11,7 @@ REMEDY = "Send one JSON object in UTF-8."
 
 
 class StrictJSONParser(JSONParser):
-    """Refuses what `tenants.strict_json` does."""
+    """Refuses what `tenants.strict_json` refuses."""
 
     def parse(
         self,
@@ -28,6 +28,7 @@ class StrictJSONParser(JSONParser):
 
 
 class UnlabelledJSONParser(StrictJSONParser):
-    """JSON that `curl -d` sends without saying so: its first request should need no header."""
+    """JSON that `curl -d` sends under a form's media type: a first request should need no
+    header."""
 
     media_type = "application/x-www-form-urlencoded"

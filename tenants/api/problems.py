@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 API = "/api/"
-# More faults than that nobody mends in one go.
+# Nobody fixes more errors than this at once.
 MOST_ERRORS = 100
 MOST_TEXT = 2000
 
@@ -52,7 +52,7 @@ class ProblemKind(NamedTuple):
     remedy: str
 
 
-# code → what it means. Also served at /api/v1/problems/{code}, which is each document's `type`.
+# code → its meaning. Also served at /api/v1/problems/{code}, which is each document's `type`.
 KINDS: dict[str, ProblemKind] = {
     "bad-query": ProblemKind(
         400, "A query parameter is wrong", "Correct the parameters in `errors`."
@@ -151,7 +151,7 @@ _DOMAIN_CODES: dict[type[DomainError], str] = {
 
 
 class Problem(exceptions.APIException):
-    """An error that only exists in HTTP: a bad header, a missing precondition."""
+    """An error that exists only in HTTP: a bad header, a missing precondition."""
 
     def __init__(self, code: str, detail: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(detail, code)
@@ -162,7 +162,7 @@ class Problem(exceptions.APIException):
 
 
 def said(code: str) -> str:
-    """What went wrong and what to do about it, where there is no more to say."""
+    """Return what went wrong and what to do about it, when there is nothing more specific."""
     return f"{KINDS[code].title}. {KINDS[code].remedy}"
 
 
@@ -181,12 +181,12 @@ def bad_header(header: str, detail: str) -> Problem:
 
 
 def pointer(path: Path) -> str:
-    """RFC 6901: "" is the whole document."""
+    """Return an RFC 6901 pointer; "" is the whole document."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def request_id_of(request: Any) -> str:
-    """The identifier of a request, made when first asked for."""
+    """Return the identifier of a request, creating it on first use."""
     inner = getattr(request, "_request", request)
     if not hasattr(inner, "kant_request_id"):
         inner.kant_request_id = uuid.uuid4().hex
@@ -207,7 +207,7 @@ def problem(
     errors: Sequence[Mapping[str, str]] = (),
     **extra: Any,
 ) -> dict[str, Any]:
-    """The document; at most MOST_ERRORS of the errors. Without a `detail` it is the remedy."""
+    """Return the document, with at most MOST_ERRORS errors. `detail` defaults to the remedy."""
     kind = KINDS[code] if code in KINDS else KINDS["invalid"]
     return {
         "type": f"/api/v1/problems/{code}",
@@ -223,12 +223,12 @@ def problem(
 
 
 def _cut(text: str) -> str:
-    """A text that repeats what was sent is no longer than somebody reads."""
+    """Cut a text that repeats the input to a readable length."""
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
 
 def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
-    """DRF's hook: any exception of a REST view becomes a problem document, never a page."""
+    """DRF's hook: turn any exception of a REST view into a problem document, never a page."""
     request = context["request"]
     body = described(exc, request)
     response = Response(body, status=body["status"], content_type=CONTENT_TYPE)
@@ -244,8 +244,8 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
 
 
 def described(exc: Exception, request: Any) -> dict[str, Any]:
-    """The document of what went wrong in a request, or in one part of it that is answered for
-    itself."""
+    """Return the document for an error in a request, or in one part of it that has its own
+    answer."""
     match exc:
         case DomainError():
             code = exc.code if exc.code in KINDS else _domain_code(exc)
@@ -286,7 +286,7 @@ def described(exc: Exception, request: Any) -> dict[str, Any]:
 
 
 def faults_of(exc: exceptions.ValidationError) -> list[FieldError]:
-    """Each wrong field of a body, at most MOST_ERRORS of them; never none."""
+    """Return each wrong field of a body, at most MOST_ERRORS of them; never an empty list."""
     leaves = islice(_leaves(exc.detail), MOST_ERRORS)
     return [FieldError(path, detail) for path, detail in leaves]
 
@@ -307,17 +307,18 @@ def _leaves(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
             yield from _leaves(value, here)
     elif isinstance(detail, list):
         for index, value in enumerate(detail):
-            # A list of sentences belongs to its field; a list of mappings to a list of items.
+            # A list of sentences belongs to its field; a list of mappings belongs to a list of
+            # items.
             nested = isinstance(value, Mapping | list)
             yield from _leaves(value, (*path, index) if nested else path)
     else:
         yield path, str(detail)
 
 
-# --- errors that no REST view has seen ----------------------------------------------------------
+# --- errors outside REST views ------------------------------------------------------------------
 @csrf_exempt
 def not_found(request: HttpRequest) -> HttpResponseBase:
-    """The answer below /api/ to an address that does not exist."""
+    """Answer requests below /api/ whose address does not exist."""
     return _answer(
         request,
         "not-found",
@@ -326,7 +327,7 @@ def not_found(request: HttpRequest) -> HttpResponseBase:
 
 
 def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponseBase:
-    """The answer of a page below /api/ that is not a REST view."""
+    """Answer a wrong method on a page below /api/ that is not a REST view."""
     answer = _answer(request, "method-not-allowed", said("method-not-allowed"))
     answer["Allow"] = ", ".join(allowed)
     return answer
@@ -349,7 +350,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 
 def not_available(request: HttpRequest, trouble: Trouble) -> HttpResponseBase:
-    """What a request is answered that Kant cannot serve now: a problem document, or a page."""
+    """Answer a request that Kant cannot serve now: with a problem document or a page."""
     answer: HttpResponseBase
     if request.path.startswith(API):
         answer = _answer(request, trouble.code, _told(trouble))

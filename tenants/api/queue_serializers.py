@@ -46,7 +46,7 @@ def _names(text: str) -> List:
 
 
 class QueueFields(Serializer):
-    """What is given of a queue when it is made, and may be changed later."""
+    """The settings that a new queue may have and that may be changed later."""
 
     title = Text(max_length=200, allow_blank=True, required=False)
     weight = Number(
@@ -106,20 +106,20 @@ class QueueInput(QueueFields):
 
 
 class QueueChange(QueueFields):
-    """What is not named stays."""
+    """Fields that are left out stay as they are."""
 
     reason = Text(**REASON)
 
 
 class QueueReason(Serializer):
-    """Why: kept in the audit trail."""
+    """The reason; kept in the audit trail."""
 
     reason = Text(max_length=2000)
 
 
 class QueueOutput(serializers.Serializer[Any]):
-    """A queue, its state and who set it, and its jobs now: how many wait and run, and `gpus_held`,
-    the GPUs that they hold by type."""
+    """A queue, its state and who set it, and its current jobs: how many wait and run, and the GPUs
+    that they hold by type (`gpus_held`)."""
 
     tenant = serializers.CharField(source="tenant.name")
     name = serializers.CharField()
@@ -169,7 +169,7 @@ class QueueAnswer(QueueOutput):
 
 
 class QueueRevertAnswer(serializers.Serializer[Any]):
-    """The queue as it is now; null = it is deleted."""
+    """The queue as it is now; null = deleted."""
 
     queue = QueueOutput(allow_null=True)
     warnings = serializers.ListField(child=serializers.CharField())

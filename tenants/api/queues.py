@@ -1,4 +1,4 @@
-"""REST for queues: read with an ETag, changed under it; held, released, drained, closed, opened."""
+"""REST for queues: read with an ETag, change with it; hold, release, drain, close, open."""
 
 import uuid
 from typing import Any, ClassVar
@@ -84,9 +84,12 @@ class QueuesView(ListView):
 
 
 class QueueView(View):
-    """One queue. PATCH sets what it names; what is there already goes on, and the answer says what
-    a limit means for it; a dry run tells what it would do to jobs. DELETE needs a queue whose
-    jobs are all over."""
+    """One queue.
+
+    PATCH changes the fields that it names. Jobs already in the queue continue; the answer says what
+    a new limit means for them, and a dry run what the change would do to jobs. DELETE needs a queue
+    without open jobs.
+    """
 
     shapes = {
         "GET": Shape(QueueOutput),
@@ -119,7 +122,7 @@ class QueueView(View):
 
 
 class QueueActionView(View):
-    """What is done to the state of a queue. A dry run tells what it would do to jobs."""
+    """Changes the state of a queue. A dry run says what it would do to jobs."""
 
     shapes = {
         "POST": Shape(QueueAnswer, QueueReason, rehearsal=DryRunWithEffects),
@@ -137,27 +140,26 @@ class QueueActionView(View):
 
 
 class QueueHoldView(QueueActionView):
-    """Keeps what waits in the queue from being started. What runs goes on, and new jobs may
-    wait."""
+    """Stops starting jobs of the queue. Running jobs continue, and new ones may wait."""
 
     state = QueueState.HELD.value
 
 
 class QueueReleaseView(QueueActionView):
-    """Lets the jobs of a queue that is held be started again."""
+    """Lets a held queue start jobs again."""
 
     def done(self, queue: Queue, why: Why) -> QueueChangeResult:
         return release_queue(self.actor, queue, why=why, dry_run=self.dry_run)
 
 
 class QueueDrainView(QueueActionView):
-    """The queue takes no more jobs; those that are there start and end as ever."""
+    """The queue takes no new jobs; those already in it start and end as usual."""
 
     state = QueueState.DRAINING.value
 
 
 class QueueCloseView(QueueActionView):
-    """The queue takes no more jobs, and is not about to."""
+    """The queue takes no new jobs until it is opened again."""
 
     state = QueueState.CLOSED.value
 
@@ -178,9 +180,9 @@ ACTIONS: dict[str, type[QueueActionView]] = {
 
 
 class QueueRevertView(View):
-    """Takes back a change of a queue, by the id of its record in the audit trail, as a change of
-    its own: `GET /api/v1/audit?action=queue` lists them. The version is that of the queue,
-    `If-None-Match: *` where there is none now."""
+    """Reverts a change of a queue, given the id of its record in the audit trail, as a change of
+    its own. `GET /api/v1/audit?action=queue` lists these records. The version is that of the queue;
+    `If-None-Match: *` if there is none now."""
 
     shapes = {"POST": Shape(QueueRevertAnswer, QueueReason, versioned=True)}
 

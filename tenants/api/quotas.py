@@ -1,4 +1,4 @@
-"""REST for quotas: read with an ETag, changed under it."""
+"""REST for quotas: read with an ETag, change with it."""
 
 import uuid
 from typing import Any
@@ -94,7 +94,7 @@ class QuotaView(View):
             overcommit=self.flag("overcommit"),
             dry_run=self.dry_run,
         )
-        # Of a dry run the use is told by the quota as it would be, which is not stored.
+        # In a dry run, compute the use with the new quota, which is not stored.
         context = _context(self.actor, instead=result.quota)
         body = dict(QuotaOutput(result.quota, context=context).data)
         warnings = list(result.warnings)
@@ -129,7 +129,7 @@ class QuotaView(View):
 
 
 class QuotaPreviewView(View):
-    """What several quotas together would do to jobs if they were so; nothing is changed."""
+    """What several quotas together would do to jobs; nothing is changed."""
 
     scope = Scope.QUOTA
     shapes = {"POST": Shape(EffectsOutput, QuotaPreviewInput)}
@@ -155,7 +155,7 @@ class QuotaPreviewView(View):
 
 
 def _all_of(refused: SheetRefused) -> DomainError:
-    """What stands against a sheet, as of one document; whether somebody may comes first."""
+    """Return the error of a refused sheet as that of one document; missing rights come first."""
     for error in refused.errors.values():
         if isinstance(error, NotAllowed | NotFound):
             return error
@@ -169,8 +169,8 @@ def _all_of(refused: SheetRefused) -> DomainError:
 
 
 class RevertView(View):
-    """Takes back a change of a quota, by the id of its record in the audit trail, as a change of
-    its own. The version is that of the quota, `If-None-Match: *` where there is none now."""
+    """Reverts a change of a quota, given the id of its record in the audit trail, as a change of
+    its own. The version is that of the quota; `If-None-Match: *` if there is none now."""
 
     scope = Scope.QUOTA
     shapes = {

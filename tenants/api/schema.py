@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 from the views: each names its bodies in `shapes`, the rest is the same for all."""
+"""OpenAPI 3.1 from the views: each declares its bodies in `shapes`; the rest is common to all."""
 
 import inspect
 from collections.abc import Mapping
@@ -76,14 +76,14 @@ PROBLEM_SCHEMA = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Bodies of one method: what comes in, what goes out.
+    """The bodies of one method: what comes in, what goes out.
 
-    `many`: a page of it. `creates`: answers 201; `may_create`: 201 or 200. `versioned`: needs
-    If-Match and answers an ETag. `flags`, `texts`: query parameters besides dry_run and what
-    they mean; a write needs its texts. `or_answer`: what it creates instead, depending on the
-    body. `rehearsal`: what its dry run answers where that says more. `passwords`: user name and
-    password do in place of a token. `csv`: the answer is also to be had as CSV. `plain`: it is
-    text.
+    `many`: the answer is a page of them. `creates`: answers 201; `may_create`: 201 or 200.
+    `versioned`: needs If-Match and answers with an ETag. `flags`, `texts`: query parameters besides
+    dry_run and their meanings; a write requires its texts. `or_answer`: what it creates instead,
+    depending on the body. `rehearsal`: the answer to a dry run, if it says more than usual.
+    `passwords`: accepts user name and password instead of a token. `csv`: the answer is also
+    available as CSV. `plain`: the answer is text.
     """
 
     answer: SerializerType | None = None
@@ -111,7 +111,7 @@ class DryRunOutput(serializers.Serializer[Any]):
 
 
 class StrictBodies(OpenApiSerializerExtension):
-    """Bodies refuse names they do not know, and say so."""
+    """Documents that bodies refuse unknown names."""
 
     target_class = "tenants.api.fields.Serializer"
     match_subclasses = True
@@ -124,7 +124,7 @@ class StrictBodies(OpenApiSerializerExtension):
 
 
 class KantSchema(AutoSchema):
-    """Reads `shapes` of a view; views without it are described as drf-spectacular does."""
+    """Reads a view's `shapes`; views without them are described by drf-spectacular's defaults."""
 
     def _get_serializer_name(self, *args: Any, **kwargs: Any) -> str:
         name: str = super()._get_serializer_name(*args, **kwargs)
@@ -136,8 +136,8 @@ class KantSchema(AutoSchema):
         return shapes.get(self.method)
 
     def get_auth(self) -> list[dict[str, list[str]]]:
-        """Ways to sign in, any of them; a password only where the shape says so. Of a token which
-        scope it needs."""
+        """Return the ways to sign in, any of which suffices: a password only if the shape allows
+        it, a token with the scope that it needs."""
         ways: list[dict[str, list[str]]] = super().get_auth()
         scope = getattr(self.view, "scope", "")
         needed = [str(scope if self.method != "GET" else Scope.READ)] if scope else []
@@ -147,7 +147,7 @@ class KantSchema(AutoSchema):
         )
 
     def get_description(self) -> str:  # type: ignore[override]
-        # Only what the view says of itself; what its bases say is about code.
+        # Only the view's own docstring; those of its bases are about code.
         return inspect.cleandoc(vars(type(self.view)).get("__doc__") or "")
 
     def get_request_serializer(self) -> Any:
@@ -162,7 +162,7 @@ class KantSchema(AutoSchema):
         if self.method == "GET":
             answer = shape.answer(many=True) if shape.many and shape.answer else shape.answer
             if shape.answer and issubclass(shape.answer, Serializer):
-                # A document as it is sent in: described once.
+                # The answer has the form of the request: describe it once.
                 return {200: self.resolve_serializer(shape.answer, "request").ref}
             if shape.csv:
                 return {(200, "application/json"): answer, (200, "text/csv"): OpenApiTypes.STR}
@@ -218,7 +218,7 @@ def _header(name: str, description: str) -> OpenApiParameter:
 
 
 def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Post-processing hook: every operation may answer a problem document."""
+    """Post-processing hook: add problem documents to the answers of every operation."""
     content = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, methods in result["paths"].items():
         for method, operation in methods.items():

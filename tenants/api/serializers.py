@@ -19,7 +19,7 @@ REASON = {"max_length": 2000, "allow_blank": True, "required": False}
 
 
 class ReasonInput(Serializer):
-    """Why: kept in the audit trail."""
+    """The reason; kept in the audit trail."""
 
     reason = Text(**REASON)
 
@@ -36,7 +36,7 @@ def limit(what: str) -> Integer:
 
 
 class TenantFields(Serializer):
-    """What is given of a tenant when it is made, and may be changed later."""
+    """The settings that a new tenant may have and that may be changed later."""
 
     title = Text(max_length=200, allow_blank=True, required=False)
     parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
@@ -78,10 +78,13 @@ class TenantChange(TenantFields, ReasonInput):
 
 
 class TenantOutput(serializers.Serializer[Any]):
-    """`parent`: null = it is a root, or you may not see the tenant above it.
-    `effective_min_runtime_s`: for how long its jobs are not preempted; null = as long as the
-    cluster's policy says. `effective_namespace`: where pods of its jobs are made from now on; null
-    = in that of the cluster."""
+    """A tenant.
+
+    `parent`: null = it is a root, or you may not see its parent. `effective_min_runtime_s`: how
+    long its jobs are safe from preemption; null = as the cluster's policy says.
+    `effective_namespace`: where pods of its jobs are created from now on; null = in the cluster's
+    namespace.
+    """
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -109,7 +112,8 @@ class TenantOutput(serializers.Serializer[Any]):
         return self._effective(tenant, "namespace")
 
     def _effective(self, tenant: Any, field: str) -> Any:
-        # Not as stored of the tenant itself: a rehearsed change is rolled back already.
+        # Its own value comes from the object, not the database: a dry run has been rolled back by
+        # now.
         if (own := getattr(tenant, field)) is not None:
             return own
         above = tenant.parent and self.context["given"][field][tenant.parent.name]
@@ -149,7 +153,7 @@ class GpuTypeOutput(serializers.Serializer[Any]):
 
 
 class QuotaValues(Serializer):
-    """What a tenant is guaranteed of a GPU type; a limit of null is unlimited."""
+    """What a tenant is guaranteed of a GPU type; a limit of null means unlimited."""
 
     guaranteed = Gpus()
     mode = Choice(QuotaMode.values, required=False)
@@ -158,7 +162,7 @@ class QuotaValues(Serializer):
 
 
 class QuotaInput(QuotaValues):
-    """What a tenant is guaranteed of a GPU type; a limit of null is unlimited."""
+    """What a tenant is guaranteed of a GPU type; a limit of null means unlimited."""
 
     reason = Text(max_length=2000)
 
@@ -171,11 +175,12 @@ class LoanOutput(serializers.Serializer[Any]):
 
 
 class QuotaOutput(serializers.Serializer[Any]):
-    """GPUs. `used` counts all jobs of the tenant and of those below it, `non_preemptible` those of
-    them that cannot be preempted; `lent` is what others use.
+    """A quota, in GPUs.
 
-    From a tenant above it is borrowed what that has left for those below. What nobody lends, since
-    a quota was cut while jobs ran, is in `borrowed` alone.
+    `used` counts all jobs of the tenant and of tenants below it; `non_preemptible` the part that
+    cannot be preempted; `lent` what others use. An ancestor lends what it has left for its
+    children. When a quota was cut while jobs ran, some use may have no lender: that part is in
+    `borrowed` alone.
     """
 
     tenant = serializers.CharField(source="tenant.name")
@@ -215,7 +220,7 @@ class QuotaOutput(serializers.Serializer[Any]):
 
     def _use(self, quota: Any) -> QuotaUse:
         key = quota.tenant.name, quota.gpu_type.name
-        # One that was withdrawn since its row was read has no use any more.
+        # A quota that was withdrawn after its row was read has no use.
         use: QuotaUse = self.context["uses"].get(key) or QuotaUse(*key, 0, 0, 0, 0, {}, {})
         return use.seen_by(self.context["visible"])
 
@@ -235,7 +240,7 @@ class RevertInput(Serializer):
 
 
 class RevertAnswer(serializers.Serializer[Any]):
-    """The quota as it is now; null = it is withdrawn."""
+    """The quota as it is now; null = withdrawn."""
 
     quota = QuotaOutput(allow_null=True)
     warnings = serializers.ListField(child=serializers.CharField())
@@ -245,8 +250,8 @@ _DOCUMENT = serializers.DictField(allow_null=True)
 
 
 class AuditOutput(serializers.Serializer[Any]):
-    """`before`, `after`: of a tenant, `parent` is null as well where you may not see it. `preview`:
-    null = nobody looked before."""
+    """One change. `before`, `after`: in those of a tenant, `parent` is also null if you may not see
+    the parent. `preview`: null = nobody previewed the change."""
 
     id = serializers.UUIDField()
     at = serializers.DateTimeField()

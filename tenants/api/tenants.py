@@ -38,7 +38,7 @@ from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 
 
 class TenantsView(ListView):
-    """Tenants you hold a role in, and all below them."""
+    """Tenants in which you hold a role, and all below them."""
 
     shapes = {
         "GET": Shape(TenantOutput, many=True),
@@ -71,8 +71,8 @@ class TenantsView(ListView):
 
 
 class TenantView(View):
-    """A dry run tells what a change of the place, the weight, the limit of running jobs or the
-    minimum run time would do to jobs; and what deleting the tenant with its quotas would."""
+    """One tenant. A dry run says what a change of its place, weight, limit of running jobs or
+    minimum run time would do to jobs, and what deleting it with its quotas would."""
 
     shapes = {
         "GET": Shape(TenantOutput),
@@ -122,9 +122,9 @@ def _context(viewer: User) -> dict[str, Any]:
 
 
 class TenantRevertView(View):
-    """Takes back a change of the place or the weight of a tenant, by the id of its record in the
-    audit trail, as a change of its own: `GET /api/v1/audit?action=tenant` lists them. What somebody
-    has changed since stays. A dry run tells what it would do to jobs."""
+    """Reverts a change of a tenant's place or weight, given the id of its record in the audit
+    trail, as a change of its own. `GET /api/v1/audit?action=tenant` lists these records. What
+    somebody has changed since stays. A dry run says what it would do to jobs."""
 
     shapes = {"POST": Shape(TenantOutput, RevertInput, rehearsal=DryRunWithEffects)}
 
@@ -151,8 +151,8 @@ class TenantRevertView(View):
 
 
 class MembersView(ListView):
-    """Members of exactly this tenant. With `inherited=true` also those of tenants above it that you
-    may see, who act here too; `tenant` says where each has the role."""
+    """Members of exactly this tenant. With `inherited=true` also those of its ancestors that you
+    may see, who may act here too; `tenant` says where each member has the role."""
 
     shapes = {
         "GET": Shape(MemberOutput, many=True),
@@ -260,7 +260,7 @@ class GpuTypeView(View):
 
 
 class AuditView(ListView):
-    """Who changed what and why, the newest first; of the tenants you administer."""
+    """Who changed what, and why, in the tenants you administer; newest first."""
 
     shapes = {
         "GET": Shape(AuditOutput, many=True),

@@ -87,7 +87,7 @@ class NewTokenOutput(TokenOutput):
 
 
 class MeView(View):
-    """The account the request acts as, its roles, and the token."""
+    """The account that the request acts as, its roles, and the token."""
 
     scope = ""
     shapes = {
@@ -108,12 +108,11 @@ class MeView(View):
 
 
 class TokensView(ListView):
-    """One's own API tokens, the newest first; the secret is not among what can be read.
+    """Your API tokens, newest first; their secrets cannot be read.
 
-    A new one may be asked for with user name and password:
-    `curl -u NAME:PASSWORD …/api/v1/tokens -d '{"name": "laptop"}'`. One that a token asks for may
-    never do more than that one, or longer; a token with fewer than all rights sees itself and
-    those that it made.
+    You may request a new one with user name and password: `curl -u NAME:PASSWORD …/api/v1/tokens -d
+    '{"name": "laptop"}'`. A token that another token requests may never do more than that one, nor
+    last longer; a limited token sees only itself and those that it created.
     """
 
     scope = ""

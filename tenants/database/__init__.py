@@ -1,1 +1,1 @@
-"""What all apps ask of the database: rows by one statement, a few at a time, page by page."""
+"""Database access shared by all apps: rows in one statement, in chunks, page by page."""

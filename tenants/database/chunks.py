@@ -1,4 +1,4 @@
-"""Many rows a few at a time, within the variable limits of every database."""
+"""Process many rows in chunks, within the variable limits of every database."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -9,5 +9,5 @@ T = TypeVar("T")
 
 
 def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
-    """The items in their order, at most `size` at a time."""
+    """Return the items in order, in chunks of at most `size`."""
     return (items[i : i + size] for i in range(0, len(items), size))

@@ -1,4 +1,4 @@
-"""Where a page of rows begins: by the values of the last row before it, which a cursor names."""
+"""Keyset pagination: a page begins after the row whose values a cursor contains."""
 
 import base64
 import json
@@ -12,13 +12,13 @@ from django.db.models import Field, IntegerField, Model, Q
 
 
 class BadCursor(Exception):
-    """The text is no cursor of this list."""
+    """The text is not a cursor of this list."""
 
 
 def rows_after(order: Sequence[str], values: Sequence[Any]) -> Q:
-    """Rows strictly after one with these values of the fields of `order` ("-" = descending):
+    """Match rows strictly after one with these values of the fields in `order` ("-" = descending):
     (a > x) or (a = x and b > y) …"""
-    # Said once more of the first field alone: databases enter an index by that, not by an "or".
+    # Repeat the bound for the first field alone: databases use an index for that, not for an "or".
     first, bound = order[0].lstrip("-"), "lte" if order[0].startswith("-") else "gte"
     within = Q(**{f"{first}__{bound}": values[0]})
     result, equal = Q(), Q()
@@ -45,18 +45,18 @@ def _value(row: Any, name: str) -> Any:
 
 
 def cursor_of(row: Any, order: Sequence[str]) -> str:
-    """Names the row in an address, by its values of the fields of `order`."""
+    """Encode the row's values of the fields in `order` as a cursor."""
     return packed([_value(row, name) for name in order])
 
 
 def packed(values: Sequence[Any]) -> str:
-    """A cursor of these values."""
+    """Encode these values as a cursor."""
     text = json.dumps(values, cls=_ExactEncoder)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def unpacked(cursor: str, length: int) -> list[Any]:
-    """So many values, of which `packed` made the cursor. Raises BadCursor."""
+    """Decode a cursor that `packed` made from `length` values. Raises BadCursor."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -68,20 +68,21 @@ def unpacked(cursor: str, length: int) -> list[Any]:
 
 
 class _ExactEncoder(DjangoJSONEncoder):
-    """Django's encoder cuts microseconds, and rows between two pages would repeat."""
+    """Keeps microseconds, which Django's encoder cuts: without them, rows would appear on two
+    pages."""
 
     def default(self, o: Any) -> Any:
         return o.isoformat() if hasattr(o, "isoformat") else super().default(o)
 
 
 def _exact(field: "Field[Any, Any]", value: Any) -> Any:
-    """The value that `cursor_of` wrote for the field.
+    """Return the value that `cursor_of` wrote for the field.
 
-    Raises ValueError, OverflowError or ValidationError for one it never writes.
+    Raises ValueError, OverflowError or ValidationError for a value that it never writes.
     """
     if type(value) is not (int if isinstance(field, IntegerField) else str):
         raise ValueError("not the type of the field")
-    # `encode` raises for a lone surrogate, which databases refuse as they refuse NUL.
+    # `encode` raises for a lone surrogate, which databases refuse just like NUL.
     if isinstance(value, str) and b"\0" in value.encode():
         raise ValueError("contains NUL")
     exact = field.to_python(value)
@@ -89,11 +90,11 @@ def _exact(field: "Field[Any, Any]", value: Any) -> Any:
         return exact
     if exact.tzinfo is None:
         raise ValueError("a time without an offset")
-    return exact.astimezone(UTC)  # overflows here for times that no database keeps
+    return exact.astimezone(UTC)  # overflows here for times that no database can store
 
 
 def rows_after_cursor(model: type[Model], order: Sequence[str], cursor: str) -> Q:
-    """Rows strictly after the one the cursor names. Raises BadCursor."""
+    """Match rows strictly after the one that the cursor names. Raises BadCursor."""
     values = unpacked(cursor, len(order))
     try:
         exact = [_exact(_field(model, n), v) for n, v in zip(order, values, strict=True)]

@@ -1,5 +1,4 @@
-"""Statements that are repeated: on PostgreSQL each connection has them planned once
-(docs/decisions/0094)."""
+"""Repeated statements: on PostgreSQL each connection plans them once (docs/decisions/0094)."""
 
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -9,13 +8,13 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 from psycopg.pq import TransactionStatus
 
-# So often a statement is planned anew before its plan is kept: many are never asked again.
+# Executions before a plan is kept: many statements are never repeated.
 FIRST = 2
-# By connection of psycopg: whether what it is connected to is PostgreSQL itself.
+# psycopg connection → whether it talks to PostgreSQL directly, not through a pooler.
 _direct: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-# The server does not have a plan, or cannot use it any more: a table has other columns now.
+# The server lacks the plan, or can no longer use it because a table's columns have changed.
 UNUSABLE = (
     psycopg.errors.InvalidSqlStatementName,
     psycopg.errors.DuplicatePreparedStatement,
@@ -24,7 +23,7 @@ UNUSABLE = (
 
 
 class PlannedCursor(psycopg.Cursor[Any]):
-    """Has nothing planned any more on a connection whose plans turn out to be unusable."""
+    """Stops using plans on a connection as soon as one turns out to be unusable."""
 
     def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
         try:
@@ -33,18 +32,21 @@ class PlannedCursor(psycopg.Cursor[Any]):
             held = self.connection
             _direct[held], held.prepare_threshold = False, None
             if held.info.transaction_status != TransactionStatus.IDLE:
-                raise  # what was done before is lost, too
+                raise  # the earlier statements of the transaction are lost too
             return super().execute(query, params, **how)
 
     def _convert_query(self, query: Any, params: Any = None) -> Any:
-        # Django's log of statements looks for it; psycopg keeps it only where there is no plan.
+        # Django's query log reads this attribute; psycopg sets it only for statements without a
+        # plan.
         self._query = super()._convert_query(query, params)
         return self._query
 
 
 def cursor() -> CursorWrapper:
-    """As `connection.cursor()`, for statements of which few differ in their text. Their values go
-    to PostgreSQL apart from it: each parameter has to show there what type it is to have."""
+    """Return a cursor like `connection.cursor()`, for statements with few different texts.
+
+    Values go to PostgreSQL separately, so the statement must show the type of each parameter.
+    """
     if connection.vendor != "postgresql":
         return connection.cursor()
     connection.ensure_connection()
@@ -55,7 +57,7 @@ def cursor() -> CursorWrapper:
             held.prepare_threshold = FIRST
     if not _direct[held]:
         return connection.cursor()
-    # The cursors of Django write the values into the text, which is another one each time.
+    # Django's own cursors write the values into the text, which then differs each time.
     usual, held.cursor_factory = held.cursor_factory, PlannedCursor
     try:
         return connection.cursor()
@@ -64,8 +66,11 @@ def cursor() -> CursorWrapper:
 
 
 def _is_direct(held: Any) -> bool:
-    """Not so behind a pooler such as PgBouncer: that tells a process id of its own, and may send
-    the next transaction to a server process that has never heard of the plan."""
+    """Return whether the connection goes to PostgreSQL directly.
+
+    A pooler such as PgBouncer reports a process id of its own, and may send the next transaction to
+    a server process that does not know the plan.
+    """
     with connection.wrap_database_errors:
         [pid] = held.execute("SELECT pg_backend_pid()").fetchone()
     return bool(pid == held.info.backend_pid)

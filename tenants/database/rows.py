@@ -1,6 +1,7 @@
-"""Rows of several tables by one statement, each row as a JSON object of its columns.
+"""Read rows of several tables with one statement, each row as a JSON object of its columns.
 
-A statement costs the most to build, to send and to wait for; a few rows more cost next to nothing.
+Most of a statement's cost is building it, sending it and waiting for it; a few more rows cost next
+to nothing.
 """
 
 import json
@@ -19,48 +20,49 @@ _Reader = Callable[[Any], Any]
 
 
 def ask(sql: str, params: Sequence[str | int | None]) -> tuple[Any, ...] | None:
-    """The first row of what a statement finds, each column of it read as JSON."""
+    """Return the first row of the result, with each column parsed as JSON; None = no row."""
     with planned.cursor() as cursor:
         cursor.execute(sql, params)
         row = cursor.fetchone()
     if row is None:
         return None
-    # psycopg has read it already.
+    # psycopg has already parsed it.
     return tuple(json.loads(one) if isinstance(one, str) else one for one in row)
 
 
 @cache
 def as_json(model: type[Model], alias: str) -> str:
-    """SQL for a row of the model, where its table is named `alias`; `row` makes a model of it."""
+    """Return SQL for a row of the model as JSON, with its table aliased as `alias`; `row` parses
+    it."""
     if connection.vendor == "postgresql":
         return f"row_to_json({alias})"
     told = []
     for field in model._meta.concrete_fields:
         value = f"{alias}.{connection.ops.quote_name(str(field.column))}"
-        # Elsewhere JSON is kept as a text.
+        # Other databases store JSON as text.
         told += [f"'{field.column}'", f"json({value})" if isinstance(field, JSONField) else value]
     return f"json_object({', '.join(told)})"
 
 
 def listed(value: str, source: str) -> str:
-    """SQL for the list of a JSON value of each row of `source`, [] or null where there is none."""
+    """Return SQL for the list of a JSON value per row of `source`; without rows [] or null."""
     how = "json_agg" if connection.vendor == "postgresql" else "json_group_array"
     return f"(SELECT {how}({value}) FROM {source})"
 
 
 def array(*values: str) -> str:
-    """SQL for a JSON array of these."""
+    """Return SQL for a JSON array of these values."""
     how = "json_build_array" if connection.vendor == "postgresql" else "json_array"
     return f"{how}({', '.join(values)})"
 
 
 def marks(values: Sequence[object]) -> str:
-    """Placeholders for each of the values that `IN` is to compare with; of none it finds none."""
+    """Return placeholders for the values of an `IN`; without values it matches nothing."""
     return ", ".join(["%s"] * len(values)) or "NULL"
 
 
 def row(model: type[M], columns: dict[str, Any]) -> M:
-    """The row that `as_json` tells of, as if the model had read it."""
+    """Build the model instance from `as_json` columns, as if the model had read it."""
     names, readers = _readers(model)
     values = []
     for column, read in readers:
@@ -71,7 +73,8 @@ def row(model: type[M], columns: dict[str, Any]) -> M:
 
 @cache
 def _readers(model: type[Model]) -> tuple[list[str], list[tuple[str, _Reader | None]]]:
-    """The attributes of a row; its columns, and how each is read, None = it comes as it is."""
+    """Return the attribute names of a row, and its columns with their parsers (None = use as
+    is)."""
     fields = model._meta.concrete_fields
     return [f.attname for f in fields], [(str(f.column), _reader(f)) for f in fields]
 

@@ -1,4 +1,4 @@
-"""Single sign-on by OpenID Connect: a person who signed in at a provider signs in to Kant.
+"""Single sign-on with OpenID Connect: people who sign in at a provider are signed in to Kant.
 
-What the provider says of people becomes accounts and roles in `tenants.services.sign_in`.
+`tenants.services.sign_in` turns the provider's claims into accounts and roles.
 """

@@ -1,4 +1,4 @@
-"""What claims of the provider say of a person, in Kant's terms."""
+"""Translate the provider's claims about a person into Kant's terms."""
 
 import logging
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def person_of(provider: Provider, claims: Mapping[str, Any]) -> Person:
-    """Raises SignInFailed where the claim of the user name is missing."""
+    """Return the person. Raises SignInFailed when the claim with the user name is missing."""
     name = claims.get(provider.username_claim)
     if not isinstance(name, str) or not name:
         raise failures.not_set_up(
@@ -32,8 +32,8 @@ def person_of(provider: Provider, claims: Mapping[str, Any]) -> Person:
 
 
 def groups_of(provider: Provider, claims: Mapping[str, Any]) -> Rights:
-    """Raises SignInFailed where the claim of groups is no list of names, or was too long to send:
-    nobody may lose their roles for that."""
+    """Return the rights that the groups give. Raises SignInFailed when the claim is not a list of
+    names, or was too long to send: nobody should lose their roles because of that."""
     groups = claims.get(provider.groups_claim, []) if provider.groups_claim else []
     elsewhere = claims.get("_claim_names")
     if isinstance(elsewhere, dict) and provider.groups_claim in elsewhere:
@@ -43,7 +43,7 @@ def groups_of(provider: Provider, claims: Mapping[str, Any]) -> Rights:
             f"only those of this application as {provider.groups_claim!r}",
         )
     if isinstance(groups, str):
-        groups = [groups]  # some send a single one so
+        groups = [groups]  # some providers send a single group like this
     if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
         raise failures.not_set_up(
             provider.name, f"claim {provider.groups_claim!r} is {groups!r}, no list of names"

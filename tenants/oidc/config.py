@@ -1,4 +1,4 @@
-"""The provider that Kant signs people in by, as KANT_OIDC_… of the settings name it."""
+"""The provider at which people sign in, from the KANT_OIDC_… settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An OpenID provider, Kant as its client, and what its groups mean in Kant.
+    """An OpenID provider, Kant's registration as its client, and what its groups mean in Kant.
 
-    `groups_claim` is "" where groups mean nothing.
+    `groups_claim` is "" when groups mean nothing.
     """
 
     issuer: str
@@ -32,14 +32,14 @@ class Provider:
 
 
 class SettingFault(NamedTuple):
-    """What is wrong with the settings, and the remedy."""
+    """What is wrong with the settings, and how to fix it."""
 
     text: str
     remedy: str
 
 
 class NotConfigured(Exception):
-    """The settings name no provider that could work."""
+    """The settings describe no usable provider."""
 
     def __init__(self, faults: list[SettingFault]) -> None:
         super().__init__(" ".join(f"{fault.text} {fault.remedy}" for fault in faults))
@@ -50,8 +50,8 @@ def is_configured() -> bool:
 
 
 def provider() -> Provider:
-    """The provider of the settings; secret and groups are read from their files each time, so a
-    change takes effect at the next sign-in. Raises NotConfigured."""
+    """Return the provider of the settings. Secret and groups are read from their files each time,
+    so a change takes effect at the next sign-in. Raises NotConfigured."""
     found = faults()
     if found:
         raise NotConfigured(found)
@@ -71,7 +71,7 @@ def provider() -> Provider:
 
 
 def faults() -> list[SettingFault]:
-    """What makes sign-in by the settings impossible."""
+    """Return what makes sign-in impossible with these settings."""
     return list(_faults())
 
 
@@ -143,7 +143,7 @@ def _of(name: str) -> object:
 
 
 def is_safe(url: str) -> bool:
-    """Whether an address of the provider is one that nobody on the way can read or change."""
+    """Return whether traffic to this address is protected: https, or http on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname

@@ -1,8 +1,8 @@
-"""Sign-ins that do not succeed: what the person is told, and what the operator finds in the log."""
+"""Failed sign-ins: what the person sees, and what the operator finds in the log."""
 
 
 class SignInFailed(Exception):
-    """`title` and `text` stand on the page, with this HTTP `status`; `cause` goes to the log."""
+    """`title` and `text` appear on the page, sent with HTTP `status`; `cause` goes to the log."""
 
     def __init__(self, status: int, title: str, text: str, cause: str) -> None:
         super().__init__(cause)
@@ -10,14 +10,14 @@ class SignInFailed(Exception):
         self.title = title
         self.text = text
         self.cause = cause
-        self.next = ""  # the page to go on with after another try
+        self.next = ""  # the page to continue with after another attempt
 
 
 OPERATOR = "An operator finds the cause in the log of the web process."
 
 
 def not_set_up(name: str, cause: str) -> SignInFailed:
-    """Settings of Kant, or of its client at the provider, that have to be corrected first."""
+    """Settings of Kant, or of its client at the provider, must be corrected first."""
     text = f"Signing in with {name} is not set up correctly. {OPERATOR}"
     return SignInFailed(502, "Nobody can sign in this way now", text, cause)
 
@@ -44,7 +44,7 @@ def clocks(name: str, cause: str) -> SignInFailed:
 
 
 def lost(cause: str) -> SignInFailed:
-    """Nobody here waits for this answer."""
+    """No sign-in in this browser is waiting for this answer."""
     text = (
         "This sign-in was begun in another browser, is over already, or took more than ten "
         "minutes. Begin it again."
@@ -53,7 +53,7 @@ def lost(cause: str) -> SignInFailed:
 
 
 def refused(name: str, error: str, description: str) -> SignInFailed:
-    """The provider ended it: the person cancelled, or may not use Kant."""
+    """The provider ended the sign-in: the person cancelled, or may not use Kant."""
     said = f"{error}: {description}" if description else error
     if error == "access_denied":
         text = (

@@ -1,4 +1,4 @@
-"""What groups of the provider mean in Kant: a file that gives each group roles in tenants.
+"""What the provider's groups mean in Kant: a file that gives each group roles in tenants.
 
 gpu-vision:
   vision: engineer
@@ -17,7 +17,7 @@ from tenants.models import Role
 
 
 class Granted(NamedTuple):
-    """A role in a tenant, and where the file says so."""
+    """A role in a tenant, and where in the file it is given."""
 
     tenant: str
     role: str
@@ -28,7 +28,7 @@ Groups = Mapping[str, tuple[Granted, ...]]
 
 
 class GroupFileError(Exception):
-    """A file of groups that cannot be taken. Each of `faults` names file and line."""
+    """A groups file that cannot be used. Each of `faults` names file and line."""
 
     def __init__(self, faults: list[str], remedy: str) -> None:
         super().__init__(" ".join(faults))
@@ -40,7 +40,7 @@ SHAPE = "Write it as {group: {tenant: role}}, in YAML."
 
 
 def read_groups(path: Path) -> Groups:
-    """Group → roles. Every fault is told at once. Raises GroupFileError."""
+    """Read group → roles. Raises GroupFileError with all faults at once."""
     try:
         root = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
     except OSError as error:
@@ -79,7 +79,7 @@ def _granted(path: Path, group: str, roles: yaml.Node, faults: list[str]) -> Ite
 def _pairs(
     path: Path, mapping: yaml.MappingNode, faults: list[str]
 ) -> Iterator[tuple[str, yaml.Node]]:
-    """The keys as they are written (a group may be called 0123) with their values."""
+    """Yield keys as written (a group may be called 0123) with their values."""
     seen: set[str] = set()
     for key, value in mapping.value:
         if not isinstance(key, yaml.ScalarNode):

@@ -1,10 +1,10 @@
-"""The authorization code flow with PKCE, up to claims of which everything was checked.
+"""The authorization code flow with PKCE, up to fully verified claims.
 
-Authlib writes the requests and checks time, nonce and access-token hash; joserfc below it checks
-the signature. What they leave to their caller is asked for here: the issuer of the discovery
-document and of the token, the audience, and algorithms that a signature proves something by.
+Authlib builds the requests and checks times, nonce and access-token hash; joserfc, which it uses,
+checks the signature. This module checks what they leave to the caller: the issuer of the discovery
+document and of the token, the audience, and that the algorithm is a public-key signature.
 
-Nothing is kept between two sign-ins, so a key that the provider changed is never missed.
+Nothing is cached between sign-ins, so a key that the provider rotates is never missed.
 """
 
 import time
@@ -25,8 +25,8 @@ from tenants.oidc import failures
 from tenants.oidc.config import Provider, is_safe
 
 TIMEOUT_S = 5.0
-LEEWAY_S = 60  # by which the two clocks may differ
-# Not “none”, and not HMAC, whose key would be the secret that a public key set cannot hold.
+LEEWAY_S = 60  # maximum difference between the two clocks
+# Not “none”, and not HMAC, whose secret key cannot be in a public key set.
 ALGORITHMS = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)]
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 TIMES = frozenset({"exp", "iat", "nbf"})
@@ -35,7 +35,7 @@ Claims = Mapping[str, Any]
 
 
 class Begun(NamedTuple):
-    """Where to send the browser, and what only Kant knows of it until the browser comes back."""
+    """Where to send the browser, and what Kant keeps to itself until the browser returns."""
 
     url: str
     state: str
@@ -44,7 +44,7 @@ class Begun(NamedTuple):
 
 
 def begin(provider: Provider, redirect_uri: str) -> Begun:
-    """Raises SignInFailed."""
+    """Begin a sign-in. Raises SignInFailed."""
     metadata = _discover(provider)
     nonce, verifier = generate_token(32), generate_token(64)
     with _client(provider, metadata, redirect_uri) as client:
@@ -57,8 +57,11 @@ def begin(provider: Provider, redirect_uri: str) -> Begun:
 def claims_of(
     provider: Provider, redirect_uri: str, code: str, nonce: str, verifier: str
 ) -> Claims:
-    """What the provider says of who signed in: the ID token's claims, and those of the userinfo
-    endpoint where a claim that Kant needs is not in the token. Raises SignInFailed."""
+    """Return the claims about the person who signed in. Raises SignInFailed.
+
+    They come from the ID token and, if a claim that Kant needs is missing there, from the userinfo
+    endpoint.
+    """
     metadata = _discover(provider)
     with _client(provider, metadata, redirect_uri) as client:
         token = _fetch_token(provider, client, metadata, code, verifier)
@@ -76,7 +79,7 @@ def claims_of(
 
 
 def _client(provider: Provider, metadata: Claims, redirect_uri: str = "") -> OAuth2Session:
-    # RFC 8414: where the provider names no methods, it takes client_secret_basic.
+    # RFC 8414: a provider that names no methods supports client_secret_basic.
     methods = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     basic = "client_secret_basic" in methods or "client_secret_post" not in methods
     return OAuth2Session(
@@ -128,7 +131,7 @@ def _fetch_token(
 
 
 def _verified(provider: Provider, metadata: Claims, token: Claims, nonce: str) -> Claims:
-    """The ID token's claims. The order is that of what can be said: who signed, then what."""
+    """Return the ID token's verified claims. First check who signed it, then what it says."""
     signed = token.get("id_token")
     if not isinstance(signed, str):
         raise failures.not_set_up(provider.name, "the token endpoint sends no ID token")
@@ -169,7 +172,7 @@ def _verified(provider: Provider, metadata: Claims, token: Claims, nonce: str) -
 
 
 def _shown(claims: Claims) -> str:
-    """The claims that were checked; they are no secrets."""
+    """Format the claims that were checked; they are not secret."""
     return ", ".join(f"{name} {claims.get(name)!r}" for name in ("iss", "aud", "azp", *TIMES))
 
 
@@ -188,7 +191,7 @@ def _json(
 
 
 def _unanswered(provider: Provider, url: str, error: Exception) -> failures.SignInFailed:
-    """Away, when waiting may help; else something is set up wrongly."""
+    """Return “away” when waiting may help; otherwise something is misconfigured."""
     gone = isinstance(error, requests.ConnectionError | requests.Timeout)
     if isinstance(error, requests.HTTPError) and error.response is not None:
         gone = error.response.status_code >= 500 or error.response.status_code == 429

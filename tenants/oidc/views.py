@@ -1,4 +1,4 @@
-"""To the provider and back."""
+"""Views that send the browser to the provider and take it back."""
 
 import logging
 import time
@@ -23,18 +23,18 @@ from tenants.services.sign_in import sign_in
 
 log = logging.getLogger(__name__)
 
-# Sign-ins that this browser has begun, by state; each ends at its first answer.
+# Sign-ins begun by this browser, by state; each ends with its first answer.
 PENDING = "oidc"
 PENDING_S = 600
 MOST_PENDING = 5
-# Groups are looked at when somebody signs in, so that has to be once in a working day.
+# Groups are read at sign-in only, so sign-in must happen at least once a working day.
 SESSION_S = 12 * 3600
 
 View = Callable[[HttpRequest], HttpResponse]
 
 
 def _told(view: View) -> View:
-    """The page of a sign-in that does not succeed, and a line for the operator."""
+    """Show a page for a failed sign-in, and log a line for the operator."""
 
     @wraps(view)
     def checked(request: HttpRequest) -> HttpResponse:
@@ -57,7 +57,7 @@ def start(request: HttpRequest) -> HttpResponse:
     page = next_page(request)
     if request.user.is_authenticated:
         return redirect(page)
-    # Only who uses it pays for its import.
+    # Only processes that use it pay for its import.
     from tenants.oidc.protocol import begin
 
     begun = begin(_provider(), callback_address(request))
@@ -82,7 +82,7 @@ def start(request: HttpRequest) -> HttpResponse:
 @require_GET
 @_told
 def callback(request: HttpRequest) -> HttpResponse:
-    """The browser is back: find out who it is, and sign them in."""
+    """Identify the person whose browser returns, and sign them in."""
     pending = _taken(request)
     try:
         user = _signed_in(request, pending)
@@ -95,7 +95,7 @@ def callback(request: HttpRequest) -> HttpResponse:
 
 
 def _signed_in(request: HttpRequest, pending: dict[str, Any]) -> User:
-    """The user that an answer of the provider is about. Raises SignInFailed."""
+    """Return the user that the provider's answer is about. Raises SignInFailed."""
     from tenants.oidc.protocol import claims_of
 
     who = _provider()
@@ -122,7 +122,7 @@ def _signed_in(request: HttpRequest, pending: dict[str, Any]) -> User:
 
 
 def _taken(request: HttpRequest) -> dict[str, Any]:
-    """What this browser has begun and is answered now; an answer is taken once."""
+    """Take the pending sign-in that this answer belongs to; each is taken only once."""
     held = request.session.get(PENDING, {})
     pending = held.pop(request.GET.get("state", ""), None)
     if pending is None:
@@ -141,14 +141,15 @@ def _provider() -> Provider:
 
 
 def callback_address(request: HttpRequest) -> str:
-    """What the provider has to know as the redirect URI."""
-    # A secure cookie is only sent back by https, whatever a proxy before Kant has made of it.
+    """Return the redirect URI that must be registered at the provider."""
+    # Browsers send a secure cookie back only over https, whatever scheme a proxy uses to reach
+    # Kant.
     scheme = "https" if settings.SESSION_COOKIE_SECURE else request.scheme
     return f"{scheme}://{request.get_host()}{reverse('oidc-callback')}"
 
 
 def next_page(request: HttpRequest) -> str:
-    """A page of Kant, whatever the address says."""
+    """Return the page to continue with; always one of Kant's own."""
     wanted = request.GET.get("next", "")
     here = url_has_allowed_host_and_scheme(
         wanted, {request.get_host()}, require_https=request.is_secure()

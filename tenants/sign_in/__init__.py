@@ -1,1 +1,1 @@
-"""Guards of signing in and of staying signed in."""
+"""Guards for signing in and staying signed in."""

@@ -1,4 +1,4 @@
-"""How often passwords may be guessed: at the sign-in page and over REST together."""
+"""Limits on guessing passwords, shared by the sign-in page and REST."""
 
 import hashlib
 import logging
@@ -15,20 +15,20 @@ from tenants.outage import REDIS_ERRORS, Outage
 
 logger = logging.getLogger(__name__)
 
-# For one user name from one address, before further passwords are not looked at.
+# Per user name and address, before further passwords are refused unchecked.
 ATTEMPTS = 10
-# For all user names from one address: one password may be tried on many.
+# Per address over all user names: one password may be tried on many.
 ADDRESS_ATTEMPTS = 50
 WINDOW_S = 300
-# Each look at a password costs a tenth of a second of CPU; so many at once in a process, and for so
-# long the others wait for their turn.
+# Checking a password costs a tenth of a second of CPU: at most AT_ONCE checks run in a process, and
+# others wait up to TURN_S seconds.
 AT_ONCE, TURN_S = 1, 5.0
 
 _outage = Outage(logger, "Redis", "wrong passwords are not counted and may be guessed")
 
 
 class Busy(Exception):
-    """So many passwords are being looked at that this one had no turn."""
+    """Too many password checks are running; this one got no turn."""
 
 
 _turns = threading.BoundedSemaphore(AT_ONCE)
@@ -36,7 +36,7 @@ _turns = threading.BoundedSemaphore(AT_ONCE)
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """To look at a password within; raises Busy."""
+    """Hold a turn to check a password; raise Busy."""
     if not _turns.acquire(timeout=TURN_S):
         raise Busy
     try:
@@ -46,8 +46,8 @@ def turn() -> Iterator[None]:
 
 
 def client_address(request: HttpRequest) -> str:
-    """Where a request comes from: its peer or, where that is one of KANT_TRUSTED_PROXIES, who that
-    one, and trusted ones before it, say it comes from."""
+    """Return where a request comes from: its peer or, if that is one of KANT_TRUSTED_PROXIES, the
+    last untrusted address in X-Forwarded-For."""
     address: str = request.META.get("REMOTE_ADDR", "")
     said = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
     while said and _is_trusted(address):
@@ -72,11 +72,11 @@ def _is_address(text: str) -> bool:
 
 
 def too_many(name: str, address: str) -> bool:
-    """Whether there were too many attempts in the window, this one included: for the user name
-    from the address, or from the address for whatever name.
+    """Count this attempt, and return whether there are too many in the window: for this user name
+    and address, or for this address in total.
 
-    To be asked before the password is looked at: many at once are not let through either. While
-    Redis is away nothing is counted: who has to mend it has to be able to sign in.
+    Call this before checking the password, so that concurrent attempts are limited too. While Redis
+    is down nothing is counted, because whoever has to repair it must be able to sign in.
     """
     try:
         number = _count(_key(name, address))
@@ -89,22 +89,22 @@ def too_many(name: str, address: str) -> bool:
 
 
 def _count(key: str) -> int:
-    """How many attempts there were in the window, this one included."""
+    """Count one attempt; return how many there were in the window."""
     if cache.add(key, 1, WINDOW_S):
         return 1
     try:
         return cache.incr(key)
-    except ValueError:  # it has expired since
+    except ValueError:  # it has expired in between
         cache.add(key, 1, WINDOW_S)
         return 1
 
 
 def forget(name: str, address: str) -> None:
-    """Begin the count anew: the password was right. Of the address one attempt is taken back: who
-    knows one password may guess no more of others."""
+    """Reset the count after a correct password. The address's total only drops by this attempt:
+    knowing one password must not allow guessing more of others."""
     try:
         cache.delete(_key(name, address))
-        with suppress(ValueError):  # it has expired since
+        with suppress(ValueError):  # it has expired in between
             cache.decr(_key("", address))
     except REDIS_ERRORS as error:
         _outage.began(error)
@@ -115,7 +115,8 @@ def _key(name: str, address: str) -> str:
 
 
 def _whose(address: str) -> str:
-    """As what an address counts. Whoever has an IPv6 address has all of its /64 (RFC 6177)."""
+    """Return what to count an address as: for IPv6 its /64, all of which one user has (RFC
+    6177)."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Sessions that end when nobody has used them for a while."""
+"""Sessions that end after a time without use."""
 
 import time
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse
 
 SEEN = "seen_at"
-# Between two writes of a session, in seconds.
+# Seconds between two writes of a session.
 PRECISION_S = 60
-EVENTS = "text/event-stream"  # which scripts of pages listen to
+EVENTS = "text/event-stream"  # the scripts of pages listen to these
 
 
 class IdleEnd:
-    """Signs out who has not opened a page or pressed anything for KANT_IDLE_MINUTES (0 = never).
-    What an open page asks for by itself is no use of it."""
+    """Signs out users who have opened no page and submitted nothing for KANT_IDLE_MINUTES (0 =
+    never). Requests that an open page makes by itself do not count."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

@@ -1,4 +1,4 @@
-"""Sessions in the database, which say what keeps them from being stored."""
+"""Database sessions that report why they cannot be stored."""
 
 from typing import Any
 
@@ -11,12 +11,13 @@ from tenants.outage import in_passing, trouble_of
 
 
 class SessionStore(db.SessionStore):
-    """As Django's, which takes any error of the database for a session that somebody has ended."""
+    """Like Django's, except that an error of the database is not taken for a session that somebody
+    ended."""
 
     noted = False
 
     def note(self, key: str, value: Any) -> None:
-        """Store it if that is possible: nobody has asked for it."""
+        """Store this if possible; a failure is no error because the user did not ask for it."""
         self._session[key] = value  # type: ignore[attr-defined]  # a dictionary that was read
         self.noted = True
 
@@ -30,7 +31,7 @@ class SessionStore(db.SessionStore):
 
 
 class Sessions(SessionMiddleware):
-    """Whoever only reads is answered also where what was noted of them cannot be stored."""
+    """Answers read-only requests even when notes on their session cannot be stored."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         session: Any = getattr(request, "session", None)

@@ -1,4 +1,4 @@
-"""Formats of the pages: icons, GPU amounts, durations, times, bars."""
+"""Formats used on pages: icons, GPU amounts, durations, times, bars."""
 
 import re
 from datetime import datetime, timedelta
@@ -19,7 +19,8 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """An icon of the vendored sprite, hidden from screen readers: text always stands beside it."""
+    """Render an icon of the vendored sprite, hidden from screen readers because text always
+    accompanies it."""
     return format_html(
         '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         static("vendor/icons.svg"),
@@ -29,7 +30,7 @@ def icon(name: str) -> SafeString:
 
 @register.filter
 def gpus(milli: int | None) -> str:
-    """Milli-GPU as GPUs: 8000 → "8", 500 → "0.5", 1234000 → "1,234"."""
+    """Format milli-GPU as GPUs: 8000 → "8", 500 → "0.5", 1234000 → "1,234"."""
     if milli is None:
         return "–"
     whole, rest = divmod(milli, MILLI)
@@ -40,13 +41,13 @@ def gpus(milli: int | None) -> str:
 
 @register.filter
 def number(count: int) -> str:
-    """A count as people read it: 1234 → "1,234"."""
+    """Format a count: 1234 → "1,234"."""
     return f"{count:,}"
 
 
 @register.filter
 def gpu_count(milli: int) -> str:
-    """Milli-GPU in a sentence: 8000 → "8 GPUs", 500 → "0.5 GPU", 0 → "no GPU"."""
+    """Format milli-GPU for a sentence: 8000 → "8 GPUs", 500 → "0.5 GPU", 0 → "no GPU"."""
     if not milli:
         return "no GPU"
     return f"{gpus(milli)} GPU{'s' if milli > MILLI else ''}"
@@ -54,17 +55,17 @@ def gpu_count(milli: int) -> str:
 
 @register.filter
 def cores(milli: int) -> str:
-    """Milli-CPU as CPUs, to a tenth: 64000 → "64", 31850 → "31.9"."""
+    """Format milli-CPU as CPUs, to a tenth: 64000 → "64", 31850 → "31.9"."""
     return f"{milli / MILLI:,.1f}".removesuffix(".0")
 
 
 @register.filter
 def gib(mib: int) -> str:
-    """MiB as GiB, to a tenth: 2097152 → "2,048"."""
+    """Format MiB as GiB, to a tenth: 2097152 → "2,048"."""
     return f"{mib / 1024:,.1f}".removesuffix(".0")
 
 
-# Words that are not written in small letters.
+# Words that are not all lower case.
 WORDS = {
     "gpu": "GPU",
     "gpus": "GPUs",
@@ -79,8 +80,8 @@ WORDS = {
 
 @register.filter
 def words(code: str) -> str:
-    """A code as words: "FragmentedCapacity" → "Fragmented capacity", "QUOTA_LOST" → "Quota lost",
-    "freeGpus" and "free_gpus" → "Free GPUs"."""
+    """Turn a code into words: "FragmentedCapacity" → "Fragmented capacity", "QUOTA_LOST" → "Quota
+    lost", "freeGpus" and "free_gpus" → "Free GPUs"."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", code).replace("_", " ").lower()
     text = " ".join(WORDS.get(w, w) for w in spaced.split())
     return text[:1].upper() + text[1:]
@@ -88,13 +89,14 @@ def words(code: str) -> str:
 
 @register.filter
 def short_model(name: str) -> str:
-    """A GPU type for tight places: without the vendor, "NVIDIA-L40S" → "L40S"."""
+    """Shorten a GPU type for narrow places by dropping the vendor: "NVIDIA-L40S" → "L40S"."""
     return name.removeprefix("NVIDIA-")
 
 
 @register.filter
 def last_part(key: str) -> str:
-    """The last part of a key with slashes: "superspine-1/spine-01/leaf-0001" → "leaf-0001"."""
+    """Return the last part of a key with slashes: "superspine-1/spine-01/leaf-0001" →
+    "leaf-0001"."""
     return key.rpartition("/")[2]
 
 
@@ -105,7 +107,7 @@ def get(mapping: dict[str, object], key: str) -> object:
 
 @register.filter
 def whole(count: int) -> int:
-    """Whole GPUs as milli-GPU."""
+    """Convert whole GPUs to milli-GPU."""
     return count * MILLI
 
 
@@ -116,7 +118,7 @@ def minus(value: int, other: int) -> int:
 
 @register.filter
 def duration(seconds: float | timedelta | None) -> str:
-    """A span in at most two units: "42 s", "7 min 5 s", "3 h 12 min", "2 d 4 h"."""
+    """Format a time span in at most two units: "42 s", "7 min 5 s", "3 h 12 min", "2 d 4 h"."""
     if seconds is None:
         return "–"
     total = int(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
@@ -130,7 +132,7 @@ def duration(seconds: float | timedelta | None) -> str:
 
 
 def _at(at: datetime, text: str) -> SafeString:
-    """A <time> element of this text, whose title is the exact instant in UTC."""
+    """Render a <time> element with this text; its title is the exact instant in UTC."""
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>',
         at.isoformat(),
@@ -141,7 +143,7 @@ def _at(at: datetime, text: str) -> SafeString:
 
 @register.filter
 def ago(at: datetime | None) -> SafeString | str:
-    """How long ago, as a <time> element whose title is the exact instant in UTC."""
+    """Render how long ago, as a <time> element whose title is the exact instant in UTC."""
     if at is None:
         return "never"
     span = (timezone.now() - at).total_seconds()
@@ -153,7 +155,7 @@ def ago(at: datetime | None) -> SafeString | str:
 
 @register.filter
 def expected(at: datetime) -> SafeString | str:
-    """When something is expected, as `ago` writes it; one whose time has passed is overdue."""
+    """Render when something is expected, as `ago` does; a time in the past is overdue."""
     late = (timezone.now() - at).total_seconds()
     if late < 1:
         return ago(at)
@@ -162,7 +164,7 @@ def expected(at: datetime) -> SafeString | str:
 
 @register.filter
 def expected_in(at: datetime | None, as_of: datetime) -> SafeString | str:
-    """When something is expected, counted from the instant that it was worked out for."""
+    """Render when something is expected, relative to the instant of the forecast."""
     if at is None:
         return "later than was looked"
     span = (at - as_of).total_seconds()
@@ -181,7 +183,7 @@ def percent(ratio: float | None) -> str:
 
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: object) -> str:
-    """The page's own query string with some parameters changed (None removes one)."""
+    """Return the page's own query string with some parameters changed (None removes one)."""
     params: QueryDict = context["request"].GET.copy()
     for name, value in changes.items():
         if value in (None, ""):
@@ -193,21 +195,21 @@ def query(context: template.Context, **changes: object) -> str:
 
 @register.simple_tag(takes_context=True)
 def query_without(context: template.Context, *names: str) -> str:
-    """The page's own query string without these parameters."""
+    """Return the page's own query string without these parameters."""
     return query(context, **dict.fromkeys(names))
 
 
 @register.inclusion_tag("parts/no_filters.html", takes_context=True)
 def no_filters(context: template.Context) -> dict[str, object]:
-    """Says of a page without filters that it has none of the parameters in its address. Pages that
-    have filters name those themselves, as `unknown`; others name what they take, as `takes`."""
+    """On a page without filters, report query parameters that it does not have. Pages with filters
+    report these themselves, as `unknown`; other pages list the parameters they take, as `takes`."""
     request, takes = context["request"], context.get("takes") or ()
     names = [] if "unknown" in context else [name for name in request.GET if name not in takes]
     kept = urlencode({name: request.GET[name] for name in takes if name in request.GET})
     return {"names": names, "path": f"{request.path}?{kept}" if kept else request.path}
 
 
-# No template: a page has hundreds of them.
+# A string instead of a template, because a page has hundreds of these.
 USEBAR = (
     '<svg class="usebar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" '
     'focusable="false"><rect class="track" x="0" y="0" width="{track}" height="8"></rect>'
@@ -219,8 +221,8 @@ USEBAR_MARK = '<line class="mark" x1="{0}" x2="{0}" y1="-2" y2="10"></line>'
 
 
 def bar_milli(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> int:
-    """How long such a bar is, in milli-GPU: what is guaranteed, or own use and what is lent where
-    that is more, and what is borrowed."""
+    """Return the length of a use bar in milli-GPU: the guarantee (or own use plus lent, if that is
+    more) plus what is borrowed."""
     return max(guaranteed, max(used - borrowed, 0) + lent) + borrowed
 
 
@@ -228,10 +230,13 @@ def bar_milli(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> i
 def usebar(
     used: int, guaranteed: int, borrowed: int = 0, lent: int = 0, full: int = 0
 ) -> SafeString:
-    """A bar of own use, lent and idle quota and borrowed GPUs, all in milli-GPU, with a marker
-    at what is guaranteed. `used` includes what is borrowed. `full`: what the whole width stands
-    for, where several bars have one scale; else each fills it. The numbers stand beside it as
-    text, so it is hidden from screen readers."""
+    """Render a bar of own use, lent and idle quota and borrowed GPUs, with a marker at the
+    guarantee.
+
+    All in milli-GPU; `used` includes what is borrowed. `full`: what the whole width stands for when
+    several bars share a scale; otherwise each bar fills the width. The bar is hidden from screen
+    readers because the numbers accompany it as text.
+    """
     own = max(used - borrowed, 0)
     length = bar_milli(used, guaranteed, borrowed, lent)
     scale = 100 / (full or length) if length else 0
@@ -244,7 +249,8 @@ def usebar(
 
 @register.inclusion_tag("parts/spark.html")
 def spark(values: list[float | None], label: str) -> dict[str, object]:
-    """A line of the values over time, scaled to their own range; nothing below two values."""
+    """Render the values over time as a line scaled to their own range; nothing for fewer than two
+    values."""
     known = [v for v in values if v is not None]
     if len(known) < 2:
         return {"points": ""}

@@ -1,1 +1,1 @@
-"""What pages of all apps share."""
+"""What the pages of all apps share."""

@@ -1,5 +1,4 @@
-"""A form of a page is told to have arrived, so that its script need not keep any longer what was
-typed into it."""
+"""Confirm to the browser that a form has arrived, so that its script can drop the saved input."""
 
 import re
 from collections.abc import Callable
@@ -8,17 +7,20 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
-FIELD = "arrival"  # static/js/typed.js gives each form that it keeps a number
+FIELD = "arrival"  # static/js/typed.js gives each form that it saves a number
 KEPT_S = 3600  # the next page reads the cookie and deletes it
 _TAKEN = "kant.arrival"
 _NUMBER = re.compile(r"[0-9a-f]{32}")
 
 
 class Arrivals:
-    """Name the form in a cookie `kant-arrived-NUMBER` when a view has taken it from somebody who is
-    signed in, whatever it thinks of it. Neither where the request could not be read (400), nor
-    where the view failed: then nothing is known. A check of its fields that still follows the form
-    (htmx) carries its number, but is not the form."""
+    """Names the form in a cookie `kant-arrived-NUMBER` when a view has received it from a signed-in
+    user, whether or not it accepts it.
+
+    No cookie is set when the request could not be read (400) or the view failed, since then the
+    outcome is unknown. An htmx request that checks the form's fields carries the number too, but
+    does not count as the form.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -37,7 +39,7 @@ class Arrivals:
         return answer
 
     def process_view(self, request: HttpRequest, *_of_view: Any) -> None:
-        """Comes only where no other middleware has refused the form."""
+        """Called only if no other middleware has refused the form."""
         if request.method != "POST" or request.path.startswith("/api/") or request.htmx:  # type: ignore[attr-defined]
             return
         number = request.POST.get(FIELD, "")

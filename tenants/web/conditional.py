@@ -1,7 +1,7 @@
-"""Answers that are sent only where the reader does not have them already (RFC 9110, 13).
+"""Conditional answers: sent only if the reader does not already have them (RFC 9110, section 13).
 
-A page that is open asks every few seconds. Its answer is named by what it was made of, so that
-whoever has it still is told 304 before anything is drawn.
+An open page asks every few seconds. Its answer has a tag made from the answer's inputs, so a reader
+that has it gets 304 before anything is rendered.
 """
 
 import hashlib
@@ -13,23 +13,25 @@ from django.utils.cache import get_conditional_response, patch_cache_control, pa
 
 from tenants.permissions import Access
 
-# Words like “3 min ago” grow old though nothing changes: an answer holds for so long at most.
+# Words like “3 min ago” go stale even when nothing changes, so an answer is valid this long at
+# most.
 WORDS_LAST_S = 10
 
 
 def conditional(
     request: HttpRequest, access: Access, marks: object, make: Callable[[], HttpResponse]
 ) -> HttpResponse:
-    """What `make` answers to whoever asks with these rights, or 304 where a page that is open has
-    it. A whole page is made always: it also tells what its reader has done.
+    """Return what `make` answers, or 304 when the open page of a reader with these rights already
+    has it.
 
-    `marks`: its `repr` changes whenever the answer does, for the same reader and address. That the
-    reader may have the answer at all is checked before.
+    Full page loads are always rendered, because they also report what their reader has just done.
+    `marks`: its `repr` must change whenever the answer does, for the same reader and address. The
+    caller has checked that the reader may have the answer.
     """
     if not request.headers.get("HX-Request"):
         return make()
     reader = (
-        # Forms in the answer carry a secret of the session.
+        # Forms in the answer contain a secret of the session.
         request.session.session_key, access.user_id, access.operator,
         sorted(access.roles.items()), sorted(access.from_above), request.get_full_path(),
     )  # fmt: skip
@@ -37,15 +39,16 @@ def conditional(
 
 
 def by_its_text(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
-    """An answer that costs little to make, or that nothing but itself tells to have changed: 304
-    where a page that is open has the same."""
+    """Return the answer, or 304 when an open page has the same one. For answers that are cheap to
+    make, or whose changes only their own text shows."""
     if not request.headers.get("HX-Request") or answer.status_code != 200:
         return answer
     return tagged(request, answer.content, lambda: answer)
 
 
 def tagged(request: HttpRequest, content: object, make: Callable[[], HttpResponse]) -> HttpResponse:
-    """Likewise, where `content` alone names the answer, whoever asks: e.g. its own text."""
+    """The same for an answer that `content` alone identifies for every reader, e.g. its own
+    text."""
     tag = f'W/"{digest_of(content)}"'
     refused = get_conditional_response(request, etag=tag)
     answer = make() if refused is None else refused
@@ -53,16 +56,16 @@ def tagged(request: HttpRequest, content: object, make: Callable[[], HttpRespons
         return answer
     answer["ETag"] = tag
     patch_cache_control(answer, private=True, no_cache=True)
-    # A page and its live part have one address.
+    # A page and its live part share an address.
     patch_vary_headers(answer, ("Cookie", "Authorization", "HX-Request"))
     return answer
 
 
 def digest_of(content: object) -> str:
-    """Another short text for other content, by what `repr` tells of it."""
+    """Return a short text that differs for other content, judged by its `repr`."""
     return hashlib.sha256(repr(content).encode()).hexdigest()[:24]
 
 
 def words_of_now() -> int:
-    """Changes as soon as words of time are too old."""
+    """Return a number that changes when relative times become stale."""
     return int(time.time() // WORDS_LAST_S)

@@ -1,4 +1,4 @@
-"""CSV files that spreadsheets open."""
+"""CSV files that are safe to open in spreadsheets."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -6,13 +6,13 @@ from typing import Any
 
 from django.http import HttpResponse
 
-# What a text begins with that spreadsheets take for a formula (OWASP, "CSV Injection").
+# First characters of text that spreadsheets take for a formula (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def plain_cell(value: Any) -> Any:
-    """A cell of a CSV that no spreadsheet takes for a formula: a text that begins like one gets an
-    apostrophe before it. Numbers, also those written as texts, stay as they are."""
+    """Return a CSV cell that no spreadsheet takes for a formula: text that begins like one gets a
+    leading apostrophe. Numbers, including those in text form, stay as they are."""
     if not isinstance(value, str) or not value.startswith(FORMULA):
         return value
     try:
@@ -23,7 +23,7 @@ def plain_cell(value: Any) -> Any:
 
 
 def write_csv(out: Any, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    """A header, and rows of plain cells, to a file or response."""
+    """Write a header and rows of safe cells to a file or response."""
     lines = csv.writer(out, lineterminator="\n")
     lines.writerow(columns)
     lines.writerows(map(plain_cell, row) for row in rows)
@@ -32,7 +32,7 @@ def write_csv(out: Any, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -
 def csv_answer(
     filename: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]
 ) -> HttpResponse:
-    """The same as the file that a browser saves under this name."""
+    """Return the same as a download with this file name."""
     answer = HttpResponse(
         content_type="text/csv",
         headers={"Content-Disposition": f'attachment; filename="{filename}"'},

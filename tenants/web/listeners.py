@@ -1,4 +1,4 @@
-"""Whether anybody still waits for the answer that a thread makes: who works on it for long asks."""
+"""Lets long computations check whether anybody still waits for their answer."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _gone: ContextVar[threading.Event | None] = ContextVar("gone", default=None)
 
 @contextmanager
 def listened_to(gone: threading.Event) -> Iterator[None]:
-    """What this thread makes is for somebody who is there until `gone` is set."""
+    """While inside, this thread works for a reader who is there until `gone` is set."""
     before = _gone.set(gone)
     try:
         yield
@@ -19,6 +19,6 @@ def listened_to(gone: threading.Event) -> Iterator[None]:
 
 
 def nobody_listens() -> bool:
-    """Whether who asked has gone; False where nobody can tell."""
+    """Return whether the reader has gone; False when that is unknown."""
     gone = _gone.get()
     return gone is not None and gone.is_set()

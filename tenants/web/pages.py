@@ -1,4 +1,4 @@
-"""What pages of all apps share: who may open them, and how a use case's refusal looks."""
+"""What the pages of all apps share: who may open them, and how an error of a use case looks."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from tenants.models import User
 from tenants.names import Names
 
-# Of path and query, as `kant.bodies` takes them; Django sends nobody to a longer one.
+# The longest path and query that `kant.bodies` accepts; Django redirects to none longer.
 LONGEST_ADDRESS = 16 * 1024
-# Of the page to come back to: Django takes no longer one from the form for signing in.
+# The longest page address that Django accepts from the sign-in form for the way back.
 LONGEST_NEXT = 2048
 Answer = TypeVar("Answer", bound=HttpResponseBase)
 
 
 def page_login_required(view: Callable[..., Answer]) -> Callable[..., Answer | HttpResponse]:
-    """Ask to sign in. A fragment that updates itself reloads its page instead of showing a form;
-    a page whose edits are being checked stays as it is, for a reload would lose them."""
+    """Require sign-in. A fragment that updates itself reloads its page instead of showing a form; a
+    page whose input is being checked stays, since a reload would lose the input."""
 
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Answer | HttpResponse:
@@ -48,30 +48,30 @@ def page_login_required(view: Callable[..., Answer]) -> Callable[..., Answer | H
 
 
 def _refuse_nul(request: HttpRequest, parts: Iterable[object]) -> None:
-    """Raises Http404 for what PostgreSQL cannot even compare with a text."""
+    """Raise Http404 for NUL, which PostgreSQL cannot even compare with text."""
     if any("\0" in str(text) for text in (*parts, *request.GET.values(), *request.POST.values())):
         raise Http404("Neither an address nor a form can contain a NUL character.")
 
 
 def to_sign_in(page: str) -> HttpResponse:
-    """To the form for signing in, and from there to `page`; without its query where that makes it
-    too long to come back to."""
+    """Redirect to the sign-in form, and from there to `page`, without its query if that is too
+    long."""
     path = page.partition("?")[0]
     found = (each for each in (page, path, "/") if len(each) <= LONGEST_NEXT)
     return redirect_to_login(next(found))
 
 
 def to_list(path: str, query: QueryDict) -> HttpResponse:
-    """To a list as it was looked at; without its filters where they make an address that no
-    browser is sent to, or that no list answers."""
-    said = query.urlencode()  # can be longer than it came
+    """Redirect to a list as the reader had it; without its filters if the address would be too long
+    or contain NUL."""
+    said = query.urlencode()  # may be longer than the original
     usable = "%00" not in said and len(path) + len(said) < LONGEST_ADDRESS
     return HttpResponseRedirect(f"{path}?{said}" if said and usable else path)
 
 
 def sent_back(request: HttpRequest) -> QueryDict:
-    """What stands behind `?` of the page with the form, which sends it as `back`; empty where no
-    page can have sent it. It may be changed."""
+    """Return the query string of the form's page, which sends it as `back`; empty if no page can
+    have sent it. The result is mutable."""
     try:
         return QueryDict(request.POST.get("back", ""), mutable=True)
     except TooManyFieldsSent:
@@ -79,7 +79,7 @@ def sent_back(request: HttpRequest) -> QueryDict:
 
 
 def _way_back(request: HttpRequest) -> str:
-    """Where to go on after signing in: a page, never an address that only takes a button."""
+    """Return where to continue after sign-in: a page, never an address that only accepts POST."""
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
     origin = request.headers.get("Referer", "")
@@ -93,7 +93,7 @@ def _way_back(request: HttpRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFilter:
-    """A filter in the address of a list that names nothing there is; nothing matches it.
+    """A filter in a list's address that names nothing known, and so matches nothing.
 
     `name`: of the parameter. `text`: a sentence without its full stop.
     """
@@ -106,8 +106,8 @@ class UnknownFilter:
 def unknown_names(
     request: HttpRequest, filters: Collection[str], *places: str
 ) -> dict[str, UnknownFilter]:
-    """The parameters in the address of a list that are neither filters of it nor say where its page
-    begins, by name."""
+    """Return the parameters in a list's address, by name, that are neither filters nor positions in
+    the list."""
     there_are = ", ".join(filters)
     return {
         name: UnknownFilter(
@@ -121,7 +121,8 @@ def unknown_names(
 def unknown_values(
     filters: Mapping[str, str], known: Mapping[str, Names]
 ) -> dict[str, UnknownFilter]:
-    """The filters that name nothing of what is `known`, by name; an empty one names all."""
+    """Return the filters, by name, whose value is not in `known`; an empty one matches
+    everything."""
     return {
         name: UnknownFilter(name, filters[name], names.none_such(filters[name]))
         for name, names in known.items()
@@ -130,8 +131,8 @@ def unknown_values(
 
 
 def live_or_whole(request: HttpRequest, template: str) -> str:
-    """The template of a page; that of its live part, `_NAME_live.html` beside it, where a page that
-    is open asks for the present state."""
+    """Return the page's template, or that of its live part, `_NAME_live.html` next to it, when an
+    open page refreshes itself."""
     if not request.htmx:  # type: ignore[attr-defined]
         return template
     folder, _, name = template.rpartition("/")
@@ -139,7 +140,7 @@ def live_or_whole(request: HttpRequest, template: str) -> str:
 
 
 class FriendlyNotAllowed:
-    """A page in place of the blank answer of an address that does not take the method."""
+    """Shows a page instead of a blank answer when an address does not accept the method."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -154,6 +155,6 @@ class FriendlyNotAllowed:
 
 
 def actor_of(request: HttpRequest) -> User:
-    """The signed-in user of a page behind `page_login_required`."""
+    """Return the signed-in user of a page behind `page_login_required`."""
     assert isinstance(request.user, User)
     return request.user

@@ -1,8 +1,8 @@
-"""A secret on its way from the request that makes it to the page that shows it, once.
+"""Carry a secret from the request that creates it to the one page that shows it.
 
-The session and a cookie of this browser have one half each, of which neither tells anything about
-the secret: one is random, the other is the secret with every byte changed by it. Whoever reads the
-database, or the browser's files, finds half a secret, and the first page that is shown ends both.
+The session and a cookie each hold one half, and neither half reveals anything about the secret: one
+is random, the other is the secret XORed with it. A reader of the database or of the browser's files
+finds only one half, and the first page that shows the secret deletes both.
 """
 
 import secrets
@@ -17,8 +17,8 @@ MOST_S = 120  # a redirect takes no longer
 def hand_over(
     request: HttpRequest, response: HttpResponse, key: str, secret: str, path: str = ""
 ) -> None:
-    """Keep `secret` for the next page that this browser opens below `path`, by default that of
-    `request`."""
+    """Keep `secret` for the next page that this browser opens below `path` (default: that of
+    `request`)."""
     pad = secrets.token_bytes(len(secret.encode()))
     request.session[key] = _mixed(secret.encode(), pad).hex()
     response.set_cookie(
@@ -33,7 +33,8 @@ def hand_over(
 
 
 def take(request: HttpRequest, key: str) -> str | None:
-    """The secret, for this answer alone; None where it was taken, or a half of it is gone."""
+    """Return the secret, for this answer only; None when it was taken before or a half is
+    missing."""
     sealed, pad = request.session.pop(key, None), request.COOKIES.get(COOKIE, "")
     try:
         halves = bytes.fromhex(sealed or ""), bytes.fromhex(pad)
@@ -48,7 +49,7 @@ def take(request: HttpRequest, key: str) -> str | None:
 
 
 def forget(request: HttpRequest, response: HttpResponse) -> None:
-    """Take the browser's half back."""
+    """Delete the browser's half."""
     response.delete_cookie(COOKIE, path=request.path, samesite="Strict")
 
 

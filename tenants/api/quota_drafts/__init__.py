@@ -1,1 +1,1 @@
-"""REST for quota changes that are prepared, or happen later."""
+"""REST for quota changes that are prepared, or take effect later."""

@@ -1,4 +1,4 @@
-"""REST for drafts of quota changes: one a user, written, rehearsed and applied as a whole."""
+"""REST for drafts of quota changes: one per user, written, previewed and applied as a whole."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,8 +54,8 @@ from tenants.services.typed_gpus import as_typed
 
 
 class DraftsView(ListView):
-    """Drafts of quota changes that are not empty: yours, and of others as far as they are of
-    quotas that you may change, too."""
+    """Non-empty drafts of quota changes: yours, and of others' drafts the quotas that you may
+    change too."""
 
     scope = Scope.QUOTA
     shapes = {"GET": Shape(DraftOutput, many=True)}
@@ -74,7 +74,8 @@ class DraftsView(ListView):
 
 
 class DraftView(View):
-    """The draft of a user. Only its author writes into it; what is in it changes no quota."""
+    """A user's draft. Only its author writes into it; its contents change no quota until it is
+    applied."""
 
     scope = Scope.QUOTA
     shapes = {
@@ -138,7 +139,7 @@ def _context(viewer: User, drafts: Sequence[QuotaDraft]) -> dict[str, Any]:
 
 
 def _refuse_unreadable(cells: Sequence[dict[str, Any]]) -> None:
-    """Raises Invalid (`cells`, by place) with each text that cannot be read."""
+    """Raise Invalid (`cells`, by position) for each text that cannot be read."""
     faults = [
         FieldError(("cells", at, "typed"), fault)
         for at, one in enumerate(cells)
@@ -149,7 +150,8 @@ def _refuse_unreadable(cells: Sequence[dict[str, Any]]) -> None:
 
 
 def _tenant_edits(access: Access, given: Sequence[dict[str, Any]]) -> list[TenantEdit]:
-    """Raises Invalid (`tenants`, by place) where one of them, or the one above, is not seen."""
+    """Read the tenants of a draft. Raises Invalid (`tenants`, by position) for one that the user
+    does not see, or whose new parent they do not see."""
     edits = []
     for at, one in enumerate(given):
         field = "tenant"
@@ -167,9 +169,11 @@ def _tenant_edits(access: Access, given: Sequence[dict[str, Any]]) -> list[Tenan
 
 
 class DraftApplyView(View):
-    """Makes quotas and tenants what your draft says, all of it or nothing, at once or at a time,
-    for good or until a time; then the draft is empty. The version is that of the draft. A dry run
-    tells what it would do to jobs."""
+    """Applies your draft to quotas and tenants, all of it or nothing; then the draft is empty.
+
+    It takes effect at once or at a given time, permanently or until a given time. The version is
+    that of the draft. A dry run says what it would do to jobs.
+    """
 
     scope = Scope.QUOTA
     shapes = {
@@ -219,8 +223,8 @@ class DraftApplyView(View):
 def refused(
     found: DraftTried, seen: Sequence[SeenCell], tenants: Sequence[SeenTenant]
 ) -> DomainError:
-    """What stands against cells and tenants of a draft, by their places in it; whether somebody may
-    comes first, then what is wrong in itself, then who was faster."""
+    """Return the error of a refused draft, with the positions of its cells and tenants. Missing
+    rights come first, then invalid values, then conflicts with other changes."""
     places: dict[Any, tuple[int, SeenCell]] = {
         one.cell.pk: (at, one) for at, one in enumerate(seen)
     }

@@ -10,8 +10,8 @@ from tenants.permissions import Access
 
 
 def cell_named(access: Access, row: Mapping[str, Any], at: Path) -> tuple[Tenant, GpuType]:
-    """The tenant and the GPU type of a row that stands `at` a place. Raises Invalid, naming the
-    field, where one of them is not there or not seen."""
+    """Return the tenant and the GPU type of a row at path `at`. Raises Invalid, naming the field,
+    when one of them does not exist or is not visible."""
     field = "tenant"
     try:
         tenant = selectors.tenant_by_name(access, row["tenant"])

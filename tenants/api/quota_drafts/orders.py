@@ -1,4 +1,5 @@
-"""REST for quota orders: changes that are made at a time, taken back at a time, or approved."""
+"""REST for quota orders: changes made at a given time, taken back at a given time, or waiting for
+approval."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -29,8 +30,8 @@ from tenants.services.previews.kept import quota_effects
 
 
 class OrdersView(ListView):
-    """Changes of quotas that you see which are made at a time, or only until a time: the newest
-    first. Those that are over are kept for 30 days."""
+    """Orders for quotas that you see: changes that take effect at a given time, only until a given
+    time, or after approval; newest first. Orders that are over are kept for 30 days."""
 
     scope = Scope.QUOTA
     shapes = {"GET": Shape(OrderOutput, many=True)}
@@ -56,8 +57,8 @@ class OrderView(View):
 
 
 class OrderActView(View):
-    """What is done to an order; `act` is the service. `tells_effects`: whether a dry run tells what
-    it would do to jobs."""
+    """An action on an order; `act` is the service. `tells_effects`: a dry run says what it would do
+    to jobs."""
 
     scope = Scope.QUOTA
     shapes = {"POST": Shape(OrderOutput, RevertInput)}
@@ -80,26 +81,26 @@ class OrderActView(View):
 
 
 class OrderCancelView(OrderActView):
-    """Calls off what has not been applied yet."""
+    """Cancels an order that has not been applied yet."""
 
     act = placing.cancel_order
 
 
 class OrderEndView(OrderActView):
-    """Sets back at once what a temporary order has changed."""
+    """Takes back at once what a temporary order has changed."""
 
     act = placing.end_order
 
 
 class OrderKeepView(OrderActView):
-    """Lets what a temporary order has changed stay for good."""
+    """Makes permanent what a temporary order has changed."""
 
     act = placing.keep_order
 
 
 class OrderApproveView(OrderActView):
-    """Lets an order that waits for approval be carried out; never by its author. A dry run tells
-    what it would do to jobs, were it carried out now."""
+    """Approves an order that waits for approval; its author may not. A dry run says what it would
+    do to jobs if it were carried out now."""
 
     shapes = {"POST": Shape(OrderOutput, RevertInput, rehearsal=DryRunWithEffects)}
     act = placing.approve_order
@@ -107,7 +108,7 @@ class OrderApproveView(OrderActView):
 
 
 class OrderRefuseView(OrderActView):
-    """Lets an order that waits for approval not be carried out; never by its author."""
+    """Rejects an order that waits for approval; its author may not."""
 
     act = placing.refuse_order
 
@@ -122,11 +123,11 @@ ACTIONS = {
 
 
 def shown_order(viewer: User, order_id: uuid.UUID) -> dict[str, Any]:
-    """An order as the viewer may see it now; raises NotFound."""
+    """Return an order as the viewer may see it now; raise NotFound."""
     return shown_orders(viewer, [visible_order(viewer, order_id)])[0]
 
 
 def shown_orders(viewer: User, orders: Sequence[QuotaOrder]) -> list[dict[str, Any]]:
-    """Of orders as `visible_orders` reads them."""
+    """Return the representations of orders that `visible_orders` has read."""
     context = {"cells": cells_seen(orders), "tenants": tenants_of(orders, viewer)}
     return [dict(one) for one in OrderOutput(orders, many=True, context=context).data]

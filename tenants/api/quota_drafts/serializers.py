@@ -28,10 +28,12 @@ MOST_VERSION = 2**63 - 1
 
 
 class DraftCellInput(Serializer):
-    """A quota in the draft; a guarantee of null takes it out of the draft. `mode` and limits: what
-    shall be another beside, a limit of null = no limit. Where some of them are given the others
-    stay as the quota has them; where none is, what the draft has of them stays. Or `typed` in place
-    of all of these."""
+    """A quota in the draft.
+
+    A guarantee of null removes it from the draft. `mode` and limits: the other fields to change; a
+    limit of null means no limit. If you give some of these, the others keep the quota's values; if
+    you give none, those in the draft stay. Alternatively give `typed` instead of all of these.
+    """
 
     tenant = Text(max_length=63)
     gpu_type = Text(max_length=63)
@@ -65,9 +67,9 @@ class DraftCellInput(Serializer):
 
 
 class DraftTenantInput(Serializer):
-    """A tenant in the draft: where it shall stand in the tree, `parent` null = below nobody, and
-    the weight of its fair share. A field that is not named stays; one that says what is so already
-    leaves the draft."""
+    """A tenant in the draft: its new place in the tree (`parent` null = a root) and the weight of
+    its fair share. A field that is left out stays; one that equals the current value is removed
+    from the draft."""
 
     tenant = Text(max_length=63)
     parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
@@ -84,7 +86,7 @@ class DraftTenantInput(Serializer):
 
 
 class DraftInput(Serializer):
-    """Changes to the draft; what is not named stays."""
+    """Changes to the draft; what is left out stays."""
 
     reason = Text(max_length=2000, allow_blank=True, required=False)
     cells = List(child=DraftCellInput(), required=False, max_length=MOST_CELLS)
@@ -113,9 +115,12 @@ class DraftApplyInput(Serializer):
 
 
 class FieldConflictOutput(serializers.Serializer[Any]):
-    """A field of a quota in words, e.g. “8” or “no limit”: `mine` as the edit would have it, null =
-    it leaves it; `theirs` as somebody else has set it, null = there is no quota any more; `base` as
-    it was when the edit began, null = not known, or there was none."""
+    """A field of a quota in words, e.g. “8” or “no limit”.
+
+    `mine`: the value of the edit; null = the edit does not set it. `theirs`: the value that
+    somebody else set; null = the quota is gone. `base`: the value when the edit began; null =
+    unknown, or there was none.
+    """
 
     field = serializers.CharField()
     mine = serializers.CharField(allow_null=True)
@@ -124,9 +129,9 @@ class FieldConflictOutput(serializers.Serializer[Any]):
 
 
 class OvertakenOutput(serializers.Serializer[Any]):
-    """Who changed the quota since the edit began, and what it said then; null = not known, or
-    there was none. `conflicts`: the fields that theirs makes others than
-    they were, or the edit others than theirs."""
+    """Who changed the quota since the edit began, and its values then; null = unknown, or there was
+    none. `conflicts`: the fields that somebody else changed, or that the edit sets to another value
+    than theirs."""
 
     by = serializers.CharField(allow_null=True)
     reason = serializers.CharField()
@@ -135,11 +140,13 @@ class OvertakenOutput(serializers.Serializer[Any]):
 
 
 class DraftCellOutput(serializers.Serializer[Any]):
-    """One edit. `guaranteed`: null = what is `typed` cannot be read, and `fault` says why ("" = it
-    can). `terms`: mode and limits, as typed ("" = no limit), that it sets. `now`: what is
-    guaranteed, null = there is no quota. `version`: of the quota when the edit began,
-    `now_version`: as it is, 0 = there was, or is, none; where they differ `overtaken` says who was
-    faster."""
+    """One edit.
+
+    `guaranteed`: null = `typed` cannot be read; then `fault` says why, otherwise it is "". `terms`:
+    mode and limits that the edit sets, as typed ("" = no limit). `now`: the current guarantee; null
+    = there is no quota. `version`: of the quota when the edit began; `now_version`: its current
+    one; 0 = there was, or is, none. If they differ, `overtaken` says who changed the quota.
+    """
 
     tenant = serializers.CharField(source="cell.tenant.name")
     gpu_type = serializers.CharField(source="cell.gpu_type.name")
@@ -161,8 +168,7 @@ class DraftCellOutput(serializers.Serializer[Any]):
 
 
 class OvertakenPlaceOutput(serializers.Serializer[Any]):
-    """Who changed the tenant since the edit began; `conflicts`: as of a quota, "none" = below
-    nobody."""
+    """Who changed the tenant since the edit began; `conflicts`: as for a quota; "none" = a root."""
 
     by = serializers.CharField()
     reason = serializers.CharField()
@@ -170,8 +176,8 @@ class OvertakenPlaceOutput(serializers.Serializer[Any]):
 
 
 class TenantFieldsOutput(serializers.Serializer[Any]):
-    """Fields of a tenant; `parent` null = below nobody, a field that is not there is not set.
-    “a hidden tenant” stands for one that you may not see."""
+    """Fields of a tenant; `parent` null = a root. A missing field is not set. “a hidden tenant”
+    stands for one that you may not see."""
 
     parent = serializers.CharField(allow_null=True, required=False)  # type: ignore[assignment]
     weight = serializers.FloatField(required=False)
@@ -187,9 +193,9 @@ def told_place(name: str, text: str) -> Any:
 
 
 class DraftTenantOutput(serializers.Serializer[Any]):
-    """One tenant that shall stand elsewhere or weigh more or less. `sets`: the fields that it sets,
-    and `typed`: as they were typed. `fault`: why one cannot be read; then `sets` is null. `now`: as
-    they are. `overtaken`: who was faster."""
+    """One tenant that gets another parent or weight. `sets`: the fields that the edit sets;
+    `typed`: the same as typed. `fault`: why one cannot be read; then `sets` is null. `now`: the
+    current values. `overtaken`: who changed them in the meantime."""
 
     tenant = serializers.CharField(source="edit.tenant.name")
     sets = serializers.SerializerMethodField()
@@ -205,8 +211,8 @@ class DraftTenantOutput(serializers.Serializer[Any]):
 
 
 class DraftOutput(serializers.Serializer[Any]):
-    """Of a draft of somebody else only the quotas that you may change, too. It is deleted at
-    `kept_until`, unless it is written to."""
+    """A draft; of somebody else's, only the quotas that you may change too. It is deleted at
+    `kept_until` unless somebody writes to it."""
 
     author = serializers.CharField(source="author.username")
     reason = serializers.CharField()
@@ -243,11 +249,13 @@ class AppliedQuotaOutput(serializers.Serializer[Any]):
 
 
 class OrderCellOutput(serializers.Serializer[Any]):
-    """One quota of an order. `terms`: mode and limits in GPUs that it sets beside. `before`: what
-    was guaranteed when it was carried out, null = it is not yet, or there was no quota. `now`:
-    what is guaranteed, null = there is no quota. `overtaken`: the quota was changed since this was
-    asked for, so that the order will fail. `outcome`: why it did not go back; "" = it did, or has
-    not to."""
+    """One quota of an order.
+
+    `terms`: the mode and limits (in GPUs) that it also sets. `before`: the guarantee when the order
+    was carried out; null = it was not yet, or there was no quota. `now`: the current guarantee;
+    null = there is no quota. `overtaken`: the quota has changed since the order was placed, so the
+    order will fail. `outcome`: why it was not taken back; "" = it was, or need not be.
+    """
 
     tenant = serializers.CharField(source="cell.tenant.name")
     gpu_type = serializers.CharField(source="cell.gpu_type.name")
@@ -264,8 +272,8 @@ class OrderCellOutput(serializers.Serializer[Any]):
 
 
 class OrderTenantOutput(serializers.Serializer[Any]):
-    """One tenant of an order: the fields that it `sets`, and what they said `before` it was carried
-    out, or say as long as it was not. `overtaken` and `outcome`: as of quotas."""
+    """One tenant of an order: the fields that it `sets`, and their values `before` it was carried
+    out; until then, the current ones. `overtaken` and `outcome`: as for quotas."""
 
     tenant = serializers.CharField(source="one.tenant.name")
     sets = TenantFieldsOutput(source="fields")
@@ -278,9 +286,12 @@ class OrderTenantOutput(serializers.Serializer[Any]):
 
 
 class OrderOutput(serializers.Serializer[Any]):
-    """A change of quotas that is made at a time, until a time, or once somebody else has approved
-    it (`waiting`); of its quotas those that you see. `starts_at`: null = at once. `ends_at`: null =
-    for good. `outcome`: how it went, where that is worth a word."""
+    """A change of quotas that takes effect at a given time, until a given time, or once somebody
+    else approves it (`waiting`). Lists only the quotas that you see.
+
+    `starts_at`: null = at once. `ends_at`: null = permanent. `outcome`: how it went, if there is
+    anything to report.
+    """
 
     id = serializers.UUIDField()
     state = serializers.ChoiceField(OrderState.values)
@@ -324,7 +335,7 @@ class AppliedTenantOutput(serializers.Serializer[Any]):
 
 
 class AppliedDraftOutput(serializers.Serializer[Any]):
-    """The quotas and tenants that are others now, and what is still to happen to them; null =
+    """The quotas and tenants that changed, and the order for what is still to be done; null =
     nothing."""
 
     order = OrderOutput(allow_null=True)
