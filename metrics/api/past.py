@@ -1,4 +1,4 @@
-"""REST for how a cluster stood at an instant that is over: its nodes and its queue."""
+"""REST for the past: a cluster's nodes and its queue at an earlier instant."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ QUERY = {
 
 
 class NodeThenOutput(serializers.Serializer[Any]):
-    """`allocated` to pods then; all else is as it is now."""
+    """A node; `allocated` is as of then, all else as it is now."""
 
     name = serializers.CharField()
     gpu_type = serializers.CharField()
@@ -35,7 +35,7 @@ class NodeThenOutput(serializers.Serializer[Any]):
 
 
 class WaitingThenOutput(serializers.Serializer[Any]):
-    """A job that waited then, and the reason that it had been told; empty = none yet."""
+    """A job that waited then, and the reason that it had been given; empty = none yet."""
 
     job = serializers.UUIDField(source="pk")
     name = serializers.CharField()
@@ -50,8 +50,11 @@ class WaitingThenOutput(serializers.Serializer[Any]):
 
 
 class PastOutput(serializers.Serializer[Any]):
-    """`kept_from`: what rows tell is complete from then on. `waiting`: the first of those that
-    waited, by priority and submission; `waiting_jobs`: how many did, for `waiting_gpus`."""
+    """A cluster at an earlier instant.
+
+    `kept_from`: the records are complete from then on. `waiting`: the first waiting jobs, by
+    priority and submission; `waiting_jobs`: their total number, which asked for `waiting_gpus`.
+    """
 
     at = serializers.DateTimeField()
     kept_from = serializers.DateTimeField()
@@ -62,8 +65,8 @@ class PastOutput(serializers.Serializer[Any]):
 
 
 class PastView(View):
-    """What the nodes of a cluster held at an instant that is over, and the first 50 of those that
-    waited, for operators. Its figures: `GET /api/v1/metrics?at=`."""
+    """What a cluster's nodes held at an earlier instant, and the first 50 jobs that waited then.
+    For operators. The metrics of that instant: `GET /api/v1/metrics?at=`."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(PastOutput, texts=QUERY)}

@@ -1,4 +1,4 @@
-"""Shapes of replays in REST."""
+"""REST shapes of replays."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tenants.models import QuotaMode
 
 
 class NodeChangeInput(Serializer):
-    """So many nodes of a shape more, or fewer (negative)."""
+    """The number of nodes of a shape to add, or to remove (negative)."""
 
     gpu_type = Text(max_length=63)
     gpus = Integer(min_value=1, max_value=1024, help_text="GPUs of each node.")
@@ -22,16 +22,19 @@ class NodeChangeInput(Serializer):
 
 
 class QuotaChangeInput(QuotaValues):
-    """A quota in place of that of a tenant for a GPU type, as `PUT /api/v1/quotas/…` takes it. It
-    stands for the whole period, also where the quota was changed in it."""
+    """A quota that replaces a tenant's quota for a GPU type, as in `PUT /api/v1/quotas/…`. It holds
+    for the whole period, even if the real quota changed in it."""
 
     tenant = Text(max_length=63)
     gpu_type = Text(max_length=63)
 
 
 class ReplayInput(Serializer):
-    """The last seven days unless it says otherwise, under the cluster's policy but for the fields
-    that `policy` names; of its `strategies`, those of some kinds of jobs."""
+    """A replay to compute. By default it covers the last seven days.
+
+    It uses the cluster's policy, except for the fields in `policy`; `strategies` there may name
+    only some kinds of jobs.
+    """
 
     cluster = Text(max_length=63)
     since = Moment(required=False)
@@ -57,7 +60,7 @@ class QuotaChangeOutput(serializers.Serializer[Any]):
 
 
 class ReplayOutput(serializers.Serializer[Replay]):
-    """`progress`: from 0 to 1. `message`: why it failed, or who cancelled it."""
+    """A replay. `progress`: from 0 to 1. `message`: why it failed, or who cancelled it."""
 
     id = serializers.UUIDField()
     cluster = serializers.CharField(source="cluster.name")
@@ -83,7 +86,7 @@ class ReplayOutput(serializers.Serializer[Replay]):
 
 # --- the result -----------------------------------------------------------------------------------
 class RatiosSerializer(serializers.Serializer[Any]):
-    """GAR is the median of instants, SOR and GFR are means over the period."""
+    """GAR is the median over instants; SOR and GFR are means over the period."""
 
     gar = serializers.FloatField(allow_null=True)
     sor = serializers.FloatField(allow_null=True)
@@ -101,7 +104,7 @@ class TenantRunSerializer(WaitsSerializer):
 
 
 class RecordedSerializer(RatiosSerializer):
-    """What was recorded; ratios are null where less than 80 % of the period was sampled."""
+    """What was recorded; ratios are null if less than 80 % of the period was sampled."""
 
     sampled = serializers.FloatField(help_text="Share of the period that was sampled.")
     gpu_hours = serializers.FloatField()
@@ -132,8 +135,8 @@ class RunSerializer(RatiosSerializer):
 
 
 class StartsSerializer(serializers.Serializer[Any]):
-    """Jobs of the period that start earlier or later than in the baseline, at the same time, only
-    with the change, only without it, in neither."""
+    """How many jobs of the period start earlier, later or at the same time as in the baseline; only
+    with the change; only without it; in neither run."""
 
     earlier = serializers.IntegerField()
     later = serializers.IntegerField()
@@ -144,7 +147,7 @@ class StartsSerializer(serializers.Serializer[Any]):
 
 
 class HitSerializer(serializers.Serializer[Any]):
-    """A job that starts later with the change, and its waits."""
+    """A job that starts later with the change, and its waiting times."""
 
     job = serializers.UUIDField()
     name = serializers.CharField()
@@ -154,9 +157,12 @@ class HitSerializer(serializers.Serializer[Any]):
 
 
 class HistorySerializer(serializers.Serializer[Any]):
-    """What was replayed. Jobs `carried_over` from before the period count in no wait. How long the
-    jobs `open_ended` and those that `gave_up` would have run is not known; `declared` of them run
-    as long as they said, the others until they gave up, or to the end."""
+    """The history that was replayed.
+
+    Waits do not count jobs that were `carried_over` from before the period. How long the
+    `open_ended` jobs and those that `gave_up` would have run is unknown: `declared` of them run as
+    long as they declared, the others until they gave up, or to the end.
+    """
 
     jobs = serializers.IntegerField()
     carried_over = serializers.IntegerField()
@@ -173,7 +179,8 @@ class HistorySerializer(serializers.Serializer[Any]):
 
 
 class TrustSerializer(serializers.Serializer[Any]):
-    """How close the simulated baseline is to what was recorded, and what the runs do not know."""
+    """How close the simulated baseline is to the recorded history, and what the simulation does not
+    know."""
 
     grade = serializers.ChoiceField([CLOSE, ROUGH, FAR, UNKNOWN])
     gpu_hours_recorded = serializers.FloatField()
@@ -200,7 +207,7 @@ class SeriesSerializer(serializers.Serializer[Any]):
 
 
 class StartedSerializer(serializers.Serializer[Any]):
-    """Seconds within which 1 %, 2 %, … of the jobs start; shorter where not all do."""
+    """Seconds within which 1 %, 2 %, … of the jobs start; shorter if not all jobs do."""
 
     recorded = _numbers()
     baseline = _numbers()

@@ -33,8 +33,8 @@ class ReplayFilter(FilterSet):
 
 
 class ReplaysView(ListView):
-    """Replays of what clusters did, under another policy or with other nodes, without their
-    results, the newest first; for operators. They are computed one after the other."""
+    """Replays of clusters' histories under another policy or with other nodes, newest first,
+    without their results. For operators. They are computed one at a time."""
 
     permission_classes = [OperatorsOnly]
     shapes = {
@@ -68,7 +68,7 @@ class ReplaysView(ListView):
 
 
 class ReplayView(View):
-    """One replay and, once it is done, its result, for operators."""
+    """One replay, with its result once it is done. For operators."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(ReplayWithResultOutput)}
@@ -78,7 +78,7 @@ class ReplayView(View):
 
 
 class ReplayCancelView(View):
-    """Ends a replay that waits or runs."""
+    """Cancels a replay that waits or runs."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"POST": Shape(ReplayOutput)}

@@ -1,4 +1,4 @@
-"""REST for how true start estimates were."""
+"""REST for the accuracy of start estimates."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from tenants.api.schema import Shape
 
 
 class HitRateSerializer(serializers.Serializer[Any]):
-    """Of `starts` jobs with so many GPUs that were told an estimate by this basis so many `held`:
-    they started within the band that they were told first."""
+    """The hit rate of estimates for jobs of a size, made on the same basis: of `starts` jobs,
+    `held` started within the first band that they were given."""
 
     gpus = serializers.CharField(source="sizes")
     basis = serializers.ChoiceField([basis.value for basis in Basis])
@@ -25,8 +25,8 @@ class HitRateSerializer(serializers.Serializer[Any]):
 
 
 class ForecastingSerializer(serializers.Serializer[Any]):
-    """The last pass over a cluster: the instant that it is of, jobs that waited, runs ahead, CPU
-    seconds."""
+    """The last forecast of a cluster: the instant it is for, the number of waiting jobs, the
+    simulated runs, CPU seconds."""
 
     cluster = serializers.CharField(source="cluster.name")
     as_of = serializers.DateTimeField(allow_null=True)
@@ -36,15 +36,15 @@ class ForecastingSerializer(serializers.Serializer[Any]):
 
 
 class StartEstimatesSerializer(serializers.Serializer[Any]):
-    """How true start estimates were in the last 30 days, and how far they are now."""
+    """The accuracy of start estimates over the last 30 days, and the state of the forecasts."""
 
     hit_rates = HitRateSerializer(many=True)
     clusters = ForecastingSerializer(many=True)
 
 
 class StartEstimatesView(View):
-    """How often start estimates held in the last 30 days, by size of job and basis, and when they
-    were worked out last, for operators."""
+    """How often start estimates were right in the last 30 days, by job size and basis, and when
+    they were last computed. For operators."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(StartEstimatesSerializer)}

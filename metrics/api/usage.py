@@ -38,7 +38,7 @@ QUERY = {
 
 
 class CSVRenderer(BaseRenderer):
-    """The items alone; a problem stays what it is."""
+    """Renders the items only; a problem document stays JSON."""
 
     media_type = "text/csv"
     format = "csv"
@@ -69,7 +69,7 @@ class AmountSerializer(serializers.Serializer[Any]):
 
 
 class RowSerializer(AmountSerializer):
-    """Has those of these that `by` names; `user` null: no user of Kant submitted it."""
+    """A row has the dimensions that `by` names. `user` null: no user of Kant submitted the jobs."""
 
     borrowed_gpu_hours = serializers.FloatField(
         allow_null=True,
@@ -87,7 +87,7 @@ class RowSerializer(AmountSerializer):
 
 
 class UsageSerializer(serializers.Serializer[Any]):
-    """GPU time of a period. Every job counts in one row, that of its own tenant."""
+    """GPU time of a period. Every job counts in one row, for its own tenant."""
 
     since = serializers.DateField()
     until = serializers.DateField(help_text="Last day, included; today counts up to now.")
@@ -114,7 +114,7 @@ def period_of(query: Any) -> Period:
 
 
 def by_of(text: str) -> tuple[str, ...]:
-    """The dimensions that a text names; raises a Problem for what is none, or stands twice."""
+    """Return the dimensions that a text names; raise a Problem for an unknown or repeated one."""
     names = tuple(text.split(","))
     for name in names:
         if name not in DIMENSIONS:
@@ -126,7 +126,8 @@ def by_of(text: str) -> tuple[str, ...]:
 
 
 def scope_of(user: User, query: Any) -> UsageScope:
-    """The scope a query string names, within what the user may see; raises a Problem."""
+    """Return the scope that a query string names, limited to what the user may see; raise a
+    Problem."""
     tenants, cluster = access_of(user).visible_tenants(), None
     if name := query.get("tenant", ""):
         tenants = frozenset(subtree_ids(asked_for("tenant", name, tenant_names(user)).pk))
@@ -138,13 +139,13 @@ def scope_of(user: User, query: Any) -> UsageScope:
 
 
 def used_gpu_type_names() -> Names:
-    """GPU types that there are, and those that were used."""
+    """The GPU types that exist, and those that were used."""
     known = gpu_type_names()
     return replace(known, sources=(*known.sources, (UsageDay.objects.all(), "gpu_model")))
 
 
 class UsageView(View):
-    """GPU-hours by tenant, user, GPU type, kind of job, cluster, day or month, of the tenants that
+    """GPU-hours by tenant, user, GPU type, kind of job, cluster, day or month, for the tenants that
     you may see; as CSV with `Accept: text/csv`."""
 
     renderer_classes = [JSONRenderer, CSVRenderer]

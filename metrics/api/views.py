@@ -32,7 +32,7 @@ SCOPE = {
 
 
 def window_of(text: str) -> timedelta:
-    """'90s', '15m', '24h', '7d' as a length; raises a Problem that names the parameter."""
+    """Parse '90s', '15m', '24h', '7d' as a length; raise a Problem that names the parameter."""
     length = length_of(text)
     if length is None:
         raise bad_query(
@@ -42,7 +42,7 @@ def window_of(text: str) -> timedelta:
 
 
 def scope_of(query: Any) -> MetricScope:
-    """The scope a query string names; raises a Problem."""
+    """Return the scope that a query string names; raise a Problem."""
     now, cluster = timezone.now(), None
     if name := query.get("cluster", ""):
         cluster = asked_for("cluster", name, cluster_names())
@@ -60,7 +60,7 @@ def scope_of(query: Any) -> MetricScope:
 
 
 def instant_of(query: Any, now: datetime, cluster: Cluster | None) -> datetime | None:
-    """The instant that `at` looks back at, None = now; raises a Problem."""
+    """Return the past instant that `at` names; None = now. Raises a Problem."""
     try:
         at: datetime | None = MomentField(required=False).clean(query.get("at", ""))
         return None if at is None else past.checked(at, now, cluster)
@@ -71,7 +71,7 @@ def instant_of(query: Any, now: datetime, cluster: Cluster | None) -> datetime |
 
 
 class CurveSerializer(serializers.Serializer[Any]):
-    """A distribution of waits; those of gangs count once, those of other jobs pod by pod."""
+    """A distribution of waiting times; a gang counts once, other jobs pod by pod."""
 
     jobs = serializers.IntegerField()
     waiting = serializers.IntegerField()
@@ -82,7 +82,7 @@ class CurveSerializer(serializers.Serializer[Any]):
 
 
 class WaitsSerializer(CurveSerializer):
-    """Waits of some jobs: all the time that they had no place."""
+    """Waiting times of some jobs: all the time they had no place."""
 
     first_start = CurveSerializer(
         required=False,
@@ -131,7 +131,7 @@ class MetricsSerializer(serializers.Serializer[Any]):
 
 
 class SampleSerializer(serializers.Serializer[Any]):
-    """One recorded instant of a pool; GPUs, not milli-GPUs."""
+    """One recorded instant of a pool; in GPUs, not milli-GPU."""
 
     at = serializers.DateTimeField()
     cluster = serializers.CharField(source="cluster.name")
@@ -154,7 +154,7 @@ class SamplesSerializer(serializers.Serializer[Any]):
 
 
 def summary(scope: MetricScope) -> dict[str, Any]:
-    """The five metrics of a scope as one document."""
+    """Return the five metrics of a scope as one document."""
     use = definitions.pool_use(uses_at(scope.cluster, scope.until, scope.gpu_model))
     occupation, recorded = selectors.sor(scope)
     return {
@@ -192,8 +192,8 @@ def _waiting(scope: MetricScope) -> QuerySet[Job]:
 
 
 class MetricsView(View):
-    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now, or to an
-    instant that is over, for operators."""
+    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type, over a window that ends now or at an
+    earlier instant. For operators."""
 
     permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(MetricsSerializer, texts=SCOPE)}
@@ -204,7 +204,7 @@ class MetricsView(View):
 
 
 class SamplesView(View):
-    """The recorded samples of a pool in a window, oldest first, thinned to at most 600, for
+    """The recorded samples of a pool in a window, oldest first, thinned to at most 600. For
     operators."""
 
     permission_classes = [OperatorsOnly]

@@ -1,1 +1,1 @@
-"""GPU time by tenant and user: measured, written day by day, and read."""
+"""GPU time by tenant and user: measured, stored day by day, and read."""

@@ -1,5 +1,8 @@
-"""GPU time by tenant and user, a day at a time: measured from placements, and written for each day
-that is over, so that it outlives its jobs (docs/decisions/0019)."""
+"""GPU time by tenant and user, one day at a time.
+
+It is measured from placements and stored for each finished day, so that it outlives the jobs
+(docs/decisions/0019).
+"""
 
 import time
 from collections import Counter, defaultdict
@@ -23,11 +26,11 @@ from scheduling.queries.selectors import complete_from
 from tenants.database.chunks import CHUNK, chunks
 from tenants.models import Tenant, User
 
-BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
+BUDGET_S = 5.0  # per run, once a minute: other background work shares the worker
 
 
 class Key(NamedTuple):
-    """Whose GPU time of which day it is; `user_id` None: no user of Kant submitted it."""
+    """Whose GPU time of which day it is; `user_id` None: no user of Kant submitted the job."""
 
     day: date
     cluster_id: int
@@ -41,9 +44,9 @@ class Key(NamedTuple):
 class Amount:
     """`held`, `lost`, `borrowed`: milli-GPU x milliseconds. `pods`: how many began to hold GPUs.
 
-    `borrowed` is of a tenant with all below it, so those of two tenants are never added; None: it
-    is not of one tenant, or not known. `measured`: of how much of what was held it is known how
-    busy the GPUs were, `idle`: how much of that they were not.
+    `borrowed` is that of a tenant with all below it, so the values of two tenants are never added;
+    None: it does not belong to one tenant, or is unknown. `measured`: the part of `held` for which
+    GPU activity is known; `idle`: the part of `measured` in which the GPUs did nothing.
     """
 
     held: int = 0
@@ -73,9 +76,11 @@ Sums = list[tuple[Key | BorrowedKey, Amount]]
 def measured(
     begin: datetime, end: datetime, borrowing: Borrowing | None = None
 ) -> dict[Key, Amount]:
-    """What was held and lost in [begin, end), a day at a time, rounded to a millisecond at the
-    end. One pass over what held GPUs at any time in it, and one over its preemptions. `borrowing`:
-    is told of all that was held."""
+    """Return what was held and lost in [begin, end), by day, rounded to a millisecond at the end.
+
+    It reads once what held GPUs in that time, and once the preemptions. `borrowing` receives
+    everything that was held.
+    """
     sums: defaultdict[Key, Amount] = defaultdict(Amount)
     rows = (
         Placement.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin))
@@ -88,7 +93,7 @@ def measured(
     )  # fmt: skip
     for row in rows.iterator(chunk_size=2000):
         cluster, tenant, user, model, kind, milli, beyond, begun, ended = row
-        assert begun is not None  # held_from < end
+        assert begun is not None  # because held_from < end
         held = milli * BEYOND + beyond
         if begun >= begin:
             sums[Key(begun.date(), cluster, tenant, user, model, kind)].pods += 1
@@ -105,7 +110,7 @@ def measured(
 
 
 def measured_with_borrowed(begin: datetime, end: datetime) -> Sums:
-    """The same, and what tenants borrowed meanwhile."""
+    """Return the same, plus what tenants borrowed."""
     borrowing = Borrowing(begin, end)
     found: Sums = [*measured(begin, end, borrowing).items()]
     found += [(key, Amount(borrowed=milli_ms)) for key, milli_ms in borrowing.sums().items()]
@@ -113,8 +118,8 @@ def measured_with_borrowed(begin: datetime, end: datetime) -> Sums:
 
 
 def _lost(begin: datetime, end: datetime) -> dict[Key, int]:
-    """What preemptions in [begin, end) cost, by the day of the preemption. A job on several GPU
-    models lost of each as much as it held of it."""
+    """Return what preemptions in [begin, end) cost, by the day of the preemption. A job on several
+    GPU models loses of each in proportion to what it held."""
     events = JobEvent.objects.filter(reason=PREEMPTED, at__gte=begin, at__lt=end).order_by()
     told = [
         row
@@ -126,7 +131,7 @@ def _lost(begin: datetime, end: datetime) -> dict[Key, int]:
     held = _held_by({row[0] for row in told}, begin, end)
     sums: defaultdict[Key, int] = defaultdict(int)
     for job_id, at, evidence, cluster, tenant, user, kind in told:
-        left = round(evidence["cost_gpu_s"] * 1_000_000)  # GPU-seconds
+        left = round(evidence["cost_gpu_s"] * 1_000_000)  # GPU-seconds to milli-GPU x milliseconds
         named = evidence.get("which", "")
         models: Counter[str] = Counter()
         for model, milli, pod, begun, ended in held[job_id]:
@@ -143,7 +148,7 @@ def _lost(begin: datetime, end: datetime) -> dict[Key, int]:
 def _held_by(
     jobs: Collection[UUID], begin: datetime, end: datetime
 ) -> Mapping[UUID, Sequence[tuple[str, int, str, datetime, datetime | None]]]:
-    """The pods of these jobs in [begin, end): GPU model, milli-GPU, name, and from when to when."""
+    """Return the pods of these jobs in [begin, end): GPU model, milli-GPU, name, start and end."""
     found: defaultdict[UUID, list[tuple[str, int, str, datetime, datetime | None]]]
     found = defaultdict(list)
     for ids in chunks(list(jobs)):
@@ -162,10 +167,12 @@ def _held_by(
 
 # --- what is written ----------------------------------------------------------------------------
 def account(now: datetime) -> datetime:
-    """Write the days that are over and not written yet, one after the other, until BUDGET_S have
-    passed; returns the midnight before which everything is written."""
+    """Store the finished days that are not stored yet, one by one, until BUDGET_S have passed.
+
+    Returns the midnight before which everything is stored.
+    """
     deadline = time.monotonic() + BUDGET_S
-    # An event is dated before its transaction commits.
+    # An event's time lies before the commit of its transaction.
     today, day = (now - LAG).date(), _ledger(now).until
     names = NamesNow.read()
     while day < today:
@@ -183,7 +190,7 @@ def account(now: datetime) -> datetime:
 
 
 def written_until() -> UsageLedger | None:
-    """How far the days are written; None before the first run."""
+    """Return up to when the days are stored; None before the first run."""
     return UsageLedger.objects.first()
 
 
@@ -191,7 +198,7 @@ def _ledger(now: datetime) -> UsageLedger:
     found = written_until()
     if found is not None:
         return found
-    # Of jobs that ended before this, some are gone: the first whole day after it is complete.
+    # Some jobs that ended before this are gone; the first whole day after it is complete.
     since = complete_from()
     if since is not None:
         whole = (since + ONE_DAY - timedelta.resolution).date()
@@ -203,7 +210,7 @@ def _ledger(now: datetime) -> UsageLedger:
 
 
 def _write(day: date, rows: Iterable[UsageDay], borrowed: Iterable[BorrowedDay]) -> None:
-    """Once, whoever comes first."""
+    """Store a day unless another worker already has."""
     with transaction.atomic():
         if UsageLedger.objects.filter(until=day).update(until=day + ONE_DAY):
             UsageDay.objects.bulk_create(rows, batch_size=CHUNK)
@@ -212,7 +219,7 @@ def _write(day: date, rows: Iterable[UsageDay], borrowed: Iterable[BorrowedDay])
 
 @dataclass(frozen=True, slots=True)
 class NamesNow:
-    """What clusters, tenants and users are called now, by primary key."""
+    """The current names of clusters, tenants and users, by primary key."""
 
     clusters: Mapping[int, str]
     tenants: Mapping[int, str]
@@ -232,7 +239,7 @@ def _row(key: Key, amount: Amount, names: NamesNow) -> UsageDay:
         **key._asdict(),
         cluster_name=names.clusters[key.cluster_id],
         tenant_name=names.tenants[key.tenant_id],
-        # Empty for a user who was deleted this moment.
+        # Empty for a user who was deleted a moment ago.
         user_name="" if key.user_id is None else names.users.get(key.user_id, ""),
         held=amount.held,
         lost=amount.lost,

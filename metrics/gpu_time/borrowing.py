@@ -1,4 +1,4 @@
-"""GPU time that tenants borrowed: held above what was guaranteed to them (docs/decisions/0024)."""
+"""GPU time that tenants borrowed: what they held above their guarantee (docs/decisions/0024)."""
 
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tenants.models import Tenant
 
 
 def rounded(amount: int) -> int:
-    """Millionths of a milli-GPU x microseconds as milli-GPU x milliseconds."""
+    """Convert billionths of a milli-GPU x microseconds to milli-GPU x milliseconds, rounded."""
     unit = BEYOND * 1000
     return (amount + unit // 2) // unit
 
@@ -29,8 +29,8 @@ class BorrowedKey(NamedTuple):
 
 @dataclass(slots=True)
 class BorrowingAccount:
-    """What a tenant with all below it holds of a GPU model, in billionths of a milli-GPU, and is
-    guaranteed, in milli-GPU; `borrowed`: billionths of a milli-GPU x microseconds up to `at`."""
+    """What a tenant with all below it holds of a GPU model, in billionths of a milli-GPU, and its
+    guarantee, in milli-GPU. `borrowed`: billionths of a milli-GPU x microseconds up to `at`."""
 
     guaranteed: int
     at: int
@@ -45,15 +45,18 @@ class BorrowingAccount:
 
 
 class Borrowing:
-    """Adds up what is borrowed in [begin, end), from what is held then, told in the order in which
-    it began. Use, guarantees and the tree are constant between two changes of them, so the sums are
-    exact. Times inside are microseconds since `begin`."""
+    """Adds up what tenants borrow in [begin, end) from the holdings in that time, passed in the
+    order of their beginnings.
+
+    Use, guarantees and the tree are constant between changes, so the sums are exact. Internal times
+    are microseconds since `begin`.
+    """
 
     def __init__(self, begin: datetime, end: datetime) -> None:
         self._begin, self._end = begin, (end - begin) // MICROSECOND
         self._history = history(begin, end)
         self._names = dict(Tenant.objects.order_by().values_list("pk", "name"))
-        self._held: Counter[tuple[str, str]] = Counter()  # by tenants themselves
+        self._held: Counter[tuple[str, str]] = Counter()  # by the tenants themselves
         self._ends: list[tuple[int, str, str, int]] = []
         self._chains: dict[tuple[str, str], list[BorrowingAccount]] = {}
         self._accounts: dict[tuple[str, str], BorrowingAccount] = {}
@@ -64,7 +67,7 @@ class Borrowing:
     def _found_breaks(
         self, end: datetime
     ) -> deque[tuple[int, GuaranteeChange | TreeChange | None]]:
-        """Midnights (None) and changes; the last is the end."""
+        """Return midnights (None) and changes in order; the last one is the end."""
         breaks = [(self._since_begin(change.at), change) for change in self._history.changes]
         midnights: list[tuple[int, GuaranteeChange | TreeChange | None]] = []
         day = self._day + ONE_DAY
@@ -79,22 +82,24 @@ class Borrowing:
     def hold(
         self, tenant_id: int, gpu_model: str, held: int, begun: datetime, ended: datetime | None
     ) -> None:
-        """A pod held so many billionths of a milli-GPU from then to then; None = it still does."""
+        """Add a pod that held this many billionths of a milli-GPU over that time; None = it still
+        does."""
         begin = max(0, self._since_begin(begun))
         end = self._end if ended is None else min(self._end, self._since_begin(ended))
-        # Of a tenant that is younger than the end nothing was held before.
+        # A tenant created after the end held nothing before.
         if begin < end and (name := self._names.get(tenant_id)) is not None:
             self._advance(begin)
             self._change(name, gpu_model, held, begin)
             heappush(self._ends, (end, name, gpu_model, held))
 
     def sums(self) -> Counter[BorrowedKey]:
-        """Milli-GPU x milliseconds borrowed; nothing can be told to it afterwards."""
+        """Return what was borrowed, in milli-GPU x milliseconds; nothing can be added
+        afterwards."""
         self._advance(self._end)
         return Counter({key: rounded(amount) for key, amount in self._sums.items()})
 
     def _advance(self, to: int) -> None:
-        """Everything that ended or changed up to then."""
+        """Process everything that ended or changed up to then."""
         while self._breaks:
             at, change = self._breaks[0]
             if self._ends and self._ends[0][0] <= min(at, to):
@@ -113,7 +118,7 @@ class Borrowing:
         self._held[name, model] += held
 
     def _pass(self, at: int, change: GuaranteeChange | TreeChange | None) -> None:
-        """A midnight or a change: what was borrowed before it is added up where it has to be."""
+        """Pass a midnight or a change, and close the sums that it affects."""
         if isinstance(change, GuaranteeChange) and self._is_other_amount(change):
             self._history.apply(change)
             if account := self._accounts.get((change.tenant, change.gpu_model)):
@@ -138,12 +143,12 @@ class Borrowing:
                 account.used += held
 
     def _is_other_amount(self, change: GuaranteeChange) -> bool:
-        """Whether there is such a quota before and after: then what counts where stays."""
+        """Return whether the quota exists before and after, so that only its amount changes."""
         known = (change.tenant, change.gpu_model) in self._history.guaranteed
         return known and change.milli is not None
 
     def _chain(self, tenant: str, model: str, at: int) -> list[BorrowingAccount]:
-        """The accounts that what the tenant holds counts at, its own and those above it."""
+        """Return the accounts to which the tenant's holdings count: its own and its ancestors'."""
         found = self._chains.get((tenant, model))
         if found is None:
             found = self._chains[tenant, model] = []

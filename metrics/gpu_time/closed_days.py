@@ -1,7 +1,7 @@
-"""Days that are over and not written yet: measured once for all who ask.
+"""Finished days that are not stored yet, measured once for all readers.
 
-After an upgrade or an import the worker needs minutes to write months. What can change no more is
-kept meanwhile, so that each further answer costs what came since.
+After an upgrade or an import the worker needs minutes to store months of days. Until then, results
+that can no longer change are cached, so a repeated request costs only what is new.
 """
 
 from collections.abc import Collection, Iterator
@@ -22,8 +22,10 @@ FORGET_S = 3600
 def closed_days(
     begin: date, end: date, tenants: Collection[int]
 ) -> Iterator[tuple[Key | BorrowedKey, Amount]]:
-    """What was held, lost and borrowed on the days of [begin, end), all of which are over, by these
-    tenants, which are all there are. Without Redis everybody measures anew."""
+    """Yield what these tenants held, lost and borrowed on the finished days of [begin, end).
+
+    `tenants` must be all tenants. Without Redis every caller measures again.
+    """
     named = f"gpu-time-2:{sha256(repr(sorted(tenants)).encode()).hexdigest()}"
     keys = {
         begin + i * ONE_DAY: f"{named}:{begin + i * ONE_DAY}" for i in range((end - begin).days)
@@ -41,7 +43,8 @@ def closed_days(
 
 
 def _spans(days: list[date]) -> Iterator[tuple[date, date]]:
-    """Days in order as spans without a gap, each up to the day after its last."""
+    """Yield the sorted days as gapless spans, each with its first day and the day after its
+    last."""
     while days:
         length = next((i for i, day in enumerate(days) if day != days[0] + i * ONE_DAY), len(days))
         yield days[0], days[length - 1] + ONE_DAY
@@ -49,7 +52,7 @@ def _spans(days: list[date]) -> Iterator[tuple[date, date]]:
 
 
 def _measured(begin: date, end: date) -> dict[date, Sums]:
-    """By day; each has an entry."""
+    """Measure by day; each day has an entry."""
     found: dict[date, Sums] = {begin + i * ONE_DAY: [] for i in range((end - begin).days)}
     for key, amount in measured_with_borrowed(midnight(begin), midnight(end)):
         found[key.day].append((key, amount))

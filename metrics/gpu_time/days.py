@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 
 ONE_DAY = timedelta(days=1)
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # of what has been done up to some instant
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # start value for “done up to this instant”
 
 
 def midnight(day: date) -> datetime:
-    """The beginning of a day."""
+    """Return the beginning of a day."""
     return datetime.combine(day, time(), UTC)
 
 
 def days_of(begin: datetime, end: datetime) -> Iterator[tuple[date, timedelta]]:
-    """The days of a span, and how much of it lies in each; nothing where it ends before it
+    """Yield the days of a span and the length within each; nothing if the span ends before it
     begins."""
     while begin < end:
         day = begin.date()
@@ -23,7 +23,7 @@ def days_of(begin: datetime, end: datetime) -> Iterator[tuple[date, timedelta]]:
 
 
 def day_by_day(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """A span in parts, each within a day; nothing where it ends before it begins."""
+    """Split a span into parts within single days; nothing if it ends before it begins."""
     for _, length in days_of(begin, end):
         yield begin, begin + length
         begin += length

@@ -1,5 +1,5 @@
-"""What quotas guaranteed, and where tenants stood in the tree, at any time of the past: as it is
-now, and back from there by the changes that the audit trail tells."""
+"""What quotas guaranteed, and where tenants were in the tree, at any time in the past: the current
+state, with the changes of the audit trail undone."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ TREE_CHANGES = ("tenant.created", "tenant.changed", "tenant.deleted")
 
 
 class TenantPlace(NamedTuple):
-    """Where a tenant stands: the name of the one above it. `tenant_id` None: it is deleted."""
+    """A tenant's place: the name of its parent. `tenant_id` None: it was deleted."""
 
     parent: str | None
     tenant_id: int | None
 
 
 class GuaranteeChange(NamedTuple):
-    """`milli`: guaranteed from then on, None = there is no quota any more."""
+    """`milli`: guaranteed from then on; None = the quota no longer exists."""
 
     at: datetime
     tenant: str
@@ -30,7 +30,7 @@ class GuaranteeChange(NamedTuple):
 
 
 class TreeChange(NamedTuple):
-    """`place`: from then on, None = there is no such tenant any more."""
+    """`place`: from then on; None = the tenant no longer exists."""
 
     at: datetime
     tenant: str
@@ -39,8 +39,8 @@ class TreeChange(NamedTuple):
 
 @dataclass(slots=True)
 class GuaranteeHistory:
-    """Tenants and guarantees (milli-GPU), by name, at one instant, and what changed from then to
-    another, the first change first."""
+    """Tenants and guarantees (milli-GPU), by name, at one instant, and the changes from then to
+    another instant, in order."""
 
     tree: dict[str, TenantPlace]
     guaranteed: dict[tuple[str, str], int]
@@ -53,7 +53,7 @@ class GuaranteeHistory:
             _set(self.tree, change.tenant, change.place)
 
     def lineage(self, tenant: str) -> tuple[str, ...]:
-        """The tenant and those above it, nearest first. Ends even if the tree were damaged."""
+        """Return the tenant and its ancestors, nearest first. Ends even if the tree is damaged."""
         seen: dict[str, None] = {}
         name: str | None = tenant
         while name is not None and name not in seen:
@@ -63,8 +63,8 @@ class GuaranteeHistory:
         return tuple(seen)
 
     def guarantee(self, tenant: str, gpu_model: str) -> int | None:
-        """What the tenant with all below it may hold without borrowing; None where it has no quota
-        of its own and uses that of a tenant above it."""
+        """Return what the tenant with all below it may hold without borrowing. None if it has no
+        quota of its own and uses an ancestor's."""
         own = self.guaranteed.get((tenant, gpu_model))
         if own is not None:
             return own
@@ -73,7 +73,7 @@ class GuaranteeHistory:
 
 
 def history(begin: datetime, end: datetime) -> GuaranteeHistory:
-    """As of `begin`, with the changes before `end`."""
+    """Return the state as of `begin`, with the changes before `end`."""
     quotas = Quota.objects.order_by().values_list(
         "tenant__name", "gpu_type__name", "guaranteed_milli"
     )
@@ -93,7 +93,7 @@ def history(begin: datetime, end: datetime) -> GuaranteeHistory:
 
 
 def _both(record: AuditRecord) -> tuple[GuaranteeChange | TreeChange, GuaranteeChange | TreeChange]:
-    """What a record says was before, and what after."""
+    """Return the states before and after a recorded change."""
     at = record.at
     if record.action in QUOTA_CHANGES:
         tenant, _, gpu_type = record.subject.partition(" / ")
@@ -101,7 +101,7 @@ def _both(record: AuditRecord) -> tuple[GuaranteeChange | TreeChange, GuaranteeC
         return GuaranteeChange(at, tenant, gpu_type, was), GuaranteeChange(
             at, tenant, gpu_type, became
         )
-    # The record of a deletion is about the tenant above.
+    # The record of a deletion refers to the parent.
     pk = None if record.after is None else record.tenant_id
     name = record.subject
     was_at, is_at = _place(record.before, pk), _place(record.after, pk)
@@ -124,7 +124,8 @@ def _set(values: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def guaranteed(begin: datetime, end: datetime) -> Counter[tuple[str, str]]:
-    """Milli-GPU x milliseconds guaranteed in [begin, end), by names of tenant and GPU type."""
+    """Return the milli-GPU x milliseconds guaranteed in [begin, end), by names of tenant and GPU
+    type."""
     found = history(begin, end)
     since = dict.fromkeys(found.guaranteed, begin)
     sums: Counter[tuple[str, str]] = Counter()

@@ -1,7 +1,7 @@
-"""The counters of `/metrics`: what is folded into one row, and what came since.
+"""The counters of `/metrics`: one row of folded sums, plus what came since.
 
-A counter must not fall when old jobs are deleted, nor cost more the longer Kant runs. What cannot
-change any more is therefore counted once and kept as a sum (docs/decisions/0016).
+A counter must not fall when old jobs are deleted, nor cost more the longer Kant runs. So what can
+no longer change is counted once and kept as a sum (docs/decisions/0016).
 """
 
 import time
@@ -38,8 +38,8 @@ EVENTS = (
 )
 # An event is dated before its transaction commits, by the clock of the host that writes it.
 LAG = timedelta(minutes=5)
-PART = timedelta(days=7)  # folded at once: shorter ones cost more together, for all jobs are read
-BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
+PART = timedelta(days=7)  # per step: shorter ones cost more in total, since each reads all jobs
+BUDGET_S = 5.0  # per run, once a minute: other background work shares the worker
 MICROSECOND = timedelta(microseconds=1)
 ENDLESS = datetime.max.replace(tzinfo=UTC)
 _BOUNDS_US = [s * 1_000_000 for s in WAIT_BUCKETS_S]
@@ -51,8 +51,8 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Waits:
-    """Waits of one size class of a pool: how many, their sum in microseconds, and how many were at
-    most as long as each of WAIT_BUCKETS_S."""
+    """Waiting times of one size class of a pool: their number, their sum in microseconds, and how
+    many are within each bound of WAIT_BUCKETS_S."""
 
     count: int = 0
     sum_us: int = 0
@@ -60,7 +60,7 @@ class Waits:
 
     @classmethod
     def of(cls, waits_us: NDArray[np.int64]) -> "Waits":
-        """Waits in microseconds."""
+        """Build from waiting times in microseconds."""
         within = np.searchsorted(np.sort(waits_us), _BOUNDS_US, side="right")
         return cls(len(waits_us), int(waits_us.sum()), within.tolist())
 
@@ -71,9 +71,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """`events`: {cluster id: {event: number}}. `waits`: in all, by pool and size class; what was
-    counted before pools were told apart has "" for both of its cluster and GPU type.
-    `first_starts`: until the first start, likewise."""
+    """`events`: {cluster id: {event: number}}. `waits`: total waits, by pool and size class; what
+    was counted before pools were distinguished has "" for cluster and GPU type. `first_starts`: the
+    same for waits until the first start."""
 
     events: Mapping[str, Mapping[str, int]]
     waits: Mapping[Key, Waits]
@@ -101,22 +101,25 @@ def _sum(one: Mapping[Key, Waits], other: Mapping[Key, Waits]) -> dict[Key, Wait
 
 
 def totals() -> Totals:
-    """Everything that was ever counted."""
+    """Return everything ever counted."""
     while True:
         row = _row()
-        # A job that runs will still change: it is counted as it is now.
+        # A running job will still change; it counts as it is now.
         open_or_since = Q(ended_at__isnull=True) | Q(ended_at__gte=row.until)
         since = _counted(
             JobEvent.objects.filter(at__gte=row.until), Job.objects.filter(open_or_since)
         )
-        # What was folded meanwhile may be deleted already, and is in neither number.
+        # If a fold came in between, its jobs may have been deleted and be in neither number: read
+        # again.
         if _row().until == row.until:
             return _folded(row).plus(since)
 
 
 def fold(now: datetime) -> datetime:
-    """Count what is older than LAG into the row, a week after the other until BUDGET_S have passed;
-    returns up to when everything is in it."""
+    """Fold what is older than LAG into the row, a week at a time, until BUDGET_S have passed.
+
+    Returns up to when everything is folded.
+    """
     deadline = time.monotonic() + BUDGET_S
     row, _ = CounterTotals.objects.get_or_create(pk=1, defaults={"until": BEGINNING})
     until = now - LAG
@@ -129,7 +132,7 @@ def fold(now: datetime) -> datetime:
 
 
 def _oldest(until: datetime) -> datetime:
-    """When anything happened first that is counted; `until` if nothing did before."""
+    """Return when the first counted thing happened; `until` if nothing did before."""
     firsts = (
         JobEvent.objects.aggregate(first=Min("at"))["first"],
         Job.objects.aggregate(first=Min("ended_at"))["first"],
@@ -138,13 +141,13 @@ def _oldest(until: datetime) -> datetime:
 
 
 def _folded_until(row: CounterTotals, until: datetime) -> CounterTotals:
-    """The row with what came before `until`; as somebody else made it who was faster."""
+    """Return the row with everything before `until`, or as another process wrote it first."""
     new = _counted(
         JobEvent.objects.filter(at__gte=row.until, at__lt=until),
         Job.objects.filter(ended_at__gte=row.until, ended_at__lt=until),
     )
     sums = _folded(row).plus(new)
-    # Read outside of the transaction, which therefore is short.
+    # The reading is outside the transaction to keep that short.
     with transaction.atomic():
         CounterTotals.objects.filter(pk=row.pk, until=row.until).update(
             until=until,
@@ -195,8 +198,9 @@ def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
 
 
 def _waits_by_key(jobs: QuerySet[Job]) -> tuple[dict[Key, Waits], dict[Key, Waits]]:
-    """Waits in all of those who have their places or had them to their end, and until the first
-    start of those who ever started, gangs once and other jobs pod by pod."""
+    """Return two sets of waits: the total waits of jobs that have their places, or had them to
+    their end; and the waits until the first start of jobs that ever started. Gangs count once,
+    other jobs pod by pod."""
     sets = PodSet.objects.filter(job=OuterRef("pk"), gpus__gt=0).order_by("index")
     model = Subquery(sets.values(first=KT("gpu_models__0"))[:1])
     placed = jobs.filter(attempt__gt=0).order_by()

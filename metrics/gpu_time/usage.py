@@ -1,4 +1,4 @@
-"""Reads of GPU time: days that are written, and those that are not yet from the placements."""
+"""Reads GPU time: stored days, and days not stored yet from the placements."""
 
 import re
 from collections import defaultdict
@@ -31,7 +31,7 @@ BORROWED = "borrowed_gpu_hours"
 USE = ("measured_gpu_hours", "idle_gpu_hours")
 _DAYS = re.compile(r"([1-9][0-9]{0,3})d")
 
-# What an answer may be grouped by, and the field of `UsageDay` and `Key` that tells it.
+# What an answer may be grouped by, and the matching field of `UsageDay` and `Key`.
 DIMENSIONS = {
     "tenant": "tenant_id",
     "user": "user_id",
@@ -41,11 +41,11 @@ DIMENSIONS = {
     "day": "day",
     "month": "day",
 }
-# Quota counts over all clusters, users and kinds of jobs: so what is borrowed is not theirs.
+# Quota covers all clusters, users and kinds of jobs, so borrowing cannot be split by these.
 OF_QUOTA = frozenset({"tenant", "gpu_type", "day", "month"})
-# How busy GPUs were is kept by these.
+# GPU activity is stored by these.
 OF_USE = frozenset({"tenant", "gpu_type", "cluster", "day", "month"})
-MOST_ROWS = 50_000  # of an answer of REST, and of a file
+MOST_ROWS = 50_000  # of a REST answer, and of a file
 
 
 class WrongPeriod(ValueError):
@@ -57,7 +57,7 @@ class WrongPeriod(ValueError):
 
 
 class TooManyUsageRows(ValueError):
-    """More rows than who asks can take; the text says how many, and what to ask for."""
+    """More rows than the caller can take; the text says how many, and what to ask for."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ class TooManyUsageRows(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Whole days in UTC, `until` included."""
+    """Whole days in UTC, including `until`."""
 
     since: date
     until: date
@@ -79,10 +79,10 @@ class Period:
 
 
 def period_of(since: str, until: str, today: date) -> Period:
-    """The period that two texts name, "" = not given; raises WrongPeriod.
+    """Return the period that two texts name ("" = not given); raise WrongPeriod.
 
-    `since`: a date, or so many days like "30d", today included; the first of the month if not
-    given. `until`: a date, today if not given.
+    `since`: a date, or a number of days like "30d", including today; default: the first of the
+    month. `until`: a date; default: today.
     """
     last = _date("until", until) if until else today
     if (days := _DAYS.fullmatch(since)) and not until:
@@ -109,14 +109,14 @@ def _date(parameter: str, text: str) -> date:
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             return date.fromisoformat(text)
     except ValueError:
-        pass  # the 31st of February: told as any other text that is no date
+        pass  # e.g. the 31st of February: reported like any text that is not a date
     or_days = ", or so many days like 30d" if parameter == "since" else ""
     raise WrongPeriod(parameter, f"{text[:40]!r} is no date; write one like 2030-01-31{or_days}.")
 
 
 @dataclass(frozen=True, slots=True)
 class UsageScope:
-    """Whose GPU time is asked for. `tenants`: primary keys, None = of all, also of deleted ones.
+    """Whose GPU time is asked for. `tenants`: primary keys; None = all, including deleted ones.
     `cluster` None and `gpu_model` "": all."""
 
     period: Period
@@ -132,17 +132,20 @@ class UsageScope:
         )
 
 
-# What a row is of: a text of each dimension, in the order asked for; None = no submitter.
+# What a row is about: one text per dimension, in the order asked for; None = no submitter.
 Labels = tuple[str | None, ...]
 
 
 def usage(
     scope: UsageScope, by: Sequence[str], now: datetime, most: int | None = None
 ) -> dict[Labels, Amount]:
-    """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
-    tenant, not for those above it. What a tenant borrowed is told of it with all below it, in rows
-    of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known.
-    Raises TooManyUsageRows for more than `most`, before it has read more."""
+    """Return GPU time by some of DIMENSIONS, sorted by their texts. Every job counts for its own
+    tenant, not for its ancestors.
+
+    Borrowing is that of a tenant with all below it. Only rows of tenants, grouped by nothing but
+    OF_QUOTA and over all clusters, have it, and only if it is known for all their days. Raises
+    TooManyUsageRows for more than `most` rows, before reading more.
+    """
     (found,) = usages(scope, [by], now, most)
     if most is not None and len(found) > most:
         raise TooManyUsageRows(most)
@@ -155,8 +158,8 @@ def usages(
     now: datetime,
     most: int | None = None,
 ) -> list[dict[Labels, Amount]]:
-    """`usage` by each of several groups of DIMENSIONS, of one moment; what is not written yet is
-    measured once for all of them."""
+    """Return `usage` for several groupings at the same moment; days not stored yet are measured
+    once for all of them."""
     told = [_tells_borrowed(scope, by) for by in groupings]
     names = NamesNow.read()
     while True:
@@ -167,7 +170,7 @@ def usages(
             _summed(scope, by, until, found, tells, most)
             for by, tells in zip(groupings, told, strict=True)
         ]
-        # Of a day that was written meanwhile, jobs may be deleted already.
+        # If a day was stored in between, its jobs may already be deleted: read again.
         if days_known().until == until:
             break
     borrowed_from = known.borrowed_from or date.min
@@ -198,8 +201,8 @@ def _summed(
     told: bool,
     most: int | None,
 ) -> dict[tuple[Any, ...], Amount]:
-    """What is written and what was `found` of open days, by values of the dimensions; `told`: with
-    what was borrowed."""
+    """Return the stored amounts plus those `found` for open days, by values of the dimensions.
+    `told`: include borrowing."""
     sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
     for part, amount in _written(scope, by, until, most):
         sums[part].add(amount)
@@ -216,7 +219,7 @@ def _summed(
 
 
 def total_of(amounts: Iterable[Amount]) -> Amount:
-    """Their sum, of which nothing is borrowed: what tenants borrow does not add up."""
+    """Return their sum, without `borrowed`: what tenants borrow does not add up."""
     total = Amount(borrowed=None)
     for amount in amounts:
         total.add(amount)
@@ -224,7 +227,7 @@ def total_of(amounts: Iterable[Amount]) -> Amount:
 
 
 def days_known() -> UsageLedger:
-    """How far the days are written, and from when on what is known of them."""
+    """Return up to when the days are stored, and from when on they are complete."""
     return written_until() or UsageLedger(until=date.min)
 
 
@@ -249,7 +252,7 @@ def _written_borrowed(
 def _written_use(
     scope: UsageScope, by: Sequence[str], most: int | None
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
-    """Also of today: it is written as it is measured."""
+    """Includes today: activity is stored as it is measured."""
     rows = _in_scope(GpuUseDay.objects.all(), scope, date.max)
     if scope.cluster is not None:
         rows = rows.filter(cluster_id=scope.cluster)
@@ -274,7 +277,7 @@ def _sums(
 
 
 def _in_scope(rows: QuerySet[Any], scope: UsageScope, until: date) -> QuerySet[Any]:
-    """Days before `until`, of any cluster."""
+    """Select the days before `until`, of any cluster."""
     rows = rows.filter(day__gte=scope.period.since, day__lte=scope.period.until, day__lt=until)
     if scope.tenants is not None:
         rows = rows.filter(tenant_id__in=scope.tenants)
@@ -284,7 +287,7 @@ def _in_scope(rows: QuerySet[Any], scope: UsageScope, until: date) -> QuerySet[A
 def _open(
     scope: UsageScope, until: date, now: datetime, told: bool, tenants: Collection[int]
 ) -> Iterator[tuple[Key | BorrowedKey, Amount]]:
-    """`told`: with what was borrowed. `tenants`: those that there are."""
+    """Yield the days not stored yet. `told`: include borrowing. `tenants`: all existing ones."""
     first = max(scope.period.since, until)
     over = max(first, min((now - LAG).date(), scope.period.until + ONE_DAY))
     found = list(closed_days(first, over, tenants))
@@ -304,7 +307,7 @@ def _part(name: str, value: Any) -> Any:
 def _texts(
     by: Sequence[str], keys: Collection[tuple[Any, ...]], now: NamesNow
 ) -> list[Mapping[Any, str | None]]:
-    """Of each dimension asked for, {value: its text}."""
+    """Return {value: its text} for each dimension asked for."""
     named = {"tenant": now.tenants, "user": now.users, "cluster": now.clusters}
     found: list[Mapping[Any, str | None]] = []
     for at, name in enumerate(by):
@@ -319,7 +322,7 @@ def _texts(
 
 
 def _names(name: str, ids: Collection[int | None], now: Mapping[int, str]) -> dict[Any, Any]:
-    """Names as they are now; of what was deleted, its last one."""
+    """Return current names, or the last name of something that was deleted."""
     names: dict[int | None, str | None] = {i: now.get(i) for i in ids if i is not None}
     names[None] = None
     if gone := [i for i, known in names.items() if known is None and i is not None]:
@@ -332,19 +335,19 @@ def _names(name: str, ids: Collection[int | None], now: Mapping[int, str]) -> di
 
 
 def gpu_hours(amount: int) -> float:
-    """Milli-GPU x milliseconds as GPU-hours, to a millionth."""
+    """Convert milli-GPU x milliseconds to GPU-hours, to a millionth."""
     return round(amount / MILLI_MS_PER_GPU_HOUR, 6)
 
 
 def measures(amount: Amount) -> dict[str, float | int | None]:
-    """An amount as people read it, by the names in MEASURES and USE."""
+    """Return an amount as people read it, keyed by MEASURES and USE."""
     values = (gpu_hours(amount.held), gpu_hours(amount.lost), amount.pods)
     use = (gpu_hours(part) if amount.measured else None for part in (amount.measured, amount.idle))
     return dict(zip((*MEASURES, *USE), (*values, *use), strict=True))
 
 
 def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, Any]]:
-    """Rows as REST and CSV tell them."""
+    """Return rows as REST and CSV output them."""
     return [
         {
             **dict(zip(by, labels, strict=True)),
@@ -358,6 +361,6 @@ def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, An
 def as_table(
     by: Sequence[str], found: Iterable[Mapping[str, Any]]
 ) -> tuple[list[str], Iterator[list[Any]]]:
-    """`items` as columns and rows."""
+    """Return `items` as columns and rows."""
     columns = [*by, *MEASURES, BORROWED, *USE]
     return columns, ([row[name] for name in columns] for row in found)

@@ -1,1 +1,1 @@
-"""How busy GPUs are, as a Prometheus tells it (docs/decisions/0092)."""
+"""GPU activity as measured by Prometheus (docs/decisions/0092)."""

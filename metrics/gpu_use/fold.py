@@ -1,4 +1,4 @@
-"""Folds how busy GPUs were into the GPU time of tenants and jobs, five minutes at a time."""
+"""Adds GPU activity to the GPU time of tenants and jobs, five minutes at a time."""
 
 import logging
 import time
@@ -24,14 +24,14 @@ from tenants.outage import Outage
 log = logging.getLogger(__name__)
 
 SLOT = timedelta(minutes=5)
-# Scrapes arrive late, and so do the ends of pods.
+# Scrapes and the ends of pods arrive late.
 LATE = timedelta(minutes=1)
-# What lies further back after an outage is left out: it is not measured then.
+# After an outage, anything older is skipped and counts as not measured.
 FURTHEST = timedelta(hours=6)
-BUDGET_S = 20.0  # of each minute at most: other background work shares the worker
+BUDGET_S = 20.0  # per run, once a minute: other background work shares the worker
 MILLISECOND = timedelta(milliseconds=1)
 
-# Of a GPU by (name of the cluster, "" = not told; node; index); None = told twice, differently.
+# By GPU: (name of the cluster, "" = unknown; node; index). None = conflicting values.
 Activity = Mapping[tuple[str, str, int], float | None]
 _outage = Outage(log, "Prometheus", "nobody knows meanwhile how busy GPUs are")
 
@@ -45,8 +45,10 @@ class DayKey(NamedTuple):
 
 
 def read_gpu_use(now: datetime) -> None:
-    """Read the slots of five minutes that are over, until BUDGET_S have passed. What goes wrong is
-    told in the ledger and, once, in the log; the same slot is asked for again then."""
+    """Read the finished five-minute slots until BUDGET_S have passed.
+
+    A failure is recorded in the ledger and logged once; the next run asks for the same slot again.
+    """
     if not settings.KANT_PROMETHEUS:
         return
     deadline, last = time.monotonic() + BUDGET_S, _slot(now - LATE)
@@ -62,7 +64,7 @@ def read_gpu_use(now: datetime) -> None:
             end = begin + SLOT
             told = activities(settings.KANT_PROMETHEUS, end, int(SLOT.total_seconds()))
             if not _write(begin, end, told):
-                return  # another worker has
+                return  # another worker has stored it
             begin = end
     except PrometheusError as error:
         _outage.began(error)
@@ -73,12 +75,13 @@ def read_gpu_use(now: datetime) -> None:
 
 
 def _slot(at: datetime) -> datetime:
-    """The beginning of the slot that an instant lies in."""
+    """Return the beginning of the slot that contains this instant."""
     return at - (at - BEGINNING) % SLOT
 
 
 def _write(begin: datetime, end: datetime, told: list[GpuActivity]) -> bool:
-    """Add a slot to what is known, once, whoever comes first; whether it was added here."""
+    """Add a slot to the stored activity unless another worker did; return whether it was added
+    here."""
     days, jobs = used(begin, end, told)
     with transaction.atomic():
         if not GpuUseLedger.objects.filter(until=begin).update(until=end):
@@ -111,8 +114,9 @@ def _write(begin: datetime, end: datetime, told: list[GpuActivity]) -> bool:
 def used(
     begin: datetime, end: datetime, told: list[GpuActivity]
 ) -> tuple[dict[DayKey, tuple[int, int]], dict[uuid.UUID, tuple[int, int]]]:
-    """What was measured in [begin, end), and how much of it was idle, in milli-GPU x milliseconds,
-    by cluster, tenant and GPU model, and by job. A GPU of which nothing is told is not measured."""
+    """Return the measured GPU time in [begin, end) and the idle part of it, in milli-GPU x
+    milliseconds, by cluster, tenant and GPU model, and by job. GPUs without data are not
+    measured."""
     active = by_gpu(told)
     measured: defaultdict[DayKey, Counter[str]] = defaultdict(Counter)
     jobs: defaultdict[uuid.UUID, Counter[str]] = defaultdict(Counter)
@@ -128,7 +132,7 @@ def used(
     for job, cluster, name, tenant, model, node, devices, milli, begun, ended in rows.iterator(
         chunk_size=2000
     ):
-        assert begun is not None  # held_from < end
+        assert begun is not None  # because held_from < end
         length = (min(ended or end, end) - max(begun, begin)) // MILLISECOND
         for index in devices:
             key = (name, node, index)
@@ -146,8 +150,8 @@ def used(
 
 
 def by_gpu(told: list[GpuActivity]) -> Activity:
-    """By cluster, where a label names one of Kant's, node and index of the GPU. Where none does,
-    a node is known by its name, if only one cluster has it."""
+    """Return activity by cluster, node and index of the GPU. Without a label that names one of
+    Kant's clusters, the node name decides, if only one cluster has it."""
     clusters: defaultdict[str, set[str]] = defaultdict(set)
     for node, cluster in NodeRecord.objects.order_by().values_list("name", "cluster__name"):
         clusters[node].add(cluster)

@@ -1,8 +1,8 @@
-"""Asks a Prometheus how busy GPUs were, by what NVIDIA's DCGM exporter tells it.
+"""Asks a Prometheus server how busy GPUs were, from the metrics of NVIDIA's DCGM exporter.
 
-The address is the operator's own setting, so it may be a private one, unlike those of webhooks,
-which tenants write. Else the rules are the same: no redirection is followed, no proxy of the
-environment is used, an answer has its time and its size.
+The operator sets the address, so it may be private, unlike webhook addresses, which tenants set.
+Otherwise the same rules hold: no redirects, no proxy from the environment, and limits on the time
+and size of an answer.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ import aiohttp
 TIMEOUT_S = 20.0
 MOST_BYTES = 128 << 20  # 100,000 GPUs are about 30 MiB
 LABELS = "cluster, node, Hostname, instance, gpu"
-# The share of time in which the engine of a GPU was active; where a GPU does not tell that, the
-# share in which any kernel ran, in percent.
+# The share of time in which a GPU's engine was active; if a GPU does not report that, the share in
+# which any kernel ran, in percent.
 METRICS = (("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 1.0), ("DCGM_FI_DEV_GPU_UTIL", 100.0))
 
 
 class PrometheusError(Exception):
-    """What is wrong, in a sentence that names no more than the setting."""
+    """What is wrong, in a sentence that reveals no more than the setting's name."""
 
 
 class GpuActivity(NamedTuple):
-    """One GPU: what its node is called, by each label that may tell it, the index of the GPU
-    there, and the share of time in which it was active, from 0 to 1."""
+    """One GPU: the possible names of its node, one per label; its index there; and the share of
+    time in which it was active, from 0 to 1."""
 
     cluster: str
     nodes: tuple[str, ...]
@@ -40,7 +40,7 @@ class GpuActivity(NamedTuple):
 
 
 def wrong_address(address: str) -> str:
-    """Why a text is no address of a Prometheus; "" = it is one."""
+    """Return why a text is not an address of a Prometheus; "" = it is one."""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -54,7 +54,7 @@ def wrong_address(address: str) -> str:
 
 
 def activities(address: str, end: datetime, seconds: int) -> list[GpuActivity]:
-    """How active each GPU was in the `seconds` before `end`. Raises PrometheusError."""
+    """Return how active each GPU was in the `seconds` before `end`. Raises PrometheusError."""
     found: dict[tuple[str, tuple[str, ...], int], float] = {}
     try:
         for metric, scale in METRICS:
@@ -69,7 +69,7 @@ def activities(address: str, end: datetime, seconds: int) -> list[GpuActivity]:
 
 
 async def _asked(address: str, query: str, end: datetime) -> Any:
-    """The `data` of an answer of `/api/v1/query`."""
+    """Return the `data` of an answer of `/api/v1/query`."""
     url, timeout = f"{address.rstrip('/')}/api/v1/query", aiohttp.ClientTimeout(total=TIMEOUT_S)
     asked = {"query": query, "time": f"{end.timestamp():.3f}"}
     jar = aiohttp.DummyCookieJar()
@@ -96,7 +96,7 @@ async def _asked(address: str, query: str, end: datetime) -> Any:
 
 
 def _read(data: Any) -> Iterator[tuple[tuple[str, tuple[str, ...], int], float]]:
-    """The samples of a vector that name a GPU of a node; others are no GPU's."""
+    """Yield the samples of a vector that name a GPU of a node; ignore all others."""
     if not isinstance(data, dict) or data.get("resultType") != "vector":
         raise PrometheusError("It does not answer as the API of a Prometheus does.")
     sums: defaultdict[tuple[str, tuple[str, ...], int], list[float]] = defaultdict(list)
@@ -116,7 +116,7 @@ def _read(data: Any) -> Iterator[tuple[tuple[str, tuple[str, ...], int], float]]
 
 
 def _said(error: Exception) -> str:
-    """Without the address, which may hold a password."""
+    """Describe the error without the address, which may contain a password."""
     inner = getattr(error, "os_error", None) or error
     if isinstance(inner, OSError) and inner.errno and inner.errno > 0:
         return f"There is no connection to it: {os.strerror(inner.errno)}."

@@ -1,4 +1,4 @@
-"""How far it is known how busy GPUs are."""
+"""Up to when GPU activity is known."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,8 +11,8 @@ from tenants.models import User
 
 @dataclass(frozen=True, slots=True)
 class UseTold:
-    """`asked`: whether a Prometheus is named. `until`: up to when it was read, None = not yet.
-    `trouble`: what is wrong with it, "" = nothing, or the reader is no operator."""
+    """`asked`: a Prometheus is configured. `until`: up to when it was read; None = not yet.
+    `trouble`: what is wrong with it; "" = nothing, or the reader is not an operator."""
 
     asked: bool
     until: datetime | None
@@ -20,7 +20,7 @@ class UseTold:
 
 
 def told(viewer: User) -> UseTold:
-    """As the viewer may know it."""
+    """Return what the viewer may know of it."""
     row = GpuUseLedger.objects.first() if settings.KANT_PROMETHEUS else None
     trouble = row.trouble if row is not None and viewer.is_operator else ""
     return UseTold(bool(settings.KANT_PROMETHEUS), row.until if row is not None else None, trouble)

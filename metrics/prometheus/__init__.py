@@ -1,1 +1,1 @@
-"""What Prometheus is told: one page, its families of metrics by subject."""
+"""The Prometheus page, with its families of metrics by subject."""

@@ -1,5 +1,5 @@
-"""What is worth an alert: one definition, of which the rules for Prometheus and the table of
-docs/operating/watching.md are made."""
+"""Alerts: one definition, from which the Prometheus rules and the table in
+docs/operating/watching.md are generated."""
 
 from enum import StrEnum
 from typing import Any
@@ -13,8 +13,8 @@ class Severity(StrEnum):
 
 
 class Alert(Struct, frozen=True, kw_only=True):
-    """`expr` in PromQL holds for `minutes` before it fires. `told`: what people call it. `remedy`:
-    what an operator looks at first."""
+    """`expr`, in PromQL, must hold for `minutes` before the alert fires. `told`: its summary for
+    people. `remedy`: what an operator should check first."""
 
     name: str
     told: str
@@ -99,7 +99,7 @@ ALERTS = (
 
 
 def prometheus_rules() -> dict[str, Any]:
-    """The `spec` of a PrometheusRule, which is also a file of rules of Prometheus."""
+    """Return the `spec` of a PrometheusRule, which is also a valid Prometheus rule file."""
     rules = [
         {
             "alert": each.name,

@@ -1,5 +1,7 @@
-"""Dashboards for Grafana: one definition of boards and panels, of which their JSON is made. All
-web processes tell the same, so what is shown is the greatest of what they say."""
+"""Grafana dashboards: one definition of boards and panels, from which their JSON is generated.
+
+All web processes report the same values, so panels show the maximum over them.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +13,12 @@ from metrics.prometheus.alerts import ALERTS
 
 WIDTH, HEIGHT = 24, 8  # of Grafana's grid, and of a row of panels
 SOURCE = {"type": "prometheus", "uid": "${source}"}
-SCHEMA_VERSION = 39  # of Grafana 10 and newer, which bring older boards up to date
+SCHEMA_VERSION = 39  # of Grafana 10; newer versions migrate older boards
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """`queries`: PromQL by what its lines are called. `unit`: one of Grafana's. `kind`:
-    "timeseries", "stat" or "table". `columns`: its width, of 24. `most`: where its axis ends."""
+    """`queries`: {name of the line: PromQL}. `unit`: one of Grafana's. `kind`: "timeseries", "stat"
+    or "table". `columns`: its width, out of 24. `most`: the end of its axis."""
 
     title: str
     queries: dict[str, str]
@@ -28,8 +30,8 @@ class Panel(Struct, frozen=True, kw_only=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """`uid`: of its address; at most 40 characters. `variables`: labels to choose by, each with a
-    metric that has them."""
+    """`uid`: part of its address; at most 40 characters. `variables`: labels to select by, each
+    with a metric that has them."""
 
     uid: str
     title: str
@@ -43,7 +45,7 @@ TENANT = '{tenant=~"$tenant"}'
 
 
 def _quantiles(histogram: str, labels: str, within: str) -> dict[str, str]:
-    """Half and 95 % of what a histogram counted, for each of these labels."""
+    """Return queries for the median and the 95th percentile of a histogram, by these labels."""
     called = " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
     rates = f"max by ({labels}, le) (rate({histogram}_bucket{OF}[{within}]))"
     return {f"{part:.0%} {called}": f"histogram_quantile({part}, {rates})" for part in (0.5, 0.95)}
@@ -299,7 +301,7 @@ BOARDS = (FLEET, QUEUES, SCHEDULER)
 
 
 def grafana(board: Board) -> dict[str, Any]:
-    """The board as Grafana imports it, or reads it from a file."""
+    """Return the board as Grafana imports it, or reads it from a file."""
     return {
         "uid": board.uid,
         "title": board.title,
@@ -318,7 +320,7 @@ def grafana(board: Board) -> dict[str, Any]:
 
 
 def text_of(board: Board) -> str:
-    """Its JSON, a panel a line: what changes is seen."""
+    """Return its JSON with one panel per line, so that diffs are readable."""
     document = grafana(board)
     panels = ",\n".join(json.dumps(panel) for panel in document.pop("panels"))
     return f'{json.dumps(document)[:-1]},\n"panels": [\n{panels}\n]}}\n'
@@ -342,7 +344,7 @@ def _variables(board: Board) -> Iterator[dict[str, Any]]:
 
 
 def _laid_out(board: Board) -> Iterator[tuple[int, Panel, dict[str, int]]]:
-    """Each panel with its number and its place, from left to right and from the top."""
+    """Yield each panel with its number and its position, left to right and top to bottom."""
     x = y = 0
     for number, panel in enumerate(board.panels, 1):
         if x + panel.columns > WIDTH:

@@ -1,7 +1,7 @@
 """`/metrics` for Prometheus: the recorder's numbers in the exposition format.
 
-Base units, bounded labels: never a job or node name. Read from the database, so that any number of
-web processes says the same, and told again until something changes
+Base units, bounded labels: never a job or node name. The page is read from the database, so all web
+processes report the same, and it is cached until something changes
 (docs/decisions/0076-answers-are-named-by-what-they-are-made-of.md).
 """
 
@@ -40,7 +40,7 @@ from tenants.models import Scope
 from tenants.outage import redis_trouble, uses_redis
 from tenants.web.conditional import words_of_now
 
-# What engine cycles did, by the names of CycleStats: the name of the metric, and its text.
+# What engine cycles did: field of CycleStats → the metric's name and its text.
 CYCLE_WORK = {
     "walks": ("walks", "Walks over the queue"),
     "asked": ("classes_asked", "Equivalence classes of waiting jobs that a walk asked"),
@@ -54,8 +54,8 @@ CYCLE_WORK = {
 
 
 def told() -> bytes:
-    """The whole page in Prometheus' text format; each part of it is told again until what it is
-    made of changes."""
+    """Return the whole page in Prometheus' text format. Each part is cached until its inputs
+    change."""
     seen = marks()
     samples = selectors.newest_samples()
     texts = []
@@ -70,7 +70,7 @@ def told() -> bytes:
 
 
 class MayScrape(OperatorsOnly):
-    """Anybody where `KANT_METRICS_OPEN` says so, operators otherwise."""
+    """Anybody if `KANT_METRICS_OPEN` is set, otherwise operators."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if settings.KANT_METRICS_OPEN:
@@ -81,13 +81,14 @@ class MayScrape(OperatorsOnly):
 
 
 class PrometheusView(APIView):
-    """`GET /metrics`, with the token of an operator as REST takes it, or in a browser."""
+    """`GET /metrics`, with an operator's token as in REST, or in a browser."""
 
     schema = None
     permission_classes = [MayScrape]
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:  # noqa: ARG002
-        """One format, whatever `Accept` says: scrapers name formats that REST does not have."""
+        """Ignore `Accept`: there is one format, and scrapers ask for formats that REST does not
+        have."""
         return super().perform_content_negotiation(request, force=True)
 
     def get(self, _request: Request) -> HttpResponse:
@@ -95,8 +96,8 @@ class PrometheusView(APIView):
 
 
 class _Part(Collector):
-    """Families that are worked out together. `is_kept`: only what marks and samples tell of changes
-    them, and time where it `is_timed`."""
+    """Families that are computed together. `is_kept`: they change only with marks and samples, and
+    also with time if `is_timed`."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ def _pools() -> Iterator[Metric]:
     for cluster in Cluster.objects.filter(is_active=True):
         for model, sample in selectors.latest_samples(cluster).items():
             if not model:
-                continue  # the sum over models is Prometheus' to make
+                continue  # Prometheus can sum over the models itself
             key = [cluster.name, model]
             for state, milli in (
                 ("allocated", sample.allocated_milli),
@@ -255,7 +256,7 @@ def _quotas() -> Iterator[Metric]:
         for kind in ("guaranteed", "used", "borrowed", "lent"):
             milli = getattr(use, kind)
             quotas.add_metric([use.tenant, use.gpu_model, kind], milli / definitions.MILLI)
-        # Most loans stand at both of their ends, some at one: within a tenant and those below it.
+        # Most loans appear at both ends; those within a tenant's subtree at one only.
         for lender, milli in use.borrowed_from.items():
             lent[use.tenant, lender, use.gpu_model] = milli
         for borrower, milli in use.lent_to.items():
@@ -286,7 +287,7 @@ def _queue() -> Iterator[Metric]:
 
 def _counters() -> Iterator[Metric]:
     counted = totals()
-    # What was counted before pools were told apart is of no cluster.
+    # What was counted before pools were distinguished belongs to no cluster.
     names = {"": ""} | {
         str(pk): name for pk, name in Cluster.objects.order_by("name").values_list("id", "name")
     }
@@ -316,6 +317,6 @@ def _counters() -> Iterator[Metric]:
 def _buckets(
     bounds_s: Sequence[float], within: Sequence[int], count: int
 ) -> list[tuple[str, float]]:
-    """How many were `within` each bound, as a histogram has it."""
+    """Return the counts `within` each bound, as a histogram has them."""
     finite = [(str(float(s)), number) for s, number in zip(bounds_s, within, strict=True)]
     return [*finite, ("+Inf", count)]

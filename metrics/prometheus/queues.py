@@ -1,5 +1,5 @@
-"""What Prometheus is told of the queues of tenants. Labels are those of queues that there are, of
-which a tenant has at most `tenants.services.queues.MOST_QUEUES`."""
+"""Metrics of tenants' queues. Their labels are existing queues; a tenant has at most
+`tenants.services.queues.MOST_QUEUES`."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,8 @@ OF_QUEUE = ["tenant", "queue"]
 
 
 def queue_families() -> Iterator[Metric]:
-    """Jobs by stage, GPUs asked, held and allowed, the oldest wait, and the state of each queue."""
+    """Yield jobs by stage, GPUs asked for, held and allowed, the longest wait, and the state of
+    each queue."""
     jobs = GaugeMetricFamily(
         "kant_queue_jobs",
         "Jobs of a queue that are not over, by the stage of their way",

@@ -1,4 +1,4 @@
-"""What Prometheus is told of start estimates: how far they are, and how often they held."""
+"""Metrics of start estimates: their progress, and how often they were right."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ OF_ESTIMATES = ["gpus", "basis"]
 
 
 def start_families() -> Iterator[Metric]:
-    """Of the jobs of the last 30 days, by size class and basis; and of the last pass over each
-    cluster, by its name."""
+    """Yield metrics of the jobs of the last 30 days by size class and basis, and of each cluster's
+    last forecast."""
     told = GaugeMetricFamily(
         "kant_start_estimates",
         "Jobs that started in the last 30 days and were told an estimate before",

@@ -1,5 +1,8 @@
-"""The process that computes replays, one after the other: a child of the worker, because a run
-takes the whole of a core and much memory for minutes, and has to end at any instant."""
+"""The process that computes replays, one at a time.
+
+It is a child of the worker: a run takes a whole core and much memory for minutes, and must be
+stoppable at any instant.
+"""
 
 import logging
 import os
@@ -18,7 +21,7 @@ from scheduling.services.common.child import NICE, WorkerChild, is_gone
 
 log = logging.getLogger(__name__)
 
-MOST_S = 1800.0  # of CPU time, of one replay: at its low priority it may have to wait for long
+MOST_S = 1800.0  # of CPU time per replay: at its low priority it may wait long for the CPU
 MOST_BYTES = 2 << 30
 LOOK_S = 1.0
 
@@ -27,15 +30,15 @@ _child = WorkerChild("carry_out_replays")
 
 # --- in the worker --------------------------------------------------------------------------------
 def start_if_wanted() -> None:
-    """Start the process where a replay waits and none runs; it takes up all that wait."""
-    # Asked also while the own one lives: another worker's may have died.
+    """Start the process if a replay waits and none runs; it computes all that wait."""
+    # Checked even while our own child lives: another worker's child may have died.
     if services.is_wanted(timezone.now()) and not _child.lives:
         _child.start()
 
 
 # --- in the process -------------------------------------------------------------------------------
 def limit() -> None:
-    """Bound what this process takes from others."""
+    """Limit what this process takes from others."""
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MOST_BYTES if hard == resource.RLIM_INFINITY else min(MOST_BYTES, hard)
@@ -43,14 +46,14 @@ def limit() -> None:
 
 
 def carry_out_all(parent: int | None) -> None:
-    """Compute what waits until nothing does; ends with its parent."""
+    """Compute replays until none waits; stop when the parent is gone."""
     while not is_gone(parent) and (replay := services.take_next()) is not None:
         with _Watch(replay, parent) as watch:
             carry_out(replay, watch)
 
 
 def carry_out(replay: Replay, tell: Tell) -> None:
-    """Compute one replay and write what came of it."""
+    """Compute one replay and store its result."""
     try:
         services.finish(replay, result_of(replay, replay.started_at or timezone.now(), tell))
     except ReplayError as error:
@@ -65,8 +68,8 @@ def carry_out(replay: Replay, tell: Tell) -> None:
 
 
 class _Watch:
-    """Says once a second that the replay is at work, and ends the process at once where it was
-    cancelled, takes too long, or whoever started it is gone."""
+    """Reports once a second that the replay is running, and ends the process at once when the
+    replay was cancelled, takes too long, or the parent is gone."""
 
     def __init__(self, replay: Replay, parent: int | None) -> None:
         self._replay, self._parent = replay, parent
@@ -99,7 +102,7 @@ class _Watch:
                 if not services.is_alive(self._replay, self._progress) and not self._over.is_set():
                     os._exit(0)
         except Exception:
-            # The database is away: what is computed could not be written either.
+            # The database is down: the result could not be stored either.
             log.exception("replay %s is given up", self._replay.pk)
             os._exit(1)
         finally:

@@ -1,7 +1,7 @@
-"""Quotas of a replay: those that it changes, and how all of them were in its period.
+"""Quotas of a replay: those that it changes, and the history of all of them in its period.
 
 A quota as a document: {"tenant", "gpu_type", "guaranteed", "mode", "borrow_limit", "lend_limit"},
-amounts in milli-GPU, a limit of None is none.
+with amounts in milli-GPU; a limit of None = no limit.
 """
 
 from collections import Counter
@@ -24,20 +24,20 @@ Key = tuple[str, str]  # names of tenant and GPU type
 Quotas = dict[Key, QuotaSpec]
 Document = Mapping[str, Any]
 
-# Records of one save of several quotas are no further apart; the scheduler hears of it as one.
+# Records closer than this belong to one change of several quotas; the scheduler sees them as one.
 TOGETHER = timedelta(seconds=1)
 
 
 # --- what is asked for ----------------------------------------------------------------------------
 def whole(given: Document) -> dict[str, Any]:
-    """The document of what was given of a quota: as for the quota API, what is not named has its
-    default."""
+    """Return the full document of a given quota; missing fields have their defaults, as in the
+    quota API."""
     return {**given, **asdict(QuotaTerms.given(given))}
 
 
 def faults_of(changes: Sequence[Document], added: Mapping[str, int]) -> list[FieldError]:
-    """What is wrong with these quotas in place of those of now; `added`: GPUs more (or fewer) of
-    each GPU type."""
+    """Return what is wrong with these quotas in place of the current ones; `added`: GPUs added (or
+    removed) by GPU type."""
     tenants = set(Tenant.objects.values_list("name", flat=True))
     types = set(GpuType.objects.values_list("name", flat=True))
     found: list[FieldError] = []
@@ -60,8 +60,8 @@ def faults_of(changes: Sequence[Document], added: Mapping[str, int]) -> list[Fie
 
 
 def _sum_faults(changes: Sequence[Document], added: Mapping[str, int]) -> list[FieldError]:
-    """Sums of guarantees that would be larger than what they are made from, as for the quota API;
-    all quotas are changed at once."""
+    """Return guarantees that exceed what they are made from, as in the quota API; all quotas change
+    at once."""
     ids = dict(Tenant.objects.values_list("name", "pk"))
     names, parents = {pk: name for name, pk in ids.items()}, parents_by_id()
     by_type: dict[str, dict[str, int]] = {}
@@ -92,7 +92,7 @@ def _sum_faults(changes: Sequence[Document], added: Mapping[str, int]) -> list[F
 
 
 def of_now(changes: Sequence[Document]) -> list[dict[str, Any]]:
-    """Documents of the quotas that these would take the place of, where there are such."""
+    """Return documents of the current quotas that these would replace, where they exist."""
     now = stored()
     keys = [(one["tenant"], one["gpu_type"]) for one in changes]
     return [document_of(now[key]) for key in keys if key in now]
@@ -110,7 +110,7 @@ def document_of(quota: QuotaSpec) -> dict[str, Any]:
 
 
 def words(document: Document | None) -> str:
-    """A quota in a few words, e.g. "64 GPUs, borrows at most 16"."""
+    """Describe a quota in a few words, e.g. "64 GPUs, borrows at most 16"."""
     if document is None:
         return "none"
     parts = [f"{gpus(document['guaranteed'])} GPUs"]
@@ -126,8 +126,8 @@ def words(document: Document | None) -> str:
 def over_time(
     since: datetime, until: datetime, changes: Sequence[Document] = ()
 ) -> Iterator[tuple[datetime, tuple[QuotaSpec, ...]]]:
-    """All quotas as of `since`, then as of each instant before `until` at which they changed, by
-    the audit trail. Those of `changes` stand in place of their own all the time."""
+    """Yield all quotas as of `since`, then as of each instant before `until` at which they changed,
+    from the audit trail. Those of `changes` replace the real ones throughout."""
     tenants = set(Tenant.objects.values_list("name", flat=True))
     fixed = {
         (one["tenant"], one["gpu_type"]): _quota(one["tenant"], one["gpu_type"], one)
@@ -138,7 +138,7 @@ def over_time(
     for record in records.order_by("-at", "-id"):
         tenant, _, gpu_type = record.subject.partition(" / ")
         key = (tenant, gpu_type)
-        if tenant in tenants:  # else it was deleted since, and never had a job
+        if tenant in tenants:  # else the tenant was deleted since, and never had a job
             _set(now, key, _recorded(key, record.before))
             later.append((record.at, key, _recorded(key, record.after)))
     later.reverse()
@@ -160,7 +160,7 @@ def over_time(
 
 
 def changes_in(since: datetime, until: datetime) -> Counter[Key]:
-    """How often each quota was changed in the period."""
+    """Return how often each quota was changed in the period."""
     records = AuditRecord.objects.filter(
         action__startswith="quota.", at__gt=since, at__lt=until
     ).order_by()
@@ -169,7 +169,7 @@ def changes_in(since: datetime, until: datetime) -> Counter[Key]:
 
 
 def stored() -> Quotas:
-    """All quotas as they are now."""
+    """Return all quotas as they are now."""
     rows = Quota.objects.order_by().values_list(
         "tenant__name",
         "gpu_type__name",
@@ -185,7 +185,7 @@ def stored() -> Quotas:
 
 
 def _recorded(key: Key, document: Document | None) -> QuotaSpec | None:
-    """A quota as the audit trail tells it, in GPUs."""
+    """Convert a quota from the audit trail, which has GPUs."""
     if document is None:
         return None
     amounts = {

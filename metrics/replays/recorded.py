@@ -1,5 +1,5 @@
-"""What was recorded of the period of a replay, in the terms of its runs, and how far the simulated
-baseline is from it: so far a reader may trust the rest."""
+"""What was recorded in the period of a replay, in the terms of its runs, and how far the simulated
+baseline is from it. That distance says how much a reader may trust the rest."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -20,11 +20,11 @@ from scheduling.models.held import HELD
 from scheduling.models.jobs import PREEMPTED
 from tenants.models import AuditRecord
 
-# Grades of trust, and what GPU time held (as a share of that available) and the mean wait (relative
-# or in seconds, whichever is more) may be apart for each.
+# Grades of trust. For each, how far GPU time held (as a share of the available) and the mean wait
+# (relative or in seconds, whichever is more) may differ.
 CLOSE, ROUGH, FAR, UNKNOWN = "close", "rough", "far", "unknown"
 WITHIN = {CLOSE: (0.02, 0.1, 60.0), ROUGH: (0.1, 0.5, 600.0)}
-SAMPLED = 0.8  # of the period; less of it does not speak for all
+SAMPLED = 0.8  # of the period; with less, the samples do not represent it
 
 MILLI_S_PER_GPU_HOUR = 3.6e6
 
@@ -36,7 +36,7 @@ def scope_of(replay: Replay) -> MetricScope:
 
 
 class Recorded:
-    """The period as it was."""
+    """The period as it was recorded."""
 
     def __init__(self, scope: MetricScope, left_out: Collection[str]) -> None:
         """`left_out`: jobs that count in no wait."""
@@ -58,7 +58,7 @@ class Recorded:
         self._held = _held(scope)
 
     def figures(self) -> Figures:
-        """The same names as in `runs.Run.figures`, of what is recorded; ratios are None where too
+        """Return the recorded figures, with the names of `runs.Run.figures`; ratios are None if too
         little of the period was sampled."""
         hours = self._gpu_hours()
         sor, length = selectors.sor(self.scope)
@@ -92,12 +92,12 @@ class Recorded:
         }
 
     def curve(self) -> WaitCurve:
-        """Waiting in all, of all jobs."""
+        """Return the total waits of all jobs."""
         return self.waits["all"].in_all if self.waits else definitions.wait_curve([], [])
 
     def _of_samples(self) -> tuple[float | None, float | None]:
-        """Median GAR and mean GFR; a sample counts as long as none follows, since they are kept
-        less and less often."""
+        """Return median GAR and mean GFR. Each sample is weighted by the time until the next,
+        because older samples are thinned."""
         if len(self._samples) < 2:
             return None, None
         at, allocated, available, fragmented, nodes = zip(*self._samples, strict=True)
@@ -113,14 +113,15 @@ class Recorded:
         return float(middle), gfr
 
     def _gpu_hours(self) -> dict[str, float]:
-        """By tenant."""
+        """Return GPU-hours by tenant."""
         found: dict[str, float] = defaultdict(float)
         for tenant, milli, begin, end in self._held:
             found[tenant] += milli * (end - begin) / MILLI_S_PER_GPU_HOUR
         return found
 
     def gpus(self, at: Sequence[float]) -> list[float]:
-        """Mean GPUs that jobs held in the interval before each of these seconds of the period."""
+        """Return the mean GPUs that jobs held in the interval before each of these seconds of the
+        period."""
         milli, begin, end = np.array([row[1:] for row in self._held]).reshape(-1, 3).T
         until = [
             float(np.dot(milli, np.minimum(end, t) - np.minimum(begin, t))) for t in (0.0, *at)
@@ -129,9 +130,10 @@ class Recorded:
 
 
 def _held(scope: MetricScope) -> list[tuple[str, float, float, float]]:
-    """Of each pod that held GPUs: its tenant, milli-GPU, from and until which second of the
-    period, as far as in it."""
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    """Return for each pod that held GPUs: its tenant, milli-GPU, and the first and last second
+    within the period."""
+    # Of all clusters: with one cluster in the query, SQLite would walk through all jobs that it
+    # ever had.
     rows = Placement.objects.filter(
         Q(ended_at=None) | Q(ended_at__gt=scope.since), held_from__lt=scope.until
     ).order_by()
@@ -139,7 +141,7 @@ def _held(scope: MetricScope) -> list[tuple[str, float, float, float]]:
     for cluster_id, tenant, milli, begun, ended in rows.values_list(
         "job__cluster_id", "job__tenant__name", HELD, "held_from", "ended_at"
     ).iterator(chunk_size=2000):
-        assert begun is not None  # held_from < until
+        assert begun is not None  # because held_from < until
         begin, end = max(begun, scope.since), min(ended or scope.until, scope.until)
         if scope.cluster is not None and cluster_id == scope.cluster.pk and end > begin:
             first, last = ((at - scope.since).total_seconds() for at in (begin, end))
@@ -150,7 +152,7 @@ def _held(scope: MetricScope) -> list[tuple[str, float, float, float]]:
 def _waits(
     scope: MetricScope, left_out: Collection[str]
 ) -> tuple[dict[str, JobWaits], dict[str, JobWaits]]:
-    """JWTD by size class and "all", and by tenant."""
+    """Return JWTD by size class and "all", and by tenant."""
     jobs = Job.objects.filter(
         cluster=scope.cluster, submitted_at__gte=scope.since, submitted_at__lt=scope.until
     )
@@ -167,7 +169,7 @@ def _waits(
 
 
 def _preempted(scope: MetricScope) -> int:
-    """Jobs that made room for others in the period."""
+    """Return the number of jobs preempted in the period."""
     events = JobEvent.objects.filter(
         reason=PREEMPTED, at__gte=scope.since, at__lte=scope.until, job__cluster=scope.cluster
     )
@@ -176,7 +178,7 @@ def _preempted(scope: MetricScope) -> int:
 
 # --- how far the baseline may be trusted ----------------------------------------------------------
 def trust(replay: Replay, real: Figures, baseline: Figures) -> dict[str, Any]:
-    """The grade, what it is by, and sentences on what the runs do not know."""
+    """Return the grade, the figures behind it, and sentences on what the runs do not know."""
     hours = (replay.until - replay.since).total_seconds() / 3600
     held = tuple(
         definitions.ratio(run["gpu_hours"], baseline["gpus"] * hours) for run in (real, baseline)
@@ -197,8 +199,12 @@ def _mean_wait(figures: Figures) -> float | None:
 
 
 def grade(held: Sequence[float | None], wait: Sequence[float | None]) -> str:
-    """How close what was simulated is to what was recorded, which stands first: the worse of GPU
-    time held, as a share of that available, and mean wait in seconds, as far as they are known."""
+    """Grade how close the simulated values are to the recorded ones; each pair has the recorded
+    value first.
+
+    Returns the worse grade of GPU time held (as a share of the available) and mean wait in seconds;
+    unknown values do not count.
+    """
     found = []
     for index, (real, simulated) in enumerate((held, wait)):
         if real is None or simulated is None:
@@ -213,7 +219,7 @@ def grade(held: Sequence[float | None], wait: Sequence[float | None]) -> str:
 
 
 def doubts(replay: Replay) -> list[str]:
-    """What happened since the period began that the runs, or one of them, know nothing of."""
+    """Return what has happened since the period began that one or both runs do not know of."""
     found = []
     policy = ClusterPolicy.objects.filter(cluster=replay.cluster_id).first()
     if policy and replay.since < policy.updated_at <= timezone.now():
@@ -244,6 +250,6 @@ def doubts(replay: Replay) -> list[str]:
 
 
 def _changes_min_runtime(record: AuditRecord) -> bool:
-    # Records of an older Kant do not name it.
+    # Records of older versions lack the field.
     before, after = record.before or {}, record.after or {}
     return bool(before.get("min_runtime_s") != after.get("min_runtime_s"))

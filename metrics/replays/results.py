@@ -1,4 +1,5 @@
-"""The result of a replay as one document: what was recorded, and both runs, in the same names."""
+"""The result of a replay as one document: what was recorded, and both runs, under the same
+names."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,14 +12,14 @@ from metrics.replays.runs import Jobs, Tell, simulated
 from scheduling.models import Job
 from scheduling.queries.selectors import complete_from
 
-NAMED = 5  # rows that are named of many
-STEPS = 100  # of the curve of waits
+NAMED = 5  # most rows that are named
+STEPS = 100  # points of the wait curve
 
 Document = dict[str, Any]
 
 
 def result_of(replay: Replay, now: datetime, tell: Tell) -> Document:
-    """What a replay finds by what is known at `now`; raises ReplayError where it cannot."""
+    """Compute a replay from what is known at `now`; raise ReplayError if that is impossible."""
     runs = simulated(replay, now, tell)
     left_out = runs.left_out
     real = Recorded(scope_of(replay), left_out)
@@ -71,7 +72,7 @@ def _named(waits: list[tuple[str, float, float]]) -> list[Document]:
 
 
 def quantiles(curve: WaitCurve) -> list[float]:
-    """Seconds within which 1 %, 2 %, … of the jobs start, as far as they do."""
+    """Return the seconds within which 1 %, 2 %, … of the jobs start, as far as they do."""
     found = (curve.quantile(step / STEPS) for step in range(1, STEPS + 1))
     return [value for value in found if value is not None]
 

@@ -1,4 +1,5 @@
-"""The two simulated runs of a replay: the history as it was decided, and as it would have been."""
+"""The two simulated runs of a replay: the baseline under the old settings, and the run with the
+change."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,28 +28,28 @@ from scheduling.simulator.run import TraceError
 
 MOST_JOBS = 200_000
 POINTS = 240  # of a series
-READ = 0.3  # of the time goes by until the history is read
-SAME_S = 1.0  # starts no further apart are the same
+READ = 0.3  # share of the time that reading the history takes
+SAME_S = 1.0  # starts no further apart count as equal
 
 Figures = dict[str, Any]
-Tell = Callable[[float], None]  # how much is done, in 0..1
-Tenancy = tuple[float, TenantsChanged]  # from which second of the period on
+Tell = Callable[[float], None]  # receives the progress in 0..1
+Tenancy = tuple[float, TenantsChanged]  # the second of the period from which it holds
 
 
 class ReplayError(Exception):
-    """Why there is no result, in sentences, with the remedy."""
+    """Why there is no result, and what to do, in sentences."""
 
 
 # --- what was recorded ----------------------------------------------------------------------------
 @dataclass(slots=True)
 class Jobs:
-    """The jobs of a period, and how many of them are not all known.
+    """The jobs of a period, with counts of those that are not fully known.
 
-    `carried_over`: were submitted before it. `open_ended`: are not over yet. `gave_up`: were
-    cancelled, or failed, before it was known how long they would have run. `declared`: those of
-    them that have not started to this day, and run as long as they declared where they start here.
-    `unknown`: ids of the others; where they start they hold their places until they give up, or to
-    the end. `held`: on hold to this day. `unreadable`: why rows are left out.
+    `carried_over`: submitted before the period. `open_ended`: not over yet. `gave_up`: cancelled or
+    failed before their run time was known. `declared`: the part of these that has never started and
+    runs for its declared time if it starts here. `unknown`: ids of the others; if they start, they
+    hold their places until they give up, or to the end. `held`: still on hold. `unreadable`: why
+    rows are left out.
     """
 
     arrivals: list[Arrival] = field(default_factory=list)
@@ -61,7 +62,7 @@ class Jobs:
     unreadable: list[str] = field(default_factory=list)
 
     def add(self, arrival: Arrival, *, waits: bool) -> None:
-        """`waits`: the job still does."""
+        """Add an arrival. `waits`: the job still waits today."""
         job = arrival.job
         self.carried_over += arrival.submitted_at < 0
         self.held += arrival.not_before == math.inf
@@ -78,8 +79,8 @@ class Jobs:
 
 
 def jobs_of(window: history.Window, seconds: float, tell: Tell) -> Jobs:
-    """The jobs that were open in the first `seconds` of the window; raises ReplayError for none,
-    and for too many."""
+    """Return the jobs that were open in the first `seconds` of the window; raise ReplayError when
+    there are none or too many."""
     waiting = Job.objects.filter(cluster=window.cluster, state__in=list(WAITING))
     wait = {str(job_id) for job_id in waiting.values_list("pk", flat=True)}
     found = Jobs()
@@ -102,7 +103,7 @@ def jobs_of(window: history.Window, seconds: float, tell: Tell) -> Jobs:
 
 # --- one run --------------------------------------------------------------------------------------
 class PeriodRun:
-    """The period once more; carried out when it is made. Raises ReplayError."""
+    """One simulated run of the period; the constructor carries it out. Raises ReplayError."""
 
     def __init__(
         self,
@@ -115,8 +116,8 @@ class PeriodRun:
         seconds: float,
         tell: Tell,
     ) -> None:
-        """`tenancies`: tenants and quotas at the start, then as they change in the period. `past`:
-        what was held before it."""
+        """`tenancies`: tenants and quotas at the start, then each change in the period. `past`:
+        what was held before the period."""
         self._nodes, self._seconds, self._unknown = nodes, seconds, jobs.unknown
         _, first = tenancies[0]
         simulated = Simulation(
@@ -131,7 +132,8 @@ class PeriodRun:
                 warm_up_s=-history.RUNNING_AT,
                 stop_s=seconds,
             ),
-            # Who waits for ever waits to the end of the period, though nothing else is to come.
+            # A job that waits forever must wait to the end of the period, even if nothing else
+            # happens.
             changes=[
                 *past,
                 *(TimedChange(at, tenancy) for at, tenancy in tenancies[1:]),
@@ -146,22 +148,22 @@ class PeriodRun:
                 )
         except TraceError as error:
             raise ReplayError(f"The history cannot be simulated: {error}.") from error
-        # To the end of the period also where its last job ended before.
+        # Extend the series to the end of the period, even if the last job ended earlier.
         self.outcome.observer.sample_until(seconds)
         for book in self.outcome.pools.values():
             book.advance(seconds)
         rows = self.outcome.observer.jobs
-        # Of the jobs of the period, seconds that each waited in all; NaN = it has no place.
+        # For the jobs of the period, the seconds that each waited in total; NaN = it has no place.
         waited = simulation.waited_s(self.outcome)
         self.waits = {rows.ids[i]: waited[i] for i in range(len(rows)) if rows.submitted[i] >= 0}
 
     @property
     def never(self) -> Collection[str]:
-        """Jobs that could not have run at all."""
+        """Jobs that could never have run."""
         return self.outcome.never.keys()
 
     def figures(self, left_out: Collection[str]) -> Figures:
-        """What the run comes to; `left_out` are jobs that count in no wait and no JTTED."""
+        """Return the figures of the run; jobs in `left_out` count in no wait and no JTTED."""
         found = simulation.summary(self.outcome, self._nodes, left_out=left_out)
         books = self.outcome.pools
         gar, _ = self._series()
@@ -200,7 +202,7 @@ class PeriodRun:
         }
 
     def curve(self, left_out: Collection[str]) -> definitions.WaitCurve:
-        """JWTD of all jobs but these, waiting in all."""
+        """Return the total waits of all jobs but these."""
         rows = self.outcome.observer.jobs
         counted = [
             i for i in range(len(rows)) if rows.submitted[i] >= 0 and rows.ids[i] not in left_out
@@ -208,7 +210,8 @@ class PeriodRun:
         return simulation.job_waits(self.outcome, counted).in_all
 
     def series(self) -> dict[str, list[float | None]]:
-        """Mean GPUs allocated in each interval before an instant of `at`, and GFR then."""
+        """Return mean GPUs allocated in the interval before each instant of `at`, and GFR at that
+        instant."""
         _, gpus = self._series()
         nodes = {model: book.nodes for model, book in self.outcome.pools.items() if book.nodes}
         series = {model: self.outcome.pools[model].series for model in nodes}
@@ -221,11 +224,12 @@ class PeriodRun:
         return {"gpus": list(gpus), "gfr": gfr}
 
     def at(self) -> list[float]:
-        """The instants of the series, in seconds of the period."""
+        """Return the instants of the series, in seconds of the period."""
         return next((list(book.series.at) for book in self.outcome.pools.values()), [])
 
     def _series(self) -> tuple[list[float], list[float]]:
-        """GAR of all pools together at each instant, and GPUs allocated in the interval before."""
+        """Return GAR of all pools together at each instant, and GPUs allocated in the interval
+        before it."""
         pools = [
             (self._gpus(model), book.series)
             for model, book in self.outcome.pools.items()
@@ -239,8 +243,8 @@ class PeriodRun:
         )
 
     def _held_by_unknown(self) -> float:
-        """GPU-milli-seconds since the last start of each job of which nobody knows how long it
-        runs."""
+        """Return the GPU-milli-seconds since the last start of each job whose run time is
+        unknown."""
         rows = self.outcome.observer.jobs
         held = 0.0
         for i, job_id in enumerate(rows.ids):
@@ -250,7 +254,7 @@ class PeriodRun:
         return held
 
     def _gpus(self, model: str) -> int:
-        """GPUs that the pool offers, all the time."""
+        """Return the GPUs that the pool offers throughout."""
         return int(self.outcome.pools[model].available) // MILLI
 
 
@@ -264,8 +268,8 @@ def _shares(books: Collection[PoolBook]) -> dict[str, float | None]:
 # --- both -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The history under the policy as it was when the replay was asked for and the quotas as they
-    were, and under both as they are tried."""
+    """The history under the policy as of the replay's request and the quotas as they were, and
+    under both as changed."""
 
     jobs: Jobs
     baseline: PeriodRun
@@ -273,20 +277,21 @@ class Runs:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """Jobs that could not have run in one of them: waits of both are those of all others."""
+        """Jobs that could not have run in one of the runs; the waits of both runs leave them
+        out."""
         return frozenset(self.baseline.never) | frozenset(self.changed.never)
 
     def starts(self) -> dict[str, int]:
-        """How many jobs of the period wait less in all, more or the same with the change, or have
-        their places only in one of the runs."""
+        """Return how many jobs of the period wait less, more or the same in total with the change,
+        or have their places in only one of the runs."""
         counts = dict.fromkeys(("earlier", "later", "same", "gained", "lost", "neither"), 0)
         for _, before, after in self._both():
             counts[_moved(before, after)] += 1
         return counts
 
     def hardest_hit(self, most: int) -> list[tuple[str, float, float]]:
-        """(id, wait in all as it was, with the change) in seconds of the jobs that wait longer and
-        start still, the worst first."""
+        """Return (id, total wait before, total wait with the change) in seconds for jobs that wait
+        longer but still start, worst first."""
         later = [one for one in self._both() if _moved(*one[1:]) == "later"]
         return sorted(later, key=lambda one: (one[1] - one[2], one[0]))[:most]
 
@@ -306,7 +311,7 @@ def _moved(before: float, after: float) -> str:
 
 
 def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
-    """Both runs of a replay, by what is known at `now`; raises ReplayError."""
+    """Compute both runs of a replay from what is known at `now`; raise ReplayError."""
     window = history.Window(replay.cluster, replay.since, now)
     seconds = window.at(replay.until)
     jobs = jobs_of(window, seconds, _part(tell, 0.0, READ))
@@ -338,5 +343,5 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
 
 
 def _part(tell: Tell, begin: float, end: float) -> Tell:
-    """Tells of a part of the whole that lasts from `begin` to `end` of it."""
+    """Return a `Tell` for the part of the progress from `begin` to `end`."""
     return lambda share: tell(begin + share * (end - begin))

@@ -1,4 +1,4 @@
-"""What a replay changes: nodes more or fewer of a shape; and all that it changes in words."""
+"""What a replay changes: nodes of a shape, and a description of all changes."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ from scheduling.models import Cluster, NodeRecord
 from scheduling.queries.wording import policy_differences
 from tenants.templatetags.ui import short_model
 
-MOST_NODES = 10_000  # added of one shape
-# Fields of a policy that make no difference in a replay: it has neither faults nor warnings, and
-# decides about the cluster as a whole.
+MOST_NODES = 10_000  # nodes added of one shape
+# Policy fields without effect in a replay: it has no faults and no warnings, and decides about the
+# cluster as a whole.
 UNSEEN = frozenset(
     (
         *("max_attempts", "backoff_base_s", "backoff_cap_s", "gang_timeout_s", "blame_s"),
@@ -25,7 +25,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeShape:
-    """Nodes that are alike to a capacity plan: so many GPUs of a model each."""
+    """Nodes that are alike to a capacity plan: the same number of GPUs of a model."""
 
     gpu_type: str
     gpus: int
@@ -35,18 +35,18 @@ class NodeShape:
 
 
 def shapes_of(cluster: Cluster) -> dict[NodeShape, int]:
-    """The shapes of the GPU nodes of a cluster, and how many nodes there are of each."""
+    """Return the shapes of a cluster's GPU nodes, with the number of nodes of each."""
     rows = NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
     counts = Counter(NodeShape(*row) for row in rows.order_by().values_list("gpu_model", "gpus"))
     return dict(sorted(counts.items()))
 
 
 def changed_nodes(nodes: Sequence[Node], changes: Mapping[NodeShape, int]) -> list[Node]:
-    """The nodes with so many more of a shape, or fewer (negative).
+    """Return the nodes after adding, or removing (negative), nodes of these shapes.
 
-    Added nodes are copies of those of their shape, the ones in service first, in network groups of
-    their own as large as the copied ones. Taken away are the last by name that are in service, then
-    the others.
+    Added nodes are copies of existing ones of their shape, those in service first, in network
+    groups of their own as large as the copied ones. Removed are the last ones by name that are in
+    service, then the others.
     """
     by_shape: dict[NodeShape, list[Node]] = {}
     for node in nodes:
@@ -69,7 +69,8 @@ def _in_service(node: Node) -> bool:
 
 
 def _copy(node: Node, number: int) -> Node:
-    """A new node like this one, all of it working, in a new leaf under the same spine."""
+    """Return a copy of a node under a new name, all of it working, in a new leaf under the same
+    spine."""
     end = f"+{number}"
     nearest, *others = node.topology
     return replace(
@@ -87,7 +88,7 @@ def _copy(node: Node, number: int) -> Node:
 
 # --- in words -------------------------------------------------------------------------------------
 def differences(replay: Replay) -> Iterator[tuple[str, str, str]]:
-    """(what, as it was, as it is tried) of each setting of the policy, shape of nodes and quota."""
+    """Yield (what, before, after) for each changed policy setting, shape of nodes and quota."""
     for setting in policy_differences(replay.policy_before, replay.policy):
         yield setting.name, setting.before, setting.after
     for one in replay.nodes:

@@ -1,5 +1,5 @@
-"""Writes of replays: asked for, taken up, told of, ended. Each is guarded by the state before, so
-that whoever is late changes nothing."""
+"""Writes of replays: request, take, report, end. Each write checks the state it expects, so a late
+writer changes nothing."""
 
 import logging
 import uuid
@@ -28,7 +28,7 @@ from tenants.services.transactions import unit_of_work
 MOST = timedelta(days=31)  # of a period
 USUAL = timedelta(days=7)
 MOST_QUEUED = 20
-# After so long without a sign of life its process is taken for dead.
+# After this long without a sign of life its process counts as dead.
 SILENT = timedelta(seconds=60)
 TASK = "metrics.tasks.carry_out_replays"
 OPEN = (ReplayState.QUEUED, ReplayState.RUNNING)
@@ -42,12 +42,12 @@ _outage = Outage(logging.getLogger(__name__), "Redis", "replays wait until it ta
 
 # --- people ---------------------------------------------------------------------------------------
 def replays() -> QuerySet[Replay]:
-    """All replays without their results, the newest first."""
+    """Return all replays without their results, newest first."""
     return Replay.objects.select_related("cluster", "user").defer("result")
 
 
 def replay_by_id(replay_id: uuid.UUID) -> Replay:
-    """Raises NotFound."""
+    """Return the replay; raise NotFound."""
     found = Replay.objects.select_related("cluster", "user").filter(pk=replay_id).first()
     if found is None:
         raise NotFound(f"There is no replay {replay_id}.")
@@ -65,12 +65,12 @@ def create_replay(
     quotas: Sequence[Mapping[str, Any]] = (),
     dry_run: bool = False,
 ) -> Replay:
-    """Ask for a replay of the last seven days up to `until`, or from `since`.
+    """Request a replay of the seven days before `until`, or from `since` on.
 
-    `policy`: fields that are to differ from the cluster's policy of now; of `strategies` those of
-    some kinds. `nodes`: [{"gpu_type", "gpus", "change"}], one entry a shape. `quotas`: documents
-    (`metrics.replays.quotas`) of those that are to be others, for all of the period. Raises
-    NotAllowed, Invalid naming each field, Conflict while too many wait.
+    `policy`: fields that differ from the cluster's current policy; `strategies` may name some kinds
+    only. `nodes`: [{"gpu_type", "gpus", "change"}], one entry per shape. `quotas`: documents
+    (`metrics.replays.quotas`) of changed quotas, for the whole period. Raises NotAllowed, Invalid
+    naming each field, and Conflict while too many replays wait.
     """
     _operators_only(actor)
     now = timezone.now()
@@ -105,7 +105,7 @@ def create_replay(
 
 
 def cancel_replay(actor: User, replay: Replay, *, dry_run: bool = False) -> Replay:
-    """End a replay that waits or runs; raises NotAllowed, and Conflict when it is over."""
+    """End a replay that waits or runs; raise NotAllowed, and Conflict when it is over."""
     _operators_only(actor)
     with unit_of_work(dry_run):
         open_ones = Replay.objects.filter(pk=replay.pk, state__in=OPEN)
@@ -136,7 +136,7 @@ def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _added(nodes: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    """GPUs more, or fewer, by GPU type."""
+    """Return the GPUs added or removed, by GPU type."""
     added: Counter[str] = Counter()
     for one in nodes:
         added[one["gpu_type"]] += one["gpus"] * one["change"]
@@ -198,7 +198,7 @@ def _check_there_is_history(cluster: Cluster, since: datetime, until: datetime) 
 
 # --- the process that computes --------------------------------------------------------------------
 def ring() -> None:
-    """Have the worker look now; it looks every ten seconds anyway."""
+    """Make the worker check now; it checks every ten seconds anyway."""
     try:
         current_app.send_task(TASK, expires=SILENT.total_seconds(), retry=False)
         _outage.over()
@@ -207,7 +207,7 @@ def ring() -> None:
 
 
 def is_wanted(now: datetime) -> bool:
-    """Whether a replay waits and none runs; one whose process has died is given up first."""
+    """Return whether a replay waits and none runs, after failing one whose process has died."""
     silent = Q(alive_at__lt=now - SILENT) | Q(alive_at=None)
     running = Replay.objects.filter(state=ReplayState.RUNNING)
     running.filter(silent).update(**_over(ReplayState.FAILED, LOST))
@@ -215,7 +215,8 @@ def is_wanted(now: datetime) -> bool:
 
 
 def take_next() -> Replay | None:
-    """The replay that has waited longest, now running; None where none waits, or one runs."""
+    """Take the replay that has waited longest and mark it running; None if none waits or one
+    runs."""
     while True:
         waiting = Replay.objects.filter(state=ReplayState.QUEUED)
         first = waiting.order_by("created_at", "id").first()
@@ -228,13 +229,13 @@ def take_next() -> Replay | None:
                     state=ReplayState.RUNNING, started_at=now, alive_at=now
                 )
         except IntegrityError:
-            return None  # one at a time, on all workers together
+            return None  # one at a time, over all workers
         if taken:
             return replay_by_id(first.pk)
 
 
 def is_alive(replay: Replay, progress: float) -> bool:
-    """Say that it is at work, and how far; False where it is not to go on."""
+    """Report that it is running, and its progress; return False if it should stop."""
     running = Replay.objects.filter(pk=replay.pk, state=ReplayState.RUNNING)
     return bool(running.update(alive_at=timezone.now(), progress=progress))
 

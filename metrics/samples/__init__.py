@@ -1,1 +1,1 @@
-"""What is said of an instant, out of the rows of what was placed and of who waited."""
+"""What the rows of placements and jobs say about an instant."""

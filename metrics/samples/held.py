@@ -1,4 +1,5 @@
-"""What pods held of a cluster's nodes at several instants and between them, out of placements."""
+"""What pods held of a cluster's nodes at several instants and between them, computed from
+placements."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ N = TypeVar("N", np.int64, np.float64)
 
 
 class NodeRow(NamedTuple):
-    """What the row of a node tells of it now; `others`: GPUs that pods of others hold."""
+    """What a node's row says now; `others`: GPUs held by pods of other schedulers."""
 
     name: str
     gpu_model: str
@@ -34,7 +35,7 @@ class NodeRow(NamedTuple):
 
 
 def nodes_of(cluster: Cluster) -> list[NodeRow]:
-    """The nodes of a cluster that have GPUs."""
+    """Return the nodes of a cluster that have GPUs."""
     rows = node_records(cluster).values_list(
         "name", "gpu_model", "gpus", "healthy_gpus", "free_gpus", "allocated_milli",
         "schedulable", "leaf", "facts__other_gpus__value",
@@ -43,11 +44,12 @@ def nodes_of(cluster: Cluster) -> list[NodeRow]:
 
 
 class HeldOverTime:
-    """Placements count from their own times on, whenever those were written: GAR and GFR from the
-    decision, SOR from the binding, until the pod was gone. What pods of others hold is as the
-    nodes' rows tell it now.
+    """What placements held over time.
 
-    `instants` are in order; `models`: GPU models of the nodes, and "" for all.
+    Placements count from their own times, whenever those were written: for GAR and GFR from the
+    decision, for SOR from the binding, until the pod is gone. What pods of other schedulers hold is
+    as the nodes' rows say now. `instants` are in order; `models`: the nodes' GPU models, and "" for
+    all.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class HeldOverTime:
         self._nodes = nodes
         self.models = {"", *(node.gpu_model for node in nodes)}
         throughout, changing = _read(cluster, self.instants[0], self.instants[-1])
-        # Places are numbered: first the nodes, then where pods were that are not there any more.
+        # Nodes are numbered first, then nodes that no longer exist but held pods.
         keys: dict[Key, int] = {(n.gpu_model, n.name): i for i, n in enumerate(nodes)}
         for key in (*(row[0] for row in throughout), *(row[0] for row in changing)):
             keys.setdefault(key, len(keys))
@@ -82,7 +84,7 @@ class HeldOverTime:
         self._allocated: dict[int, NDArray[np.float64]] = {}
 
     def milli_s(self, model: str, first: int, last: int) -> float:
-        """GPU-milli-seconds held between two of the instants by GPU model, "" = all."""
+        """Return the GPU-milli-seconds held between two of the instants by GPU model; "" = all."""
         own = self._of_model.get(model)
         if own is None:
             return 0.0
@@ -93,8 +95,8 @@ class HeldOverTime:
         return float(self._always[own].sum()) * (window[1] - window[0]) + part
 
     def counts(self, model: str, i: int) -> tuple[int, int, int]:
-        """GPU-milli allocated in a pool at one of the instants, "" = all; its nodes in service, and
-        how many of them are partly allocated."""
+        """Return for a pool ("" = all) at one of the instants: allocated milli-GPU, nodes in
+        service, and how many of those are partly allocated."""
         own = self._of_model.get(model)
         if own is None:
             return 0, 0, 0
@@ -105,12 +107,12 @@ class HeldOverTime:
         return held, int((usable > 0).sum()), int(partly.sum())
 
     def node_uses(self) -> list[NodeUse]:
-        """Each node at the last instant."""
+        """Return each node's use at the last instant."""
         found = []
         last = len(self.instants) - 1
         told = zip(self._whole_on_nodes(last).tolist(), self._on_nodes(last).tolist(), strict=True)
         for node, (whole, allocated) in zip(self._nodes, told, strict=True):
-            # Which devices those are that the row does not tell of yet is not asked.
+            # Do not look up which devices the row does not include yet; their number suffices.
             more = -(-(whole - node.allocated_milli) // MILLI)
             use = NodeUse(
                 gpu_model=node.gpu_model,
@@ -125,12 +127,12 @@ class HeldOverTime:
         return found
 
     def uses(self) -> dict[str, PoolUse]:
-        """All of `models` at the last instant."""
+        """Return the use of all `models` at the last instant."""
         by_model = by_gpu_model(self.node_uses())
         return {model: definitions.pool_use(by_model[model]) for model in self.models}
 
     def _on_nodes(self, i: int) -> NDArray[np.float64]:
-        """GPU-milli allocated on each node at one of the instants."""
+        """Return the milli-GPU allocated on each node at one of the instants."""
         found = self._allocated.get(i)
         if found is None:
             held = self._always.copy()
@@ -138,11 +140,12 @@ class HeldOverTime:
         return found
 
     def _whole_on_nodes(self, i: int) -> NDArray[np.int64]:
-        """Likewise, of each share by memory the whole thousandths, as the nodes' rows count."""
+        """Return the same, with shares by memory cut to whole thousandths, as the nodes' rows count
+        them."""
         return self._added(self._always_whole.copy(), self._whole, i)
 
     def _added(self, held: NDArray[N], more: NDArray[N], i: int) -> NDArray[N]:
-        """To what is held all the time is added what is at an instant, and pods of others."""
+        """Add what is held at this instant, and the pods of others, to what is held throughout."""
         decided, _, gone = self._times.T
         now = (decided <= self._at[i]) & (gone > self._at[i])
         np.add.at(held, self._key[now], more[now])
@@ -151,7 +154,7 @@ class HeldOverTime:
 
 
 def by_gpu_model(nodes: Iterable[NodeUse]) -> defaultdict[str, list[NodeUse]]:
-    """The nodes by GPU model, "" = of all."""
+    """Group the nodes by GPU model; "" = all."""
     found: defaultdict[str, list[NodeUse]] = defaultdict(list)
     for node in nodes:
         found[node.gpu_model].append(node)
@@ -160,8 +163,8 @@ def by_gpu_model(nodes: Iterable[NodeUse]) -> defaultdict[str, list[NodeUse]]:
 
 
 def uses_at(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> list[NodeUse]:
-    """The nodes of one cluster, or of all, at an instant that is now or a moment ago, by what a
-    sample at that instant would count."""
+    """Return the nodes' use, of one cluster or of all, at an instant that is now or a moment ago,
+    as a sample at that instant would count it."""
     clusters = [cluster] if cluster is not None else Cluster.objects.order_by("name")
     return [
         use
@@ -175,10 +178,13 @@ def uses_at(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> list[
 def _read(
     cluster: Cluster, start: datetime, end: datetime
 ) -> tuple[list[tuple[Key, int, int]], list[tuple[Key, int, int, float, float, float]]]:
-    """What was held from before `start` to `end`, added up by the database, in milli-GPU and
-    billionths of one beside; and of what began or ended in between, each pod: key, the same, when
-    it was decided, held and gone."""
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    """Return what was held throughout `start` to `end`, and what began or ended in between.
+
+    The former is summed by the database, in milli-GPU and additional billionths of one. The latter
+    has a row per pod: key, the same amounts, and when it was decided, held and gone.
+    """
+    # Of all clusters: with one cluster in the query, SQLite would walk through all jobs that it
+    # ever had.
     placements: QuerySet[Placement] = Placement.objects.filter(
         intended_at__lte=end, held_milli__gt=0
     )

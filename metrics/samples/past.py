@@ -1,7 +1,7 @@
-"""How it stood at an instant that is over, out of the rows that are kept: who waited, and why.
+"""The state at an earlier instant, from the rows that are kept: which jobs waited, and why.
 
-What pods held follows from their placements (`samples.held`). Of nodes no history is kept: they are
-those of now, and so is what pods of others hold.
+What pods held follows from their placements (`samples.held`). There is no history of nodes: they
+are today's nodes, with what pods of other schedulers hold today.
 """
 
 from collections import Counter
@@ -21,19 +21,19 @@ from scheduling.models import Cluster, Job, JobEvent
 from scheduling.queries.selectors import complete_from
 from scheduling.queries.standing.pending import PendingReason
 
-MOST_SHOWN = 50  # of those that waited
+MOST_SHOWN = 50  # of the waiting jobs
 ASKS_FOR = KeyTextTransform(0, "pod_sets__gpu_models")  # the GPU model that it would take first
 
 
 class NotKept(ValueError):
-    """Nothing can be told of this instant; says why, and from when on something can."""
+    """Nothing is known of this instant; says why, and from when on something is."""
 
 
 def kept_from(cluster: Cluster | None) -> datetime | None:
-    """From when on the rows tell everything; None where there is nothing yet."""
+    """Return from when on the rows are complete; None when there is nothing yet."""
     first = Job.objects.order_by("submitted_at").values_list("submitted_at", flat=True)
     found = list(first[:1])
-    # Each cluster there is: to ask the samples for theirs would read every one.
+    # Loop over all clusters: finding those of the samples would read every sample.
     for one in [cluster] if cluster else Cluster.objects.order_by("pk"):
         own = MetricSample.objects.filter(cluster=one).order_by("at")
         found += own.values_list("at", flat=True)[:1]
@@ -44,7 +44,7 @@ def kept_from(cluster: Cluster | None) -> datetime | None:
 
 
 def checked(at: datetime, now: datetime, cluster: Cluster | None) -> datetime:
-    """An instant that can be told of. Raises NotKept."""
+    """Return the instant if something is known of it; raise NotKept otherwise."""
     begin = kept_from(cluster)
     if at > now:
         raise NotKept(f"{at:%Y-%m-%d %H:%M:%S} UTC is not over yet.")
@@ -56,14 +56,15 @@ def checked(at: datetime, now: datetime, cluster: Cluster | None) -> datetime:
 
 
 def waiting_then(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> QuerySet[Job]:
-    """The jobs that waited at an instant, each with `told`, the reason that it had been told."""
+    """Return the jobs that waited at an instant, each with `told`, the reason that it had been
+    given."""
     events = JobEvent.objects.filter(job=OuterRef("pk"), at__lte=at).order_by("-id")
     reasons = events.filter(to_state__in=list(WAITING)).exclude(reason="")
     open_then = Q(ended_at=None) | Q(ended_at__gt=at)
     rows = Job.objects.filter(open_then, submitted_at__lte=at).annotate(
         then=Subquery(events.values("to_state")[:1]), told=Subquery(reasons.values("reason")[:1])
     )
-    # What was written before Kant wrote events had none.
+    # Jobs from before Kant wrote events have none.
     rows = rows.filter(Q(then__in=list(WAITING)) | Q(then=None, state__in=list(WAITING)))
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
@@ -72,8 +73,8 @@ def waiting_then(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> 
 
 @dataclass(frozen=True, slots=True)
 class QueueThen:
-    """Those that waited at an instant: amounts by the GPU model that they would take first ("" =
-    all), by reason, and the first of them in order of priority and submission."""
+    """The jobs that waited at an instant: amounts by the GPU model that they would take first ("" =
+    all), by reason, and the first of them by priority and submission."""
 
     by_model: dict[str, WaitingNow]
     reasons: list[PendingReason]
@@ -81,7 +82,7 @@ class QueueThen:
 
 
 def queue_then(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> QueueThen:
-    """In four statements at most, however many waited."""
+    """Read it in at most four statements, however many jobs waited."""
     rows = waiting_then(cluster, at)
     columns = ("pk", "gpu_milli", "submitted_at", "told", ASKS_FOR)
     by_model: dict[str, WaitingNow] = {"": WaitingNow()}
@@ -115,7 +116,7 @@ def _reasons(asked: dict[tuple[str, str], WaitingNow]) -> list[PendingReason]:
 
 
 def jobs_by_state_then(cluster: Cluster | None, since: datetime, at: datetime) -> dict[str, int]:
-    """Number of jobs submitted since, by the state that they had at an instant."""
+    """Return the number of jobs submitted since then, by their state at an instant."""
     rows = Job.objects.filter(submitted_at__gte=since, submitted_at__lte=at)
     if cluster is not None:
         rows = rows.filter(cluster=cluster)

@@ -1,1 +1,1 @@
-"""`manage.py simulate`: what goes in, what comes out, and its files."""
+"""`manage.py simulate`: its inputs, its results and its files."""

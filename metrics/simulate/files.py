@@ -1,6 +1,6 @@
 """Files of a finished run: tables as CSV (and Parquet), the document as JSON, a report as HTML.
 
-With the tables every figure of the document can be computed anew (docs/traces.md).
+Every figure of the document can be recomputed from the tables (docs/traces.md).
 """
 
 import csv
@@ -37,7 +37,7 @@ Row = Sequence[float | str | None]
 
 
 def check_parquet() -> None:
-    """Raises InputError where Parquet cannot be written."""
+    """Raise InputError if Parquet cannot be written."""
     if find_spec("pyarrow") is None:
         raise InputError(
             "--parquet needs the package pyarrow: pip install -r requirements-parquet.txt"
@@ -61,10 +61,11 @@ def write_results(
     *,
     parquet: bool = False,
 ) -> None:
-    """Write the tables as CSV (and as Parquet where `parquet`), summary.json and report.html with
-    `text` as its table; raises OSError, leaving no partial file.
+    """Write the tables as CSV (with `parquet` also as Parquet), summary.json, and report.html with
+    `text` as its table.
 
-    Each file is written beside its place and renamed when it is whole.
+    Raises OSError and leaves no partial file: each file is written under a temporary name and
+    renamed when complete.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tables = {
@@ -92,7 +93,7 @@ def write_results(
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """A path beside it, which takes its place when all is written."""
+    """Yield a temporary path next to it, which replaces it when everything is written."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         yield partial
@@ -177,8 +178,8 @@ def _events(outcome: RunOutcome, journal: RunJournal) -> Iterator[Row]:
 
 
 def report(outcome: RunOutcome, document: dict[str, Any], text: list[str]) -> Report:
-    """The series of every pool and the waits by size, offline."""
-    import plotly.graph_objects as go  # heavy: where a figure is made
+    """Return a report that works offline, with the series of every pool and the waits by size."""
+    import plotly.graph_objects as go  # heavy: imported only where a figure is made
 
     figures = [
         Figure(
@@ -207,7 +208,7 @@ def report(outcome: RunOutcome, document: dict[str, Any], text: list[str]) -> Re
         go.Bar(
             name=name,
             x=sizes,
-            # A logarithmic axis has no place for jobs that did not wait.
+            # A logarithmic axis cannot show jobs that did not wait.
             y=[document["waits"][size][key] or None for size in sizes],
         )
         for key, name in (("mean_s", "mean"), ("p50_s", "median"), ("p90_s", "90 %"))

@@ -1,4 +1,4 @@
-"""Files and names of a simulated run: fleets, inventories, policies; each error in one line."""
+"""Files and names of a simulated run: fleets, inventories, policies; each error is one line."""
 
 import re
 from datetime import timedelta
@@ -26,16 +26,17 @@ MAX_LENGTH = timedelta(days=366)
 
 
 def length_of(text: str) -> timedelta | None:
-    """A length of time like 90s, 15m, 24h or 7d, at most 366 days; None for any other text."""
+    """Parse a length of time like 90s, 15m, 24h or 7d, at most 366 days; None for any other
+    text."""
     match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
     length = timedelta(seconds=int(match[1]) * UNITS[match[2]]) if match else None
     return length if length is not None and length <= MAX_LENGTH else None
 
 
 def fleet_of(text: str) -> Fleet:
-    """A shipped fleet, a list of machines or hosts (.csv), an inventory (any other file), or a
-    size."""
-    # "openb:" is how the embedded cluster is told of a list of machines.
+    """Return a shipped fleet, a list of machines or hosts (.csv), an inventory (any other file), or
+    a size."""
+    # The embedded cluster marks a list of machines with "openb:".
     path = FLEETS / f"{text}.yaml" if text in SHIPPED else Path(text.removeprefix("openb:"))
     if not path.suffix and not path.is_file():
         try:
@@ -57,7 +58,7 @@ def fleet_of(text: str) -> Fleet:
 
 
 def policy_of(text: str) -> Policy:
-    """A policy by name, or the document in a .json file, written as for the REST API."""
+    """Return a policy by name, or from a .json file with a document as in the REST API."""
     if not text.endswith(".json"):
         return simulation.policy_of(text, list(STRATEGIES))
     try:
@@ -75,7 +76,7 @@ CLUSTER_KEYS = {"fleet": str, "policy": str, "labels": dict, "takes_any": bool}
 
 
 def clusters_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The clusters of a file: {name: {fleet, and what it says of policy, labels, takes_any}}."""
+    """Read the clusters of a file: {name: {fleet, and optionally policy, labels, takes_any}}."""
     try:
         document = yaml_of(text_of(path))
     except (InputError, yaml.YAMLError) as error:

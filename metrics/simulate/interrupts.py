@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a command works: it ends what it started and gives what it has."""
+"""Ctrl-C and SIGTERM during a command: it stops and outputs the results so far."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Stop:
-    """Whether somebody asked for the end."""
+    """Whether somebody asked to stop."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -19,14 +19,15 @@ class Stop:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Within it SIGTERM does what Ctrl-C does: it raises KeyboardInterrupt."""
+    """While inside, SIGTERM raises KeyboardInterrupt, as Ctrl-C does."""
     with _handling(signal.default_int_handler, signal.SIGTERM):
         yield
 
 
 @contextmanager
 def asked_to_stop() -> Iterator[Stop]:
-    """Within it the first Ctrl-C or SIGTERM is a question; the second raises KeyboardInterrupt."""
+    """While inside, the first Ctrl-C or SIGTERM sets `asked`; the second raises
+    KeyboardInterrupt."""
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -41,7 +42,7 @@ def asked_to_stop() -> Iterator[Stop]:
 @contextmanager
 def _handling(handler: object, *numbers: signal.Signals) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals, and may say what they do
+        yield  # only the main thread gets signals and may set handlers
         return
     before = {number: signal.signal(number, handler) for number in numbers}  # type: ignore[arg-type]
     try:

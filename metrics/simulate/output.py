@@ -1,4 +1,4 @@
-"""Where the results of a command go: standard output, and the folder of --out."""
+"""Where a command's results go: standard output, and the folder of --out."""
 
 import os
 import sys
@@ -12,14 +12,14 @@ from metrics.simulate.inputs import InputError
 
 
 def folder(text: str) -> Path:
-    """What --out names, for argparse."""
+    """Return the folder that --out names; an argparse type."""
     if not text:
         raise ArgumentTypeError("must name a folder")
     return Path(text)
 
 
 def make_folder(out: Path) -> None:
-    """Make the folder before there is something to lose; raises InputError where that fails."""
+    """Create the folder before there is anything to lose; raise InputError if that fails."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -30,8 +30,11 @@ def make_folder(out: Path) -> None:
 def hand_over(
     out: OutputWrapper, lines: Iterable[str], to: Path | None, write: Callable[[Path], None]
 ) -> None:
-    """Print a result and `write` its files to the folder of --out, if there is one. Raises
-    CommandError where either fails, but not before it is printed: it took long to make."""
+    """Print a result, and `write` its files to the folder of --out, if any.
+
+    Raises CommandError if either fails. A failed write is reported only after printing, because the
+    result took long to compute.
+    """
     unwritten = ""
     if to is not None:
         try:
@@ -44,8 +47,8 @@ def hand_over(
 
 
 def print_lines(out: OutputWrapper, lines: Iterable[str]) -> None:
-    """Print a result; raises CommandError where standard output takes no more of it, and ends
-    without a word where its reader has gone."""
+    """Print a result. Raises CommandError when writing to standard output fails; exits silently
+    when its reader has gone."""
     if sys.stdout is None:
         raise CommandError("standard output: is closed")
     try:
@@ -53,7 +56,7 @@ def print_lines(out: OutputWrapper, lines: Iterable[str]) -> None:
             out.write(line)
         out.flush()
     except OSError as error:
-        # What is still buffered would fail once more when the interpreter ends.
+        # Otherwise the buffered rest would fail again when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(1)

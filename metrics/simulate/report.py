@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens offline: plotly and all data stand inside it."""
+"""A report as one HTML file that opens offline: it contains plotly and all data."""
 
 import html
 import json
@@ -41,14 +41,14 @@ figures.forEach((figure, i) => Plotly.newPlot(
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart: traces and axes of Plotly, and the sentence above it."""
+    """One chart: Plotly traces and axes, and the sentence above it."""
 
     caption: str
     traces: Sequence[Any]
     layout: Mapping[str, Any]
 
     def drawn(self) -> dict[str, Any]:
-        """As JSON; raises ValueError for what Plotly would not draw."""
+        """Return its JSON; raise ValueError for what Plotly would not draw."""
         import plotly.graph_objects as go
 
         template = {"layout": {"colorway": list(COLOURS)}}
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a report shows: a note that cannot be overlooked, charts, the table as text."""
+    """A report: a prominent note, charts, and the table as text."""
 
     title: str
     note: str
@@ -67,7 +67,7 @@ class Report:
     figures: Sequence[Figure]
 
     def html(self) -> str:
-        """The whole page; raises OSError where the vendored plotly cannot be read."""
+        """Return the whole page; raise OSError when the vendored plotly cannot be read."""
         return _PAGE.format(
             title=html.escape(self.title),
             note=f'<p class="note">{html.escape(self.note)}</p>' if self.note else "",
@@ -78,7 +78,7 @@ class Report:
             ),
             text=html.escape("\n".join(self.text)),
             plotly=_plotly(),
-            # A script ends at "</" whatever quotes stand around it.
+            # A script ends at "</", even inside quotes.
             figures=json.dumps([f.drawn() for f in self.figures], allow_nan=False).replace(
                 "</", "<\\/"
             ),
@@ -91,7 +91,7 @@ def _plotly() -> str:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write text files, each beside its place and renamed when it is whole; raises OSError."""
+    """Write text files, each under a temporary name and renamed when complete; raise OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in files.items():
         partial = folder / f"{name}.partial"

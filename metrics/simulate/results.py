@@ -1,4 +1,4 @@
-"""A finished run in numbers: the five metrics with their distributions, from the run's columns.
+"""The figures of a finished run: the five metrics with their distributions, from the run's columns.
 
 Pure: the same `metrics.definitions` as the live recorder, over exact integrals.
 """
@@ -20,8 +20,8 @@ from scheduling.policy.document import DEFAULT
 from scheduling.simulator.observe import STATE_NAMES, PoolBook
 from scheduling.simulator.run import RunOutcome
 
-# The paper's own settings, the plain baseline, and the policy of a cluster that has none of its
-# own, by name; others are QUEUEING+STRATEGY.
+# By name: the paper's own settings, the plain baseline, and the policy of a cluster without one of
+# its own. All other names are QUEUEING+STRATEGY.
 PRESETS: dict[str, str | Policy] = {
     "kant": "backfill+e-binpack",
     "native": "best-effort-fifo+native",
@@ -30,7 +30,7 @@ PRESETS: dict[str, str | Policy] = {
 
 
 def policy_of(text: str, strategies: Sequence[str]) -> Policy:
-    """A policy by its name in PRESETS or as QUEUEING+STRATEGY; raises ValueError."""
+    """Return a policy by its name in PRESETS or as QUEUEING+STRATEGY; raise ValueError."""
     preset = PRESETS.get(text, text)
     if isinstance(preset, Policy):
         return preset
@@ -46,7 +46,8 @@ def policy_of(text: str, strategies: Sequence[str]) -> Policy:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """A run makes no cycles of references; looking for them costs a tenth of its time."""
+    """Switch garbage collection off: a run creates no reference cycles, and looking for them takes
+    a tenth of its time."""
     before = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -64,13 +65,14 @@ def summary(
     warm_up_until: float = 0.0,
     left_out: Collection[str] = (),
 ) -> dict[str, Any]:
-    """All figures of a run; jobs submitted during the warm-up are left out of `jobs`, states, waits
-    and JTTED; those that could never run, and `left_out`, of waits and JTTED. What happened since
-    the warm-up counts whoever it happened to: of `jobs_present`, those that were not over by its
-    end, `preempted_jobs` were preempted.
+    """Return all figures of a run.
 
-    Waits in seconds, GPU time in GPU-hours; waits of a gang count once, those of other jobs pod by
-    pod. The wait of one that has no place is censored at its end, or at that of the run.
+    Jobs submitted during the warm-up are left out of `jobs`, states, waits and JTTED; jobs that
+    could never run, and `left_out`, of waits and JTTED. Events after the warm-up count for every
+    job: of the `jobs_present`, those not over by its end, `preempted_jobs` were preempted.
+
+    Waits are in seconds, GPU time in GPU-hours. A gang's wait counts once, other jobs' waits pod by
+    pod. The wait of a job or pod without a place is censored at its end, or at the end of the run.
     """
     observer = outcome.observer
     jobs = observer.jobs
@@ -129,7 +131,7 @@ def _states(outcome: RunOutcome, rows: Sequence[int]) -> dict[str, int]:
 
 
 def job_waits(outcome: RunOutcome, rows: Collection[int]) -> definitions.JobWaits:
-    """JWTD of the jobs of these rows: a gang counts once, other jobs pod by pod."""
+    """Return JWTD of the jobs of these rows: a gang counts once, other jobs pod by pod."""
     waited, placed, first, started = _waits_of(outcome, rows)
     return definitions.JobWaits(
         definitions.wait_curve(waited, placed), definitions.wait_curve(first, started)
@@ -137,7 +139,8 @@ def job_waits(outcome: RunOutcome, rows: Collection[int]) -> definitions.JobWait
 
 
 def _waits_of(outcome: RunOutcome, rows: Collection[int]) -> tuple[NDArray[Any], ...]:
-    """As columns of `definitions.Wait`, those of each job together, in its row's place."""
+    """Return the columns of `definitions.Wait`; the entries of each job are adjacent, in the order
+    of `rows`."""
     jobs = outcome.observer.jobs
     waits = jobs.waits
     every = np.frombuffer(jobs.unit, np.int64) if len(jobs) else np.empty(0, np.int64)
@@ -161,8 +164,8 @@ def _waits_of(outcome: RunOutcome, rows: Collection[int]) -> tuple[NDArray[Any],
 
 
 def waited_s(outcome: RunOutcome) -> list[float]:
-    """How long each job waited in all until all its pods had their places, the longest of them;
-    NaN of one that waits, or has waited in vain."""
+    """Return how long each job waited in total until all its pods had their places (its longest
+    wait); NaN for a job that still waits, or waited in vain."""
     jobs = outcome.observer.jobs
     waited, placed, _, _ = _waits_of(outcome, range(len(jobs)))
     known = np.where(placed, waited, np.nan)
@@ -198,8 +201,7 @@ def _tenants(outcome: RunOutcome, rows: Sequence[int]) -> dict[str, dict[str, An
 def _jtted(
     outcome: RunOutcome, rows: Sequence[int], nodes: Sequence[Node]
 ) -> dict[str, dict[str, float]]:
-    """Mean deviations by size class, of jobs with GPUs that were placed, against the true
-    minimum."""
+    """Return mean deviations from the true minimum by size class, of placed jobs with GPUs."""
     jobs = outcome.observer.jobs
     per_node: dict[str, int] = defaultdict(int)
     groups: dict[tuple[str, str], int] = defaultdict(int)

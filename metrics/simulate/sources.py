@@ -33,7 +33,7 @@ DEFAULT_FLEET = "1000x8"
 
 @dataclass(frozen=True, slots=True)
 class RunFleet:
-    """The fleet of a run: its name, its nodes, GPUs by model; `clusters` where it is of several."""
+    """The fleet of a run: its name, its nodes, GPUs by model; `clusters` if it spans several."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -42,12 +42,12 @@ class RunFleet:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The GPU models, the one with most GPUs first."""
+        """The GPU models, the one with the most GPUs first."""
         return tuple(sorted(self.gpus, key=lambda model: (-self.gpus[model], model)))
 
     @property
     def model(self) -> str:
-        """The GPU model with most GPUs."""
+        """The GPU model with the most GPUs."""
         return self.models[0]
 
     @property
@@ -57,11 +57,12 @@ class RunFleet:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What arrives and on what. `hours`: length of the run, None = until everything has ended.
+    """What arrives, and on which fleet. `hours`: length of the run; None = until everything has
+    ended.
 
-    `start`: where the run begins, before 0 where jobs are carried over. `policy`: the source's
-    own, and `window` the history that it is, None = it has none. `remarks`: what people should know
-    of it.
+    `start`: where the run begins; negative if jobs are carried over. `policy`: the source's own;
+    `window`: the history that it comes from; None = it has none. `remarks`: what people should know
+    about it.
     """
 
     name: str
@@ -78,15 +79,17 @@ class Source:
 
 
 def pools_of(text: str) -> RunFleet:
-    """The fleet that `--fleet` names; raises InputError."""
+    """Return the fleet that `--fleet` names; raise InputError."""
     fleet = fleet_of(text)
     return _pools(fleet.name, engine_nodes(fleet), f"--fleet {text}")
 
 
 def several(path: Path, policy: Policy) -> RunFleet:
-    """The clusters of a file (docs/traces.md), each with its own fleet, `policy` where it names
-    none; names of nodes begin with their cluster. Raises InputError naming file, cluster and
-    key."""
+    """Read the clusters of a file (docs/traces.md), each with its own fleet, and `policy` where it
+    names none.
+
+    Node names get their cluster as a prefix. Raises InputError naming file, cluster and key.
+    """
     clusters: list[ClusterOfRun] = []
     for name, said in clusters_of(path).items():
         where = f"{path}: clusters: {name}"
@@ -123,7 +126,7 @@ def _pools(name: str, nodes: tuple[Node, ...], where: str) -> RunFleet:
 def generated(
     name: str, fleet: RunFleet, seed: int, hours: float | None, shares: workload.StreamShares
 ) -> Source:
-    """A calibrated workload of 30 days unless `hours` says otherwise; raises InputError."""
+    """Generate a calibrated workload, of 30 days by default; raise InputError."""
     variant = workload.VARIANTS.get(name)
     if variant is None:
         known = ", ".join(workload.VARIANTS)
@@ -146,7 +149,7 @@ def generated(
 def traced(
     path: Path, fleet: RunFleet, hours: float | None, format_name: str, bad: traces.BadRows
 ) -> Source:
-    """The jobs of a trace file: read twice where it is sorted, never held in memory as a whole.
+    """Read the jobs of a trace file: twice if it is sorted, and never all of it into memory.
 
     Raises InputError or TraceFormatError for the first wrong row, unless `bad` skips them.
     """
@@ -184,12 +187,12 @@ def traced(
     jobs = read(traces.BadRows(skip=bad.skip)) if rows is None else iter(rows)
     if remarks:
         jobs = iter(sorted(jobs, key=lambda job: job.submitted_at))
-        # Other jobs than in the order of the file may then be dealt out to a tenant.
+        # In another order than the file's, other jobs may be assigned to a tenant.
         tenants.update((dealt_to(i, traces.TENANTS), None) for i in range(traces.TENANTS))
     if remark := predecessors.remark():
         remarks += (f"--trace {path}: {remark}",)
     made = traces.arrivals(jobs, gpu_models=fleet.models, per_node=fleet.per_node)
-    # A recorded trace knows no quotas: every tenant may use what is there.
+    # A recorded trace has no quotas: every tenant may use everything.
     quotas = tuple(
         QuotaSpec(name, gpu_model, 1000 * gpus)
         for name in sorted(tenants)
@@ -202,8 +205,8 @@ def traced(
 
 
 def _several(named: set[tuple[str, str]]) -> tuple[QueueSpec, ...]:
-    """The queues of tenants that have more than one; of equal rank and weight, as a trace says no
-    more of them."""
+    """Return the queues of tenants that have several, with equal rank and weight: a trace says no
+    more."""
     of_tenant = Counter(tenant for tenant, _ in named)
     return tuple(QueueSpec(*name) for name in sorted(named) if of_tenant[name[0]] > 1)
 
@@ -217,7 +220,7 @@ def _until(made: Iterator[Arrival], hours: float | None) -> Iterator[Arrival]:
 
 # --- a cluster's own history ----------------------------------------------------------------------
 def since_of(text: str, now: datetime) -> datetime:
-    """The instant that `--since` names: a time, or a length up to now; raises InputError."""
+    """Return the instant that `--since` names: a time, or a length up to now; raise InputError."""
     length = length_of(text)
     if length is not None:
         return now - length
@@ -235,7 +238,7 @@ def since_of(text: str, now: datetime) -> datetime:
 
 
 def cluster_of(name: str | None) -> Cluster:
-    """The cluster that `--cluster` names, or the only one; raises InputError."""
+    """Return the cluster that `--cluster` names, or the only one; raise InputError."""
     names = list(Cluster.objects.values_list("name", flat=True))
     if name is None and len(names) != 1:
         known = ", ".join(names)
@@ -256,8 +259,8 @@ def recorded(
     fleet: RunFleet | None,
     bad: traces.BadRows,
 ) -> Source:
-    """What a cluster did from `since` to now, on its own nodes unless a fleet is given; raises
-    InputError where nothing was recorded."""
+    """Read what a cluster did from `since` to now, on its own nodes unless a fleet is given; raise
+    InputError when nothing was recorded."""
     window = history.Window(cluster, since, now)
     until = now if hours is None else min(now, since + timedelta(hours=hours))
     span = f"cluster {cluster.name} from {since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC"

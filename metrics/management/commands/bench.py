@@ -14,7 +14,7 @@ from metrics.simulate.output import print_lines
 
 
 def registry() -> dict[str, ModuleType]:
-    """{name: module}; a module may add its own options by `add_arguments`."""
+    """Return {name: module}; a module may add options of its own with `add_arguments`."""
     found = {}
     for info in pkgutil.iter_modules(benches.__path__):
         module = import_module(f"{benches.__name__}.{info.name}")

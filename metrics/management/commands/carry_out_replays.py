@@ -1,4 +1,4 @@
-"""`manage.py carry_out_replays`: computes the replays that wait; the worker starts it."""
+"""`manage.py carry_out_replays`: computes the waiting replays; the worker starts it."""
 
 from argparse import ArgumentParser
 from typing import Any

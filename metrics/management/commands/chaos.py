@@ -16,7 +16,7 @@ from metrics.simulate.output import print_lines
 
 
 def whole(least: int, most: float = inf) -> Any:
-    """A whole number of at least and at most so much, for argparse."""
+    """Return an argparse type for whole numbers within these bounds."""
 
     def read(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:

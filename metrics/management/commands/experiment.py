@@ -75,7 +75,7 @@ class Command(BaseCommand):
 
 
 def _files(document: dict[str, Any], text: list[str]) -> dict[str, str]:
-    """What --out holds, by name."""
+    """Return the files of --out, by name."""
     report = Report(
         title=f"Experiment {document['experiment']}",
         note=PARTIAL if document["partial"] else "",

@@ -114,7 +114,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Only where it is written: it has a row of every placement.
+        # Only if it will be written: it has a row for every placement.
         journal = RunJournal() if options["out"] else None
         try:
             document, outcome = self._run(options, journal)
@@ -140,7 +140,7 @@ class Command(BaseCommand):
     def _run(
         self, options: dict[str, Any], journal: RunJournal | None
     ) -> tuple[dict[str, Any], RunOutcome]:
-        """The document and the run that it tells of; raises InputError before the run starts."""
+        """Return the document and the run behind it; raise InputError before the run starts."""
         _check(options)
         shares, bad = workload.StreamShares(), traces.BadRows(skip=options["skip_bad"])
         source = _source(options, shares, bad)
@@ -148,7 +148,7 @@ class Command(BaseCommand):
             make_folder(options["out"])
         nodes, hours = source.fleet.nodes, source.hours
         fault_rate = FAULTS[options["faults"]]
-        # Where nodes go on failing, a job that is too long for it would never be done.
+        # When nodes keep failing, a job that is too long to survive would never finish.
         longest = hours or (MOST_HOURS if fault_rate else None)
         named, policy = options["policy"], source.policy
         if policy is None or named is not None:
@@ -196,7 +196,8 @@ class Command(BaseCommand):
     def _watched(
         self, simulated: Simulation | SeveralClusters, hours: float | None, *, quiet: bool
     ) -> RunOutcome:
-        """Run with a progress bar on a terminal; Ctrl-C or SIGTERM ends it with what there is."""
+        """Run with a progress bar on a terminal; Ctrl-C or SIGTERM ends the run and keeps its
+        results so far."""
         hidden = quiet or not sys.stderr.isatty()
         with (
             tqdm(total=hours, unit="h", disable=hidden, file=sys.stderr) as bar,
@@ -222,7 +223,7 @@ def _simulated(
     seed: int,
     journal: RunJournal | None,
 ) -> Simulation | SeveralClusters:
-    """The run of a source; of several clusters each has faults of its own."""
+    """Return the run of a source; with several clusters, each has its own faults."""
     if source.fleet.clusters:
         clusters = [
             replace(
@@ -258,7 +259,7 @@ def _simulated(
 
 
 def _check(options: dict[str, Any]) -> None:
-    """Raises InputError for what no run can be made with."""
+    """Raise InputError for options with which no run is possible."""
     if options["parquet"]:
         if not options["out"]:
             raise InputError("--parquet needs --out, the folder for the tables")
@@ -287,7 +288,7 @@ def _check(options: dict[str, Any]) -> None:
 def _source(
     options: dict[str, Any], shares: workload.StreamShares, bad: traces.BadRows
 ) -> sources.Source:
-    """What the options name; raises InputError."""
+    """Return the source that the options name; raise InputError."""
     hours, fleet = options["hours"], options["fleet"]
     if options["clusters"] is not None:
         for name in ("fleet", "from_history"):
@@ -318,7 +319,7 @@ def _source(
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
-    """The document as a table for people."""
+    """Format the document as a table for people."""
     yield (
         f"{document['source']} on {document['fleet']} ({document['gpus']:,} GPUs), "
         f"policy {document['policy']}, seed {document['seed']}"

@@ -252,9 +252,7 @@ def cells_of_others(viewer: User, access: Access) -> list[DraftCell]:
 
 def _visible(cells: QuerySet[Row], viewer: User, access: Access) -> QuerySet[Row]:
     own = Q(draft__author=viewer)
-    if (
-        viewer.only_in is not None
-    ):  # a token for one tenant does not show the author's other tenants
+    if viewer.only_in is not None:  # a token for one tenant hides the author's other tenants
         own &= _may_change(access)
     return cells.filter(own | _may_change(access))
 
