@@ -1,4 +1,4 @@
-"""Form fields made from the definition of a job's fields, and what is typed there as a document."""
+"""Form fields generated from the definition of a job's fields, and their values as a document."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -17,7 +17,8 @@ F = TypeVar("F", bound=type[Fields])
 
 
 def asks(struct: type[Struct]) -> Callable[[F], F]:
-    """Gives a form a field for each that the definition says is asked for."""
+    """Return a class decorator that adds a form field for each field that the definition asks
+    for."""
 
     def with_fields(form: F) -> F:
         for name, field in asked_of(struct).items():
@@ -28,35 +29,37 @@ def asks(struct: type[Struct]) -> Callable[[F], F]:
 
 
 def asked_of(struct: type[Struct]) -> dict[str, Field]:
-    """{name of the form's field: the field that it stands for}."""
+    """Return {name of the form field: the field it stands for}."""
     fields = fields_of(struct).values()
     return {f.asked.name or f.name: f for f in fields if f.asked is not None}
 
 
 def asked(struct: type[Struct], name: str, **kwargs: Any) -> Any:
-    """The form's field for one of them, by `kwargs` otherwise than in a submission."""
+    """Return the form field for one of them; `kwargs` override what a submission uses."""
     return _form_field(fields_of(struct)[name], **kwargs)
 
 
 def folded(struct: type[Struct]) -> list[str]:
-    """Names of the form's fields that few people need."""
+    """Return the names of the form fields that few people need."""
     return [name for name, f in asked_of(struct).items() if f.asked and f.asked.folded]
 
 
 def document_of(form: Fields, struct: type[Struct]) -> dict[str, Any]:
-    """What is typed into these fields of a valid form; what is empty is not said."""
+    """Return the values of these fields of a valid form; empty ones are left out."""
     typed = {f.name: read(f, form.cleaned_data.get(n)) for n, f in asked_of(struct).items()}
     return {name: value for name, value in typed.items() if value not in (None, "", [], {})}
 
 
 def read(field: Field, typed: Any) -> Any:
-    """A cleaned value as the document has it."""
+    """Convert a cleaned value to its form in the document."""
     return typed if field.unit is None or typed is None else field.unit.read(typed)
 
 
 def typed_of(struct: type[Struct], document: dict[str, Any]) -> dict[str, Any]:
-    """What stands in the fields for these values, which are taken out of the document as far as
-    the fields can say them: of a mapping the entries stay that no line can hold."""
+    """Take from the document the values that fields can show, and return the fields' contents.
+
+    Of a mapping, entries that do not fit on a line stay in the document.
+    """
     found: dict[str, Any] = {}
     for name, field in asked_of(struct).items():
         if field.name in document:
@@ -70,7 +73,8 @@ def typed_of(struct: type[Struct], document: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(field: Field, value: Any) -> tuple[Any, list[str]]:
-    """(a value as people type it, None = they cannot; entries that cannot be typed)."""
+    """Return (the value as people type it, or None if it cannot be typed; the entries that cannot
+    be typed)."""
     if field.unit is not None:
         return field.unit.write(value), []
     kind = _class_of(field)
@@ -119,7 +123,7 @@ def _arguments(field: Field) -> dict[str, Any]:
     assert field.asked is not None
     unit, of = field.unit, plain(field.type)
     least, most = field.limits or (0, 0)
-    # Where nothing is typed the default of the document holds.
+    # An empty field means the document's default.
     needed = not (field.asked.folded or field.optional)
     match of:
         case inspect.IntType() if unit is not None:
@@ -139,7 +143,7 @@ def _arguments(field: Field) -> dict[str, Any]:
             return {"choices": choices, "initial": field.default}
         case inspect.StrType(max_length=longest):
             validators = [slug_validator] if field.kind is SLUGS else []
-            # What is folded is unfolded where something is typed.
+            # A value typed into a folded field unfolds it, so it gets no initial one.
             typed = isinstance(field.default, str) and not field.asked.folded
             initial = {"initial": field.default} if typed else {}
             return {

@@ -1,6 +1,5 @@
-"""The change feed: a stream to each tab that is looked at, which tells that something has changed
-(server-sent events, HTML Living Standard 9.2). What has changed the page asks for itself.
-"""
+"""The change feed: an event stream to each visible tab, which says that something has changed
+(server-sent events, HTML Living Standard 9.2). The page then asks for the new state itself."""
 
 import asyncio
 import logging
@@ -20,15 +19,15 @@ from tenants.web.conditional import digest_of
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0  # between two looks whether something has changed, however many listen
-BEAT_S = 5.0  # a stream says at least so often that nothing has
-LASTS_S = 600.0  # then its page asks for another, and whoever has signed out gets none
-MOST_STREAMS = 500  # of a process
+LOOK_S = 1.0  # between two checks for changes, however many tabs listen
+BEAT_S = 5.0  # at least this often, a stream says that nothing has changed
+LASTS_S = 600.0  # then the page must reconnect; whoever has signed out gets no new stream
+MOST_STREAMS = 500  # per process
 
 
 class Feed:
-    """What the streams of this process tell. All but `_look` happens in the thread of its event
-    loop; `_look` has one of its own, while anybody listens."""
+    """The streams of this process. Everything runs in the event loop's thread except `_look`, which
+    has its own thread while anybody listens."""
 
     def __init__(self) -> None:
         self.listening = 0
@@ -43,7 +42,7 @@ class Feed:
         return self.listening >= MOST_STREAMS
 
     async def stream(self, known: str) -> AsyncIterator[bytes]:
-        """Events, each with what to name as known to go on after it; "" = nothing is known."""
+        """Yield events, each with the mark to resume from; `known` is such a mark, "" = none."""
         if self._ended or self.is_full:
             return
         self.listening += 1
@@ -65,7 +64,7 @@ class Feed:
                 self._stop()
 
     def end(self) -> None:
-        """End all streams, and have no others: the process is about to end."""
+        """End all streams and refuse new ones: the process is about to end."""
         self._ended = True
         self._stop()
 
@@ -76,8 +75,8 @@ class Feed:
         self._tell()
 
     async def _watched(self) -> None:
-        """Look while anybody listens; where the database does not answer, all streams end, and
-        their pages ask by themselves and say so."""
+        """Look for changes while anybody listens. If the database does not answer, end all streams;
+        their pages then poll and say so."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -96,11 +95,11 @@ class Feed:
 
 
 def _look() -> str:
-    """What is another text whenever something has changed."""
+    """Return a text that differs whenever something has changed."""
     try:
         return digest_of(marks())
     finally:
-        connection.close()  # one of the pool is for all
+        connection.close()  # return the connection to the pool
 
 
 async def _set_within(news: asyncio.Event, seconds: float) -> None:
@@ -116,20 +115,23 @@ feed = Feed()
 
 @require_GET
 def changes(request: HttpRequest) -> HttpResponseBase:
-    """It tells nobody what has changed, so whoever is signed in may have it. Whoever has signed out
-    is answered 204, after which no browser asks again; the page itself leads to the sign-in."""
+    """Serve the change feed to any signed-in user, because it does not reveal what has changed.
+
+    Others get 204, which stops browsers from reconnecting; the page itself redirects to the
+    sign-in.
+    """
     if not request.user.is_authenticated:
         return HttpResponse(status=204)
     if feed.is_full:
         return not_available(request, STREAMS)
     known = request.headers.get("Last-Event-ID", "")
-    # A connection of the pool is not kept from others while the stream lasts; one in a transaction
-    # is for who began that.
+    # Do not occupy a connection of the pool during the stream. A connection in a transaction
+    # belongs to whoever began it.
     if not connection.in_atomic_block:
         close_old_connections()
     return StreamingHttpResponse(
         feed.stream(known),
         content_type="text/event-stream",
-        # nginx would keep events until it has a page of them.
+        # nginx would buffer events until it has a full page of them.
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -1,4 +1,4 @@
-"""Fields that read texts of people as the lists and mappings of a job document."""
+"""Form fields that parse text into the lists and mappings of a job document."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +12,14 @@ from tenants import texts
 
 MAX_TEXT = 65_536
 OR = "or"
-WHERE = " where "  # before each expression that the devices of a claim are to satisfy
+WHERE = " where "  # before each expression that a claim's devices must satisfy
 _OPERATORS = {operator.casefold(): operator for operator in OPERATORS}
 EMPTY = '""'
 _WORD = re.compile(r"[^\s,]+")
 
 
 class NamesField(forms.CharField):
-    """Names with spaces or commas between, at most so many, as a list."""
+    """Names separated by spaces or commas, at most `most`, as a list."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
         self.most = most
@@ -37,23 +37,23 @@ class NamesField(forms.CharField):
 
 
 class Lines(forms.CharField):
-    """A text of which each line says something. Empty lines count for nothing."""
+    """Text with one entry per line. Empty lines are ignored."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
     def __init__(self, **kwargs: Any) -> None:
-        # The lines are counted as they are typed.
+        # Not stripped, so that line numbers are those that people see.
         super().__init__(required=False, max_length=MAX_TEXT, strip=False, **kwargs)
 
     def lines(self, value: Any) -> Iterator[tuple[int, str]]:
-        """(number, text) of each."""
+        """Yield (number, text) of each non-empty line."""
         for number, line in enumerate(super().clean(value).split("\n"), 1):
             if text := line.strip():
                 yield number, text
 
 
 class NameLines(Lines):
-    """A name a line, at most so many, as a list."""
+    """One name per line, at most `most`, as a list."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
         self.most = most
@@ -66,12 +66,12 @@ class NameLines(Lines):
         return found
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Not by how a browser ends lines, nor by empty ones."""
+        """Ignore line ends and empty lines."""
         return str(initial or "").split() != str(data or "").split()
 
 
 class Pairs(Lines):
-    """Lines of NAME=VALUE, at most so many, as a mapping."""
+    """Lines of NAME=VALUE, at most `most`, as a mapping."""
 
     rule = "NAME=VALUE"
 
@@ -94,12 +94,13 @@ class Pairs(Lines):
         return found
 
     def read(self, text: str) -> Any:
-        """What a text after the equals sign means; None where it means nothing."""
+        """Parse the text after the equals sign; None if it is invalid."""
         return text
 
     @classmethod
     def typed(cls, pairs: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """The text that is read as these, without those that no line can hold, and their names."""
+        """Return the text for these pairs, and the names of those that cannot be written on a
+        line."""
         texts = {name: cls.write(value) for name, value in pairs.items()}
         lines = {name: f"{name}={text}" for name, text in texts.items()}
         reader = cls(most=len(pairs))
@@ -112,12 +113,12 @@ class Pairs(Lines):
 
     @staticmethod
     def write(value: Any) -> str:
-        """What `read` reads."""
+        """Write a value as `read` reads it."""
         return str(value)
 
 
 class SecretKeys(Pairs):
-    """Lines of NAME=SECRET/KEY, as `env_from_secrets` of a pod set."""
+    """Lines of NAME=SECRET/KEY, for `env_from_secrets` of a pod set."""
 
     rule = "NAME=SECRET/KEY"
 
@@ -131,7 +132,7 @@ class SecretKeys(Pairs):
 
 
 class ClaimLines(Pairs):
-    """Lines of NAME=CLASS:COUNT where EXPRESSION, or NAME=template/TEMPLATE, as `device_claims` of
+    """Lines of NAME=CLASS:COUNT where EXPRESSION, or NAME=template/TEMPLATE, for `device_claims` of
     a pod set."""
 
     rule = "NAME=CLASS, NAME=CLASS:COUNT, with “where” and an expression, or NAME=template/TEMPLATE"
@@ -156,9 +157,8 @@ class ClaimLines(Pairs):
 
 
 class NodeTerms(Lines):
-    """Lines of LABEL OPERATOR VALUES, of which all have to hold, as the affinity of a pod set. A
-    line of its own, "or", begins another choice; the label metadata.name is the name of the
-    node."""
+    """Lines of LABEL OPERATOR VALUES, all of which must hold, for the affinity of a pod set. A line
+    "or" starts an alternative; the label metadata.name is the node's name."""
 
     def clean(self, value: Any) -> list[dict[str, list[dict[str, Any]]]]:
         terms: list[dict[str, list[dict[str, Any]]]] = [{}]
@@ -188,7 +188,7 @@ class NodeTerms(Lines):
 
 
 def node_lines(documents: Sequence[Mapping[str, Any]]) -> str | None:
-    """The text that `NodeTerms` reads as these; None where there is none."""
+    """Return the text that `NodeTerms` reads as these terms; None if there is none."""
     terms = read_terms(documents)
     text = f"\n{OR}\n".join("\n".join(map(_line, term)) for term in terms)
     try:
@@ -198,8 +198,8 @@ def node_lines(documents: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def node_line_at(documents: Sequence[Mapping[str, Any]], path: Sequence[str | int]) -> str:
-    """The line that a path in such terms leads to, which begins with one of them; or which of the
-    choices it is."""
+    """Return the line at a path within such terms, or "Choice N" when the path leads to a whole
+    term."""
     term, *rest = path
     document = documents[int(term)]
     if len(rest) < 2:
@@ -210,7 +210,7 @@ def node_line_at(documents: Sequence[Mapping[str, Any]], path: Sequence[str | in
 
 
 def _is_line(text: str) -> bool:
-    """Whether a line of a text field can hold it."""
+    """Return whether the text fits on a line of a text field."""
     return text == text.strip() and not {"\n", "\r"} & set(text)
 
 

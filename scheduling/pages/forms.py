@@ -1,4 +1,4 @@
-"""The forms that change a job and the limits of a tenant, and what forms say of faults."""
+"""The forms that change a job and a tenant's limits, and how forms show errors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from tenants.models import MAX_MIN_RUNTIME_S, Tenant
 from tenants.services.tenant_terms import LIMITS as TENANT_LIMITS
 from tenants.services.tenant_terms import MAX_JOBS
 
-# A field of the document -> the form field that stands for it, where the names differ.
+# Field of the document → its form field, where the names differ.
 SHOWN_AS = {
     "gpu_milli": "gpus",
     "gpu_types": "gpu_type",
@@ -31,15 +31,18 @@ DAMAGED = "The form is damaged. Load the page again."
 
 
 def in_minutes(seconds: float | None) -> str | None:
-    """Seconds as people write minutes."""
+    """Write seconds as minutes, as people do."""
     return None if seconds is None else MINUTES.write(seconds)
 
 
 class ChangeForm(Fields):
-    """What people change of a waiting job, its queue among it, of one that runs only its times and,
-    where that may be, how many pods it has. Each field carries the value it was shown with, so that
-    only what they touched is sent, whatever somebody else has changed meanwhile. `sized`: the pod
-    sets whose counts can be changed, by the names of their fields."""
+    """Changes to a job. Of a waiting job, its queue and more may change; of a running job, only its
+    times and, where allowed, the number of its pods.
+
+    Each field carries the value it was shown with. So only what the user changed is sent, even if
+    somebody else has changed other values in between. `sized`: {name of the field: pod set whose
+    count can change}.
+    """
 
     queue = forms.ChoiceField(
         label="Queue",
@@ -68,7 +71,7 @@ class ChangeForm(Fields):
             },
         )
         if job.state not in WAITING and self.add_prefix("priority") not in (data or {}):
-            del self.fields["priority"]  # what was sent from an older page is refused with a reason
+            del self.fields["priority"]  # if an older page sends it, the service says why not
         self._offer_queues(job, data or {})
         self.sized: dict[str, str] = {}
         sets = list(job.pod_sets.all())
@@ -81,7 +84,7 @@ class ChangeForm(Fields):
                 self.add(name, _pods(job, row, label, required=sent))
 
     def _offer_queues(self, job: Job, data: Any) -> None:
-        """The queues of its tenant, where it may go to another one."""
+        """Offer the queues of the job's tenant if the job may move to another one."""
         names = [job.queue]
         if job.state in WAITING or self.add_prefix("queue") in data:
             names = list(job.tenant.queues.order_by("name").values_list("name", flat=True))
@@ -93,7 +96,7 @@ class ChangeForm(Fields):
         choice.choices = [(name, name) for name in dict.fromkeys((*names, job.queue))]
 
     def changes(self) -> dict[str, Any]:
-        """The changes in the names of `services.job_changes`."""
+        """Return the changes, keyed as in `services.job_changes`."""
         fields = asked_of(JobDocument)
         found: dict[str, Any] = {
             fields[name].name: read(fields[name], self.cleaned_data[name])
@@ -107,7 +110,7 @@ class ChangeForm(Fields):
         return found
 
     def show(self, error: DomainError) -> None:
-        """Put each fault beside its field."""
+        """Show each error at its field."""
         pods = {f"pod_sets.{i}.count": field for i, field in enumerate(self._resized)}
         show(self, error, SHOWN_AS | pods)
 
@@ -130,7 +133,7 @@ def _pods(job: Job, row: PodSet, label: str, *, required: bool) -> forms.Integer
 
 
 def show(form: Fields, error: DomainError, shown_as: Mapping[str, str] = SHOWN_AS) -> None:
-    """Put each fault beside its field, what is of none above the form."""
+    """Show each error at its field, and those without one above the form."""
     for fault in error.errors:
         name = shown_as.get(fault.field, fault.field)
         form.add_error(name if name in form.fields else None, fault.detail)
@@ -150,8 +153,9 @@ def limit(label: str, help_text: str, least: int, most: int) -> forms.IntegerFie
 
 
 class LimitsForm(Fields):
-    """The limits on the jobs of a tenant and of all below it, and for operators their minimum run
-    time and the namespace of their pods; sends what was touched only, as ChangeForm does."""
+    """The limits on the jobs of a tenant and all below it; for operators also the minimum run
+    time of these jobs and the namespace of their pods. Only changed fields are sent, as in
+    ChangeForm."""
 
     max_running = limit("Run at once", "Empty: no limit", 0, MAX_JOBS)
     max_waiting = limit("Wait at once", "Empty: no limit", 0, MAX_JOBS)
@@ -193,7 +197,7 @@ class LimitsForm(Fields):
             del self.fields["namespace"], self.fields["min_runtime_min"]
 
     def changes(self) -> dict[str, Any]:
-        """The changes in the names of `tenants.services.tenants.FIELDS`."""
+        """Return the changes, keyed as in `tenants.services.tenants.FIELDS`."""
         found = {name: self.cleaned_data[name] for name in self.changed_data if name != "reason"}
         if "min_runtime_min" in found:
             least = found.pop("min_runtime_min")

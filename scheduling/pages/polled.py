@@ -1,4 +1,4 @@
-"""Live parts of pages, which are asked for every few seconds by each page that is open."""
+"""Live parts of pages, which every open page requests every few seconds."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,12 @@ from tenants.web.conditional import conditional, digest_of, tagged, words_of_now
 def polled(
     request: HttpRequest, access: Access, make: Callable[[], HttpResponse], *, alike: bool
 ) -> HttpResponse:
-    """What `make` answers at this address while nothing has changed, or 304 for who has it. A whole
-    page is made always.
+    """Return what `make` answers at this address, cached while nothing changes, or 304 for a reader
+    who has it.
 
-    `alike`: the live part is the same for all who have these rights, and has no form: it is made
-    once for all of them. That the reader may open the page is checked before.
+    Full pages are always rendered. `alike`: the live part is the same for everybody with these
+    rights and contains no form, so it is rendered once for all of them. The caller has checked that
+    the reader may open the page.
     """
     if not request.headers.get("HX-Request"):
         return make()

@@ -1,4 +1,4 @@
-"""What a page shows in place of a preview: why the act is refused, in its words."""
+"""What a page shows instead of a preview: why the action is refused."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +10,13 @@ from tenants.errors import DomainError
 
 NO_TITLES: Mapping[str, str] = {}
 NOTHING_TO_PREVIEW = "Nothing is edited, so there is nothing to preview."
-# A rehearsal writes nothing; that there is a reason is asked for only when it counts.
+# A rehearsal writes nothing, so a missing reason matters only when saving.
 REHEARSAL = "rehearsal"
 
 
 def refusal(request: HttpRequest, *told: str) -> HttpResponse:
-    """In place of effects; htmx shows what comes with 200 alone. Each sentence on its line."""
+    """Show sentences in place of effects, one per line. Status 200, since htmx shows nothing
+    else."""
     return render(request, "parts/effects_refused.html", {"told": told})
 
 
@@ -24,7 +25,7 @@ def refusal_by_field(
     errors: Mapping[str, Sequence[str]],
     titles: Mapping[str, str] = NO_TITLES,
 ) -> HttpResponse:
-    """As a form marks its fields: sentences by the names of fields, "" = of none of them."""
+    """Show the errors as a form does: sentences by field name ("" = none of them)."""
     return refusal(
         request,
         *(
@@ -40,13 +41,12 @@ def refusal_of(request: HttpRequest, error: DomainError) -> HttpResponse:
 
 
 def refusal_of_form(request: HttpRequest, form: forms.Form) -> HttpResponse:
-    """What a form that was not accepted says at its fields."""
+    """Show the field errors of an invalid form."""
     errors = {name: [str(text) for text in texts] for name, texts in form.errors.items()}
     titles = {name: str(form[name].label) for name in form.fields}
     return refusal_by_field(request, errors, titles)
 
 
 def rehearsed_reason(request: HttpRequest) -> str:
-    """The reason as typed, which may be a wrong one; where none is typed yet, that of a
-    rehearsal."""
+    """Return the typed reason, even an invalid one; if there is none yet, a placeholder."""
     return request.POST.get("reason", "").strip() or REHEARSAL

@@ -1,4 +1,4 @@
-"""How states, reasons and gates of a job look on pages."""
+"""How states, reasons and gates of jobs look on pages."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -57,8 +57,11 @@ def state_chip(state: str, gpu_milli: int) -> SafeString:
 
 @register.simple_tag
 def reason_chip(job: Job) -> SafeString | str:
-    """The reason of a waiting or failed job; what can never run is marked by a sign. A hold comes
-    first: the next cycle finds it, but who set it sees it at once."""
+    """Render the reason of a waiting or failed job; a job that can never run gets a warning sign.
+
+    A hold takes precedence: the scheduler reports it only in its next cycle, but whoever set it
+    should see it at once.
+    """
     if is_held(job):
         return format_html('<span class="chip line">{}On hold</span>', icon("pause-fill"))
     if not job.reason or job.state in (JobState.RUNNING, JobState.ADMITTED, JobState.SUCCEEDED):
@@ -75,25 +78,25 @@ def reason_chip(job: Job) -> SafeString | str:
 
 @register.filter
 def reason_of(job: Job) -> str:
-    """Why it waits or ended, in a few words."""
+    """Return in a few words why it waits or ended."""
     return "On hold" if is_held(job) else reason_words(job, job.reason, job.evidence)
 
 
 @register.simple_tag
 def told_reason(job: Job, event: JobEvent) -> str:
-    """The reason that an event of the job told, in a few words."""
+    """Return in a few words the reason given by an event of the job."""
     return reason_words(job, event.reason, event.evidence)
 
 
 @register.simple_tag
 def told_kind(job: Job, event: JobEvent) -> str:
-    """What happened to the job, in a few words."""
+    """Return in a few words what happened to the job."""
     if event.kind == JobEventKind.QUOTA_RESERVED and not job.gpu_milli:
         return "Queued"
     return words(event.kind)
 
 
-# Of a kind of event the tone of the state that it leads to; else that of one that waits.
+# A kind of event has the tone of the state that it leads to; all others that of waiting.
 EVENT_LOOKS: dict[str, tuple[str, str]] = {
     **{kind: LOOKS[kind] for kind in JobEventKind if kind in LOOKS},
     JobEventKind.PREEMPTED: ("bad", "arrow-repeat"),
@@ -103,7 +106,7 @@ EVENT_LOOKS: dict[str, tuple[str, str]] = {
 
 @register.simple_tag
 def event_chip(event: JobEvent) -> SafeString:
-    """What happened to the job of an event, coloured by what it means for it."""
+    """Render what happened to an event's job, coloured by what that means for it."""
     tone, name = EVENT_LOOKS.get(event.kind, ("", "clock-history"))
     text = told_kind(event.job, event)
     return format_html('<span class="chip {}">{}{}</span>', tone, icon(name), text)
@@ -111,13 +114,13 @@ def event_chip(event: JobEvent) -> SafeString:
 
 @register.filter
 def change_words(action: str) -> str:
-    """An action of the audit trail: "quota.changed" → "Quota changed"."""
+    """Return an action of the audit trail in words: "quota.changed" → "Quota changed"."""
     return words(action.replace(".", "_").replace("-", "_"))
 
 
 @register.filter
 def with_names(text: str, names: JobNames) -> SafeString:
-    """A sentence with the ids of jobs replaced by links to them."""
+    """Replace job ids in a sentence by links."""
     return names.linked(text)
 
 
@@ -133,7 +136,7 @@ def is_held(job: Job) -> bool:
 
 @register.filter
 def gpu_time(seconds: float) -> str:
-    """GPU-seconds in the unit people count them in: "42 GPU-seconds", "1.5 GPU-hours"."""
+    """Format GPU-seconds in a readable unit: "42 GPU-seconds", "1.5 GPU-hours"."""
     unit, name = 1, "second"
     if seconds >= HOUR:
         unit, name = HOUR, "hour"
@@ -145,7 +148,7 @@ def gpu_time(seconds: float) -> str:
 
 @register.filter
 def starts(job: Job) -> StartWords | None:
-    """When it is expected to start; None of a job that does not wait."""
+    """Return when it is expected to start; None if it does not wait."""
     told = told_start(job)
     return None if told is None else start_words(told)
 
@@ -166,8 +169,8 @@ class GateMark:
 
 @register.filter
 def gates(job: Job, place: int | None = None) -> list[GateMark]:
-    """The five gates of a job that waits, by its dominant reason; none before it was looked at.
-    `place` in the queue, from 1: the order is passed at its front alone."""
+    """Return the five gates of a waiting job, from its dominant reason; none before its first
+    evaluation. `place` in the queue, from 1: only the first job has passed the gate “order”."""
     held = "never" if job.reason in NEVER else "no"
     statuses = {True: "ok", False: held, None: ""}
     texts = {"ok": "passed", "no": "waits here", "never": "cannot pass", "": "not reached"}
@@ -183,7 +186,7 @@ def gates(job: Job, place: int | None = None) -> list[GateMark]:
 
 @register.filter
 def gpu_models(job: Job) -> str:
-    """The acceptable GPU types of all pod sets, in their order of preference."""
+    """Return the acceptable GPU types of all pod sets, in order of preference."""
     if not job.gpu_milli:
         return "none"
     names = [name for pod_set in job.pod_sets.all() for name in pod_set.gpu_models]
@@ -195,8 +198,8 @@ SOURCES = {"persistent_volume_claim": "claim", "config_map": "config map", "secr
 
 @register.filter
 def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
-    """The nodes that the pods may be on, and what they use of their namespace, as (title, texts);
-    of secrets only the names."""
+    """Return which nodes the pods may be on, and what they use of their namespace, as (title,
+    texts); only the names of secrets."""
     volumes = []
     for volume in pod_set.volumes:
         source = next(
@@ -227,7 +230,7 @@ def claim_text(claim: Mapping[str, Any]) -> str:
 
 
 def how_they_run(pod_set: PodSet) -> list[str]:
-    """Rights, classes, containers beside the program and probes, a text each."""
+    """Return rights, classes, additional containers and probes, one text each."""
     found = [
         f"{name.replace('_', ' ')}: {_told(value)}"
         for name, value in pod_set.security_context.items()
@@ -250,8 +253,8 @@ def _told(value: Any) -> str:
 
 @register.filter
 def head_address(job: Job) -> str:
-    """Where its pods reach that of rank 0; "" where there is one pod only, or Kant did not make
-    them."""
+    """Return the address of the pod of rank 0 for its other pods; "" if there is only one pod, or
+    Kant did not create them."""
     sets = job.pod_sets.all()
     if job.pod_name or sum(s.count for s in sets) < 2:
         return ""
@@ -260,8 +263,8 @@ def head_address(job: Job) -> str:
 
 @register.filter
 def waited(job: Job) -> float | None:
-    """Seconds without its places from submission to the last pod bound, or to its end, or to
-    now."""
+    """Return the seconds without places from submission to the binding of the last pod, or to its
+    end, or to now."""
     end = job.bound_at or job.ended_at or timezone.now()
     waited = end - job.submitted_at
     if job.attempt > 1 or (job.attempt and job.bound_at is None):
@@ -271,7 +274,7 @@ def waited(job: Job) -> float | None:
 
 @register.filter
 def ran(job: Job) -> float | None:
-    """Seconds from the first running pod to the end or to now; None before that."""
+    """Return the seconds from the first running pod to the end or to now; None before that."""
     if job.running_at is None or job.state in WAITING:
         return None
     return ((job.ended_at or timezone.now()) - job.running_at).total_seconds()
@@ -279,7 +282,7 @@ def ran(job: Job) -> float | None:
 
 @register.filter
 def spans(numbers: Iterable[int]) -> str:
-    """Indices of devices, those that follow each other as a span: "0–3, 6"."""
+    """Format device indices, with ranges for consecutive ones: "0–3, 6"."""
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and number == found[-1][1] + 1:

@@ -22,8 +22,8 @@ LOOKS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StateAct:
-    """What can be done to the state of a queue, on its button, and what it does. `is_felt`: by jobs
-    that wait."""
+    """A change of a queue's state: its button and its effect. `is_felt`: whether waiting jobs are
+    affected."""
 
     verb: str
     title: str
@@ -72,13 +72,13 @@ def queue_state(queue: Queue) -> SafeString:
 
 @register.filter
 def state_acts(verbs: str) -> list[StateAct]:
-    """Those named, with blanks between."""
+    """Return the actions with these names, separated by spaces."""
     return [ACTS[verb] for verb in verbs.split()]
 
 
 @register.filter
 def verbs_of(queue: Queue) -> str:
-    """What can be done to the state that a queue is in, the likeliest first."""
+    """Return the actions possible in a queue's state, the most likely first."""
     match queue.state:
         case QueueState.HELD:
             return "release drain close"
@@ -91,7 +91,7 @@ def verbs_of(queue: Queue) -> str:
 
 @register.filter
 def state_effect(state: str) -> str:
-    """What a state that is not open means for the jobs of the queue."""
+    """Return what a state other than open means for the queue's jobs."""
     return {
         QueueState.HELD: "None of its waiting jobs starts. What runs goes on, and new jobs may "
         "wait.",

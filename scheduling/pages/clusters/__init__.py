@@ -1,1 +1,1 @@
-"""What operators say of a cluster on pages."""
+"""Settings of a cluster that operators make on pages."""

@@ -1,4 +1,5 @@
-"""The page of what jobs of a cluster may name: everybody reads it, operators change it."""
+"""The page with rules for what jobs of a cluster may name: everybody reads it, operators change
+it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -46,7 +47,7 @@ def job_rules(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _changed(request: HttpRequest, cluster: Cluster, form: RulesForm) -> bool:
-    """Set what was touched; False with the form's errors otherwise."""
+    """Save the changed rules; return False with the form's errors if that fails."""
     if not form.has_changed():
         form.add_error(None, "Nothing was changed.")
         return False
@@ -62,7 +63,7 @@ def _changed(request: HttpRequest, cluster: Cluster, form: RulesForm) -> bool:
 
 
 def _in_words(rules: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(label, value) of each rule, for who cannot change them."""
+    """Yield (label, value) of each rule, for readers who cannot change them."""
     for name, field in RulesForm.base_fields.items():
         value = rules.get(name)
         match name:

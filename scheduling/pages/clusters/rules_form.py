@@ -1,4 +1,4 @@
-"""The form of what jobs of a cluster may name."""
+"""The form for what jobs of a cluster may name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,8 +29,7 @@ def switch(label: str, what: str = "") -> forms.BooleanField:
 
 
 class RulesForm(Fields):
-    """Rules as they are; sends what was touched only, so that what somebody else has set meanwhile
-    stays."""
+    """The current rules. Only changed fields are saved, so that other people's changes stay."""
 
     denied_tolerations = names(
         "Tolerations that are refused",
@@ -88,7 +87,7 @@ class RulesForm(Fields):
     )
 
     def __init__(self, rules: Mapping[str, Any], data: Any = None) -> None:
-        """`rules`: all that hold now, as `effective_rules` gives them."""
+        """`rules`: all current rules, from `effective_rules`."""
         self._rules = dict(rules)
         accounts = rules["service_accounts"]
         initial = {name: "\n".join(rules[name]) for name in LISTS} | {
@@ -111,8 +110,8 @@ class RulesForm(Fields):
         return data
 
     def document(self) -> dict[str, Any]:
-        """The rules with what was touched, as `Cluster.job_rules`: those that are the defaults are
-        left out, and follow them."""
+        """Return the rules as `Cluster.job_rules`; those equal to the defaults are left out and
+        follow them."""
         rules, data = dict(self._rules), self.cleaned_data
         for name in self.changed_data:
             if name not in ("any_service_account", "service_accounts"):
@@ -123,8 +122,8 @@ class RulesForm(Fields):
         return {name: value for name, value in rules.items() if value != DEFAULTS[name]}
 
     def show(self, error: DomainError) -> None:
-        """Put each fault beside its field; what is wrong with something else of the cluster is said
-        above the form."""
+        """Show each error at its field; errors about other settings of the cluster go above the
+        form."""
         for fault in error.errors:
             name = fault.field.removeprefix("job_rules.")
             if name in self.fields:

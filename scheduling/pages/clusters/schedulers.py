@@ -1,4 +1,4 @@
-"""The page of the schedulers: who leads what, how busy it is, and what to do where one is not
+"""The page of the schedulers: which one leads what, how busy it is, and what to do if one is not
 enough."""
 
 from django.core.exceptions import PermissionDenied
@@ -39,6 +39,6 @@ def schedulers(request: HttpRequest) -> HttpResponse:
         "unknown": unknown,
         "states": [] if unknown else scheduler_states(shown, timezone.now()),
     }
-    # What is left to do changes without any of the marks, and the page costs little.
+    # The remaining work changes without any of the marks, and the page is cheap to make.
     answer = render(request, live_or_whole(request, "scheduling/clusters/schedulers.html"), context)
     return by_its_text(request, answer)

@@ -1,1 +1,1 @@
-"""The page of what happened."""
+"""The page of events."""

@@ -1,4 +1,4 @@
-"""What happened to jobs, and what people changed, as one list that can be filtered."""
+"""Events of jobs and changes made by people, as one list with filters."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -56,7 +56,7 @@ THEME_TITLES = {
     "jobs": "Everything about jobs",
     CHANGES: "What people changed",
 }
-# What the page begins with: the first is what somebody may have to act on.
+# The page starts with these counts; the first are those somebody may have to act on.
 COUNTED = ("losses", "starts", "ends", CHANGES)
 KIND_CHOICES = [
     ("Several", list(THEME_TITLES.items())),
@@ -106,7 +106,7 @@ def _events(request: HttpRequest) -> HttpResponse:
         "period_title": PERIODS.get(period, ("", None))[0],
         "periods": [(key, title) for key, (title, _) in PERIODS.items()],
         "kinds": KIND_CHOICES,
-        # A kind that the choices do not have, e.g. one action.
+        # A kind outside the choices, e.g. a single action.
         "other_kind": filters["kind"]
         if filters["kind"] not in {value for _, group in KIND_CHOICES for value, _ in group}
         else "",
@@ -140,7 +140,7 @@ def _wanted(
     until: datetime,
     unknown: dict[str, UnknownFilter],
 ) -> EventsWanted:
-    """What the filters ask for; those that name nothing there is become `unknown`."""
+    """Return what the filters ask for; filters that name nothing known go to `unknown`."""
     tenants = cluster = job = None
     known = {
         "kind": event_kinds,
@@ -173,7 +173,7 @@ def _wanted(
 
 
 def _address(row: StreamEvent) -> str:
-    """The page of what the event is about; "" where it has none."""
+    """Return the page of what the event is about; "" if there is none."""
     if row.job is not None:
         return reverse("job", args=[row.job.pk])
     what, _, act = row.kind.partition(".")

@@ -1,4 +1,5 @@
-"""What is asked before somebody holds, releases or cancels a job or an array, and the preview."""
+"""The questions before somebody holds, releases or cancels a job or an array, and their
+previews."""
 
 import uuid
 from collections.abc import Callable
@@ -28,7 +29,7 @@ ON_ARRAYS: dict[JobAct, Callable[[User, uuid.UUID], JobArray]] = {
     JobAct.RELEASE: release_array,
     JobAct.CANCEL: cancel_array,
 }
-# What an act does; "" = it depends on how far the job is, and the page tells.
+# The effect of an action; "" = it depends on the job's state, and the page says it.
 EFFECT = {
     ("job", JobAct.HOLD): "It keeps its place in the queue, and does not start until somebody "
     "releases it.",
@@ -43,7 +44,7 @@ What = Literal["job", "array"]
 
 @dataclass(frozen=True, slots=True)
 class ActQuestion:
-    """A dialog: `act` is its id, `action` and `preview` are addresses."""
+    """A dialog: `act` is its id; `action` and `preview` are addresses."""
 
     act: str
     title: str
@@ -57,7 +58,8 @@ class ActQuestion:
 
 
 def questions(what: What, key: object, name: str) -> list[ActQuestion]:
-    """What the page of a job or an array may ask; buttons that follow its state open them."""
+    """Return the dialogs of a job's or an array's page; buttons, which depend on its state, open
+    them."""
     return [
         ActQuestion(
             act.value,
@@ -73,7 +75,7 @@ def questions(what: What, key: object, name: str) -> list[ActQuestion]:
 @require_POST
 @page_login_required
 def job_act_preview(request: HttpRequest, job_id: uuid.UUID, act: str) -> HttpResponse:
-    """What it would do to all jobs; nothing is changed."""
+    """Preview the effect on all jobs; nothing is changed."""
 
     def tried() -> Effects:
         return try_on_job(actor_of(request), job_id, JobAct(act)).effects
@@ -84,7 +86,7 @@ def job_act_preview(request: HttpRequest, job_id: uuid.UUID, act: str) -> HttpRe
 @require_POST
 @page_login_required
 def array_act_preview(request: HttpRequest, array_id: uuid.UUID, act: str) -> HttpResponse:
-    """What it would do to all jobs; nothing is changed."""
+    """Preview the effect on all jobs; nothing is changed."""
 
     def tried() -> Effects:
         actor = actor_of(request)

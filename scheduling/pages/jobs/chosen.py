@@ -1,4 +1,4 @@
-"""What is done to jobs that were chosen in the table: first what it would do, then the act."""
+"""Actions on jobs selected in the table: first the preview, then the action."""
 
 import re
 import uuid
@@ -28,7 +28,8 @@ WHOLE = re.compile(r"[+-]?[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class ActWords:
-    """`effects`: of the jobs to which it is done. `done` goes on after a number of jobs."""
+    """`effects`: on the jobs that it is done to. `done` continues a sentence after a number of
+    jobs."""
 
     title: str
     button: str
@@ -38,7 +39,7 @@ class ActWords:
 
 @dataclass(frozen=True, slots=True)
 class ActAsked:
-    """What was sent: the jobs, and what to do to them."""
+    """The request: the jobs, and the action."""
 
     ids: list[uuid.UUID]
     act: JobAct
@@ -46,7 +47,7 @@ class ActAsked:
 
     @classmethod
     def of(cls, request: HttpRequest) -> "ActAsked":
-        """Raises Invalid."""
+        """Read the request; raise Invalid."""
         priority = request.POST.get("priority", "").strip()
         try:
             ids = [uuid.UUID(text) for text in request.POST.getlist("id")]
@@ -105,7 +106,7 @@ def chosen(request: HttpRequest) -> HttpResponse:
 @require_POST
 @page_login_required
 def chosen_preview(request: HttpRequest) -> HttpResponse:
-    """What the act would do to all jobs, for the page that asks whether to do it."""
+    """Preview the action's effect on all jobs, for the confirmation page."""
     try:
         asked = ActAsked.of(request)
         tried = try_on_jobs(actor_of(request), asked.ids, asked.act, asked.changes)
@@ -186,5 +187,5 @@ def _gpus(jobs: Iterable[Job | None]) -> str:
 
 
 def _s(count: int) -> str:
-    """The ending of a verb."""
+    """Return the ending of a verb."""
     return "s" if count == 1 else ""

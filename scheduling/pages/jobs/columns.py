@@ -1,4 +1,4 @@
-"""The columns of the table of jobs: those there are, and those that its reader chose."""
+"""The columns of the table of jobs: all that exist, and those that the reader has chosen."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from scheduling.services.jobs.tables import keep_columns
 from tenants.names import Names
 from tenants.web.pages import UnknownFilter, actor_of, page_login_required, sent_back, to_list
 
-# In their order. Name and state of a job are always there.
+# In display order. A job's name and state are always shown.
 COLUMNS = {
     "position": "Position",
     "priority": "Priority",
@@ -32,7 +32,7 @@ USUAL = ("gpus", "model", "tenant", "waited", "starts", "ran", "submitted", "by"
 
 
 def columns_in(request: HttpRequest) -> tuple[str, ...]:
-    """Those that the address names, else the reader's own choice."""
+    """Return the columns in the address, else the reader's choice."""
     if "columns" in request.GET:
         return known(request.GET["columns"].split(","))
     chosen = JobTable.objects.filter(user=actor_of(request)).values_list("columns", flat=True)
@@ -40,7 +40,7 @@ def columns_in(request: HttpRequest) -> tuple[str, ...]:
 
 
 def known(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that are columns, in their order."""
+    """Return the names that are columns, in display order."""
     asked = set(names)
     return tuple(name for name in COLUMNS if name in asked)
 
@@ -54,20 +54,20 @@ def unknown_columns(request: HttpRequest) -> dict[str, UnknownFilter]:
 @require_POST
 @page_login_required
 def choose_columns(request: HttpRequest) -> HttpResponse:
-    """Keep the reader's choice, or take it back."""
+    """Store the reader's choice, or reset it."""
     chosen = known(request.POST.getlist("column"))
     if "usual" in request.POST:
         keep_columns(actor_of(request), ())
     elif chosen:
         keep_columns(actor_of(request), chosen)
-    else:  # none kept = the usual ones, which nobody has asked for
+    else:  # storing none would mean the defaults, which nobody asked for
         text = "Choose at least one column beside name and state. The columns stay as they were."
         messages.error(request, text, extra_tags="bad")
     return back_to_table(request, without="columns")
 
 
 def back_to_table(request: HttpRequest, *, without: str = "") -> HttpResponse:
-    """Where the button was pressed, by what stood behind `?` there."""
+    """Return to the page with the button, with its query string."""
     address = sent_back(request)
     address.pop(without, None)
     return to_list(reverse("jobs"), address)

@@ -1,4 +1,4 @@
-"""The table of jobs as a file for spreadsheets."""
+"""The table of jobs as a spreadsheet file."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -23,7 +23,7 @@ COLUMNS = (
 @require_GET
 @page_login_required
 def as_csv(request: HttpRequest) -> HttpResponse:
-    """All jobs that the filters of the table find, in its order, where they are not too many."""
+    """Return all jobs that match the table's filters, in its order, unless there are too many."""
     filters = filters_in(request)
     if unknown := unknown_in(request, filters):
         return _refused(request, f"{next(iter(unknown.values())).text}.")

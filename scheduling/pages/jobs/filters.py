@@ -1,4 +1,4 @@
-"""What the address of the table of jobs filters and sorts by."""
+"""The filters and the order in the address of the table of jobs."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,7 +24,7 @@ FILTERS = (
     "q", "state", "tenant", "queue", "gpu", "user", "reason", "array",
     "min_gpus", "max_gpus", "since", "sort",
 )  # fmt: skip
-# Of these the table shows no more than a word, so they stand behind a button while none is set.
+# The table shows little of these, so they are behind a button unless one is set.
 RARE = ("user", "queue", "reason", "min_gpus", "max_gpus", "since")
 STATE_GROUPS = {
     "open": WAITING | HOLDING,
@@ -33,7 +33,7 @@ STATE_GROUPS = {
     "active": HOLDING,
     "ended": TERMINAL,
 }
-# Beside the group of all that wait, the plain name of a state would stand for two things.
+# Next to the group of all waiting jobs, the state's plain name would be ambiguous.
 STATE_TITLES = {**STATE_WORDS, JobState.PENDING: "Waiting, no quota held"}
 STATE_CHOICES = [
     ("open", "Open"),
@@ -56,12 +56,12 @@ SORTS = {
     "gpus": ("Most GPUs first", ("-gpu_milli", *NEWEST)),
     "priority": ("Highest priority first", ("-priority", "submitted_at", "id")),
 }
-# No index has these orders: they are for the jobs that are not over, which are few.
+# No index has these orders: they are for open jobs, which are few.
 OF_OPEN_JOBS = ("gpus", "priority")
 
 
 def filters_in(request: HttpRequest) -> dict[str, str]:
-    """Each filter as the address says it, "" = not; an order of open jobs is of those alone."""
+    """Return each filter in the address ("" = none); an order for open jobs selects only those."""
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
     if filters["sort"] in OF_OPEN_JOBS and not filters["state"]:
         filters["state"] = "open"
@@ -69,7 +69,7 @@ def filters_in(request: HttpRequest) -> dict[str, str]:
 
 
 def unknown_in(request: HttpRequest, filters: dict[str, str]) -> dict[str, UnknownFilter]:
-    """The parameters that the table does not have, or that say nothing that there is, by name."""
+    """Return the parameters that the table does not have, or whose value is unknown, by name."""
     told = _unknown_values(request.user, filters)
     unknown = {name: UnknownFilter(name, filters[name], text) for name, text in told.items()}
     return unknown_names(request, FILTERS, "after", "columns") | unknown | unknown_columns(request)
@@ -88,7 +88,7 @@ def _unknown_values(user: Any, filters: dict[str, str]) -> dict[str, str]:
     }
     told = {}
     for name, names_of in known.items():
-        # Whose names somebody may know is asked of the database.
+        # Only now, because the known names cost a query.
         if filters[name] and filters[name] not in (names := names_of()):
             told[name] = names.none_such(filters[name])
     if filters["array"] and not _is_array(user, filters["array"]):
@@ -113,7 +113,7 @@ def _is_array(user: Any, array_id: str) -> bool:
 
 
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
-    """Apply the filters of the page, none of which is unknown."""
+    """Apply the page's filters, all of which must be known."""
     if filters["q"]:
         rows = selectors.matching(rows, filters["q"])
     if filters["state"]:

@@ -1,4 +1,4 @@
-"""What matters most about a job now, as the headline of its page."""
+"""The most important fact about a job now, as the headline of its page."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,15 +15,15 @@ from scheduling.queries.wording import STATE_WORDS
 from scheduling.templatetags.jobs import is_held, is_waiting, ran
 from tenants.templatetags.ui import duration
 
-# Whose start is told as the least that it takes.
+# Estimates that are only a lower bound.
 AT_LEAST = ("earliest", "forecast")
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """`text`: "Starts in 20–35 min", "Overdue", "Ran 3 h of 12 h". `tone`: "wait" or "bad" where
-    somebody may have to act, else "". `share`: how much of its run time has passed, 0..1; None
-    where nobody knows."""
+    """`text`: "Starts in 20–35 min", "Overdue", "Ran 3 h of 12 h". `tone`: "wait" or "bad" if
+    somebody may have to act, else "". `share`: the part of its run time that has passed, 0..1; None
+    if unknown."""
 
     text: str
     tone: str = ""
@@ -31,8 +31,8 @@ class Headline:
 
 
 def headline(job: Job, told: ToldStart | None, start: Start | None) -> Headline:
-    """Of a job; `told`: the forecaster's estimate, `start`: what the scheduler knows, both of one
-    that waits."""
+    """Return a job's headline. For a waiting job, `told` is the forecaster's estimate and `start`
+    what the scheduler knows."""
     if not is_waiting(job):
         return _of_one_that_has_started(job)
     if is_held(job):
@@ -56,7 +56,7 @@ def _starts_at(at: datetime, *, at_least: bool) -> Headline:
     left = (at - timezone.now()).total_seconds()
     if left > 0:
         return _starts(f"in {duration(left)}" + (" or later" if at_least else ""))
-    # From then on it may start: nobody said that it would.
+    # It may start from then on, but nothing said that it would.
     return Headline("Waiting") if at_least else Headline("Overdue", "wait")
 
 

@@ -1,4 +1,4 @@
-"""Pages about one job, and what people do to it and to a whole array."""
+"""Pages about one job, and the actions on a job and on a whole array."""
 
 import uuid
 from collections.abc import Callable
@@ -48,7 +48,7 @@ from tenants.web.pages import actor_of, page_login_required
 
 PODS_SHOWN = 200
 RESERVED_NODES_SHOWN = 6
-# Pods that have a place, or have done their work at one.
+# Pods that have a place, or have finished their work in one.
 PLACED = {*LIVE_PLACEMENTS, PlacementState.SUCCEEDED}
 TONES = {
     PlacementState.INTENDED: "wait",
@@ -82,7 +82,7 @@ def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 
 
 def _marks_of(found: Job) -> object:
-    """What tells that something has changed on its page. Only of one that waits others matter."""
+    """Return what changes whenever the page does. Other jobs matter only while this one waits."""
     columns = [getattr(found, field.attname) for field in Job._meta.concrete_fields]
     pods = selectors.placements_of(found).order_by().values_list("state")
     told = pods.annotate(
@@ -96,8 +96,8 @@ def _marks_of(found: Job) -> object:
 @require_GET
 @page_login_required
 def job_outlook(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """When a job that waits could start, and what would start now: a part of its page that comes
-    after it, for the engine is asked."""
+    """Show when a waiting job could start, and what would start now. The page loads this part
+    separately, because it runs the engine."""
     found = job_or_404(request, job_id)
     access = access_of(request.user)
     shown = {
@@ -113,7 +113,7 @@ def job_outlook(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 def job_page(
     request: HttpRequest, found: Job, form: ChangeForm, *, status: int = 200
 ) -> HttpResponse:
-    """The page of a job; a form with errors is shown open."""
+    """Render the page of a job; a form with errors is shown open."""
     sets = list(found.pod_sets.all())
     placements = [] if found.state in WAITING else current_placements(found)
     set_names = {s.index: s.name for s in sets}
@@ -207,8 +207,8 @@ def job_page(
 
 
 def current_placements(found: Job) -> list[Placement]:
-    """Where each pod of the job's last start is, or was last: those that left alone have been
-    placed again since, as later attempts."""
+    """Return the current or last place of each pod since the job's last start. Pods that left
+    individually have been placed again since, under later attempts."""
     rows = selectors.placements_of(found).filter(attempt__gte=found.attempt).order_by("attempt")
     last = {(row.pod_set, row.ordinal): row for row in rows}
     return [last[pod] for pod in sorted(last)]
@@ -236,7 +236,7 @@ def job_release(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 def carried_out(
     request: HttpRequest, job_id: uuid.UUID, act: Callable[[User, Job], Job], done: str
 ) -> HttpResponse:
-    """Do it and say so, or say why not, on the page of the job."""
+    """Carry out an action, and report the result on the job's page."""
     found = job_or_404(request, job_id)
     try:
         act(actor_of(request), found)
@@ -250,7 +250,7 @@ def carried_out(
 @require_POST
 @page_login_required
 def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """Priority, times and counts of pods of a job; what was not touched is not sent."""
+    """Change a job's priority, times and numbers of pods; unchanged fields are not sent."""
     found = job_or_404(request, job_id)
     form = ChangeForm(found, request.POST)
     if form.is_valid():
@@ -270,7 +270,7 @@ def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @page_login_required
 def job_change_preview(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """What the form would do to all jobs; nothing is changed."""
+    """Preview the form's effect on all jobs; nothing is changed."""
     found = job_or_404(request, job_id)
     form = ChangeForm(found, request.POST)
     if not form.is_valid():
@@ -313,7 +313,7 @@ def carried_out_on_array(
     act: Callable[[User, uuid.UUID], selectors.JobArray],
     done: str,
 ) -> HttpResponse:
-    """Do it and say so, or say why not, on the page of the array."""
+    """Carry out an action, and report the result on the array's page."""
     try:
         array = act(actor_of(request), array_id)
     except NotFound as error:

@@ -1,4 +1,4 @@
-"""A job as a text that people edit: the document that REST takes, as YAML or JSON."""
+"""A job as editable text: the document that REST takes, as YAML or JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ from tenants.errors import FieldError, Invalid, Path
 from tenants.strict_json import NotJson, TooManyValues, value_of
 
 LANGUAGES = {"yaml": "YAML", "json": "JSON"}
-# Read at leisure by people, and in a second by a program.
+# Longer than people write; a program still reads it within a second.
 MOST_OF_A_TEXT = 1 << 17
-NEEDED = ("name", "tenant")  # of which nothing is assumed
+NEEDED = ("name", "tenant")  # fields without a default
 ONE_MAPPING = "Write one mapping of fields, such as name, tenant, gpus."
 
 
 @dataclass(frozen=True, slots=True)
 class TextFault:
-    """What is wrong, in which line (1 = the first; None = in all of it), of which field ("" = of
-    none, or of all)."""
+    """What is wrong, in which line (1 = the first; None = the whole text), and in which field ("" =
+    none, or all)."""
 
     line: int | None
     field: str
@@ -34,7 +34,7 @@ class TextFault:
 
 
 class WrongText(ValueError):
-    """A text that is no job document; `faults` name the lines."""
+    """A text that is not a job document; `faults` name the lines."""
 
     def __init__(self, faults: Sequence[TextFault]) -> None:
         super().__init__(faults[0].detail)
@@ -42,7 +42,7 @@ class WrongText(ValueError):
 
 
 def text_of(document: Mapping[str, Any], language: str) -> str:
-    """The text that `document_in` reads as this document."""
+    """Return the text that `document_in` reads as this document."""
     plain = json.loads(json_of(document))
     if language == "json":
         return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
@@ -50,13 +50,13 @@ def text_of(document: Mapping[str, Any], language: str) -> str:
 
 
 def json_of(document: Mapping[str, Any], indent: int | None = None) -> str:
-    """A document with its times and ids as REST takes them."""
+    """Return a document as JSON, with times and ids as REST takes them."""
     return json.dumps(document, indent=indent, ensure_ascii=False, default=_as_text)
 
 
 def document_in(text: str, language: str, *, unfinished: bool = False) -> dict[str, Any]:
-    """The document that a text says, its values of the types that REST takes. `unfinished`: its
-    name and its tenant may be missing, and are "" then. Raises WrongText."""
+    """Parse a text into a document, with values of the types that REST takes. `unfinished`: name
+    and tenant may be missing and are then "". Raises WrongText."""
     if len(text) > MOST_OF_A_TEXT:
         raise WrongText([TextFault(None, "", f"Give at most {MOST_OF_A_TEXT:,} characters.")])
     value = _json(text if language == "json" else _json_of_yaml(text))
@@ -70,7 +70,7 @@ def document_in(text: str, language: str, *, unfinished: bool = False) -> dict[s
 
 
 def checked(value: Any) -> dict[str, Any]:
-    """A document as REST reads it; raises Invalid naming each field of a wrong type or size."""
+    """Validate a document as REST does; raise Invalid naming each field of a wrong type or size."""
     try:
         return dict(shared(JobInput).run_validation(value))
     except ValidationError as error:
@@ -78,17 +78,17 @@ def checked(value: Any) -> dict[str, Any]:
 
 
 def located(text: str, errors: Sequence[FieldError]) -> list[TextFault]:
-    """Faults of the document that a text says, with their lines, from the first line on."""
+    """Return a document's errors with their lines in the text, in line order."""
     try:
         root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
-        root = None  # of JSON that is no YAML
+        root = None  # JSON that is not valid YAML
     found = [TextFault(_line(root, e.path), e.field, e.detail) for e in errors]
     return sorted(found, key=lambda fault: fault.line or 0)
 
 
 def _line(node: yaml.Node | None, path: Path) -> int | None:
-    """Where a field stands, or what it would stand in."""
+    """Return the line of a field, or of the innermost existing part of its path."""
     line = None
     for part in path:
         match node:
@@ -111,7 +111,7 @@ def _json(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise WrongText([TextFault(error.lineno, "", f"This is no JSON: {error.msg}.")]) from None
     except (RecursionError, ValueError):
-        pass  # told below, in the words of REST
+        pass  # reported below, in the words of REST
     try:
         return value_of(text.encode(errors="surrogatepass"), "The text")
     except (NotJson, TooManyValues) as error:
@@ -136,7 +136,7 @@ def _json_of_yaml(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of YAML as JSON has it; raises TypeError for one that JSON has not."""
+    """Convert a YAML value to JSON types; raise TypeError if that is impossible."""
     match value:
         case dict():
             return {_name(key): _plain(each) for key, each in value.items()}
@@ -160,7 +160,7 @@ def _as_text(value: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as blocks, lists below their names."""
+    """Writes multi-line texts as blocks, and lists indented below their names."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         super().increase_indent(flow, False)

@@ -18,7 +18,7 @@ from tenants.web.conditional import by_its_text
 from tenants.web.pages import actor_of, live_or_whole, page_login_required, unknown_names
 
 LINES = 200
-# A progress bar is one line, however often it draws itself anew: much is read, and little shown.
+# A progress bar is one line however often it redraws itself, so read much and show little.
 MOST_BYTES = 4 << 20
 MOST_SHOWN = 256 << 10  # characters
 FILTERS = ("pod_set", "ordinal", "container", "previous")
@@ -31,8 +31,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 @require_GET
 @page_login_required
 def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """The last lines of a container of one pod, chosen by `pod_set`, `ordinal` and `container`;
-    with `previous=true` of its run before the last restart."""
+    """Show the last lines of one pod's container, chosen by `pod_set`, `ordinal` and `container`;
+    with `previous=true`, of its run before the last restart."""
     job = job_or_404(request, job_id)
     sets = list(job.pod_sets.all())
     name, number = request.GET.get("pod_set") or sets[0].name, request.GET.get("ordinal") or "0"
@@ -77,7 +77,7 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 
 
 def _which(job: Job, name: str, number: str) -> tuple[PodSet, int]:
-    """Raises Invalid."""
+    """Return the pod; raise Invalid."""
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise Invalid.field("ordinal", "The pod must be a whole number.")
     return pod_set_of(job, name, int(number)), int(number)
@@ -92,7 +92,7 @@ def _options(previous: str) -> LogOptions:
 
 
 def _not_all_of(size: int, text: str) -> str:
-    """Why the last lines are not shown whole; "" where they are."""
+    """Return why the last lines are not shown completely; "" if they are."""
     if size >= MOST_BYTES:
         return f"The last {LINES} lines are cut after {MOST_BYTES >> 20} MiB: their end is missing."
     if len(text) > MOST_SHOWN:
@@ -101,11 +101,11 @@ def _not_all_of(size: int, text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """A log without what only a terminal understands."""
+    """Strip what only a terminal understands from a log."""
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return _CONTROLS.sub("", "\n".join(map(_drawn_last, plain.split("\n"))))
 
 
 def _drawn_last(line: str) -> str:
-    """A progress bar draws itself anew over the beginning of its line: what it drew last counts."""
+    """A progress bar redraws itself over its line: keep what it drew last."""
     return line.rstrip("\r").rpartition("\r")[2]

@@ -1,4 +1,4 @@
-"""Views of the table of jobs that people keep under a name: filters, order and columns."""
+"""Saved views of the table of jobs: filters, order and columns under a name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tenants.web.pages import actor_of, page_login_required, sent_back
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """`query`: what stands behind `?`. `current`: the page shows it."""
+    """`query`: the query string. `current`: the page shows this view."""
 
     name: str
     query: str
@@ -26,7 +26,7 @@ class ShownView:
 
 
 def views_of(user: User, address: Mapping[str, str]) -> list[ShownView]:
-    """Those that the user keeps, by name; `address`: the parameters of the page."""
+    """Return the user's views by name; `address`: the parameters of the page."""
     kept = JobTable.objects.filter(user=user).values_list("views", flat=True).first()
     shown = {name: value for name, value in address.items() if name != "after"}
     return [
@@ -38,7 +38,7 @@ def views_of(user: User, address: Mapping[str, str]) -> list[ShownView]:
 @require_POST
 @page_login_required
 def save_view(request: HttpRequest) -> HttpResponse:
-    """Keep what the page shows, with its columns."""
+    """Save what the page shows, with its columns."""
     address = sent_back(request).dict()
     address.pop("after", None)
     address["columns"] = request.POST.get("columns", "")

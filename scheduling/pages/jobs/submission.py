@@ -1,4 +1,4 @@
-"""The page that submits a job: its form, and what the form says so far."""
+"""The page that submits a job: its form, and a preview of what the form contains so far."""
 
 import json
 import re
@@ -41,7 +41,7 @@ from tenants.web.pages import actor_of, page_login_required
 def submit_forms(
     request: HttpRequest, data: Any = None, job: Any = None, sets: Any = None
 ) -> tuple[JobForm, Any]:
-    """The two forms, bound to `data`, or beginning with the values of `job` and `sets`."""
+    """Return the two forms, bound to `data`, or with the initial values of `job` and `sets`."""
     access = access_of(request.user)
     tenants = [t.name for t in visible_tenants(request.user) if access.may_submit(t.pk)]
     clusters = list(Cluster.objects.filter(is_active=True).values_list("name", flat=True))
@@ -53,14 +53,14 @@ def submit_forms(
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """The job that is submitted again, and the form that says the same as far as it can."""
+    """A job to submit again, and the form filled in from it as far as possible."""
 
     job: Job
     filled: Filled
 
 
 def like_or_404(request: HttpRequest, job_id: str) -> Like:
-    """Raises Conflict for a job that cannot be submitted again."""
+    """Return the job to submit again; raise Conflict if that is impossible."""
     try:
         job = job_or_404(request, uuid.UUID(job_id))
     except ValueError:
@@ -69,7 +69,7 @@ def like_or_404(request: HttpRequest, job_id: str) -> Like:
 
 
 def still_like(request: HttpRequest, job_id: str) -> Like | None:
-    """The job that the form was filled in from, if it is still there."""
+    """Return the job that the form was filled in from, if it still exists."""
     try:
         return like_or_404(request, job_id) if job_id else None
     except (Http404, Conflict):
@@ -77,7 +77,8 @@ def still_like(request: HttpRequest, job_id: str) -> Like | None:
 
 
 def forms_like(request: HttpRequest, like: Like) -> tuple[JobForm, Any]:
-    """The forms as the job was submitted; fields that cannot say so any more say why."""
+    """Return the forms filled in as the job was submitted; fields that no longer can be, say
+    why."""
     job_form, sets = submit_forms(request, job=like.filled.job, sets=like.filled.sets)
     tenant, cluster = like.job.tenant.name, like.job.cluster.name
     if not is_offered(job_form, "tenant", tenant):
@@ -102,7 +103,7 @@ def is_offered(form: Fields, name: str, value: str) -> bool:
 
 
 def typed_sets(data: Any) -> list[dict[str, Any]]:
-    """The pod sets as typed, valid or not, with their volumes."""
+    """Return the pod sets as typed, valid or not, with their volumes."""
     rows = typed_rows(data, "sets", MAX_POD_SETS) or [{}]
     for i, row in enumerate(rows):
         volumes = typed_rows(data, f"sets-{i}-volumes", MAX_VOLUMES)
@@ -111,7 +112,7 @@ def typed_sets(data: Any) -> list[dict[str, Any]]:
 
 
 def typed_rows(data: Any, prefix: str, most: int) -> list[dict[str, Any]]:
-    """The forms of a formset as typed."""
+    """Return the forms of a formset as typed."""
     return [
         {
             key.removeprefix(f"{prefix}-{i}-"): value
@@ -123,13 +124,13 @@ def typed_rows(data: Any, prefix: str, most: int) -> list[dict[str, Any]]:
 
 
 def number(text: str) -> int:
-    """A small number that a page of ours wrote; 0 where somebody else wrote there."""
+    """Return a small number that Kant's page wrote; 0 for anything else."""
     return int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
 
 
 def document_from(job_form: JobForm, sets: Any, rest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The job document, or None when a field is wrong by itself. `rest`: what the form was filled
-    in from and cannot say."""
+    """Return the job document, or None when a field is invalid by itself. `rest`: what the form was
+    filled in from but cannot show."""
     if not (job_form.is_valid() & sets.is_valid()):
         return None
     document = {**job_form.document(), "pod_sets": [form.document() for form in sets.forms]}
@@ -143,8 +144,8 @@ def document_from(job_form: JobForm, sets: Any, rest: Mapping[str, Any]) -> dict
 
 
 def rest_in(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the form carries of a document that it cannot show. Raises Http404 for what no page of
-    ours has written."""
+    """Return the part of a document that the form carries but cannot show. Raises Http404 for
+    anything that Kant's pages did not write."""
     try:
         rest = json.loads(data.get("rest") or "{}")
         checked({**rest, "name": "x", "tenant": "x"})
@@ -226,7 +227,7 @@ def job_new(request: HttpRequest) -> HttpResponse:
 
 
 def opened(request: HttpRequest, job_id: str) -> HttpResponse:
-    """The form as it is first shown: with its defaults, or like a job, "" = none."""
+    """Show the form for the first time: with its defaults, or filled in from a job ("" = none)."""
     try:
         like = like_or_404(request, job_id) if job_id else None
     except Conflict as error:
@@ -242,7 +243,7 @@ def opened(request: HttpRequest, job_id: str) -> HttpResponse:
 
 
 def begun(request: HttpRequest, template_id: str) -> HttpResponse:
-    """The form filled in from a template."""
+    """Show the form filled in from a template."""
     try:
         template = template_by_id(actor_of(request), uuid.UUID(template_id))
     except (ValueError, NotFound):
@@ -258,8 +259,8 @@ def begun(request: HttpRequest, template_id: str) -> HttpResponse:
 
 
 def reshaped(request: HttpRequest) -> HttpResponse:
-    """The form as typed, as it is ("show"), with a pod set or a row for a volume more, or a pod set
-    less."""
+    """Show the form as typed: unchanged ("show"), or with a pod set or volume row more, or a pod
+    set fewer."""
     typed, rest = typed_sets(request.POST), rest_in(request.POST)
     at = len(typed)
     if "add_volume" in request.POST:
@@ -291,8 +292,8 @@ def any_tenant_to_submit_to(request: HttpRequest) -> bool:
 @require_POST
 @page_login_required
 def job_preview(request: HttpRequest) -> HttpResponse:
-    """What the form says so far: would it be accepted, would it start, and the same as a REST
-    call."""
+    """Preview the form's contents so far: would it be accepted, would it start, and the same as a
+    REST call."""
     job_form, sets = submit_forms(request, request.POST)
     document = document_from(job_form, sets, rest_in(request.POST))
     context: dict[str, Any] = {}
@@ -313,7 +314,7 @@ def job_preview(request: HttpRequest) -> HttpResponse:
 
 
 def rehearsed(request: HttpRequest, document: dict[str, Any]) -> dict[str, Any]:
-    """What would become of it, of an array of its first job; raises DomainError."""
+    """Return what would become of the job, or of an array's first job; raise DomainError."""
     if document.get("array") is not None:
         submit_array(actor_of(request), document, dry_run=True)
     one = {name: value for name, value in document.items() if name != "array"}

@@ -1,4 +1,4 @@
-"""The submit form filled in from a job document: the inverse of what its forms make of it."""
+"""Fill in the submit form from a job document: the inverse of what its forms produce."""
 
 import shlex
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from scheduling.pages.asked import asked_of, typed_of
 from scheduling.pages.jobs.submit_form import SHELL
 from scheduling.services.jobs.validation import SHORT_FORM, default_name
 
-# Of which a form says some entries, and the rest keeps the others.
+# Fields of which the form shows some entries and `rest` keeps the others.
 IN_PART = frozenset(
     field.name
     for field in asked_of(PodSetDocument).values()
@@ -27,8 +27,8 @@ IN_PART = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What the fields of the job and of each pod set begin with. `rest`: a document of what no
-    field of the form can say; its `pod_sets` are as many as those of the form, or none."""
+    """The initial values of the job's fields and of each pod set's. `rest`: a document with what no
+    form field can show; its `pod_sets` are as many as the form's, or absent."""
 
     job: dict[str, Any]
     sets: list[dict[str, Any]]
@@ -36,7 +36,7 @@ class Filled:
 
 
 def filled_from(document: Mapping[str, Any], now: datetime) -> Filled:
-    """The form that says what a valid job document says, as far as it can."""
+    """Fill in the form from a valid job document, as far as possible."""
     rest = dict(document)
     sets = rest.pop("pod_sets", None)
     if sets is None:
@@ -44,7 +44,7 @@ def filled_from(document: Mapping[str, Any], now: datetime) -> Filled:
         one["count"] = one.pop("replicas", 1)
         sets = [one]
     if rest.get("not_before") is not None and rest["not_before"] <= now:
-        del rest["not_before"]  # it does not keep a new job waiting
+        del rest["not_before"]  # a time in the past does not delay a new job
     job = typed_of(JobDocument, rest)
     job |= {name: rest.pop(name) for name in ("tenant", "cluster") if name in rest}
     filled = [_pod_set(one, index) for index, one in enumerate(sets)]
@@ -54,7 +54,7 @@ def filled_from(document: Mapping[str, Any], now: datetime) -> Filled:
 
 
 def _pod_set(document: Mapping[str, Any], index: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of one pod set, and what they cannot say."""
+    """Return the fields of one pod set, and what they cannot show."""
     rest = dict(document)
     fields: dict[str, Any] = {
         "name": rest.pop("name", default_name(index)),
@@ -79,7 +79,8 @@ def _pod_set(document: Mapping[str, Any], index: int) -> tuple[dict[str, Any], d
 
 
 def left_out(rest: Mapping[str, Any]) -> list[str]:
-    """The names of what a form does not show of the document that it was filled in from."""
+    """Return the names of what the form does not show of the document that it was filled in
+    from."""
     names = [name for name in rest if name != "pod_sets"]
     for one in rest.get("pod_sets", ()):
         for name, value in one.items():
@@ -87,14 +88,14 @@ def left_out(rest: Mapping[str, Any]) -> list[str]:
                 names.append("gpu_types but the first")
             elif name in IN_PART:
                 names.append(f"{name} ({', '.join(value)})")
-            elif name != "command":  # quoted for a shell it is there
+            elif name != "command":  # the form shows it quoted for a shell
                 names.append(name)
     return list(dict.fromkeys(names))
 
 
 def with_rest(said: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
-    """A document of the forms, with what they could not say of the one that they were filled in
-    from. Where both say something the forms are right: somebody has changed it there."""
+    """Add to the forms' document what they could not show of the one they were filled in from.
+    Where both have a value, the forms win: somebody has changed it there."""
     more = rest.get("pod_sets", [])
     sets = [
         _set_with_rest(one, more[index] if index < len(more) else {})
@@ -108,7 +109,7 @@ def _set_with_rest(said: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str
     for name in IN_PART & said.keys() & more.keys():
         found[name] = {**more[name], **said[name]}
     if types := more.get("gpu_types"):
-        # The form has the first of them.
+        # The form shows the first of them.
         found.pop("gpu_type" if said.get("gpu_type") == types[0] else "gpu_types")
     if "command" in more:
         if said.get("command", []) == _read(_typed(more["command"])):
@@ -130,14 +131,14 @@ def _volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(command: list[str]) -> str:
-    """A command as people type it for a shell."""
+    """Write a command as people type it in a shell."""
     if len(command) == len(SHELL) + 1 and tuple(command[: len(SHELL)]) == SHELL:
         return command[-1]
     return shlex.join(command)
 
 
 def _read(typed: str) -> list[str]:
-    """What the form makes of such a text."""
+    """Return the command that the form makes of such a text."""
     text = typed.strip().replace("\r\n", "\n")
     return [*SHELL, text] if text else []
 

@@ -1,4 +1,4 @@
-"""The submit form: fields of people, turned into the job document of the REST API."""
+"""The submit form: fields for people, turned into the job document of the REST API."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -28,14 +28,14 @@ PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
 ANYWHERE = (ANY_CLUSTER, "Any: where it starts first")
-# Asked for where there are several clusters.
+# Only asked for if there are several clusters.
 OF_SEVERAL = ("cluster", "cluster_selector", "preferred_cluster_labels")
-# How a command that people type is run.
+# How to run a command that people type.
 SHELL = ("/bin/sh", "-c")
 
 
 def is_used(form: Fields, names: Sequence[str]) -> bool:
-    """Whether one of these fields has a value or a fault, or is where the page opens."""
+    """Return whether one of these fields has a value, an error or the initial focus."""
     return any(
         form[name].value() or name in form.errors or "autofocus" in form.fields[name].widget.attrs
         for name in names
@@ -109,7 +109,8 @@ class PodSetForm(Fields):
         )
 
     def has_changed(self) -> bool:
-        """One that equals the defaults is a pod set too, where Django counts and cleans none."""
+        """A form equal to the defaults is a pod set too; Django would neither count nor clean
+        it."""
         return True
 
     def is_valid(self) -> bool:
@@ -143,7 +144,7 @@ class PodSetForm(Fields):
         return [volume for volume in self.volumes if volume.has_changed()]
 
     def clean_command(self) -> str:
-        # Browsers end lines as HTTP does, which is nothing for a shell.
+        # Browsers send CRLF line ends, which a shell does not accept.
         return str(self.cleaned_data["command"]).replace("\r\n", "\n")
 
     def clean_gpus(self) -> Decimal:
@@ -190,7 +191,7 @@ PodSets = forms.formset_factory(
     extra=0,
     min_num=1,
     max_num=MAX_POD_SETS,
-    # Django would build a thousand forms for a damaged count before it refuses it.
+    # Django would build a thousand forms for a damaged count before refusing it.
     absolute_max=MAX_POD_SETS + 1,
     validate_min=True,
     validate_max=True,
@@ -198,7 +199,7 @@ PodSets = forms.formset_factory(
 
 
 def all_forms(job: JobForm, sets: Any) -> Iterator[tuple[str, Fields]]:
-    """The forms as they stand on the page, each with what to say before a field of it."""
+    """Yield the forms in page order, each with a prefix for messages about its fields."""
     yield "", job
     for number, one in enumerate(sets.forms, 1):
         where = f"Pod set {number}, " if len(sets.forms) > 1 else ""
@@ -208,9 +209,8 @@ def all_forms(job: JobForm, sets: Any) -> Iterator[tuple[str, Fields]]:
 
 
 def show_errors(error: DomainError, document: Mapping[str, Any], job: JobForm, sets: Any) -> None:
-    """Put each fault of the use case beside the field that it speaks of; the rest above the
-    form."""
-    # Not later: a field that has a fault is no longer read.
+    """Show each error of the use case at its field; the rest above the form."""
+    # Read these now: a field with an error can no longer be read.
     volumes = [form.used_volumes for form in sets.forms]
     for fault in error.errors:
         path, detail = list(fault.path), fault.detail
@@ -221,7 +221,7 @@ def show_errors(error: DomainError, document: Mapping[str, Any], job: JobForm, s
             index = min(index, len(sets.forms) - 1)
             form = sets.forms[index]
             if not path and len(sets.forms) == 1:
-                path = ["gpus"]  # the sum of all pod sets is that of the only one
+                path = ["gpus"]  # with only one pod set, the sum over all is its own
             elif len(path) > 1:
                 field, entry, *rest = path
                 if field == "volumes" and isinstance(entry, int) and entry < len(volumes[index]):

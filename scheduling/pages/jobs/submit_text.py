@@ -1,4 +1,4 @@
-"""The page that shows the job of the submit form as a text, and takes it back from there."""
+"""The page that shows the submit form's job as text, and turns text back into the form."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,13 +42,13 @@ from tenants.web.pages import page_login_required
 @require_POST
 @page_login_required
 def job_text(request: HttpRequest) -> HttpResponse:
-    """The form as a text, or what is done with a text."""
+    """Show the form as text, or process a text."""
     return of_text(request) if "text" in request.POST else of_form(request)
 
 
 def of_form(request: HttpRequest) -> HttpResponse:
-    """The job that the form says, as the text that is asked for; the form with its faults where it
-    cannot be said."""
+    """Show the form's job as text in the requested language; the form with its errors if that is
+    impossible."""
     language = request.POST.get("as", "")
     if language not in LANGUAGES:
         raise Http404(DAMAGED)
@@ -63,8 +63,8 @@ def of_form(request: HttpRequest) -> HttpResponse:
 
 
 def unfinished(job_form: JobForm, sets: Any, rest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The document of a form of which nothing is wrong but that something is not filled in yet;
-    None of any other."""
+    """Return the document of a form whose only errors are missing values; None for any other
+    form."""
     forms = [form for _, form in all_forms(job_form, sets)]
     if sets.non_form_errors() or any(one.volumes.non_form_errors() for one in sets.forms):
         return None
@@ -95,8 +95,8 @@ def shown_as_text(
 
 
 def of_text(request: HttpRequest) -> HttpResponse:
-    """What is done with the job that a text says: submitted, shown as it is ("show"), or as another
-    text or the form ("as")."""
+    """Process the job in a text: submit it, show it unchanged ("show"), or as text in another
+    language or the form ("as")."""
     text, language = typed_text(request)
     if "show" in request.POST:
         return shown_as_text(request, text, language)
@@ -117,8 +117,8 @@ def faults_in(text: str, error: WrongText | DomainError) -> list[TextFault]:
 
 
 def typed_text(request: HttpRequest) -> tuple[str, str]:
-    """(the text with plain line ends, its language). Raises Http404 where no page of ours has sent
-    it."""
+    """Return (the text with plain line ends, its language). Raises Http404 if no page of Kant's
+    sent it."""
     language = request.POST.get("language", "")
     if language not in LANGUAGES or "text" not in request.POST:
         raise Http404(DAMAGED)
@@ -126,13 +126,13 @@ def typed_text(request: HttpRequest) -> tuple[str, str]:
 
 
 def filled_by(request: HttpRequest, document: dict[str, Any]) -> HttpResponse:
-    """The form filled in by the document of a text. Raises Invalid where the document is wrong by
-    itself; its name and tenant may still be missing."""
+    """Show the form filled in from a text's document. Raises Invalid when the document is invalid
+    by itself; name and tenant may still be missing."""
     given = {name: value for name, value in document.items() if value not in (None, "")}
     job_spec({**dict.fromkeys(NEEDED, "x"), **given})
     filled = filled_from(without_nulls(document), timezone.now())
     job_form, sets = submit_forms(request, job=filled.job, sets=filled.sets)
-    # What is asked for only where there are several clusters.
+    # Fields that are asked for only if there are several clusters.
     rest = {
         **{n: given[n] for n in OF_SEVERAL if n in given and n not in job_form.fields},
         **filled.rest,
@@ -152,7 +152,7 @@ def filled_by(request: HttpRequest, document: dict[str, Any]) -> HttpResponse:
 @require_POST
 @page_login_required
 def job_text_preview(request: HttpRequest) -> HttpResponse:
-    """What the text says so far, as `submission.job_preview` tells of the form."""
+    """Preview the text's contents so far, as `submission.job_preview` does for the form."""
     text, language = typed_text(request)
     context: dict[str, Any] = {}
     try:

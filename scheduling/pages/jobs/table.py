@@ -42,7 +42,7 @@ JOBS_PER_PAGE = 50
 @require_GET
 @page_login_required
 def jobs(request: HttpRequest) -> HttpResponse:
-    # An array has buttons, whose forms carry a secret of the session.
+    # An array has buttons, whose forms contain a secret of the session.
     own = request.GET.get("user") == "me" or "array" in request.GET
     return polled(request, access_of(request.user), lambda: _jobs(request), alike=not own)
 
@@ -89,7 +89,7 @@ def _jobs(request: HttpRequest) -> HttpResponse:
 def _around(
     request: HttpRequest, filters: dict[str, str], shown: dict[str, str], reasons: set[str]
 ) -> dict[str, object]:
-    """What stands around the live part; `shown`: the address that says all that it shows."""
+    """Return what surrounds the live part; `shown`: the parameters that describe all it shows."""
     return {
         "states": STATE_CHOICES,
         "sorts": [(name, title) for name, (title, _) in SORTS.items()],
@@ -106,8 +106,8 @@ def _around(
 
 @dataclass(frozen=True, slots=True)
 class JobsStanding:
-    """How many jobs wait, `held` of them on hold, and how many start or run, with their milli-GPU;
-    `oldest`: when the first that waits was submitted, None = none waits."""
+    """How many jobs wait, with `held` of them on hold, how many start or run, and the milli-GPU of
+    each group. `oldest`: submission time of the oldest waiting job; None = none waits."""
 
     waiting: int
     waiting_milli: int
@@ -118,7 +118,7 @@ class JobsStanding:
 
 
 def standing_of(seen: QuerySet[Job], filters: dict[str, str], user_id: int) -> JobsStanding:
-    """Of the jobs that the filters let through, whatever their state."""
+    """Count the jobs that the filters match, whatever their state."""
     rows = filtered_jobs(seen, {**filters, "state": "open", "sort": ""}, user_id).order_by()
     waits = Q(state__in=list(WAITING))
     found = rows.aggregate(
@@ -134,7 +134,7 @@ def standing_of(seen: QuerySet[Job], filters: dict[str, str], user_id: int) -> J
 
 @dataclass(frozen=True, slots=True)
 class ShownArray:
-    """An array, how many jobs of it are not over, and what the reader may do to them."""
+    """An array, its number of open jobs, and what the reader may do to them."""
 
     row: JobArray
     open: int
@@ -152,7 +152,7 @@ def shown_array(request: HttpRequest, array_id: uuid.UUID) -> ShownArray:
     try:
         first = selectors.first_of_array(user, array_id)
         array = selectors.array_by_id(user, array_id)
-    except NotFound as error:  # its last job went this moment
+    except NotFound as error:  # its last job was deleted a moment ago
         raise Http404(error.detail) from None
     unfinished = sum(count for state, count in array.states.items() if state not in TERMINAL)
     allowed = access_of(user).may_cancel(first.tenant_id, first.user_id)
@@ -168,7 +168,7 @@ def shown_array(request: HttpRequest, array_id: uuid.UUID) -> ShownArray:
 
 
 def after_cursor(cursor: str, order: tuple[str, ...]) -> Q:
-    """Jobs behind the one the cursor names; raises Http404 for a damaged one."""
+    """Match jobs after the one that the cursor names; raise Http404 for a damaged cursor."""
     try:
         return rows_after_cursor(Job, order, cursor)
     except BadCursor:

@@ -1,4 +1,4 @@
-"""Pages of templates: the list of them, and the form that keeps a job as one."""
+"""Pages of templates: their list, and the form that saves a job as a template."""
 
 import json
 import uuid
@@ -41,7 +41,7 @@ from tenants.web.pages import actor_of, page_login_required
 
 
 class TemplateForm(Fields):
-    """Where a job is kept, and under which name."""
+    """Where a template is stored, and its name."""
 
     tenant = forms.ChoiceField(label="Tenant", help_text="Its members and those below may use it")
     called = forms.CharField(label="Name", max_length=63, help_text="Such as big-run")
@@ -56,7 +56,7 @@ class TemplateForm(Fields):
 
 
 def administered(request: HttpRequest) -> list[str]:
-    """The names of the tenants whose templates the reader writes."""
+    """Return the names of the tenants whose templates the reader may write."""
     access = access_of(request.user)
     return [t.name for t in visible_tenants(request.user) if access.may_administer(t.pk)]
 
@@ -81,7 +81,8 @@ def templates(request: HttpRequest) -> HttpResponse:
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def template_new(request: HttpRequest) -> HttpResponse:
-    """GET keeps a job (`?like=`), POST what the submit form says, or what this page showed."""
+    """GET offers a job to save (`?like=`), POST what the submit form contains or what this page
+    showed."""
     tenants = administered(request)
     if not tenants:
         raise Http404("You administer no tenant whose templates you could write.")
@@ -115,7 +116,7 @@ def asked(
 
 
 def kept(request: HttpRequest, form: TemplateForm) -> HttpResponse:
-    """Save what the page showed. Raises Http404 for what no page of ours has written."""
+    """Save what the page showed. Raises Http404 for anything that Kant's pages did not write."""
     try:
         document = json.loads(request.POST["document"])
         checked({**document, "name": "x", "tenant": "x"})

@@ -1,4 +1,4 @@
-"""The rows of the submit form for the volumes of a pod set."""
+"""The submit form's rows for the volumes of a pod set."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -15,7 +15,7 @@ SOURCES = [(kind, kind.replace("_", " ").capitalize()) for kind in VOLUME_SOURCE
 
 
 class VolumeForm(Fields):
-    number = 1  # of its row
+    number = 1  # the number of its row
 
     called = forms.CharField(widget=forms.HiddenInput, required=False, max_length=NAME_LENGTH)
     source = forms.ChoiceField(label="Volume", choices=SOURCES)
@@ -24,11 +24,11 @@ class VolumeForm(Fields):
     read_only = forms.BooleanField(label="Read-only", required=False)
 
     def has_changed(self) -> bool:
-        """Whether the row says anything; one that does not is left out, wherever it stands."""
+        """Whether the row contains anything; an empty one is ignored, wherever it is."""
         return any(self[name].value() for name in ("resource", "mount_path"))
 
     def document(self, name: str) -> dict[str, Any]:
-        """What it says, by this name."""
+        """Return its contents under this name."""
         data = self.cleaned_data
         document = {
             "name": name,
@@ -47,7 +47,7 @@ class BaseVolumes(forms.BaseFormSet):
     }
 
     def initial_form_count(self) -> int:
-        # A row that was there before may be emptied too.
+        # Rows that existed before may be emptied as well.
         return 0 if self.is_bound else super().initial_form_count()
 
     def add_fields(self, form: VolumeForm, index: int | None) -> None:
@@ -58,7 +58,8 @@ class BaseVolumes(forms.BaseFormSet):
 
 
 def volume_documents(rows: Sequence[VolumeForm]) -> list[dict[str, Any]]:
-    """What the rows say, each by the name that it had in a document, else by that of its row."""
+    """Return the rows' contents, each under its name in the original document, else under its row's
+    name."""
     taken = {row.cleaned_data["called"] for row in rows}
     documents = []
     for row in rows:

@@ -1,5 +1,5 @@
-"""The page of the global queue of a cluster: who waits their turn, in its order, and what keeps the
-first of each GPU model."""
+"""The page of a cluster's global queue: the jobs that wait their turn, in order, and what blocks
+the first job of each GPU model."""
 
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse

@@ -29,7 +29,7 @@ from tenants.web.pages import (
 
 QUEUES_PER_PAGE = 60
 FILTERS = ("q", "tenant", "state")
-# Of each stage its name, and what it means.
+# Stage → its name and its meaning.
 STAGE_WORDS = {
     "tenant-queue": ("Tenant queue", "Held back, or without quota yet"),
     "quota-admitted": ("Quota admitted", "Has quota, waits its turn"),
@@ -40,7 +40,7 @@ STAGE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What jobs of a queue hold of a GPU type; `most`: milli-GPU, None = no limit."""
+    """What jobs of a queue hold of a GPU type; `most`: limit in milli-GPU, None = no limit."""
 
     gpu_model: str
     held: int
@@ -59,7 +59,7 @@ class QueueRow:
 
     @property
     def stages(self) -> list[tuple[str, int]]:
-        """(title of a stage, jobs in it), in their order."""
+        """(title of the stage, jobs in it), in order."""
         return [(STAGE_WORDS[stage][0], self.now.stages[stage]) for stage in STAGES]
 
     @property
@@ -68,7 +68,7 @@ class QueueRow:
 
 
 def limits_of(now: QueueNow) -> list[Limit]:
-    """Of each GPU type that is held or limited."""
+    """Return an entry for each GPU type that is held or limited."""
     most = now.queue.max_gpus
     return [
         Limit(
@@ -81,8 +81,8 @@ def limits_of(now: QueueNow) -> list[Limit]:
 
 
 def in_order(queues: Iterable[Queue], tenants: Sequence[Tenant]) -> list[tuple[Queue, int]]:
-    """Queues with the depth of their tenant in the tree; of a tenant the default one first, then
-    as they go before each other."""
+    """Return queues with their tenant's depth in the tree: for each tenant the default queue, then
+    by rank."""
     of_tenant: dict[int, list[Queue]] = {}
     for queue in queues:
         of_tenant.setdefault(queue.tenant_id, []).append(queue)
@@ -118,7 +118,7 @@ def _queues(request: HttpRequest, access: Access) -> HttpResponse:
         "page": Paginator(rows, QUEUES_PER_PAGE).get_page(request.GET.get("page")),
         "stages": totals(rows),
         "standing": standing_of(rows),
-        # The table of jobs has no filter that finds part of the name of a queue, or its state.
+        # The table of jobs cannot filter by part of a queue's name, or by its state.
         "all_jobs": not (filters["q"] or filters["state"]),
         "filters": filters,
         "filtered": any(filters.values()),
@@ -137,8 +137,8 @@ def any_to_administer(access: Access, tenants: Iterable[Tenant]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueuesStanding:
-    """How many jobs wait in some queues, and since when the oldest; `not_open`: (state, its title,
-    how many of the queues are in it), of those in which some are."""
+    """How many jobs wait in some queues, and since when the oldest. `not_open`: (state, its title,
+    number of queues in it) for each such state that occurs."""
 
     waiting: int
     oldest: datetime | None
@@ -159,7 +159,7 @@ def standing_of(rows: Collection[QueueRow]) -> QueuesStanding:
 
 
 def totals(rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
-    """Of each stage its words, and how many jobs of all queues are in it."""
+    """Return for each stage its words and the number of jobs in it, over all queues."""
     counts: Counter[str] = Counter()
     for row in rows:
         counts.update(row.now.stages)
@@ -174,7 +174,7 @@ def staged(counts: Counter[str]) -> list[dict[str, Any]]:
 
 
 def unknown_filters(user: Any, filters: dict[str, str]) -> dict[str, UnknownFilter]:
-    """The filters that name nothing there is, by name of the parameter."""
+    """Return the filters that name nothing known, by parameter name."""
     known = {
         "tenant": tenant_names(user),
         "state": Names("state of a queue", fixed=tuple(QueueState.values)),
@@ -185,7 +185,7 @@ def unknown_filters(user: Any, filters: dict[str, str]) -> dict[str, UnknownFilt
 def filtered(
     queues: list[Queue], filters: dict[str, str], tenants: Sequence[Tenant]
 ) -> list[Queue]:
-    """Those that the filters ask for: of a tenant and all below it."""
+    """Apply the filters; that of a tenant includes all below it."""
     if filters["q"]:
         text = filters["q"].casefold()
         queues = [q for q in queues if text in f"{q.tenant.name}/{q.name} {q.title}".casefold()]

@@ -1,4 +1,4 @@
-"""What a change of a queue would do to jobs, beside its form; nothing is changed."""
+"""Previews of what a queue's change would do to jobs, next to its form; nothing is changed."""
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render

@@ -1,4 +1,4 @@
-"""The page of one queue, its settings, and what is done to its state."""
+"""The page of one queue, its settings, and the actions on its state."""
 
 from typing import Any
 
@@ -103,7 +103,7 @@ def _queue(request: HttpRequest, found: Queue, access: Access) -> HttpResponse:
 
 
 def settings_of(queue: Queue) -> list[tuple[str, str]]:
-    """(title, value) of each setting but the title."""
+    """Return (title, value) of each setting except the title."""
     terms = QueueTerms.of(queue).columns()
     terms |= {
         "order": queue.get_order_display(),
@@ -125,7 +125,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def changes_of(request: HttpRequest, queue: Queue) -> list[dict[str, Any]]:
-    """The last changes of a queue, each with what it made of what."""
+    """Return the last changes of a queue, each with its differences."""
     records = visible_audit_records(request.user).filter(
         tenant=queue.tenant_id,
         action__startswith="queue.",
@@ -171,7 +171,7 @@ def queue_state(request: HttpRequest, tenant: str, name: str, verb: str) -> Http
 def state_after(
     actor: User, queue: Queue, verb: str, why: Why, *, dry_run: bool = False
 ) -> QueueChangeResult:
-    """Do what a button says. Raises as `release_queue` and `set_state` do."""
+    """Carry out a button's action. Raises as `release_queue` and `set_state` do."""
     if verb == "release":
         return release_queue(actor, queue, why=why, dry_run=dry_run)
     return set_state(actor, queue, STATE_AFTER[verb].value, why=why, dry_run=dry_run)
@@ -194,7 +194,7 @@ def queue_settings(request: HttpRequest, tenant: str, name: str) -> HttpResponse
 
 
 def _set(request: HttpRequest, queue: Queue, form: QueueForm) -> bool:
-    """Set what was touched; False with the form's errors otherwise."""
+    """Save the changed settings; return False with the form's errors if that fails."""
     values = form.values()
     if not values:
         form.add_error(None, "Nothing was changed.")
@@ -214,7 +214,8 @@ def changed_by_form(
     *,
     dry_run: bool = False,
 ) -> QueueChangeResult | None:
-    """Set these values of the form, or rehearse it; None with the form's errors otherwise."""
+    """Save these values of the form, or rehearse that; return None with the form's errors if that
+    fails."""
     try:
         return change_queue(
             actor_of(request),

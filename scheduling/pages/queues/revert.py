@@ -1,4 +1,4 @@
-"""The page that takes back a change of a queue, after showing what that means now."""
+"""The page that reverts a change of a queue, after showing what that means now."""
 
 import uuid
 from typing import Any
@@ -27,7 +27,7 @@ from tenants.web.pages import actor_of, page_login_required
 
 
 def lines(record: AuditRecord, found: QueueReversal) -> list[Line]:
-    """The settings that the change set, and what they would be."""
+    """Return the settings that the change set, and what they would become."""
     now = found.now
     then = {**(now or {}), **(found.undone or {})} if found.undone is not None else None
     rows = [
@@ -44,7 +44,7 @@ def lines(record: AuditRecord, found: QueueReversal) -> list[Line]:
 
 
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
-    """What taking the change back would do now, or why it cannot be."""
+    """Return what reverting the change would do now, or why it is impossible."""
     try:
         found = queue_reversal_of(record)
     except DomainError as error:
@@ -93,8 +93,8 @@ def queue_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
 
 
 def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[str]]) -> str:
-    """Take the change back: whether the queue is "there" or "gone" after it; "" with `errors` by
-    field ("" = none of them) otherwise."""
+    """Revert the change; return whether the queue is then "there" or "gone". On failure return "",
+    with `errors` by field ("" = none of them)."""
     version = shown_version(request.POST.get("version", ""), errors)
     reason = request.POST.get("reason", "")
     if not reason.strip():
@@ -112,7 +112,7 @@ def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[s
         ]
         return ""
     except DomainError as error:
-        # What stands in the way is told by the rehearsal.
+        # The rehearsal shows the obstacles.
         errors.update(error.by_field or {"": ["Nothing was changed."]})
         return ""
     messages.success(request, f"The change of {record.subject} is reverted.", extra_tags="good")

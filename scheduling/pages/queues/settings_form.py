@@ -27,7 +27,7 @@ UNSAID = (("", "as without a queue"), ("yes", "Yes"), ("no", "No"))
 ROLES = ((Role.ENGINEER.value, "Engineers"), (Role.TENANT_ADMIN.value, "Tenant admins"))
 KINDS = [(kind.value, kind.value.capitalize()) for kind in JobKind]
 ORDERS = (("", "That of the cluster's policy"), *QueueOrder.choices)
-# A field of REST -> the form field that stands for it, where the names differ.
+# Field of REST → its form field, where the names differ.
 SHOWN_AS = {
     "default_run_limit_s": "default_limit_min",
     "max_run_limit_s": "max_limit_min",
@@ -40,7 +40,7 @@ class GpuLimits(Pairs):
     rule = "TYPE=GPUS, e.g. H100=16"
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Not by how a browser ends lines, nor by empty ones."""
+        """Ignore line ends and empty lines."""
         return str(initial or "").split() != str(data or "").split()
 
     def read(self, text: str) -> float | None:
@@ -75,8 +75,7 @@ def _marks(label: str, choices: Any, help_text: str) -> forms.MultipleChoiceFiel
 
 
 class QueueForm(Fields):
-    """Settings as they are; sends what was touched only, so that what somebody else has set
-    meanwhile stays."""
+    """The current settings. Only changed fields are sent, so that other people's changes stay."""
 
     title = forms.CharField(label="Title", required=False, max_length=200, show_hidden_initial=True)
     rank = forms.IntegerField(
@@ -156,7 +155,7 @@ class QueueForm(Fields):
         return weight
 
     def values(self, names: Any = None) -> dict[str, Any]:
-        """What was touched, or the fields `names`, in the names of `QueueTerms`."""
+        """Return the changed fields, or the fields `names`, named as in `QueueTerms`."""
         found: dict[str, Any] = {}
         for name in self.changed_data if names is None else names:
             value = self.cleaned_data.get(name)
@@ -173,7 +172,7 @@ class QueueForm(Fields):
         return found
 
     def show(self, error: DomainError) -> None:
-        """Put each fault beside its field, what is of none above the form."""
+        """Show each error at its field, and those without one above the form."""
         show(self, error)
 
 
@@ -188,7 +187,7 @@ def show(form: Fields, error: DomainError, shown_as: Mapping[str, str] = SHOWN_A
 
 
 class NewQueueForm(QueueForm):
-    """The settings of a queue that is not there yet, with its tenant and its name."""
+    """The settings of a new queue, with its tenant and its name."""
 
     field_order = ("tenant", "name")
     tenant = forms.ChoiceField(label="Tenant")

@@ -1,1 +1,1 @@
-"""The quota matrix, one quota of it, and taking a change back."""
+"""The quota matrix, one quota, and reverting a change."""

@@ -1,4 +1,4 @@
-"""Editing the matrix: what is typed is kept in a draft, rehearsed and previewed."""
+"""Editing the matrix: input is kept in a draft, rehearsed and previewed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,14 +40,14 @@ from tenants.web.pages import actor_of, page_login_required, to_list
 
 TIMES = ("starts_at", "ends_at")
 FIELDS = {"starts_at": "From", "ends_at": "Until", "reason": "Reason"}
-LARGEST_STAMP = 2**53  # of a script
+LARGEST_STAMP = 2**53  # of a number in JavaScript
 
 
 @page_login_required
 @require_POST
 def check(request: HttpRequest) -> HttpResponse:
-    """Keep the edits as typed in the draft, and rehearse all of it; no quota is changed. Of the
-    matrix only the cells are sent that are edited or were marked before."""
+    """Save the edits as typed in the draft, and rehearse all of it; no quota is changed. Of the
+    matrix, only cells that are edited or were marked before are sent."""
     give_up(request)
     shown = matrix(request)
     not_kept = keep(request, shown, write=page_write(request))
@@ -71,11 +71,11 @@ def check(request: HttpRequest) -> HttpResponse:
 @page_login_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
-    """What saving the whole draft would do to jobs; no quota is changed."""
+    """Preview what saving the whole draft would do to jobs; no quota is changed."""
     shown = matrix(request)
     write = page_write(request)
     keep(request, shown, write=write)
-    # As if the page were saved next: what it has written since comes before that.
+    # As if the page saved next: anything it has written in the meantime comes before that.
     then = PageWrite(write.tab, write.stamp + 1) if write else None
     with unit_of_work(dry_run=True):
         reason = rehearsed_reason(request)
@@ -98,12 +98,15 @@ def discard(request: HttpRequest) -> HttpResponse:
     return to_list(reverse("quotas"), request.GET)
 
 
-# --- the save, and its rehearsal ------------------------------------------------------------------
+# --- saving, and its rehearsal --------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class DraftSaving:
-    """What became, or would become, of saving what was sent with the rest of the reader's draft.
-    `faults`: by fields beside the cells. `tried`: whether only what the draft says stands against
-    it, if anything does."""
+    """What became, or would become, of saving what was sent together with the rest of the reader's
+    draft.
+
+    `faults`: by field, other than the cells. `tried`: nothing but the draft's own contents can have
+    prevented the save.
+    """
 
     not_kept: Invalid | None
     unseen: set[str]
@@ -158,7 +161,7 @@ class DraftSaving:
         return not self.found.count and not (self.not_kept or self.unseen)
 
     def told(self, shown: ShownPart) -> Iterator[str]:
-        """Why it was not saved, without the marks that the page has."""
+        """Yield why it was not saved, without relying on the page's marks."""
         show_unseen(shown, self.unseen)
         mark(shown, self.found, saved=False)
         wrong = [cell for cell in shown.cells if cell.errors]
@@ -181,7 +184,7 @@ class DraftSaving:
 
 
 def show_unseen(shown: ShownPart, unseen: set[str]) -> None:
-    """Let cells that the page did not show as the draft has them be so."""
+    """Show cells as in the draft if the page did not."""
     for cell in shown.cells:
         if cell.key in unseen and cell.editable and cell.key in shown.drafted:
             edit = shown.drafted[cell.key]
@@ -189,7 +192,7 @@ def show_unseen(shown: ShownPart, unseen: set[str]) -> None:
 
 
 def told_unseen(unseen: set[str]) -> str:
-    """Goes on within a sentence."""
+    """Return text that continues a sentence."""
     s = "" if len(unseen) == 1 else "s"
     return f"your draft has {len(unseen)} more edit{s}, made in another tab or browser"
 
@@ -202,10 +205,10 @@ def keep(
     saving: bool = False,
     write: PageWrite | None = None,
 ) -> Invalid | None:
-    """Write what was sent into the reader's draft, if the draft can hold it: else why not."""
+    """Write what was sent into the reader's draft; return why, if the draft cannot hold it."""
     check_lengths(shown)
     marked = set(request.POST.getlist("marked"))
-    # What was typed since this page last wrote; a page without script does not say.
+    # What was typed since this page last wrote; a page without JavaScript does not say.
     fresh = request.POST.get("fresh")
     edits = []
     for cell in shown.cells:
@@ -213,7 +216,7 @@ def keep(
             continue
         is_fresh = fresh is None or cell.key in fresh.split()
         if not is_fresh and (cell.key in shown.drafted or not saving):
-            continue  # another tab may have written something newer, or taken it back
+            continue  # another tab may have written or removed something since
         if cell.is_retyped:
             edits.append(DraftEdit(cell.tenant, cell.gpu_type, cell.typed, cell.version))
         elif cell.key in marked and cell.key in shown.drafted:
@@ -231,8 +234,8 @@ def keep(
 
 
 def give_up(request: HttpRequest) -> None:
-    """Take a tenant out of the reader's draft, or of it what somebody else has set meanwhile, as
-    its button asks."""
+    """Remove from the draft what a button asks for: a tenant, or those of its fields that somebody
+    else has changed."""
     asked, theirs = request.POST.get("out", ""), request.POST.get("theirs", "")
     for row in own_tenants(actor_of(request)):
         fields = [*row.fields] if asked == str(row.tenant_id) else []
@@ -244,14 +247,14 @@ def give_up(request: HttpRequest) -> None:
 
 
 def check_lengths(shown: ShownPart) -> None:
-    """Mark cells of which no draft could keep what is in them."""
+    """Mark cells whose text is too long for a draft."""
     for cell in shown.cells:
         if len(cell.typed) > LONGEST and not cell.errors:
             cell.errors.append(f"Use at most {LONGEST} characters, e.g. 16.")
 
 
 def page_write(request: HttpRequest) -> PageWrite | None:
-    """Which write of which page it is, as its script says."""
+    """Return which write of which page this is, as its script says."""
     tab, stamp = request.POST.get("tab", ""), request.POST.get("stamp", "")
     if not (0 < len(tab) <= 36 and stamp.isascii() and stamp.isdigit() and len(stamp) < 17):
         return None
@@ -259,8 +262,8 @@ def page_write(request: HttpRequest) -> PageWrite | None:
 
 
 def unseen_of(request: HttpRequest, shown: ShownPart) -> set[str]:
-    """Keys of edits in the draft that the page which was sent does not show: they were made in
-    another tab or browser since."""
+    """Return the keys of the draft's edits that the sent page does not show, because they were made
+    in another tab or browser since."""
     elsewhere = set(request.POST.get("elsewhere", "").split())
     posted = {key: request.POST.get(f"q-{key}") for key in shown.drafted}
     terms = {cell.key: cell.terms_told for cell in shown.cells}
@@ -279,8 +282,8 @@ def tried(request: HttpRequest) -> DraftTried:
 
 
 def time_typed(request: HttpRequest, name: str, faults: dict[str, list[str]]) -> datetime | None:
-    """A time of a field, in UTC; None where none is typed, or it cannot be read: then why is among
-    the faults."""
+    """Parse a time in UTC; return None if it is empty, or if it is invalid and then explained in
+    `faults`."""
     text = request.POST.get(name, "").strip()
     if not text:
         return None
@@ -291,7 +294,7 @@ def time_typed(request: HttpRequest, name: str, faults: dict[str, list[str]]) ->
         return None
 
 
-# --- what is told of it ---------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 def tell_done(request: HttpRequest, found: DraftTried, order: QuotaOrder | None) -> None:
     counts = ((len(found.cells), "quota"), (len(found.tenants), "tenant"))
     quotas = " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts if n)
@@ -308,8 +311,8 @@ def tell_done(request: HttpRequest, found: DraftTried, order: QuotaOrder | None)
 
 
 def mark(shown: ShownPart, found: DraftTried, *, saved: bool) -> None:
-    """Say in each cell what stands against its edit, or is worth a word. `saved`: it was meant to
-    be saved, so that the next time overwrites what somebody else has done."""
+    """Show in each cell the obstacles and warnings of its edit. `saved`: this was an attempt to
+    save, so the next one overwrites what somebody else has set."""
     cells = {cell.key: cell for cell in shown.cells}
     for at, edit in enumerate(found.cells):
         cell = cells.get(key_of(edit))
@@ -339,7 +342,7 @@ def mark_error(cell: MatrixCell, edit: DraftCell, error: DomainError, *, saved: 
             cell.version = error.current_version
             advice = "Save again to overwrite, or take theirs."
         else:
-            # The version that was sent stays, so that the next rehearsal and the save say so too.
+            # Keep the sent version, so that the next rehearsal and the save report this too.
             advice = "Saving asks again before it overwrites; or take theirs."
         cell.errors.append(f"{told} {advice}")
         return
@@ -349,7 +352,7 @@ def mark_error(cell: MatrixCell, edit: DraftCell, error: DomainError, *, saved: 
 
 
 def tell_of_other_tabs(shown: ShownPart) -> None:
-    """Warn in cells that show another edit than the draft has."""
+    """Warn in cells whose text differs from the draft."""
     for cell in shown.cells:
         edit = shown.drafted.get(cell.key)
         if not cell.editable or not cell.edited or cell.errors:
@@ -363,7 +366,7 @@ def tell_of_other_tabs(shown: ShownPart) -> None:
 
 
 def refused_elsewhere(shown: ShownPart, found: DraftTried) -> list[str]:
-    """What stands against edits that are in no field of this page."""
+    """Return the obstacles to edits that are in no field of this page."""
     elsewhere = shown.drafted_elsewhere
     return [
         f"{edit.tenant.name}, {edit.gpu_type.name}: {found.errors[at].detail}"

@@ -1,5 +1,5 @@
-"""The page of quotas: tenants by GPU types, with what the reader, and others, are about to change
-of it; sent, it makes quotas what the reader's draft says."""
+"""The page of quotas: tenants by GPU types, with pending edits of the reader and of others.
+Submitting it applies the reader's draft."""
 
 import json
 from collections.abc import Mapping
@@ -41,13 +41,13 @@ from tenants.web.conditional import by_its_text
 from tenants.web.csv_files import csv_answer
 from tenants.web.pages import actor_of, page_login_required, to_list
 
-EDITS_NAMED = 4  # of each colleague
+EDITS_NAMED = 4  # per colleague
 
 
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def quotas(request: HttpRequest) -> HttpResponse:
-    """The matrix; sent, it makes quotas what the reader's draft says."""
+    """Show the matrix; POST applies the reader's draft."""
     shown = matrix(request)
     if request.method != "POST":
         return render(request, "scheduling/quotas/quotas.html", sheet(request, shown))
@@ -77,10 +77,10 @@ def quotas(request: HttpRequest) -> HttpResponse:
     return render(request, "scheduling/quotas/quotas.html", page, status=422)
 
 
-# --- what is told beside the cells ----------------------------------------------------------------
+# --- beside the cells -----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The foot of one GPU type: promised to the top of the tree, installed, what is left."""
+    """The footer of a GPU type: guaranteed to roots, installed, and what is left."""
 
     gpu_type: GpuType
     promised: int
@@ -147,15 +147,15 @@ def sheet(request: HttpRequest, shown: ShownPart, **more: Any) -> dict[str, Any]
 
 
 def of_part(filters: Mapping[str, str]) -> str:
-    """The part of the matrix, as pages say it that have the same two filters."""
+    """Return this part of the matrix as the query string of pages with the same two filters."""
     said = {name: filters[name] for name in ("tenant", "gpu") if filters[name]}
     return f"?{urlencode(said)}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """Somebody else who has edits in a draft, the newest at `at`, of what the reader may change,
-    too."""
+    """Somebody else whose draft has edits of what the reader may change too; the newest edit is
+    from `at`."""
 
     name: str
     at: datetime
@@ -172,7 +172,7 @@ class Editor:
 
     @property
     def keys(self) -> str:
-        """Of the cells, with what is typed into them, for the script of the page."""
+        """The cells' keys with their typed texts, for the page's script."""
         return json.dumps({key_of(cell): cell.typed for cell in self.cells})
 
 
@@ -200,8 +200,8 @@ def editors(request: HttpRequest, access: Access) -> list[Editor]:
 
 @require_GET
 def who_edits(request: HttpRequest) -> HttpResponse:
-    """The others who are about to change quotas, for the page that is open. Where the sign-in is
-    over, that page stays as it is: somebody types into it."""
+    """List the others who are about to change quotas, for an open page. After the sign-in has
+    expired that page stays, because somebody is typing into it."""
     if request.headers.get("HX-Request") and not request.user.is_authenticated:
         return HttpResponse(status=401)
     return told_editors(request)
@@ -217,8 +217,8 @@ def told_editors(request: HttpRequest) -> HttpResponse:
 @page_login_required
 @require_GET
 def as_csv(request: HttpRequest) -> HttpResponse:
-    """The quota of each tenant, a row a tenant and a column a GPU type, for spreadsheets; the
-    matrix takes it back."""
+    """Return quotas as CSV, one row per tenant and one column per GPU type; the matrix accepts it
+    back."""
     types = list(GpuType.objects.all())
     quotas = visible_quotas(request.user).order_by()
     stored = {(q.tenant_id, q.gpu_type_id): q for q in quotas}

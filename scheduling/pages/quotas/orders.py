@@ -1,4 +1,4 @@
-"""Changes of quotas that are made at a time, or until a time: in the matrix, and on their page."""
+"""Quota changes with a start or end time: in the matrix, and on their own page."""
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -59,14 +59,14 @@ Act = Callable[..., QuotaOrder]
 
 
 def utc(at: datetime | None) -> str:
-    """An instant as people write it: "Fri 2030-01-04 18:00 UTC"."""
+    """Write an instant as people do: "Fri 2030-01-04 18:00 UTC"."""
     return f"{at:%a %Y-%m-%d %H:%M} UTC" if at else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCell:
-    """One guarantee of an order: what it makes, or made, of what, and why it did not go back.
-    `stands_against`: why it cannot be carried out any more, "" = nothing is known to."""
+    """One guarantee of an order: its old and new value, and why it was not taken back.
+    `stands_against`: why it can no longer be carried out; "" = no known reason."""
 
     cell: OrderCell
     before: str
@@ -75,12 +75,12 @@ class ShownCell:
 
     @property
     def terms(self) -> str:
-        """What it sets beside the guarantee, in words."""
+        """What it sets besides the guarantee, in words."""
         return ", ".join(said_of(in_gpus(self.cell.terms)))
 
     @classmethod
     def of(cls, seen: SeenOrderCell) -> "ShownCell":
-        """Without who stands against it, which `against` tells."""
+        """Build it without `stands_against`, which `_against` finds."""
         cell = seen.cell
         after = as_typed(cell.guaranteed_milli)
         if seen.pending:
@@ -93,8 +93,8 @@ def _told(guaranteed: float | None) -> str:
 
 
 def _against(seen: SeenOrderCell) -> str:
-    """Who changed a quota since an order of it was placed, "" = nobody; for those who may change
-    it."""
+    """Return who has changed a quota since an order for it was placed; "" = nobody. For readers who
+    may change the order."""
     if not seen.is_overtaken:
         return ""
     found = seen.overtaken()
@@ -142,7 +142,7 @@ class ShownOrder:
 
     @property
     def changed_milli(self) -> int:
-        """How many milli-GPU it changes, up and down, of what is guaranteed."""
+        """How many guaranteed milli-GPU it changes, up and down."""
         before = (0.0 if cell.before in ("", "none") else float(cell.before) for cell in self.cells)
         edited = sum(
             abs(cell.cell.guaranteed_milli - round(1000 * was))
@@ -159,7 +159,7 @@ class ShownOrder:
 
     @property
     def is_late(self) -> bool:
-        """Whether it waits for approval although its time has come."""
+        """Whether it still waits for approval although its time has come."""
         starts_at = self.order.starts_at
         return self.order.state == OrderState.WAITING and (
             starts_at is not None and starts_at <= timezone.now()
@@ -188,7 +188,7 @@ class ShownOrder:
 
 
 def shown_orders(viewer: User, orders: Sequence[QuotaOrder]) -> list[ShownOrder]:
-    """Orders as lists tell them, by two statements."""
+    """Return orders as lists show them, with two statements."""
     seen = cells_seen(orders)
     tenants = tenants_of(orders, viewer)
     mine = approvable(viewer, (one for one in orders if one.state == OrderState.WAITING))
@@ -204,8 +204,8 @@ def shown_orders(viewer: User, orders: Sequence[QuotaOrder]) -> list[ShownOrder]
 
 
 def shown_whole(viewer: User, order: QuotaOrder) -> ShownOrder:
-    """An order as its page tells it: with what stands against it, to those who may do something
-    about it."""
+    """Return an order as its page shows it, with the obstacles for readers who may do something
+    about them."""
     cells = cells_seen([order])[order.pk]
     knows = may_handle(viewer, order)
     return ShownOrder(
@@ -217,7 +217,7 @@ def shown_whole(viewer: User, order: QuotaOrder) -> ShownOrder:
 
 
 def planned(orders: Iterable[ShownOrder]) -> dict[str, list[tuple[uuid.UUID, str]]]:
-    """{key of a cell of the matrix: [(order, what it will be when)]}."""
+    """Return {key of a matrix cell: [(order, its future value and when)]}."""
     found: dict[str, list[tuple[uuid.UUID, str]]] = {}
     for one in orders:
         order = one.order
@@ -237,7 +237,7 @@ def planned(orders: Iterable[ShownOrder]) -> dict[str, list[tuple[uuid.UUID, str
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """What may be done to an order now."""
+    """An action that is possible on an order now."""
 
     name: str
     title: str
@@ -284,7 +284,7 @@ def buttons_of(actor: User, order: QuotaOrder) -> tuple[Button, ...]:
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def quota_order(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
-    """One order, what became of it, and what may be done to it."""
+    """Show one order, what became of it, and the possible actions; POST carries one out."""
     actor = actor_of(request)
     order = _order_or_404(actor, order_id)
     if request.headers.get("HX-Request"):
@@ -318,7 +318,7 @@ def _context(request: HttpRequest, order: QuotaOrder) -> dict[str, Any]:
         "shown": shown_whole(actor_of(request), order),
         "is_mine": order.author_id == actor_of(request).pk,
         "alone": "" if alone is None else in_words(alone),
-        # Which state the page was opened in: what may be done to it is no other since.
+        # The state when the page was opened, which decided the actions it offers.
         "opened": request.GET.get("opened", order.state),
     }
 
@@ -333,7 +333,7 @@ def _order_or_404(actor: User, order_id: uuid.UUID) -> QuotaOrder:
 @page_login_required
 @require_POST
 def quota_order_preview(request: HttpRequest, order_id: uuid.UUID) -> HttpResponse:
-    """What an order that is not applied yet would do to jobs now; nothing is changed."""
+    """Preview what a pending order would do to jobs now; nothing is changed."""
     actor = actor_of(request)
     order = _order_or_404(actor, order_id)
     if order.state not in PENDING:
@@ -355,7 +355,8 @@ def acted(
     reason: str,
     errors: dict[str, list[str]],
 ) -> bool:
-    """Do it; False with `errors` by field ("" = none of them) otherwise."""
+    """Carry out the action; return False with `errors` by field ("" = none of them) if that
+    fails."""
     try:
         button.act(actor_of(request), order, reason=reason, source=PAGE)
     except DomainError as error:

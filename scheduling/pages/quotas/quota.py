@@ -1,4 +1,4 @@
-"""The page of one quota: mode and limits beside its guarantee."""
+"""The page of one quota: its guarantee, mode and limits."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ NOTHING_EDITED = "Nothing was edited, so nothing has changed."
 
 
 def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
-    """GPUs as typed in a field; None, and why among its errors, where they cannot be read."""
+    """Parse GPUs from a field; return None and add the reason to `errors` if that fails."""
     try:
         return typed_milli(text)
     except ValueError as error:
@@ -37,14 +37,14 @@ def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | N
 
 
 def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
-    """A limit as typed; empty = no limit."""
+    """Parse a limit; empty = no limit."""
     return legible_milli(text, name, errors) if text.strip() else None
 
 
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
-    """Mode and limits of one quota, beside its guarantee."""
+    """Show and change one quota: its guarantee, mode and limits."""
     owner, kind = _shown(request, tenant, gpu_type)
     stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
     use = use_of(owner.name, kind.name)
@@ -88,7 +88,7 @@ TYPED = ("guaranteed", "mode", "borrow_limit", "lend_limit")
 
 
 def _shown(request: HttpRequest, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
-    """Whose quota a page is about; raises Http404."""
+    """Return the tenant and GPU type of a page; raise Http404."""
     owner = visible_tenants(request.user).filter(name=tenant).first()
     kind = GpuType.objects.filter(name=gpu_type).first()
     if owner is None or kind is None:
@@ -97,8 +97,8 @@ def _shown(request: HttpRequest, tenant: str, gpu_type: str) -> tuple[Tenant, Gp
 
 
 def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
-    """The version of a quota that a form was shown with; None, and why among its errors, where the
-    form does not say it."""
+    """Return the version of the quota that a form was shown with; return None and add the reason to
+    `errors` if the form lacks it."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     errors[""] = [DAMAGED]
@@ -106,7 +106,7 @@ def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
 
 
 def terms_typed(typed: dict[str, str], errors: dict[str, list[str]]) -> QuotaTerms | None:
-    """The quota as typed; None, and why among its errors, where it cannot be read."""
+    """Parse the quota; return None and add the reasons to `errors` if that fails."""
     guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
     shared = typed["mode"] != QuotaMode.ISOLATED
     borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
@@ -118,7 +118,7 @@ def terms_typed(typed: dict[str, str], errors: dict[str, list[str]]) -> QuotaTer
 
 @dataclass(frozen=True, slots=True)
 class TypedQuota:
-    """A quota as it was `typed` in the form, by field, and what that says."""
+    """A quota as `typed` in the form, by field, with its meaning."""
 
     tenant: Tenant
     gpu_type: GpuType
@@ -134,7 +134,7 @@ class TypedQuota:
         typed: dict[str, str],
         errors: dict[str, list[str]],
     ) -> "TypedQuota | None":
-        """None, and why among the errors, where it cannot be read."""
+        """Parse it; return None and add the reasons to `errors` if that fails."""
         terms, version = terms_typed(typed, errors), shown_version(typed["version"], errors)
         if terms is None or version is None:
             return None
@@ -144,7 +144,7 @@ class TypedQuota:
 @page_login_required
 @require_POST
 def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
-    """What one quota as typed would do to jobs; nothing is changed."""
+    """Preview what one quota as typed would do to jobs; nothing is changed."""
     owner, kind = _shown(request, tenant, gpu_type)
     errors: dict[str, list[str]] = {}
     typed = {name: request.POST.get(name, "") for name in (*TYPED, "version")}
@@ -159,7 +159,7 @@ def quota_preview(request: HttpRequest, tenant: str, gpu_type: str) -> HttpRespo
 
 
 def draft_quota(request: HttpRequest, read: TypedQuota, errors: dict[str, list[str]]) -> bool:
-    """Keep the quota as typed in the draft; False with `errors` by field otherwise."""
+    """Save the quota as typed in the draft; return False with `errors` by field if that fails."""
     if faults := read.terms.faults():
         errors |= Invalid.fields(faults).by_field
         return False
@@ -178,8 +178,8 @@ def draft_quota(request: HttpRequest, read: TypedQuota, errors: dict[str, list[s
 
 
 def save_quota(request: HttpRequest, read: TypedQuota, errors: dict[str, list[str]]) -> bool:
-    """Change the quota to these terms and say so; False with `errors` as of `changed`
-    otherwise."""
+    """Change the quota to these terms and report it; return False, with `errors` as in `changed`,
+    if that fails."""
     result = changed(request, read, errors)
     if result is None:
         return False
@@ -200,8 +200,11 @@ def changed(
     *,
     dry_run: bool = False,
 ) -> QuotaChangeResult | None:
-    """Change the quota as typed, or rehearse it; None with `errors` by field ("" = none of them)
-    otherwise, and with the version of who was faster among what was typed."""
+    """Change the quota as typed, or rehearse that.
+
+    On failure returns None, with `errors` by field ("" = none of them); after a conflict
+    `read.typed` has the current version.
+    """
     tenant, gpu_type = read.tenant, read.gpu_type
     try:
         return change_quota(

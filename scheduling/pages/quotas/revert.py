@@ -1,4 +1,4 @@
-"""The page that takes back a change of a quota, after showing what that means now."""
+"""The page that reverts a change of a quota, after showing what that means now."""
 
 import uuid
 from dataclasses import dataclass
@@ -43,8 +43,8 @@ STALE = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One field of a quota, or setting of a policy: what the change made of what, what it is, what
-    it would be."""
+    """One field of a quota, or setting of a policy: before and after the change, its current value,
+    and its value after the revert."""
 
     name: str
     before: str
@@ -54,7 +54,7 @@ class Line:
 
 
 def lines(record: AuditRecord, found: Reversal) -> list[Line]:
-    """The fields that the change set, and any other that taking it back would."""
+    """Return the fields that the change set, and any others that the revert would set."""
     rows = [
         Line(
             title,
@@ -69,15 +69,15 @@ def lines(record: AuditRecord, found: Reversal) -> list[Line]:
 
 
 def tried(actor: User, record: AuditRecord, version: int, reason: str = REHEARSAL) -> Reverted:
-    """What taking the change back would give of a quota at that version; nothing is changed. Raises
-    as `revert_quota_change`."""
+    """Return what reverting the change would give for a quota at that version; nothing is changed.
+    Raises as `revert_quota_change`."""
     return revert_quota_change(
         actor, record, expected_version=version, reason=reason, source=PAGE, dry_run=True
     )
 
 
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
-    """What taking the change back would do now, or why it cannot be."""
+    """Return what reverting the change would do now, or why it is impossible."""
     try:
         found = reversal_of(record)
     except DomainError as error:
@@ -120,7 +120,7 @@ def quota_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
 @page_login_required
 @require_POST
 def quota_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
-    """What taking a change back would do to jobs; nothing is changed."""
+    """Preview what reverting a change would do to jobs; nothing is changed."""
     record = _record_or_404(request, record_id)
     actor = actor_of(request)
     errors: dict[str, list[str]] = {}
@@ -148,7 +148,7 @@ def _record_or_404(request: HttpRequest, record_id: uuid.UUID) -> AuditRecord:
 
 
 def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[str]]) -> bool:
-    """Take the change back; False with `errors` by field ("" = none of them) otherwise."""
+    """Revert the change; return False with `errors` by field ("" = none of them) if that fails."""
     version = shown_version(request.POST.get("version", ""), errors)
     if version is None:
         return False
@@ -164,7 +164,7 @@ def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[s
         errors[""] = [STALE]
         return False
     except DomainError as error:
-        # What stands in the way is told by the rehearsal; a missing reason only here.
+        # The rehearsal shows all obstacles except a missing reason.
         errors["reason"] = error.by_field.get("reason", [])
         if not errors["reason"]:
             errors[""] = ["Nothing was changed."]

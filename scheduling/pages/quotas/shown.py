@@ -1,5 +1,4 @@
-"""The part of the quota matrix that a page shows: its cells, with what the reader is about to
-change of them."""
+"""The part of the quota matrix that a page shows: its cells, with the reader's pending edits."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -26,14 +25,14 @@ from tenants.services.typed_gpus import as_typed
 from tenants.templatetags.ui import bar_milli
 from tenants.web.pages import UnknownFilter, actor_of, unknown_names
 
-CELLS = 96  # on a page at most, and at least one row of them
+CELLS = 96  # per page at most, but at least one row
 FILTERS = ("tenant", "gpu", "edited")
-MINE = "mine"  # of `edited`: tenants of whose quotas the reader has edited some
+MINE = "mine"  # value of `edited`: only tenants whose quotas the reader has edited
 
 
 @dataclass(slots=True)
 class MatrixCell:
-    """One tenant's quota of one GPU type, as it is and as it was typed."""
+    """One tenant's quota of one GPU type, as stored and as typed."""
 
     tenant: Tenant
     gpu_type: GpuType
@@ -45,9 +44,9 @@ class MatrixCell:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stale: bool = False
-    planned: list[tuple[UUID, str]] = field(default_factory=list)  # by which order it will be what
-    terms: list[str] = field(default_factory=list)  # what the draft makes of mode and limits
-    full: int = 0  # milli-GPU that the whole width of a bar stands for, in all cells of its type
+    planned: list[tuple[UUID, str]] = field(default_factory=list)  # (order, future value and time)
+    terms: list[str] = field(default_factory=list)  # mode and limits that the draft changes
+    full: int = 0  # milli-GPU at full bar width, the same in all cells of the type
 
     @property
     def key(self) -> str:
@@ -59,12 +58,12 @@ class MatrixCell:
 
     @property
     def said(self) -> str:
-        """The quota as it is, with mode and limits, as somebody would type it."""
+        """The stored quota with mode and limits, as a person would type it."""
         return cell_text(self.quota)
 
     @property
     def typed_terms_told(self) -> str:
-        """What the typed text makes of mode and limits."""
+        """The mode and limits that the typed text changes."""
         return ", ".join(terms_in_words(named_terms(self.typed), self.quota))
 
     @property
@@ -81,7 +80,7 @@ class MatrixCell:
 
     @property
     def is_retyped(self) -> bool:
-        """Whether another quota is typed than there is; what cannot be read is."""
+        """Whether the typed text differs from the stored quota; unreadable text does."""
         if not self.editable or self.typed.strip() == self.now:
             return False
         return makes_another(self.quota, self.typed, {})
@@ -96,7 +95,7 @@ class MatrixRow:
 
 @dataclass(slots=True)
 class PlacedTenant:
-    """A tenant in the reader's draft, and what stands against it."""
+    """A tenant in the reader's draft, with the obstacles to its change."""
 
     seen: SeenTenant
     errors: list[str] = field(default_factory=list)
@@ -110,11 +109,13 @@ class PlacedTenant:
 
 @dataclass(slots=True)
 class ShownPart:
-    """The part of the matrix that the address asks for: tenants below one, one GPU type, and of
-    many tenants a page. `tenants`: all that the reader may see, with their depth. `drafted`: the
-    reader's edits, wherever they are, by the keys of their cells; `placed`: of tenants. A wrong
-    filter shows nothing and is `unknown`. `access`: of the reader. `wanted`: the
-    tenants of all pages; `uses`: of all quotas."""
+    """The part of the matrix that the address asks for: tenants below one, one GPU type, and one
+    page if there are many tenants.
+
+    `tenants`: all that the reader may see, with their depth. `drafted`: all of the reader's quota
+    edits, by cell key; `placed`: those of tenants. An invalid filter shows nothing and is in
+    `unknown`. `access`: the reader's. `wanted`: the tenants of all pages; `uses`: of all quotas.
+    """
 
     filters: dict[str, str]
     unknown: dict[str, UnknownFilter]
@@ -142,13 +143,13 @@ class ShownPart:
 
 
 def key_of(cell: DraftCell) -> str:
-    """Of the cell of the matrix that it is about."""
+    """Return the key of its cell in the matrix."""
     return f"{cell.tenant_id}-{cell.gpu_type_id}"
 
 
 def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
-    """The cells that the reader may see, with what was typed into them where it was sent, else as
-    the reader's draft has it. `also`: keys of cells that are shown wherever they are."""
+    """Return the cells that the reader may see, with their text from the request, else from the
+    reader's draft. `also`: keys of cells to show wherever they are."""
     access = access_of(request.user)
     drafted = {key_of(cell): cell for cell in own_cells(actor_of(request))}
     filters = {name: request.GET.get(name, "").strip() for name in FILTERS}
@@ -175,7 +176,7 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
         unknown["edited"] = UnknownFilter("edited", filters["edited"], text)
         wanted = []
     page = Paginator(wanted, max(1, CELLS // max(1, len(types)))).get_page(request.GET.get("page"))
-    # Also where a page has other tenants by now, what was typed is not passed over.
+    # Do not drop typed text even if the page has other tenants by now.
     posted = {name.removeprefix("q-") for name in request.POST if name.startswith("q-")}
     posted |= set(also)
     of_tenants, of_types = ({key.split("-")[at] for key in posted if "-" in key} for at in (0, 1))
@@ -210,8 +211,8 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
             edit = drafted.get(cell.key) if editable else None
             if edit is not None:
                 cell.terms = terms_in_words(edit.terms, quota)
-                # What was made so by somebody meanwhile is no edit any more; another value begins
-                # anew.
+                # If somebody has meanwhile set the same value, it is no longer an edit; another
+                # value starts a new edit.
                 if is_edit(edit, quota):
                     cell.version = edit.version
             typed = edit.typed if edit is not None else cell.now
@@ -229,7 +230,8 @@ def matrix(request: HttpRequest, also: Collection[str] = ()) -> ShownPart:
 
 
 def longest_bars(uses: Iterable[QuotaUse]) -> dict[str, int]:
-    """Milli-GPU of the longest bar of each GPU model: two bars that look alike are alike."""
+    """Return the milli-GPU of the longest bar of each GPU model, so that equal bars mean equal
+    amounts."""
     found: dict[str, int] = {}
     for use in uses:
         length = bar_milli(use.used, use.guaranteed, use.borrowed, use.lent)
@@ -238,7 +240,7 @@ def longest_bars(uses: Iterable[QuotaUse]) -> dict[str, int]:
 
 
 def savebar(request: HttpRequest, shown: ShownPart) -> dict[str, Any]:
-    """What the edits come to, and of which part of the matrix they are."""
+    """Return a summary of the edits, and which part of the matrix they are in."""
     cells = shown.cells
     return {
         "part": f"?{request.GET.urlencode()}" if request.GET else "",

@@ -1,4 +1,4 @@
-"""How quotas stand, in the numbers that the pages of quotas and of tenants begin with."""
+"""The key figures at the top of the pages of quotas and tenants."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ WAITS_FOR_QUOTA = Reason.WAITING_FOR_QUOTA.value
 
 @dataclass(frozen=True, slots=True)
 class QuotaStanding:
-    """Of some tenants, in milli-GPU: what those at the top of them use and are guaranteed, how many
-    of all borrow, and how many jobs wait for quota. `reason`: by which these jobs are listed."""
+    """Figures of some tenants, in milli-GPU: what the topmost of them use and are guaranteed; how
+    many tenants borrow; and how many jobs wait for quota. `reason`: the filter that lists these
+    jobs."""
 
     used: int
     guaranteed: int
@@ -31,7 +32,8 @@ class QuotaStanding:
 def quota_standing(
     seen: QuerySet[Job], tenants: Sequence[Tenant], uses: Iterable[QuotaUse], gpu: str = ""
 ) -> QuotaStanding:
-    """`seen`: the jobs that the reader may see; `uses`: of all tenants; `gpu`: "" = all types."""
+    """Compute the figures. `seen`: the jobs that the reader may see; `uses`: of all tenants; `gpu`:
+    "" = all types."""
     ids, names = {t.pk for t in tenants}, {t.name for t in tenants}
     tops = {t.name for t in tenants if t.parent_id not in ids}
     own = [u for u in uses if u.tenant in names and gpu in ("", u.gpu_model)]

@@ -1,4 +1,4 @@
-"""Who belongs to a tenant, by which right, and the forms that change it."""
+"""The members of a tenant, the right by which each acts, and the forms that change them."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class MemberForm(Fields):
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def members(request: HttpRequest, name: str) -> HttpResponse:
-    """GET lists, POST gives somebody a role in place of the one held there."""
+    """GET lists members; POST gives somebody a role in place of the one held there."""
     tenant = _tenant(request, name)
     may = access_of(request.user).may_administer(tenant.pk)
     form, status = MemberForm(request.POST or None), 200
@@ -66,7 +66,7 @@ def member_remove(request: HttpRequest, name: str, username: str) -> HttpRespons
 
 
 def _is_set(request: HttpRequest, tenant: Tenant, form: MemberForm) -> bool:
-    """Set what the form says; False with its errors otherwise."""
+    """Save what the form says; return False with its errors if that fails."""
     given = form.cleaned_data
     try:
         member, created = set_member(

@@ -1,5 +1,5 @@
-"""The form that puts a move of a tenant, or another weight of its share, into the reader's draft;
-and the page that takes such a change back."""
+"""The form that puts a move of a tenant, or a new weight of its share, into the reader's draft; and
+the page that reverts such a change."""
 
 import uuid
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from tenants.web.pages import actor_of, page_login_required
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def place(request: HttpRequest, name: str) -> HttpResponse:
-    """Where a tenant stands in the tree, and the weight of its share."""
+    """Show and edit a tenant's place in the tree and the weight of its share."""
     found, access = _tenant_or_404(request, name), access_of(request.user)
     rows = [row for row in own_tenants(actor_of(request)) if row.tenant_id == found.pk]
     now = as_typed(found)
@@ -68,7 +68,7 @@ def place(request: HttpRequest, name: str) -> HttpResponse:
 @page_login_required
 @require_POST
 def place_preview(request: HttpRequest, name: str) -> HttpResponse:
-    """What the reader's draft would do with what the form says; neither is changed."""
+    """Preview the reader's draft with the form's values; neither is changed."""
     found, actor = _tenant_or_404(request, name), actor_of(request)
     try:
         with unit_of_work(dry_run=True):
@@ -88,7 +88,7 @@ def place_preview(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _told(fault: DomainError) -> str:
-    """With the field that it is about, where it is about one."""
+    """Return the error with the name of its field, if it has one."""
     named = {field.rsplit(".", 1)[-1]: told for field, told in fault.by_field.items()}
     texts = [f"{TITLES[name]}: {' '.join(told)}" for name, told in named.items() if name in TITLES]
     return " ".join(texts) or fault.detail
@@ -106,13 +106,14 @@ def _values(request: HttpRequest, now: dict[str, str]) -> dict[str, str]:
 
 
 def _edit(request: HttpRequest, found: Tenant, fields: Mapping[str, str | None]) -> TenantEdit:
-    """Over what somebody else has set meanwhile, where the form showed it."""
+    """Overwrite other people's changes only if the form showed them."""
     seen = {field: request.POST.get(f"now-{field}") for field in TITLES}
     return TenantEdit(found, fields, over=seen == as_typed(found))
 
 
 def kept(request: HttpRequest, edit: TenantEdit, errors: dict[str, list[str]]) -> bool:
-    """Write it into the draft; False with `errors` by field ("" = none of them) otherwise."""
+    """Write it into the draft; return False with `errors` by field ("" = none of them) if that
+    fails."""
     try:
         edit_draft(actor_of(request), tenants=[edit])
     except DomainError as error:
@@ -125,7 +126,7 @@ def kept(request: HttpRequest, edit: TenantEdit, errors: dict[str, list[str]]) -
 
 
 def choices(request: HttpRequest, access: Access, tenant: Tenant) -> list[str]:
-    """The tenants that it may be moved below; the one above it now is among them."""
+    """Return the tenants that it may be moved below, including its current parent."""
     below = subtree_ids(tenant.pk)
     names = {
         one.name
@@ -140,7 +141,7 @@ def choices(request: HttpRequest, access: Access, tenant: Tenant) -> list[str]:
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def tenant_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
-    """What taking back a change of place or weight means now; sent, it is taken back."""
+    """Show what reverting a change of place or weight means now; POST reverts it."""
     record = _record_or_404(request, record_id)
     errors: dict[str, list[str]] = {}
     reason = request.POST.get("reason", "")
@@ -170,7 +171,7 @@ def tenant_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
 
 
 def lines(found: TenantReversal) -> list[dict[str, str]]:
-    """Each field that is set back: what it is, and what it will be."""
+    """Return each field that is set back, with its current and its future value."""
     then = typed(found.fields.get("parent"), found.fields.get("weight", 1.0))
     return [
         {"name": title, "now": found.base[field] or "none", "then": then[field] or "none"}
@@ -182,7 +183,7 @@ def lines(found: TenantReversal) -> list[dict[str, str]]:
 @page_login_required
 @require_POST
 def tenant_revert_preview(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
-    """What taking it back would do to jobs; nothing is changed."""
+    """Preview what the revert would do to jobs; nothing is changed."""
     record = _record_or_404(request, record_id)
     actor = actor_of(request)
     try:

@@ -37,14 +37,15 @@ from tenants.services.tenants import change_tenant
 from tenants.web.pages import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 20
-# Of those of the table of jobs.
+# A subset of the columns of the table of jobs.
 COLUMNS = ("gpus", "model", "tenant", "waited", "starts", "ran", "submitted")
 
 
 def in_tree_order(
     tenants: Sequence[Tenant], order: Callable[[Tenant], Any] = attrgetter("name")
 ) -> list[tuple[Tenant, int]]:
-    """Tenants with their depth, children below their parents, each level by `order`."""
+    """Return tenants with their depth: children below their parents, each level sorted by
+    `order`."""
     known = {t.pk for t in tenants}
     below: dict[int | None, list[Tenant]] = {}
     for tenant in sorted(tenants, key=order):
@@ -104,7 +105,7 @@ def _tenants(request: HttpRequest, access: Access) -> HttpResponse:
 
 
 def open_jobs(visible: Sequence[Tenant]) -> Counter[int]:
-    """{tenant by primary key: jobs of it and of those below it that are not over}."""
+    """Return {primary key of a tenant: open jobs of it and of all below it}."""
     rows = Job.objects.filter(tenant__in=visible, state__in=list(OPEN)).order_by()
     parents, counts = parents_by_id(), Counter[int]()
     for tenant_id, count in rows.values_list("tenant_id").annotate(Count("id")):
@@ -152,8 +153,8 @@ def _tenant(request: HttpRequest, found: Tenant, access: Access) -> HttpResponse
 
 
 def inherited(tenant: Tenant, names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """{field of `tenants.selectors.INHERITED`: what holds for the tenant, and who gives it}; what
-    the cluster gives is left out. `names` are those that the reader may see."""
+    """Return {field of `tenants.selectors.INHERITED`: the tenant's value, and which tenant sets
+    it}, without fields that the cluster sets. `names`: the tenants that the reader may see."""
     found = {field: by_tenant[tenant.name] for field, by_tenant in given_to_all().items()}
     return {
         field: {
@@ -166,8 +167,8 @@ def inherited(tenant: Tenant, names: Collection[str]) -> dict[str, dict[str, Any
 
 
 def limited(tenant: Tenant, names: Collection[str]) -> list[dict[str, Any]]:
-    """The tenant and those above it that have limits, nearest first; `names` are those that the
-    reader may see."""
+    """Return the tenant and those of its ancestors that have limits, nearest first. `names`: the
+    tenants that the reader may see."""
     above = list(lineage(parents_by_id(), tenant.pk))
     rows = sorted(Tenant.objects.filter(id__in=above), key=lambda t: above.index(t.pk))
     return [
@@ -180,8 +181,8 @@ def limited(tenant: Tenant, names: Collection[str]) -> list[dict[str, Any]]:
 @page_login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def limits(request: HttpRequest, name: str) -> HttpResponse:
-    """The form of a tenant's limits, for those who administer a tenant above it, and of its
-    minimum run time and its namespace, for operators."""
+    """The form of a tenant's limits, for admins of a tenant above it; for operators also of its
+    minimum run time and its namespace."""
     found = _limited_or_404(request, name)
     form = _limits_form(request, found)
     status = 200
@@ -197,7 +198,7 @@ def limits(request: HttpRequest, name: str) -> HttpResponse:
 @page_login_required
 @require_POST
 def limits_preview(request: HttpRequest, name: str) -> HttpResponse:
-    """What the form would do to jobs; nothing is changed."""
+    """Preview what the form would do to jobs; nothing is changed."""
     found, actor = _limited_or_404(request, name), actor_of(request)
     form = _limits_form(request, found)
     if not form.is_valid():
@@ -230,7 +231,7 @@ def _limits_form(request: HttpRequest, found: Tenant) -> LimitsForm:
 
 
 def limits_changed(request: HttpRequest, found: Tenant, form: LimitsForm) -> bool:
-    """Set what was touched; False with the form's errors otherwise."""
+    """Save the changed limits; return False with the form's errors if that fails."""
     changes = form.changes()
     if not changes:
         form.add_error(None, "Nothing was changed.")
