@@ -1,4 +1,4 @@
-"""What is to come in a run, in a total order: events of a heap, fed from arrivals and faults."""
+"""The future of a run: events in a heap, in a total order, fed from arrivals and faults."""
 
 from collections.abc import Iterable, Iterator
 from heapq import heappush
@@ -7,7 +7,7 @@ from typing import Any, Final
 from scheduling.simulator.model import Arrival, HardwareFault
 from scheduling.simulator.run import TraceError
 
-# At one instant what ends goes first, so that what arrives finds the freed places.
+# At one instant ends go first, so that what arrives finds the freed places.
 END: Final = 0
 GONE: Final = 1
 REPAIR: Final = 2
@@ -23,14 +23,17 @@ SAVE: Final = 11
 
 
 class Agenda:
-    """`heap`: events as (time, kind, sequence, payload). Of `arrivals` and of `faults`, both in
-    order of time, the next one alone stands in it: neither need ever end, or fit in memory."""
+    """`heap`: the events as (time, kind, sequence, payload).
+
+    Of `arrivals` and of `faults`, both in order of time, only the next one is in the heap. They may
+    be endless or too large for memory.
+    """
 
     def __init__(
         self, start: float, arrivals: Iterable[Arrival], faults: Iterable[HardwareFault]
     ) -> None:
         self.heap: list[tuple[float, int, int, Any]] = []
-        self.arriving = 0  # how many arrivals stand in the heap
+        self.arriving = 0  # how many arrivals are in the heap
         self._sequence = self._failing = 0
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._faults: Iterator[HardwareFault] = iter(faults)
@@ -44,11 +47,11 @@ class Agenda:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is to come, unless another node fails: that helps nobody who waits."""
+        """Whether nothing is to come except node faults, which help no waiting job."""
         return len(self.heap) == self._failing
 
     def next_arrival(self, now: float) -> None:
-        """Take in the next arrival; raises TraceError for one that cannot be."""
+        """Push the next arrival; raise TraceError if it is impossible."""
         arrival = next(self._arrivals, None)
         if arrival is None:
             return
@@ -64,7 +67,7 @@ class Agenda:
         self.push(max(now, submitted_at + arrival.heard_after_s), ARRIVAL, (arrival,))
 
     def next_fault(self) -> None:
-        """Take in the next fault; raises TraceError for one that is earlier than the last."""
+        """Push the next fault; raise TraceError if it is earlier than the one before."""
         fault = next(self._faults, None)
         self._failing = int(fault is not None)
         if fault is None:

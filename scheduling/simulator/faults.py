@@ -1,4 +1,4 @@
-"""Faults of nodes: drawn as published, and what they leave of a node."""
+"""Faults of nodes: drawn by published figures, and what they leave of a node."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ DAY = 86400.0
 def faults_of(
     nodes: Sequence[Node], *, per_1000_node_days: float, seed: int
 ) -> Iterator[HardwareFault]:
-    """Faults of whole nodes, ascending, from 0 on and without end (docs/workload.md, Faults); none
-    at a rate of 0. `per_1000_node_days` counts events.
+    """Yield faults of whole nodes in order of time, from 0 on and without end; none at a rate of 0.
 
-    2 % of the nodes fail ten times as often; 4 % of the events hit several nodes of one leaf;
-    repair is lognormal with median 4 h and p95 48 h.
+    `per_1000_node_days` counts events (docs/workload.md, Faults). 2 % of the nodes fail ten times
+    as often; 4 % of the events hit several nodes of one leaf; repair is lognormal with median 4 h
+    and p95 48 h.
     """
     rate = per_1000_node_days * len(nodes) / 1000 / DAY
     if not rate:
@@ -48,7 +48,7 @@ def faults_of(
 
 
 class Outages:
-    """The nodes of a run as their facts and the faults that are not repaired make them."""
+    """The nodes of a run, as their facts and the faults not yet repaired make them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.facts = {n.name: n for n in nodes}
@@ -63,7 +63,7 @@ class Outages:
         return self._now(fault.node)
 
     def changed(self, node: Node) -> Node:
-        """A node whose facts are others now."""
+        """Take in new facts of a node; return the node as it is now."""
         self.facts[node.name] = node
         return self._now(node.name)
 
@@ -75,7 +75,7 @@ class Outages:
 
 
 def broken(node: Node, device: int | None) -> Node:
-    """The node with one GPU out of service; with all of them, when `device` is None."""
+    """Return the node with one GPU out of service; with all of them if `device` is None."""
     devices = tuple(
         replace(d, healthy=False) if device is None or d.index == device else d
         for d in node.devices

@@ -1,8 +1,8 @@
-"""Fleets: what nodes a cluster has, from an inventory or from a list of machines.
+"""Fleets: the nodes of a cluster, from an inventory or from a list of machines.
 
-Pure: text or plain mappings in, `FleetNode` values out. The embedded cluster makes Kubernetes
-nodes of them; a simulation makes engine nodes. The format of inventories is documented in
-scheduling/simcluster/README.md.
+Pure: text or plain mappings in, `FleetNode` values out. The embedded cluster makes Kubernetes nodes
+of them, a simulation engine nodes. scheduling/simcluster/README.md documents the format of
+inventories.
 """
 
 import io
@@ -27,8 +27,11 @@ class FleetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """One machine. `gpu_memory_mib` is per GPU; network groups are unique names or "". `extended`:
-    amounts of extended resources that are no GPUs."""
+    """One machine.
+
+    `gpu_memory_mib` is per GPU. Network groups are unique names or "". `extended`: amounts of
+    extended resources other than GPUs.
+    """
 
     name: str
     pool: str
@@ -51,13 +54,13 @@ class FleetNode:
 
     @property
     def gives_shares(self) -> bool:
-        """Whether pods can get a part of one of its GPUs: not where these are parts of GPUs."""
+        """Whether pods can get a part of one of its GPUs; not if these are parts already."""
         return not PART_OF_GPU.search(self.gpu_model)
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`name` identifies the fleet; nodes in order."""
+    """`name` identifies the fleet; the nodes are in order."""
 
     name: str
     nodes: tuple[FleetNode, ...]
@@ -72,13 +75,11 @@ copied_by_fields(FleetNode, Fleet)
 
 # --- inventories ------------------------------------------------------------------------------
 def parse_inventory(document: object) -> Fleet:
-    """The fleet that an inventory describes.
+    """Return the fleet that an inventory describes.
 
-    Args:
-        document: what a YAML or JSON reader returns for an inventory file.
+    Args: document: what a YAML or JSON reader returns for an inventory file.
 
-    Raises:
-        FleetError: a field is missing, unknown or out of range.
+    Raises: FleetError: a field is missing, unknown or out of range.
     """
     top = _Fields(document, "inventory")
     name = top.text("name")
@@ -112,7 +113,7 @@ class _Network:
         self._spines = 0
 
     def groups(self, count: int, per_leaf: int, leaves_per_spine: int) -> Iterator[tuple[str, str]]:
-        """(leaf, spine) of each of `count` nodes; a pool starts on a new leaf and spine."""
+        """Yield (leaf, spine) of each of `count` nodes; a pool starts on a new leaf and spine."""
         for i in range(count):
             if i % per_leaf == 0:
                 self._leaves += 1
@@ -170,7 +171,7 @@ _MISSING: Any = object()
 
 
 class _Fields:
-    """Reads the fields of one mapping and names the field in every complaint."""
+    """Reads the fields of one mapping and names the field in every error."""
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, Mapping):
@@ -235,17 +236,16 @@ class _Fields:
         return dict(value)
 
     def finish(self) -> None:
-        """Refuse what nobody asked for: a misspelt field would otherwise be ignored."""
+        """Refuse fields that nobody read: a misspelt field would otherwise be ignored."""
         if self._value:
             raise FleetError(f"{self.where}.{next(iter(self._value))}: is not a known field")
 
 
 # --- lists of machines ------------------------------------------------------------------------
 def listed(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line and cells by column of each row of a CSV, "" where a cell is not there.
+    """Yield line and cells by column of each row of a CSV; "" where a cell is missing.
 
-    Raises:
-        FleetError: the text is no CSV, or one of the columns is missing.
+    Raises: FleetError: the text is no CSV, or one of the columns is missing.
     """
     rows = filled_rows(io.StringIO(text, newline=""), FleetError)
     first, cells = next(rows, (1, []))
@@ -261,15 +261,14 @@ def listed(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, s
 
 
 OPENB_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-# 32 machines to a leaf, as the list says nothing of the network.
+# Machines per leaf; the list says nothing of the network.
 OPENB_PER_LEAF = 32
 
 
 def parse_openb(text: str) -> Fleet:
-    """The fleet of an openb node list (alibaba/clusterdata, cluster-trace-gpu-v2023).
+    """Return the fleet of an openb node list (alibaba/clusterdata, cluster-trace-gpu-v2023).
 
-    Raises:
-        FleetError: a column is missing or a value is not a number; names the line.
+    Raises: FleetError: a column is missing or a value is not a number; names the line.
     """
     rows = [_openb_row(row, line) for line, row in listed(text, OPENB_COLUMNS)]
     if not rows:

@@ -1,11 +1,11 @@
 """Generated inference clusters i7, i2 and a10: services whose replicas come and go.
 
-Shapes are those of docs/workload.md. A service swings 3.3 : 1 over the day; services peak at
-different hours, so that all of them together ask for nearly the same share of the cluster at
-every hour, close to 93 % and never more than there is. Replicas have lifetimes of their own and
-are replaced while the service needs them; the newest go when it needs fewer; once a week a whole
-service is rolled out anew. Every replica is known to its end before the run begins: a seed gives
-the same demand under every policy. Replicas may be moved, and end when they would have anyway.
+The shapes are those of docs/workload.md. A service swings 3.3 : 1 over the day. Services peak at
+different hours, so that together they ask for nearly the same share of the cluster at every hour:
+close to 93 %, and never more than there is. Replicas have their own lifetimes and are replaced
+while the service needs them. The newest go when it needs fewer. Once a week a whole service is
+rolled out anew. Every replica is determined to its end before the run begins, so a seed gives the
+same demand under every policy. Replicas may be moved; that does not change when they end.
 """
 
 import math
@@ -20,7 +20,7 @@ from scheduling.engine.types import JobKind, JobRequest, Node, PodSetSpec
 from scheduling.simulator.model import Arrival
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
-STEP_S = 300.0  # how often a service looks at its demand
+STEP_S = 300.0  # how often a service compares its replicas with its demand
 DEMAND = 0.935
 SWING = 3.3
 DEPTH = (SWING - 1) / (SWING + 1)
@@ -28,7 +28,7 @@ REPLICAS_MEDIAN, REPLICAS_P90, LARGEST_SHARE = 15.0, 125.0, 0.20
 REPLICAS_SIGMA = math.log(REPLICAS_P90 / REPLICAS_MEDIAN) / 1.2816
 GPUS_A_REPLICA = ((1, 0.85), (2, 0.08), (4, 0.05), (8, 0.02))
 MOST_ON_A_NODE = ((2, 0.42), (4, 0.40), (8, 0.10), (None, 0.08))
-# Published quantiles of lifetimes; between them, and to the outer ones, log-linear.
+# Published quantiles of lifetimes; log-linear between them and to the outer ones.
 LIFE_SHARES = (0.0, 0.5, 0.9, 0.99, 1.0)
 LIFE_S = (30.0, HOUR, 2.75 * DAY, 12 * DAY, 30 * DAY)
 SHARED_PODS, SHARES = 0.44, (250, 500)
@@ -37,7 +37,7 @@ ZONE_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class InferenceCluster:
-    """`nodes` of 8 GPUs and how many services live on them."""
+    """`nodes` of 8 GPUs, and how many services run on them."""
 
     name: str
     nodes: int
@@ -56,7 +56,7 @@ CLUSTERS = {
 
 @dataclass(frozen=True, slots=True)
 class InferenceService:
-    """`weight`: GPU-milli it asks for on average, before all are scaled to the cluster."""
+    """`weight`: the GPU-milli it asks for on average, before all are scaled to the cluster."""
 
     name: str
     pods: PodSetSpec
@@ -75,7 +75,7 @@ copied_by_fields(InferenceCluster, InferenceService)
 def services_of(
     cluster: InferenceCluster, *, gpu_model: str, seed: int, sharing: bool = False
 ) -> tuple[InferenceService, ...]:
-    """The services of a cluster, the largest first; none asks for more than its share."""
+    """Return the services of a cluster, largest first; none asks for more than its share."""
     rng = Generator(PCG64(seed))
     made = []
     for number in range(cluster.services):
@@ -108,7 +108,7 @@ def _draw(rng: Generator, table: Sequence[tuple[int | None, float]]) -> int | No
 
 
 def _capped(weights: list[float]) -> list[float]:
-    """Weights of which none is more than LARGEST_SHARE of all at the hour of its peak."""
+    """Return weights of which none exceeds LARGEST_SHARE of all at the hour of its peak."""
     cap = LARGEST_SHARE / DEMAND / (1 + DEPTH)
     for _ in range(200):
         total = sum(weights)
@@ -119,7 +119,7 @@ def _capped(weights: list[float]) -> list[float]:
 
 
 def _phased(services: Sequence[InferenceService]) -> tuple[InferenceService, ...]:
-    """Peaks so that the swings cancel: each service, large ones first, peaks against the sum."""
+    """Set the peaks so that swings cancel: each service, large ones first, opposes the sum."""
     x = y = 0.0
     found = []
     for service in services:
@@ -131,7 +131,7 @@ def _phased(services: Sequence[InferenceService]) -> tuple[InferenceService, ...
 
 
 def demand(services: Sequence[InferenceService], at: float, capacity_milli: int) -> list[int]:
-    """Replicas of each service at a time; together DEMAND of the capacity, never more."""
+    """Return the replicas of each service at a time; together at most DEMAND of the capacity."""
     raw = [
         s.weight * (1 + DEPTH * math.cos(2 * math.pi * (at / HOUR - s.peak_h) / 24))
         for s in services
@@ -141,7 +141,7 @@ def demand(services: Sequence[InferenceService], at: float, capacity_milli: int)
     exact = [w * scale / s.milli for w, s in zip(raw, services, strict=True)]
     counts = [int(e) for e in exact]
     left = budget - sum(c * s.milli for c, s in zip(counts, services, strict=True))
-    # What rounding down left goes to those that lost most by it.
+    # Distribute what rounding down left to those that lost most by it.
     for i in sorted(range(len(exact)), key=lambda i: (counts[i] - exact[i], i)):
         if services[i].milli <= left:
             counts[i] += 1
@@ -163,7 +163,7 @@ def generate(
     hours: float,
     sharing: bool = False,
 ) -> list[Arrival]:
-    """All replicas of a run in order of time, replicas of equal fate as one job of many pods."""
+    """Return all replicas of a run in order of time; replicas of equal fate form one job."""
     services = services_of(cluster, gpu_model=gpu_model, seed=seed, sharing=sharing)
     rng = Generator(PCG64([seed, 1]))
     capacity = cluster.nodes * 8 * 1000
@@ -187,7 +187,7 @@ def _control(
     now: float,
     rng: Generator,
 ) -> None:
-    """Replace what has ended, end the newest that are too many, roll out when it is time."""
+    """Replace what has ended, end the newest beyond `count`, roll out when it is time."""
     rolled = now > 0 and (now - service.rollout_at) % WEEK < STEP_S and now >= service.rollout_at
     ended = [r for r in live if r.end <= now]
     live[:] = [r for r in live if r.end > now]
@@ -198,7 +198,7 @@ def _control(
     ended += live[count:]
     del live[count:]
     for replica in ended:
-        # It is noticed, and replaced, when the service looks again.
+        # Its end is noticed, and it is replaced, when the service looks again.
         replica.end = now
     done.extend(ended)
     while len(live) < count:
@@ -212,7 +212,7 @@ def _lifetime(draw: float) -> float:
 
 
 def _jobs(service: InferenceService, replicas: Iterable[_Replica]) -> Iterable[Arrival]:
-    """Replicas that begin and end together as one job, pods one by one."""
+    """Yield replicas that begin and end together as one job of independent pods."""
     together: dict[tuple[float, float], int] = {}
     for r in replicas:
         together[r.start, r.end] = together.get((r.start, r.end), 0) + 1
@@ -229,7 +229,7 @@ def _jobs(service: InferenceService, replicas: Iterable[_Replica]) -> Iterable[A
 
 
 def zoned(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes with the first ZONE_SHARE of them as the inference zone (paper 3.3.4)."""
+    """Return the nodes with the first ZONE_SHARE of them as the inference zone (paper 3.3.4)."""
     inside = round(ZONE_SHARE * len(nodes))
     return tuple(replace(n, zone="inference" if i < inside else "") for i, n in enumerate(nodes))
 
@@ -237,11 +237,11 @@ def zoned(nodes: Sequence[Node]) -> tuple[Node, ...]:
 def figures(
     cluster: InferenceCluster, arrivals: Sequence[Arrival], hours: float
 ) -> dict[str, float | None]:
-    """What was made, to be held against the published shapes.
+    """Return figures of what was generated, to compare with the published shapes.
 
-    Demand as a share of the cluster (mean, most at any time), the largest service's share of it,
-    lifetimes of replicas in hours (of those that ended in time, None if none did), share of pods
-    on part of a GPU.
+    Demand as a share of the cluster (mean and maximum), the largest service's share of the cluster,
+    lifetimes in hours of the replicas that ended in time (None if none did), and the share of pods
+    on a part of a GPU.
     """
     capacity, end = cluster.nodes * 8 * 1000, hours * HOUR
     changes: list[tuple[float, int]] = []
@@ -260,7 +260,7 @@ def figures(
             lives += [a.duration_s / HOUR] * pod_set.count
     lives.sort()
     now = most = 0
-    for _, change in sorted(changes):  # what ends at an instant goes before what begins
+    for _, change in sorted(changes):  # at one instant ends go before begins
         now += change
         most = max(most, now)
     return {

@@ -1,6 +1,6 @@
-"""What happened in a run, row by row, for who wants to compute its figures himself.
+"""What happened in a run, row by row, for those who want to compute figures of their own.
 
-Memory grows by every placement: kept only where it is asked for. Times are seconds.
+Memory grows by every placement, so a journal is kept only on request. Times are seconds.
 """
 
 from dataclasses import dataclass, field
@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from scheduling.engine.types import Node, PodPlacement
 
 PREEMPTED, MOVED, REQUEUED = "preempted", "moved", "requeued"
-SENT = "sent to"  # a cluster, of several
+SENT = "sent to"  # followed by a cluster
 
 
 @dataclass(slots=True)
 class Stay:
-    """A pod's place from `begin` until `end`, NaN = to the end of the run. `lost`: it was taken
-    from the pod, which waits again or has gone to another one."""
+    """A pod's place from `begin` until `end`; NaN = to the end of the run.
+
+    `lost`: the place was taken from the pod, which waits again or has moved to another place.
+    """
 
     row: int
     place: PodPlacement
@@ -25,11 +27,11 @@ class Stay:
 
 @dataclass(slots=True)
 class RunJournal:
-    """`row` is everywhere the job's row in the observer's columns.
+    """`row` is always the job's row in the observer's columns.
 
-    `losses`: (row, place, begin, end) of what was held and served nothing; taken back where `end`
-    is before `begin`. `nodes`: each node at its first instant and at every change. `events`:
-    (instant, row, what), of a job that was preempted, moved or requeued, or sent to a cluster.
+    `losses`: (row, place, begin, end) of what was held and served nothing; taken back if `end` is
+    before `begin`. `nodes`: each node at its first instant and at every change. `events`: (instant,
+    row, what) of jobs that were preempted, moved, requeued, or sent to a cluster.
     """
 
     stays: list[Stay] = field(default_factory=list)
@@ -47,5 +49,5 @@ class RunJournal:
         self._last[row, pod_set, ordinal].end = now
 
     def lose(self, row: int, pod_set: int, ordinal: int) -> None:
-        """The place that was given back last, or is given back now, is missed."""
+        """Note that the place which the pod gave back last, or gives back now, was lost."""
         self._last[row, pod_set, ordinal].lost = True

@@ -1,8 +1,8 @@
-"""The discrete-event loop: recorded or generated time in, the engine's own cycle as decider.
+"""The discrete-event loop: simulated time, with the engine's own cycle making the decisions.
 
-Events have a total order (time, kind, sequence), so that a run is the same every time. What the
-engine decides is carried out by this shell as the live session would: pods start after the bind
-delay, lose work when they are preempted or their node fails, and end.
+Events have a total order (time, kind, sequence), so that a run is the same every time. This shell
+carries the engine's decisions out as the live session would: pods start after the bind delay, lose
+work when they are preempted or their node fails, and end.
 """
 
 import math
@@ -66,7 +66,7 @@ from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCE
 from scheduling.simulator.places import RunPlaces
 from scheduling.simulator.run import Run, RunOutcome, TraceError
 
-# After so many events is told how far the run is, and asked whether it is to go on.
+# After this many events, progress is reported and the run may be cancelled.
 LOOK_EVENTS = 1024
 
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
@@ -74,7 +74,7 @@ Progress = Callable[[float, int, int], None]  # (simulated time, events so far, 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation:
-    """One run. Build it, `run()` it once."""
+    """One run. Build it and call `run()` once."""
 
     def __init__(
         self,
@@ -93,11 +93,14 @@ class Simulation:
         journal: RunJournal | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """`queues`: all of the tenants that have more than a plain one. `journal`: is told of every
-        placement. `observer`: who keeps the books, one of its own unless it is given."""
+        """Set the run up.
+
+        `queues`: all queues of the tenants that have more than a plain one. `journal`: records
+        every placement. `observer`: keeps the books; a new one by default.
+        """
         self.settings = settings or Settings()
-        # Nobody reads the numbers in the reasons of a simulated job.
-        self._tells_of_runs = self.settings.bind_delay_s > 0  # else they run at once
+        # Numbers in reasons are never renewed (refresh_s): nobody reads them for simulated jobs.
+        self._tells_of_runs = self.settings.bind_delay_s > 0  # otherwise pods run at once
         self.state = SchedulerState(
             levels=levels,
             policy=policy,
@@ -116,14 +119,15 @@ class Simulation:
         self._push = self._agenda.push
         self._learned: LearnedTimes | None = None
         self._deltas: list[Delta] = [TenantsChanged(tenants, quotas)]
-        self._saved: list[Delta] = []  # what the next cycle is told as well, which is no news
+        self._saved: list[Delta] = []  # told at the next cycle, but no cause for one
         if queues:
             self._deltas.append(QueuesChanged(queues))
         self._cycle_at: float | None = None
         for node in nodes:
             self._deltas.append(NodeChanged(node))
             self.observer.node_changed(node, start)
-        # Jobs beyond all quota and why, who wait while tenants and quotas are to change so often.
+        # Jobs beyond all quota, and why. They wait while tenants and quotas have changes to come,
+        # of which there are `_tenancies`.
         self._beyond_quota: dict[str, str] = {}
         self._tenancies = 0
         for change in changes:
@@ -139,7 +143,7 @@ class Simulation:
     def run(
         self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
     ) -> RunOutcome:
-        """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
+        """Run to rest, to `settings.stop_s`, or until `cancelled()`; call this at most once."""
         stop, agenda, partial = self.settings.stop_s, self._agenda, False
         heap = agenda.heap
         look_at = LOOK_EVENTS
@@ -163,7 +167,7 @@ class Simulation:
         return self.result(partial=partial)
 
     def _instant(self, now: float) -> None:
-        """All that is to happen now, and a cycle where that is news."""
+        """Let everything happen that is due now, and run a cycle if anything changed."""
         heap = self._agenda.heap
         while heap and heap[0][0] == now:
             _, kind, _, payload = heappop(heap)
@@ -173,8 +177,8 @@ class Simulation:
             self._decide(now)
 
     def result(self, *, partial: bool) -> RunOutcome:
-        """What there is at the instant the run has reached; the run is over."""
-        if self._warming:  # what was seen so far is not to be counted
+        """Return what there is at the present instant; the run is over."""
+        if self._warming:  # what was observed so far does not count
             self._warm()
         for run in self.jobs.values():
             if run.places:
@@ -191,7 +195,7 @@ class Simulation:
         )
 
     def _decide(self, now: float) -> None:
-        """A cycle now, or at the next tick where cycles have a period."""
+        """Run a cycle now, or at the next tick if cycles have a period."""
         period = self.settings.cycle_s
         if period and self._cycle_at != now:
             tick = now - now % period + period
@@ -212,7 +216,7 @@ class Simulation:
             self._wake(max(result.next_at, now))
 
     def _wake(self, at: float) -> None:
-        """Let there be a cycle then at the latest."""
+        """Have a cycle at `at` at the latest."""
         if self._cycle_at is None or at < self._cycle_at:
             self._cycle_at = at
             self._push(at, CYCLE, None)
@@ -248,7 +252,7 @@ class Simulation:
             self._push(now, CYCLE, None)
 
     def _quotas_stand(self) -> None:
-        """Who is beyond all quota now stays so."""
+        """Give up the jobs that are still beyond all quota: quotas will not change any more."""
         for job_id, why in self._beyond_quota.items():
             record = self.state.jobs.get(job_id)
             if (
@@ -261,12 +265,12 @@ class Simulation:
 
     def _never_runs(self, job_id: str, why: str) -> None:
         self.never[job_id] = why
-        # Whoever waits for it must not wait for ever.
+        # Jobs that wait for it must not wait for ever.
         self._deltas.append(JobEnded(job_id, succeeded=False))
         self._leave(job_id, FAILED)
 
     def _preempt(self, victim: Preempted, now: float) -> None:
-        """Pods are told to go; the whole job stops, or the job goes on with the rest."""
+        """Let preempted pods leave; the whole job stops, or goes on with the other pods."""
         run, pods = self.jobs[victim.job_id], victim.pods
         self.observer.was_preempted(run.row, self.now)
         delays = [run.evict(pod, self.settings.evict_s) for pod in pods]
@@ -279,8 +283,11 @@ class Simulation:
             self._leave_place(run, pod, delay)
 
     def _move(self, move: Moved, now: float) -> None:
-        """A replica is told to go; it ends when it would have, wherever it runs by then. A whole
-        job stops, and goes on from its last checkpoint."""
+        """Let a moved pod leave.
+
+        A replica ends when it would have ended anyway, wherever it runs then. A job that moves as a
+        whole stops, and goes on from its last checkpoint.
+        """
         run, pod = self.jobs[move.job_id], (move.pod_set, move.ordinal)
         self.observer.was_moved(run.row, self.now)
         if move.whole:
@@ -292,8 +299,10 @@ class Simulation:
         self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
 
     def _displace(self, run: Run, pods: list[Pod], now: float) -> None:
-        """Pods lost their node or device. Only they are placed again, with the rest of their
-        slices, where the job can go on without them."""
+        """Handle pods that lost their node or device.
+
+        If the job can go on without them, only they and the rest of their slices are placed again.
+        """
         assert run.places is not None
         job = run.arrival.job
         self.observer.was_requeued(run.row, self.now)
@@ -317,12 +326,14 @@ class Simulation:
             self._gone(payload)
 
     def _gone(self, payload: tuple[str, int, Pod | None]) -> None:
-        """A pod that was preempted is gone, or (None) all of its job, which waits again if nobody
-        has cancelled it."""
+        """Handle a preempted pod that is gone; None: its whole job is.
+
+        A whole job waits again unless it was cancelled meanwhile.
+        """
         job_id, epoch, pod = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch:
-            return  # its job was cancelled, or lost its node, while it left
+            return  # its job was cancelled, or lost its node, while it was leaving
         if pod is None:
             if run.given_up:
                 self._finish(run, CANCELLED)
@@ -386,7 +397,7 @@ class Simulation:
             self.observer.started(run.row, now, model, run.places.values())
 
     def _runs(self, job_id: str, epoch: int, pods: tuple[Pod, ...], stops: tuple[int, ...]) -> None:
-        """Pods begin to run, those that were not stopped before."""
+        """Report that pods begin to run, without those that were stopped since."""
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch or run.places is None or run.stopped_at is not None:
             return
@@ -399,10 +410,10 @@ class Simulation:
             self._deltas.append(PodsRunning(job_id, self.now, tuple(begun)))
 
     def _saves(self, job_id: str, epoch: int) -> None:
-        """A gang has saved its work, and tells so."""
+        """Report that a gang has saved its work."""
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch or run.places is None:
-            return  # it was interrupted since
+            return  # it was interrupted since then
         self._saved.append(Checkpointed(job_id, self.now))
         assert self.settings.checkpoint_s
         self._push(self.now + self.settings.checkpoint_s, SAVE, (job_id, epoch))
@@ -412,9 +423,9 @@ class Simulation:
         job_id, epoch, pod_set, ordinal, stops = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch or run.places is None:
-            return  # it was interrupted since
+            return  # it was interrupted since then
         if run.stops.get((pod_set, ordinal), 0) != stops:
-            return  # so was this pod alone
+            return  # this pod alone was
         others = len(run.places) > 1 or run.missing > 0
         if pod_set >= 0 and (others or any(pod not in run.places for pod in run.moving)):
             self._end_pod(run, (pod_set, ordinal))
@@ -422,7 +433,7 @@ class Simulation:
         self._finish(run, ENDS[run.arrival.ends])
 
     def _end_pod(self, run: Run, where: tuple[int, int]) -> PodPlacement:
-        """One pod is gone while its job goes on; returns the place that it held."""
+        """End one pod while its job goes on; return the place that it held."""
         self._deltas.append(PodEnded(run.arrival.job.id, *where))
         return self._places.give_back(run, where, self.now)
 
@@ -468,11 +479,11 @@ class Simulation:
             self._runs(*payload)
         elif kind == SAVE:
             self._saves(*payload)
-        # CYCLE: time for one; the loop makes it after the events of this instant.
+        # CYCLE needs nothing: the loop runs the cycle after the events of this instant.
 
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
         self._agenda.arriving -= 1
-        if isinstance(payload, tuple):  # from the trace, not submitted again
+        if isinstance(payload, tuple):  # it comes from the trace, not from a resubmission
             (arrival,) = payload
             self._agenda.next_arrival(self.now)
         else:
@@ -481,7 +492,7 @@ class Simulation:
         self._take_in(Run(arrival, row, self.observer.jobs.unit[row]))
 
     def _take_in(self, run: Run) -> None:
-        """The job waits here from now on."""
+        """Let the job wait here from now on."""
         arrival = run.arrival
         job = arrival.job
         self.jobs[job.id] = run
@@ -497,7 +508,7 @@ class Simulation:
         if run.stopped_at is None:
             self._finish(run, CANCELLED)
         else:
-            run.given_up = True  # it is over when it is gone
+            run.given_up = True  # it is over once it is gone
 
     def _fault(self, fault: HardwareFault) -> None:
         self._agenda.next_fault()

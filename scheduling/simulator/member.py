@@ -1,4 +1,4 @@
-"""One of several clusters of a run: what its jobs, its nodes and its quotas tell the others."""
+"""One of several clusters of a run, and what the others hear of its jobs, nodes and quotas."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,13 +26,13 @@ from scheduling.simulator.model import Arrival, ClusterOfRun, Settings
 from scheduling.simulator.observe import Observer
 from scheduling.simulator.run import Run
 
-# (tenant, GPU model): milli-GPU, and of it by jobs that cannot be preempted.
+# (tenant, GPU model) -> (milli-GPU, how much of it non-preemptible jobs hold).
 Held = dict[tuple[str, str], tuple[float, float]]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Member(Simulation):
-    """Its arrivals come from whoever runs all of them, who also keeps its clock."""
+    """A simulation whose arrivals and clock come from the run over all clusters."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Member(Simulation):
         self._tenants, self._quotas = tenants, quotas
         self._elsewhere: Held = {}
         self._held: Held = {}
-        self._held_at = -1  # the version of the book by which it was added up
+        self._held_at = -1  # the version of the book at which `_held` was added up
         self._jobs_elsewhere: dict[str, int] = {}
         self._send_back = submit_again
         self._push(observer.start, CYCLE, None)
@@ -72,17 +72,17 @@ class Member(Simulation):
 
     @property
     def next_at(self) -> float | None:
-        """When something happens next; None = it rests."""
+        """When the next event happens; None = it is at rest."""
         heap = self._agenda.heap
         return heap[0][0] if heap else None
 
     @property
     def lives(self) -> bool:
-        """Whether anything is to come of the jobs that it has."""
+        """Whether anything is still to come for the jobs that it has."""
         return not self._agenda.rests and (bool(self.jobs) or bool(self._deltas))
 
     def advance(self, now: float) -> None:
-        """Do all that is to happen at this instant."""
+        """Let everything happen that is due by this instant."""
         self.now = now
         while (at := self.next_at) is not None and at <= now:
             self._instant(now)
@@ -92,7 +92,7 @@ class Member(Simulation):
 
     # --- jobs that come and go ----------------------------------------------------------------
     def submit(self, run: Run, now: float) -> None:
-        """The job waits here from now on."""
+        """Let the job wait here from now on."""
         self.now = now
         self._take_in(run)
         given_up = run.arrival.cancel_after_s
@@ -102,7 +102,7 @@ class Member(Simulation):
         self.advance(now)
 
     def withdraw(self, job_id: str, now: float) -> Run:
-        """A job that waits goes elsewhere."""
+        """Remove a waiting job that goes to another cluster."""
         run = self.jobs.pop(job_id)
         self._deltas.append(JobEnded(job_id))
         self._push(now, CYCLE, None)
@@ -110,7 +110,7 @@ class Member(Simulation):
         return run
 
     def may_leave(self) -> list[Run]:
-        """Jobs that wait, never had a place, wait for nobody and are awaited by nobody."""
+        """Return waiting jobs that never had a place, depend on no job, and no job depends on."""
         awaited = {name for run in self.jobs.values() for name in _links(run.arrival.job)}
         return [
             run
@@ -121,7 +121,7 @@ class Member(Simulation):
 
     # --- quota --------------------------------------------------------------------------------
     def held(self) -> Held:
-        """What its own jobs hold."""
+        """Return what its own jobs hold."""
         book = self.state.book
         if self._held_at != book.version:
             self._held_at, self._held = book.version, {}
@@ -135,7 +135,7 @@ class Member(Simulation):
         return self._held
 
     def running(self) -> dict[str, int]:
-        """Jobs with places by tenant, where any tenant is limited in them."""
+        """Count jobs with places by tenant, if any tenant limits them."""
         found: dict[str, int] = {}
         if self.state.book.limits_jobs:
             for run in self.jobs.values():
@@ -145,8 +145,7 @@ class Member(Simulation):
         return found
 
     def hear_of_others(self, held: Held, running: dict[str, int]) -> bool:
-        """What is held in the other clusters counts here from the next cycle on; returns whether
-        that is news."""
+        """Count what others hold, from the next cycle on; return whether that is news."""
         if (held, running) == (self._elsewhere, self._jobs_elsewhere):
             return False
         self._elsewhere, self._jobs_elsewhere = held, running
@@ -158,7 +157,7 @@ class Member(Simulation):
 
     # --- what becomes of a job here -----------------------------------------------------------
     def refuses(self, arrival: Arrival) -> str:
-        """Why the job can never run here; "" = it can."""
+        """Return why the job can never run here; "" = it can."""
         lack = [
             f"{n}={v}"
             for n, v in (arrival.cluster_selector or {}).items()
@@ -171,7 +170,7 @@ class Member(Simulation):
         return verdict.summary if verdict is not None else ""
 
     def outlook(self, arrival: Arrival) -> ClusterOutlook:
-        """What sums tell of a job that is not here."""
+        """Return the outlook of a job that is not here, judged by sums."""
         if why := self.refuses(arrival):
             return ClusterOutlook(self.name, refused=why)
         job = arrival.job
@@ -190,7 +189,7 @@ class Member(Simulation):
         )
 
     def outlook_of(self, run: Run) -> ClusterOutlook:
-        """What the engine tells of a job that waits here."""
+        """Return the outlook of a job that waits here, as the engine knows it."""
         job_id = run.arrival.job.id
         labels = labels_in_common(self.of.labels, run.arrival.cluster_labels or {})
         start_at = reserved_at(self.state, job_id)
@@ -233,15 +232,18 @@ class Member(Simulation):
 
 
 class InstantOutlook:
-    """Questions of one instant about a member, to a copy of its state. Who would start stays in it,
-    so that no two are sent to the same place."""
+    """Questions about a member at one instant, asked of a copy of its state.
+
+    A job that would start there stays in the copy, so that no two jobs are sent to the same place.
+    """
 
     def __init__(self, member: Member, now: float) -> None:
         self.member, self._now = member, now
         self._state: SchedulerState | None = None
 
     def outlook(self, run: Run) -> ClusterOutlook:
-        """Of a job that waits elsewhere: by sums, and where these tell of a start by the engine."""
+        """Return the outlook of a job from elsewhere: by sums, and by the engine if these say
+        "now"."""
         found = self.member.outlook(run.arrival)
         if not found.starts_now:
             return found
@@ -256,13 +258,13 @@ class InstantOutlook:
         return replace(found, starts_now=False)
 
     def forget(self, run: Run) -> None:
-        """The job did not go there."""
+        """Note that the job did not go there."""
         if self._state is not None and run.arrival.job.id in self._state.jobs:
             run_cycle(self._state, [JobEnded(run.arrival.job.id)], self._now)
 
 
 def _asked(job: JobRequest) -> PodsOfJob:
-    """The network level of a job stands with it, or with its only pod set."""
+    """Return what the job asks for; its network level is its own, or that of its first pod set."""
     first = job.pod_sets[0]
     required = job.required_level or first.required_level
     level = required or job.preferred_level or first.preferred_level
@@ -283,7 +285,7 @@ def sum_of(parts: list[Held]) -> Held:
 
 
 def in_order(runs: list[Run]) -> list[Run]:
-    """Those that go first, first."""
+    """Return the jobs in order of priority, submission and id."""
     return sorted(runs, key=_rank)
 
 

@@ -1,4 +1,4 @@
-"""The nouns of a simulated run: what arrives, what breaks, what changes, and the parameters."""
+"""What a simulated run is made of: arrivals, faults, changes, and the parameters."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,17 +12,22 @@ Pod = tuple[int, int]  # (pod set, ordinal)
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A job and what will become of it. `duration_s`: run time when nothing disturbs it.
+    """A job and what will become of it. Times in seconds.
 
-    `ends`: the state it ends in after `duration_s`. `resubmit_after_s`: a failed job that its
-    owner submits again that much later; the second one succeeds. `cancel_after_s`: given up by
-    its owner that long after submission, waiting or running; None = never. `pod_s`: run times by
-    (pod set, ordinal) where pods differ, `duration_s` the longest; else a gang ends as one.
-    `heard_after_s`: from submission until the scheduler hears of it. `not_before`: no start
-    earlier, in seconds of the run. `leaves_s`: by (pod set, ordinal), how long the pod takes to go
-    when it is preempted for the first, the second, … time, where that is known. `cluster`: where it
-    is to run, of several; "" = where it starts first, on clusters with the labels of
-    `cluster_selector`, rather on those with more of `cluster_labels`.
+    - `duration_s`: the run time if nothing disturbs the job. `ends`: its state after that.
+    - `resubmit_after_s`: how long after a failure its owner submits it again; the second one
+      succeeds.
+    - `cancel_after_s`: how long after submission its owner cancels it, waiting or running; None =
+      never.
+    - `pod_s`: run times by (pod set, ordinal) if pods differ; `duration_s` is the longest.
+      Otherwise a gang ends as one.
+    - `heard_after_s`: how long after submission the scheduler hears of it.
+    - `not_before`: no start before this instant of the run.
+    - `leaves_s`: by (pod set, ordinal), how long the pod takes to leave at its first, second, …
+      preemption, as far as known.
+    - `cluster`: the cluster to run on, if there are several; "" = where it starts first. Only
+      clusters with the labels of `cluster_selector` are allowed; those with more of
+      `cluster_labels` are preferred.
     """
 
     job: JobRequest
@@ -43,16 +48,18 @@ class Arrival:
         return self.job.submitted_at
 
     def again(self, at: float) -> "Arrival":
-        """What its owner submits then because it failed; that succeeds."""
+        """Return what its owner submits at `at` because it failed; that one succeeds."""
         job = replace(self.job, id=f"{self.job.id}+", submitted_at=at)
         return replace(self, job=job, resubmit_after_s=None, ends=JobState.SUCCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOfRun:
-    """One of several clusters of a run. Its nodes have names that those of no other have; `faults`
-    of them ascend in time. `labels`: what jobs choose by. `takes_any`: whether jobs come here that
-    name no cluster."""
+    """One of several clusters of a run.
+
+    The names of its nodes are unique over all clusters. `faults` ascend in time. `labels`: what
+    jobs select clusters by. `takes_any`: whether it takes jobs that name no cluster.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -74,7 +81,7 @@ class HardwareFault:
 
 @dataclass(frozen=True, slots=True)
 class TimedChange:
-    """A node, quota, tenant or policy change on the timeline, or what is known of the past."""
+    """A change of a node, quota, tenant or policy on the timeline, or what is known of the past."""
 
     at: float
     delta: Delta
@@ -84,14 +91,18 @@ class TimedChange:
 class Settings:
     """How the simulated shell behaves. Times in seconds.
 
-    `cycle_s`: a cycle at each multiple of it that has news; 0 = at once at every event.
-    `bind_delay_s`: from decision to running; `evict_s`: from a preemption until the victim's pods
-    are gone, while which they work no more. `checkpoint_s`: interval at which running jobs save
-    their work, None = never; of gangs the engine is told. `restart_s`: lost at every start after
-    the first. `sample_s`: spacing of the sampled series; integrals are exact whatever it is.
-    `warm_up_s`: left out of the summary. `stop_s`: end of the run, None = when everything has come
-    to rest. `fault_first`: a job that lost its place by a fault goes before all others of its
-    priority, as it does live; otherwise it waits in its old place.
+    - `cycle_s`: run a cycle at each multiple of this at which something has changed; 0 = run one at
+      once at every event.
+    - `bind_delay_s`: from a decision until the pods run.
+    - `evict_s`: from a preemption until the victim's pods are gone; they do not work meanwhile.
+    - `checkpoint_s`: the interval at which running jobs save their work; None = never. The engine
+      is told of those of gangs.
+    - `restart_s`: the time lost at every start after the first.
+    - `sample_s`: the spacing of the sampled series; integrals are exact in any case.
+    - `warm_up_s`: the time that the summary leaves out.
+    - `stop_s`: the end of the run; None = when everything has come to rest.
+    - `fault_first`: a job that lost its place by a fault goes before all others of its priority, as
+      it does live. Otherwise it waits in its old position.
     """
 
     cycle_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Engine nodes for a run: from a fleet, from a size like 1000x8, from a recorded network."""
+"""Engine nodes for a run: from a fleet, from a size like 1000x8, or from a recorded network."""
 
 import re
 
@@ -9,12 +9,12 @@ from scheduling.simulator.fleet import Fleet, FleetError, FleetNode, listed
 
 GPU_MODEL, GPU_MEMORY_MIB = "H100", 81_920
 LEAF_SIZE = 8
-NETWORK_GPUS = 8  # of a machine, as a recorded network names none
+NETWORK_GPUS = 8  # per machine, because a recorded network does not say
 MAX_SIZE = 100_000
 
 
 def engine_nodes(fleet: Fleet) -> tuple[Node, ...]:
-    """The nodes of a fleet as the engine sees them, in the fleet's order."""
+    """Return the nodes of a fleet as the engine sees them, in the fleet's order."""
     return tuple(_engine_node(n) for n in fleet.nodes)
 
 
@@ -46,7 +46,7 @@ def _engine_node(n: FleetNode) -> Node:
 
 
 def _machine(name: str, gpus: int, place: tuple[str, str, str]) -> FleetNode:
-    """A machine of the usual make; `place`: its leaf, spine and superspine."""
+    """Return a machine of the usual make; `place`: its leaf, spine and superspine."""
     leaf, spine, superspine = place
     return FleetNode(
         name=name,
@@ -64,10 +64,10 @@ def _machine(name: str, gpus: int, place: tuple[str, str, str]) -> FleetNode:
 
 
 def sized(text: str) -> Fleet:
-    """A fleet by its size, "1000x8" = 1,000 nodes of 8 GPUs, in the calibrated topology.
+    """Return a fleet of a size, "1000x8" = 1,000 nodes of 8 GPUs, in the calibrated topology.
 
-    Leaves of LEAF_SIZE nodes, one in ten shorter (5/8 to 7/8 of it), spines of 250-360 nodes,
-    one superspine. Raises FleetError for a text that is no size.
+    Leaves have LEAF_SIZE nodes, one in ten fewer (5/8 to 7/8 of that); spines have 250-360 nodes;
+    there is one superspine. Raises FleetError for a text that is no size.
     """
     match = re.fullmatch(r"([1-9][0-9]{0,5})x([1-9][0-9]?)", text)
     if match is None or int(match[1]) > MAX_SIZE or int(match[2]) > 16:
@@ -100,14 +100,14 @@ def sized(text: str) -> Fleet:
 
 
 def recorded_network(text: str) -> Fleet:
-    """A fleet on a recorded three-layer Clos network: a CSV of ip, DSW, PSW, ASW.
+    """Return a fleet on a recorded three-layer Clos network: a CSV of ip, DSW, PSW, ASW.
 
-    ASW (leaf) names repeat across PSWs (spines), so a leaf is the pair. Raises FleetError naming
-    line and column.
+    ASW (leaf) names repeat across PSWs (spines), so a leaf is named by both. Raises FleetError
+    naming line and column.
     """
     wanted = ("ip", "DSW", "PSW", "ASW")
     nodes, seen = [], set[str]()
-    first_seen: dict[str, tuple[str, int]] = {}  # switch: its column, and the line
+    first_seen: dict[str, tuple[str, int]] = {}  # switch -> its column and line
     for line, row in listed(text, wanted):
         for column in wanted:
             if not row[column]:

@@ -1,6 +1,6 @@
-"""What a run leaves behind: one row of columns a job, exact integrals and series a pool.
+"""What a run leaves behind: one row per job, and exact integrals and series per pool.
 
-Memory grows by a few numbers a job and by samples, never by events.
+Memory grows by a few numbers per job and by samples, never by events.
 """
 
 from array import array
@@ -12,7 +12,7 @@ from scheduling.engine.types import JobRequest, Node, PodPlacement, held_milli
 from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, SENT, RunJournal
 
 NEVER = float("nan")
-DIGITS = 9  # of GPU-milli: what fractions added up and taken off again leave is nothing
+DIGITS = 9  # of GPU-milli; smaller remainders only come from adding fractions up
 WAITING, SUCCEEDED, FAILED, CANCELLED, RUNNING = range(5)
 ENDS = {
     JobState.SUCCEEDED: SUCCEEDED,
@@ -23,10 +23,10 @@ STATE_NAMES = ("WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "RUNNING")
 
 
 class WaitColumns:
-    """How long jobs wait, a gang as one, other jobs pod by pod (times in seconds, NaN = never).
+    """How long jobs wait: a gang as one, other jobs pod by pod (times in seconds, NaN = never).
 
-    `row` is that of the job in `JobColumns`; `first` the first start, `since` that of the present
-    wait, NaN while it has its place; `waited` what it waited before.
+    `row`: the job's row in `JobColumns`. `first`: the first start. `since`: the begin of the
+    present wait; NaN while it has its place. `waited`: the time that it waited before.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class WaitColumns:
         return len(self.row)
 
     def add(self, row: int, count: int, submitted: float) -> int:
-        """So many new ones of a job; returns the number of the first of them."""
+        """Add `count` rows for a job; return the number of the first."""
         number = len(self.row)
         for _ in range(count):
             self.row.append(row)
@@ -49,26 +49,26 @@ class WaitColumns:
         return number
 
     def start(self, number: int, now: float) -> None:
-        """It has its place from now on; nothing happens if it has one."""
+        """Note that it has its place from now on; do nothing if it had one."""
         since = self.since[number]
-        if since == since:  # NaN is not
+        if since == since:  # False for NaN
             self.waited[number] += now - since
             self.since[number] = NEVER
             if self.first[number] != self.first[number]:
                 self.first[number] = now
 
     def stop(self, number: int, now: float) -> None:
-        """It lost its place and waits again."""
+        """Note that it lost its place and waits again."""
         self.since[number] = now
 
 
 class JobColumns:
     """Results of jobs in order of arrival, as flat columns (times in seconds, NaN = never).
 
-    `started` is when all pods of a gang (all pods of any other job) were placed for the last
-    time; `nodes` and `groups` count what that placement used, `models` is the GPU model it used,
-    before it the first one asked for; `lost_milli_s` is work thrown away. `unit` is the number of
-    the first of its rows in `waits`.
+    `started`: when all pods of the job (gang or not) were placed for the last time. `nodes` and
+    `groups`: how many of these that placement used. `models`: the GPU model that it used; before,
+    the first one asked for. `lost_milli_s`: work thrown away. `unit`: the number of the job's first
+    row in `waits`.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class JobColumns:
         return len(self.ids)
 
     def add(self, job: JobRequest) -> int:
-        """A new row; returns its number."""
+        """Add a row; return its number."""
         first = ""
         for s in job.pod_sets:
             if s.gpu_models:
@@ -123,7 +123,7 @@ class JobColumns:
 
 @dataclass(slots=True)
 class PoolSeries:
-    """A pool sampled at equal spacing; `sor` is exact over the spacing before each sample."""
+    """A pool sampled at equal spacing; `sor` is exact for the time since the sample before."""
 
     at: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
     gar: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
@@ -133,7 +133,7 @@ class PoolSeries:
 
 
 class PoolBook:
-    """One pool while the run goes: values now, and their integrals since the warm-up."""
+    """One pool during the run: its present values, and their integrals since the warm-up."""
 
     __slots__ = (
         "allocated",
@@ -163,7 +163,7 @@ class PoolBook:
         self.series = PoolSeries()
 
     def advance(self, now: float) -> None:
-        """Integrate up to `now` the values that held until now."""
+        """Integrate the values that held until now up to `now`."""
         span = now - self.since
         if span > 0:
             self.milli_s += self.allocated * span
@@ -173,7 +173,7 @@ class PoolBook:
             self.since = now
 
     def reset(self, now: float) -> None:
-        """Forget what was integrated: the warm-up is over."""
+        """Forget what was integrated, because the warm-up is over."""
         self.advance(now)
         self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
         self.lost_milli_s = 0.0
@@ -182,8 +182,10 @@ class PoolBook:
         self.series = PoolSeries()
 
     def lose(self, milli: float, begin: float, end: float) -> None:
-        """GPU-milli held from `begin` to `end` served nothing; what of it was in the warm-up does
-        not count. Taken back where `end` is before `begin`."""
+        """Note that GPU-milli held from `begin` to `end` served nothing.
+
+        The part in the warm-up does not count. If `end` is before `begin`, the loss is taken back.
+        """
         self.lost_milli_s += milli * (max(end, self.began) - max(begin, self.began))
 
     def sample(self, at: float) -> None:
@@ -199,8 +201,10 @@ class PoolBook:
 
 
 class NodeBook:
-    """One node: what it offers, what is allocated on it, and the pool it counts for; `available`,
-    `fragmented` and `idle` as it counts there."""
+    """One node: what it offers, what is allocated on it, and its pool.
+
+    `available`, `fragmented` and `idle`: as the pool counts it.
+    """
 
     __slots__ = (
         "allocated",
@@ -224,8 +228,11 @@ class NodeBook:
 
 
 class TenantBook:
-    """What a tenant holds now, and its GPU-milli-seconds: the time is added when something is given
-    back, and taken off when it is taken."""
+    """What a tenant holds now, and its GPU-milli-seconds.
+
+    Those add up as amount x time when something is given back, minus amount x time when it is
+    taken.
+    """
 
     __slots__ = ("held", "milli_s")
 
@@ -244,7 +251,7 @@ class Observer:
         journal: RunJournal | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """`clusters`: of nodes, where there are several."""
+        """`clusters`: the cluster of each node, if there are several."""
         self.jobs = JobColumns()
         self.clusters: Mapping[str, str] = clusters or {}
         self.journal = journal
@@ -253,7 +260,7 @@ class Observer:
         self.pools: dict[str, PoolBook] = {}
         self.tenants: dict[str, TenantBook] = {}
         self.nodes: dict[str, NodeBook] = {}
-        # Since the warm-up; `preempted` are rows of `jobs`.
+        # Totals since the warm-up; `preempted` are rows of `jobs`.
         self.preempted: set[int] = set()
         self.preemptions = self.moves = self.requeues = 0
         self._next = start + sample_s
@@ -264,7 +271,7 @@ class Observer:
         return {tenant: book.milli_s for tenant, book in self.tenants.items()}
 
     def node_changed(self, node: Node, now: float) -> None:
-        """A node as it is now; its pool is its GPU model, of several clusters that of its own."""
+        """Take in a node as it is now; its pool is its GPU model (on its cluster, if several)."""
         book = self.nodes.get(node.name)
         if book is None:
             cluster = self.clusters.get(node.name)
@@ -282,7 +289,7 @@ class Observer:
             self.journal.nodes.append((now, node))
 
     def took(self, name: str, milli: float, now: float, tenant: str) -> None:
-        """GPU-milli taken on a node by a tenant's job (given back when negative)."""
+        """Note GPU-milli that a tenant's job took on a node (negative: gave back)."""
         holder = self.tenants.get(tenant)
         if holder is None:
             holder = self.tenants[tenant] = TenantBook()
@@ -295,7 +302,7 @@ class Observer:
         self._count(book)
 
     def lost(self, row: int, p: PodPlacement, begin: float, end: float) -> None:
-        """What a job held in a place from `begin` to `end` served nothing."""
+        """Note that what a job held in a place from `begin` to `end` served nothing."""
         milli = held_milli(p)
         self.jobs.lost_milli_s[row] += milli * (end - begin)
         self.nodes[p.node].pool.lose(milli, begin, end)
@@ -303,7 +310,7 @@ class Observer:
             self.journal.losses.append((row, p, begin, end))
 
     def started(self, row: int, now: float, model: str, places: Collection[PodPlacement]) -> None:
-        """All pods of a job have their places, on a GPU model that it may not have named."""
+        """Note that all pods of a job have places; it may not have named the GPU model."""
         jobs = self.jobs
         jobs.started[row] = now
         jobs.models[row] = model
@@ -323,7 +330,7 @@ class Observer:
         self.moves += 1
 
     def was_sent(self, row: int, now: float, cluster: str) -> None:
-        """The job waits on that cluster from now on."""
+        """Note that the job waits on that cluster from now on."""
         if self.journal is not None:
             self.journal.events.append((now, row, f"{SENT} {cluster}"))
 
@@ -334,7 +341,7 @@ class Observer:
         self.requeues += 1
 
     def _count(self, book: NodeBook) -> None:
-        """Let the node count for its pool as it is now."""
+        """Update how the node counts for its pool."""
         pool, allocated, offered = book.pool, book.allocated, book.offered
         available = offered if offered > allocated else allocated
         fragmented = book.in_service and 0 < allocated < offered
@@ -345,7 +352,7 @@ class Observer:
         book.available, book.fragmented, book.idle = available, fragmented, idle
 
     def sample_until(self, now: float) -> None:
-        """Take every sample that is due before or at `now`."""
+        """Take every sample that is due by `now`."""
         while self._next <= now:
             for pool in self.pools.values():
                 pool.sample(self._next)
@@ -361,14 +368,14 @@ class Observer:
         self._next = now + self.sample_s
 
     def used(self, placements: Collection[PodPlacement]) -> tuple[int, int]:
-        """How many nodes and node net groups these places stand on."""
+        """Return how many nodes and leaf groups these places use."""
         if len(placements) == 1:
             return 1, 1
         nodes = {p.node for p in placements}
         return len(nodes), len({self.nodes[n].group for n in nodes})
 
     def finish(self, now: float) -> Mapping[str, PoolBook]:
-        """Close the books, at most once; those of nodes without GPUs are nobody's."""
+        """Close the books, at most once; return the pools that have nodes with GPUs."""
         self.sample_until(now)
         for pool in self.pools.values():
             pool.advance(now)

@@ -1,4 +1,4 @@
-"""What the pods of a run hold, in the observer's books: places taken and given back, work lost."""
+"""The places of a run's pods in the observer's books: taken, given back, and work lost."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,7 @@ class RunPlaces:
         self._observer.took(p.node, held_milli(p), now, run.arrival.job.tenant)
 
     def give_back(self, run: Run, where: Pod, now: float) -> PodPlacement:
-        """Take one pod's place from it; returns the place."""
+        """Take one pod's place from it; return the place."""
         assert run.places is not None
         p = run.places.pop(where)
         if self._journal is not None:
@@ -35,7 +35,7 @@ class RunPlaces:
         return p
 
     def wait_again(self, run: Run, pods: Iterable[Pod], now: float) -> None:
-        """These pods lost their places; a gang that goes on without them does not wait."""
+        """Note that these pods lost their places; a gang that goes on does not wait for them."""
         for where in pods:
             if self._journal is not None:
                 self._journal.lose(run.row, where[0], where[1])
@@ -56,7 +56,7 @@ class RunPlaces:
         run.epoch += 1
 
     def interrupt(self, run: Run, now: float) -> None:
-        """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
+        """Interrupt a run: it keeps its work up to the last checkpoint and loses the rest."""
         saved = run.interrupt(now, self._settings)
         for p in (run.places or {}).values():
             self.lose(run, p, saved, now)
@@ -67,7 +67,7 @@ class RunPlaces:
         self._observer.jobs.started[run.row] = float("nan")
 
     def lose(self, run: Run, p: PodPlacement, saved: float, now: float) -> None:
-        """A pod was stopped: what it held served nothing but for `saved` seconds of its work."""
+        """Note a stopped pod: of the time that it held its place, only `saved` seconds served."""
         since = run.begun.get((p.pod_set, p.ordinal), run.since)
         bound, began = run.working_from(since, self._settings)
         # A restart in between was counted when it began.

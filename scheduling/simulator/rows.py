@@ -1,4 +1,4 @@
-"""Rows of CSV text by the lines they begin on."""
+"""Read CSV rows together with the lines on which they begin."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 def filled_rows(
     lines: Iterable[str], error_type: type[ValueError]
 ) -> Iterator[tuple[int, list[str]]]:
-    """The line that each row begins on and its cells; rows of nothing but blanks are left out.
+    """Yield the line on which each row begins, and its cells; leave blank rows out.
 
-    Raises `error_type` for what is no CSV; names the line.
+    Raises `error_type`, naming the line, for text that is no CSV.
     """
     rows = csv.reader(lines)
     while True:

@@ -1,4 +1,4 @@
-"""A job while the simulator runs it, and what is left when the run is over."""
+"""A job while the simulator runs it, and the outcome of a run."""
 
 from dataclasses import dataclass
 
@@ -9,19 +9,21 @@ from scheduling.simulator.observe import Observer, PoolBook
 
 
 class TraceError(ValueError):
-    """An arrival that cannot be: its time goes backwards, or its duration is negative."""
+    """An impossible arrival: its time goes backwards, or its duration is negative."""
 
 
 @dataclass(slots=True, init=False)
 class Run:
-    """A job the shell knows: its row, what is left of its work, and its places while it runs.
+    """A job known to the shell: its row, the work that is left, and its places while it runs.
 
-    `epoch` grows with every interruption: what was to happen in an earlier one does not.
-    `evicted`: how often each pod was preempted, `stops`: or lost its node. `stopped_at`: since when
-    the job is leaving its places, `given_up` if it was cancelled since then.
-    `begun`: when each pod got its place that did so on its own, else all at `since`.
-    `ends`: when each pod ends that has an end of its own, `moving` when those that are on their way
-    to another node do. `unit`: the number of its first row in the observer's table of waits.
+    - `unit`: the number of its first row in the observer's table of waits.
+    - `epoch`: grows with every interruption; events of an earlier epoch no longer count.
+    - `evicted`: how often each pod was preempted; `stops`: preempted or lost with its node.
+    - `stopped_at`: since when the job has been leaving its places; `given_up`: it was cancelled
+      since then.
+    - `begun`: when each pod got its place, if on its own; otherwise all did at `since`.
+    - `ends`: the end of each pod that has its own; `moving`: the ends of pods that are moving to
+      another node.
     """
 
     arrival: Arrival
@@ -62,7 +64,7 @@ class Run:
         self.moving = {}
 
     def unit_of(self, pod: Pod) -> int:
-        """The number of the row in the table of waits that tells of this pod."""
+        """Return the number of this pod's row in the table of waits."""
         job = self.arrival.job
         if job.gang:
             return self.unit
@@ -72,7 +74,7 @@ class Run:
         return number
 
     def evict(self, pod: Pod, usual_s: float) -> float:
-        """Count a pod's preemption; how long it takes to go this time, `usual_s` if not known."""
+        """Count a preemption of the pod; return the seconds until it is gone (else `usual_s`)."""
         before = self.evicted.get(pod, 0)
         self.evicted[pod] = before + 1
         self.stops[pod] = self.stops.get(pod, 0) + 1
@@ -80,18 +82,18 @@ class Run:
         return known[before] if before < len(known) else usual_s
 
     def displaced(self, pod: Pod) -> None:
-        """The pod lost its place, and is missing until it has another one."""
+        """Note that the pod lost its place, and is missing until it has another one."""
         self.stops[pod] = self.stops.get(pod, 0) + 1
         self.moving.pop(pod, None)
         self.missing += not self.arrival.job.gang
 
     def working_from(self, since: float, settings: Settings) -> tuple[float, float]:
-        """When a pod with a place `since` then ran, and when its work went on."""
+        """Return when a pod with a place `since` then began to run, and when its work went on."""
         bound = since + settings.bind_delay_s
         return bound, bound + (settings.restart_s if self.attempts > 1 else 0.0)
 
     def interrupt(self, now: float, settings: Settings) -> float:
-        """Keep what was saved of its work; returns how many seconds of it."""
+        """Keep what was saved of its work; return how many seconds that is."""
         _, began = self.working_from(self.since, settings)
         stopped = now if self.stopped_at is None else self.stopped_at
         worked = min(self.left_s, max(0.0, stopped - began))
@@ -106,7 +108,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The end of a run. `partial`: it was cancelled before its end."""
+    """The outcome of a run. `partial`: it was cancelled before its end."""
 
     observer: Observer
     pools: dict[str, PoolBook]

@@ -1,8 +1,8 @@
-"""A run over several clusters with one queue (docs/decisions/0075): a job that names none is sent
-where it starts first, and moves while it waits where that gains it enough.
+"""A run over several clusters with one queue (docs/decisions/0075).
 
-Each cluster is a run of its own with its own policy; all keep one clock, one table of jobs and one
-book of quotas: what is held on one counts on the others at the same instant.
+A job that names no cluster is sent to the one on which it starts first, and moves while it waits if
+that gains it enough. Each cluster is a run of its own with its own policy. All share one clock, one
+table of jobs and one quota book: what is held on one counts on the others at the same instant.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,13 +24,13 @@ from scheduling.simulator.model import Arrival, ClusterOfRun, Settings
 from scheduling.simulator.observe import FAILED, RUNNING, Observer
 from scheduling.simulator.run import Run, RunOutcome, TraceError
 
-LOOK_S = 5.0  # who waits is looked at again at most so often
-MOST = 100  # jobs that are looked at in a round, those that go first
+LOOK_S = 5.0  # at least this long between two looks at the waiting jobs
+MOST = 100  # how many jobs one look covers, the first in the order
 ANYWHERE = "any"
 
 
 class SeveralClusters:
-    """One run. Build it, `run()` it once."""
+    """One run over several clusters. Build it and call `run()` once."""
 
     def __init__(
         self,
@@ -45,8 +45,12 @@ class SeveralClusters:
         levels: tuple[str, ...] = DEFAULT_LEVELS,
         journal: RunJournal | None = None,
     ) -> None:
-        """`queues` have no limits: these would have to be counted over all clusters. `settings`
-        have no period of cycles. Raises ValueError for these, and names that stand twice."""
+        """Set the run up.
+
+        `queues` may have no limits, because these would have to be counted over all clusters, and
+        `settings` no period of cycles. Raises ValueError for either, and for names that occur
+        twice.
+        """
         self.settings = settings or Settings()
         _check(clusters, queues, self.settings)
         self.now = start
@@ -60,8 +64,8 @@ class SeveralClusters:
         }
         self.never: dict[str, str] = {}
         self._events = 0
-        self._behind: list[Arrival] = []  # of jobs that wait for those of several clusters
-        self._sent: dict[str, tuple[float, int]] = {}  # when each job was last, and how often moved
+        self._behind: list[Arrival] = []  # jobs that wait for jobs on several clusters
+        self._sent: dict[str, tuple[float, int]] = {}  # job -> last sent at, number of moves
         self._looked_at = start - LOOK_S
         self._look_at: float | None = None
         self._warming = self.settings.warm_up_s > 0
@@ -74,7 +78,7 @@ class SeveralClusters:
     def run(
         self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
     ) -> RunOutcome:
-        """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
+        """Run to rest, to `settings.stop_s`, or until `cancelled()`; call this at most once."""
         stop, partial, look_at = self.settings.stop_s, False, LOOK_EVENTS
         while self._lives():
             now = self._next_at()
@@ -108,7 +112,10 @@ class SeveralClusters:
         return self._events + sum(member.events for member in self.members.values())
 
     def _instant(self, now: float) -> None:
-        """What ends goes first on all of them, so that what arrives finds the freed places."""
+        """Let everything happen that is due now.
+
+        On all clusters ends go first, so that what arrives finds the freed places.
+        """
         news = False
         for member in self.members.values():
             if member.next_at is not None and member.next_at <= now:
@@ -138,7 +145,7 @@ class SeveralClusters:
             self._look_by(max(now, self._looked_at + LOOK_S))
 
     def _count_quota(self, now: float) -> None:
-        """Tell each member what the others hold, until nobody starts anything by it."""
+        """Tell each member what the others hold, until nothing more starts because of it."""
         news = len(self.members) > 1
         while news:
             news = False
@@ -159,7 +166,7 @@ class SeveralClusters:
 
     def _arrive(self, payload: Arrival | tuple[Arrival], now: float) -> None:
         self._agenda.arriving -= 1
-        if isinstance(payload, tuple):  # from the trace, not submitted again
+        if isinstance(payload, tuple):  # it comes from the trace, not from a resubmission
             (arrival,) = payload
             self._agenda.next_arrival(now)
         else:
@@ -167,7 +174,7 @@ class SeveralClusters:
         self._send(arrival, now)
 
     def _send(self, arrival: Arrival, now: float) -> None:
-        """To its cluster, that of the jobs that it waits for, or the best of all."""
+        """Send a job to its cluster, to that of the jobs it waits for, or to the best of all."""
         job = arrival.job
         links = (*job.after, *job.after_ok)
         awaited = [m for m in self.members.values() if any(name in m.jobs for name in links)]
@@ -190,7 +197,7 @@ class SeveralClusters:
         self._goes(run, to, now, 0)
 
     def _best(self, arrival: Arrival, now: float) -> Member | None:
-        """Where it starts first; None = it can run nowhere."""
+        """Return the member on which the job starts first; None if it can run nowhere."""
         able = [member for member in self.members.values() if member.of.takes_any]
         outlooks = [member.outlook(arrival) for member in able]
         chosen = choose(outlooks, now)
@@ -210,7 +217,7 @@ class SeveralClusters:
 
     # --- moves --------------------------------------------------------------------------------
     def _look_by(self, at: float) -> None:
-        """Look then at the latest, where anybody could move."""
+        """Schedule a look for `at` at the latest, if any job could move."""
         if len(self.members) < 2 or (self._look_at is not None and self._look_at <= at):
             return
         if any(self._may_move(member) for member in self.members.values()):
@@ -221,7 +228,7 @@ class SeveralClusters:
         return [run for run in member.may_leave() if run.arrival.cluster in ("", ANYWHERE)]
 
     def _look(self, now: float) -> None:
-        """Move each job that gains enough."""
+        """Move each job that gains enough by it."""
         asked = {m.name: InstantOutlook(m, now) for m in self.members.values() if m.of.takes_any}
         home = {run.arrival.job.id: m for m in self.members.values() for run in self._may_move(m)}
         runs = [member.jobs[job_id] for job_id, member in home.items()]
@@ -265,7 +272,7 @@ class SeveralClusters:
 
     # --- the end ------------------------------------------------------------------------------
     def _result(self, *, partial: bool) -> RunOutcome:
-        if self._warming:  # what was seen so far is not to be counted
+        if self._warming:  # what was observed so far does not count
             self.observer.end_warm_up(self.now)
         for arrival in self._behind:
             self.observer.jobs.add(arrival.job)

@@ -1,8 +1,8 @@
 """The calibrated training workload: arrivals with the published shape of large GPU clusters.
 
-Sizes, durations and shares are those of docs/workload.md: more than nine in ten jobs ask for
-fewer than 8 GPUs and use under a tenth of the GPU time, jobs of 256 and more use over half. A
-seed gives the same arrivals every time.
+Sizes, durations and shares are those of docs/workload.md: more than nine in ten jobs ask for fewer
+than 8 GPUs and use under a tenth of the GPU time; jobs of 256 and more GPUs use over half. A seed
+gives the same arrivals every time.
 """
 
 import math
@@ -24,12 +24,12 @@ DAY: Final = 86400.0
 REFERENCE_GPUS, REFERENCE_LOAD, REFERENCE_JOBS_A_DAY = 8000, 0.92, 4400.0
 SHORTEST_S: Final = 10.0
 SMALL: Final = 8
-LARGE: Final = 256  # fewer than SMALL GPUs: small jobs; LARGE and more: large jobs
+LARGE: Final = 256  # small jobs have fewer than SMALL GPUs, large jobs LARGE or more
 
 
 @dataclass(frozen=True, slots=True)
 class SizeClass:
-    """One row of the table: `weight` share of jobs in %, duration lognormal(mu, sigma), capped."""
+    """One row of the table: `weight` is its share of jobs in %; durations are lognormal, capped."""
 
     gpus: int
     weight: float
@@ -38,7 +38,7 @@ class SizeClass:
     cap_h: float
 
     def mean_s(self) -> float:
-        """Mean of the clipped lognormal, in closed form."""
+        """Return the mean of the clipped lognormal, in closed form."""
         low, high = math.log(SHORTEST_S), math.log(self.cap_h * HOUR)
 
         def below(x: float) -> float:
@@ -96,10 +96,10 @@ LOW: Final = -100
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a workload departs from the calibrated one; the default is the calibrated one.
+    """How a workload departs from the calibrated one, which is the default.
 
-    `load` is offered GPU time / capacity. `jobs_a_day` fixes the number of jobs instead of the
-    load. `declared`: jobs say how long they will run.
+    `load`: offered GPU time / capacity. `jobs_a_day`: fixes the number of jobs instead of the load.
+    `declared`: jobs declare their run times.
     """
 
     load: float = REFERENCE_LOAD
@@ -110,9 +110,9 @@ class Variant:
     declared: bool = True
 
     def table(self, largest: int) -> tuple[SizeClass, ...]:
-        """Size classes of the variant that a fleet of `largest` GPUs can hold."""
+        """Return the size classes of the variant that a fleet of `largest` GPUs can hold."""
         rows = list(TABLE)
-        if self.eights:  # 28 % of jobs at 8 GPUs, the others in their proportions
+        if self.eights:  # 28 % of jobs have 8 GPUs; the others keep their proportions
             rest = 100 - next(r.weight for r in rows if r.gpus == 8)
             rows = [
                 replace(r, weight=28.0 if r.gpus == 8 else r.weight * 72.0 / rest) for r in rows
@@ -136,7 +136,7 @@ copied_by_fields(SizeClass, Variant)
 
 
 def _split(row: SizeClass, odd: tuple[int | None, int | None]) -> tuple[SizeClass, ...]:
-    """Half of a class keeps its size, the other half takes the odd ones."""
+    """Split a class: half keeps its size, the other half takes the odd sizes."""
     sizes = [s for s in odd if s is not None]
     parts = [replace(row, weight=row.weight / 2)]
     return (*parts, *(replace(row, gpus=s, weight=row.weight / 2 / len(sizes)) for s in sizes))
@@ -155,8 +155,11 @@ VARIANTS = {
 
 
 def tenants_of(gpus: int, gpu_model: str) -> tuple[tuple[TenantSpec, ...], tuple[QuotaSpec, ...]]:
-    """The 15 tenants and their shared quotas of one GPU model, in published proportions; together
-    they are the whole fleet: a rest that is nobody's quota could never be borrowed."""
+    """Return the 15 tenants and their shared quotas of one GPU model, in published proportions.
+
+    Together the quotas are the whole fleet, because a rest that is nobody's quota could never be
+    borrowed.
+    """
     names = [f"tenant-{i + 1:02}" for i in range(len(TENANT_SHARES))]
     ends = [gpus * 1000 * part // sum(TENANT_SHARES) for part in accumulate(TENANT_SHARES)]
     quotas = tuple(
@@ -167,7 +170,7 @@ def tenants_of(gpus: int, gpu_model: str) -> tuple[tuple[TenantSpec, ...], tuple
 
 
 def jobs_a_day(variant: Variant, gpus: int) -> float:
-    """Arrivals a day that offer the variant's load to so many GPUs."""
+    """Return the arrivals per day that offer the variant's load to this many GPUs."""
     if variant.jobs_a_day is not None:
         return variant.jobs_a_day
     table = variant.table(gpus)
@@ -183,10 +186,10 @@ def jobs_a_day(variant: Variant, gpus: int) -> float:
 def generate(
     variant: Variant, *, gpus: int, gpu_model: str, seed: int, hours: float, gpus_per_node: int = 8
 ) -> Iterator[Arrival]:
-    """Arrivals in order of time over `hours`, starting on a Monday at 00:00 (time 0).
+    """Yield arrivals in order of time over `hours`, starting on a Monday at 00:00 (time 0).
 
-    Jobs of a node or less are one pod, larger ones gangs of whole nodes (the last pod of an odd
-    size is smaller).
+    Jobs of up to a node are one pod, larger ones gangs of whole nodes (with odd sizes the last pod
+    is smaller).
     """
     rng = Generator(PCG64(seed))
     maker = _Maker(rng, variant, gpus, gpu_model, gpus_per_node)
@@ -197,15 +200,15 @@ def generate(
         rate = hourly * season * rng.gamma(3.0, 1 / 3.0)
         begin = hour * HOUR
         pending.extend(maker.hour(begin, rate))
-        pending.sort()  # the numbers tell apart what comes at once
-        # Sessions reach into later hours: what starts after this hour waits for its turn.
+        pending.sort()  # the numbers break ties of time
+        # Sessions reach into later hours: what starts after this hour has to wait.
         ready = [a for at, _, a in pending if at < begin + HOUR]
         pending = pending[len(ready) :]
         yield from (a for a in ready if a.submitted_at < hours * HOUR)
 
 
 class _Dice:
-    """Uniform and normal draws of one generator, taken in blocks: single draws cost 20 x more."""
+    """Uniform and normal draws of a generator, taken in blocks: single draws cost 20 x more."""
 
     BLOCK = 8192
 
@@ -225,7 +228,7 @@ class _Dice:
         return self._normal.pop()
 
     def pick(self, cumulative: Sequence[float]) -> int:
-        """An index by cumulative weights."""
+        """Return an index drawn by cumulative weights."""
         return bisect_right(cumulative, self.uniform() * cumulative[-1], 0, len(cumulative) - 1)
 
 
@@ -248,13 +251,14 @@ class _Maker:
         self.big = [r for r in table if r.gpus >= SMALL]
         weight = sum(r.weight for r in table)
         self.small_share = sum(r.weight for r in self.small) / weight
-        # A large job that fails is submitted again: fewer are new, so that the shares hold.
+        # Large jobs that fail are submitted again, so fewer are new: the shares stay right.
         big = [r.weight / (1 + FAIL * RETRY_SHARE if r.gpus >= LARGE else 1) for r in self.big]
         self.big_rate = sum(big) / weight
         self.big_weights = _cumulative(big)
         burst = BURST_SHARE * sum(BURST_SIZES) / 2
         self.session_mean = (1 - BURST_SHARE) * SESSION_MEAN + burst
-        # Bursts are one-GPU jobs; ordinary sessions have fewer of them, so that the shares hold.
+        # Bursts are jobs of one GPU; ordinary sessions have fewer of these, so the shares stay
+        # right.
         total = sum(r.weight for r in self.small)
         small = [r.weight / total for r in self.small]
         small[0] = max(0.0, small[0] - burst / self.session_mean)
@@ -263,7 +267,7 @@ class _Maker:
         self.owner_weights = _cumulative(TENANT_SHARES[:OWNERS_OF_LARGE])
 
     def hour(self, begin: float, rate: float) -> Iterator[tuple[float, int, Arrival]]:
-        """(time, number, arrival) of what begins within an hour at `rate` jobs an hour."""
+        """Yield (time, number, arrival) of what begins within an hour at `rate` jobs an hour."""
         rng = self.rng
         for at in begin + HOUR * rng.random(rng.poisson(rate * self.big_rate)):
             row = self.big[self.dice.pick(self.big_weights)]
@@ -299,7 +303,7 @@ class _Maker:
         drawn = math.exp(row.mu + row.sigma * dice.normal())
         longest = row.cap_h * HOUR
         duration = SHORTEST_S if drawn < SHORTEST_S else longest if drawn > longest else drawn
-        declared: float | None = declared_s(duration, dice.uniform())  # the same jobs without it
+        declared: float | None = declared_s(duration, dice.uniform())  # drawn even if not used
         fate = dice.uniform()
         ends = (
             JobState.SUCCEEDED
@@ -325,7 +329,7 @@ class _Maker:
 
 
 def declared_s(duration: float, draw: float) -> float:
-    """The next usual limit above the guess; `draw` in 0..1 says which share of it is used."""
+    """Return the next usual limit above the guess; `draw` in 0..1 says which share is used."""
     i = bisect_right(USE_SHARES, draw) - 1
     part = (draw - USE_SHARES[i]) / (USE_SHARES[i + 1] - USE_SHARES[i])
     used = USE_QUANTILES[i] * (USE_QUANTILES[i + 1] / USE_QUANTILES[i]) ** part
@@ -335,7 +339,7 @@ def declared_s(duration: float, draw: float) -> float:
 
 
 def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSetSpec, ...]:
-    """One pod up to a node; whole-node pods beyond, and a smaller last one for an odd rest."""
+    """Return one pod up to a node; beyond, whole-node pods and a smaller last one for the rest."""
     if gpus <= per_node:
         return (PodSetSpec("main", 1, gpus, (model,)),)
     whole, rest = divmod(gpus, per_node)
@@ -344,7 +348,7 @@ def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSetSpec, ...]:
 
 
 class StreamShares:
-    """What a stream of arrivals was made of, to be held against the published shares."""
+    """What a stream of arrivals was made of, to compare with the published shares."""
 
     # name -> (published value, one standard deviation over 30-day windows)
     PUBLISHED: ClassVar = {
@@ -372,7 +376,7 @@ class StreamShares:
             yield arrival
 
     def figures(self, gpus: int, hours: float) -> dict[str, float]:
-        """Shares in 0..1 and the offered load on so many GPUs; {} without jobs."""
+        """Return shares in 0..1 and the offered load on this many GPUs; {} without jobs."""
         if not self.jobs or not self.milli_s:
             return {}
         return {

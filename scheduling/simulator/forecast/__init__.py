@@ -1,1 +1,1 @@
-"""When waiting jobs will start: run times that are likely, and the engine run forward with them."""
+"""When waiting jobs will start: likely run times, and the engine run ahead with them."""

@@ -1,4 +1,4 @@
-"""One run of the simulator on from a state, until those who wait in it have started."""
+"""One run of the simulator, from a state on, until the jobs that wait in it have started."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,17 +27,20 @@ from scheduling.simulator.run import Run
 
 
 def held_in(told: QueuesChanged) -> set[tuple[str, str]]:
-    """The queues, by tenant and name, of which nothing starts."""
+    """Return the queues, as (tenant, name), of which nothing starts."""
     return {(queue.tenant, queue.name) for queue in told.queues if queue.held}
 
 
 class _Over(Exception):
-    """Nobody is waited for any more, or the run is as long as it may be."""
+    """No job is waited for any more, or the run has reached its limit."""
 
 
 class RunAhead(Simulation):
-    """`starts`: when each job that waited in the scene got its first place, in seconds; `never`:
-    why others never will. Those in neither had not started at `now` when the run was over."""
+    """A run ahead.
+
+    `starts`: when each job that waited in the scene got its first place, in seconds. `never`: why
+    others never will. Jobs in neither had not started at `now` when the run was over.
+    """
 
     def __init__(
         self,
@@ -51,11 +54,15 @@ class RunAhead(Simulation):
         change: Sequence[Delta | TimedChange] = (),
         late: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`lasting`: run times in seconds by job, of a job that runs from its start on. `coming`:
-        what arrives from the scene's instant on, in order of time. `until`: the last instant.
-        `change`: what changes at the scene's instant, or at a
-        time of its own. `learned`: what the engine is told of run times. `late`: whether it has to
-        stop where it is; it is `cut` then."""
+        """Set the run up.
+
+        - `lasting`: run times in seconds by job, counted from the start of the job.
+        - `coming`: what arrives from the scene's instant on, in order of time.
+        - `until`: the last instant.
+        - `change`: what changes, at the scene's instant or at a time of its own.
+        - `learned`: what the engine is told of run times.
+        - `late`: whether the run has to stop where it is; it is `cut` then.
+        """
         scene = ground.scene
         super().__init__(
             scene.nodes,
@@ -74,7 +81,7 @@ class RunAhead(Simulation):
         self._awaited = {job.id for job in scene.waiting}
         self._most_cycles, self._late, self.cut = most_cycles, late, False
         self.state = ground.twin()
-        self._deltas.clear()  # it has been told all
+        self._deltas.clear()  # the state knows all of that
         self._wake(scene.now)
         for fact in scene.facts:
             if isinstance(fact, JobSubmitted):
@@ -83,7 +90,7 @@ class RunAhead(Simulation):
                 self._goes_on(fact, lasting[fact.job.id])
 
     def starts_all(self) -> dict[str, float]:
-        """Run until all have started that wait, as far as that is; returns `starts`."""
+        """Run until all waiting jobs have started, as far as the run may go; return `starts`."""
         try:
             if not self._is_over():
                 self.run()
@@ -98,9 +105,11 @@ class RunAhead(Simulation):
         return run
 
     def _goes_on(self, was: JobRestored, lasts: float) -> None:
-        """A job that holds places: it ends when it has run for long enough, pod by pod where it is
-        no gang; pods that were told to leave are gone at once, and so are those on nodes that are
-        gone."""
+        """Take in a job that holds places.
+
+        It ends when it has run for long enough, pod by pod if it is no gang. Pods that were told to
+        leave are gone at once, and so are pods on nodes that are gone.
+        """
         job = was.job
         run = self._knows(job, lasts)
         run.attempts, run.since, run.places = 1, was.started_at, {}
@@ -133,7 +142,7 @@ class RunAhead(Simulation):
             self._are_lost(run, lost)
 
     def _are_lost(self, run: Run, lost: Sequence[Pod]) -> None:
-        """Pods whose nodes are gone: they are placed again, with all of the job if need be."""
+        """Have pods whose nodes are gone placed again, with the whole job if necessary."""
         assert run.places is not None
         job = run.arrival.job
         with_them = job.go_together(lost) & run.places.keys()
@@ -148,7 +157,7 @@ class RunAhead(Simulation):
             self._displace(run, sorted(with_them), self.now)
 
     def _change(self, delta: Delta) -> None:
-        """A job may be over, or ask for something else, too."""
+        """Apply a change; here a job may also end, be submitted anew, or ask for something else."""
         if isinstance(delta, JobEnded):
             self._awaited.discard(delta.job_id)
             self._give_up(delta.job_id)
@@ -164,8 +173,11 @@ class RunAhead(Simulation):
             super()._change(delta)
 
     def _asks_for(self, delta: JobChanged) -> None:
-        """A job that holds places asks for something else. Pods beyond its new count are gone at
-        once; of a job that is no gang those that it has too few are missing."""
+        """Change the request of a job that holds places.
+
+        Pods beyond its new count are gone at once. If it is no gang, new pods are missing from then
+        on.
+        """
         job, run = delta.job, self.jobs[delta.job.id]
         self._deltas.append(delta)
         more = job.pods - run.arrival.job.pods
@@ -190,7 +202,7 @@ class RunAhead(Simulation):
         return job.tenant, job.queue
 
     def _waits_anew(self, delta: JobSubmitted) -> None:
-        """A job that waits already waits with other wishes, or is held or released."""
+        """Let a waiting job wait with another request, or as held or released."""
         job = delta.job
         self._knows(job, self.jobs[job.id].arrival.duration_s)
         (self._awaited.discard if delta.held else self._awaited.add)(job.id)
@@ -208,7 +220,7 @@ class RunAhead(Simulation):
             raise _Over
 
     def _told_before(self, result: CycleResult) -> tuple[Waiting, ...]:
-        """Why jobs wait after the first cycle, also where that is no news to the state."""
+        """Return why jobs wait after the first cycle, also where that is no news to the state."""
         told = {waiting.job_id: waiting for waiting in result.waiting}
         for job_id in sorted(self._awaited - told.keys()):
             record = self.state.jobs.get(job_id)
@@ -223,7 +235,7 @@ class RunAhead(Simulation):
         return self.cut
 
     def _never_runs(self, job_id: str, why: str) -> None:
-        """A job that holds places goes on with what it has."""
+        """Note why a job can never run; a job that holds places goes on with what it has."""
         self._awaited.discard(job_id)
         run = self.jobs.get(job_id)
         if run is not None and run.places:

@@ -1,4 +1,4 @@
-"""Start bands of the jobs that wait: many runs ahead, each with other run times and arrivals."""
+"""Start bands of waiting jobs: many runs ahead, each with other run times and arrivals."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,16 +20,16 @@ from scheduling.simulator.forecast.run_times import Basis, Doubt, Foregone, Like
 from scheduling.simulator.forecast.succession import EDGE, Succession, score_of, share_of
 from scheduling.simulator.model import Arrival
 
-RUNS = 20  # ahead, where time allows
-LEAST_RUNS = 5  # fewer say nothing of a tenth
+RUNS = 20  # how many runs ahead, if time allows
+LEAST_RUNS = 5  # fewer say nothing about a tenth
 AHEAD_S = 60 * 86400.0
-ARRIVALS = 100  # in a run, and for each job that is open now so many more
+ARRIVALS = 100  # in a run, plus ARRIVALS_PER_JOB for each job that is open now
 ARRIVALS_PER_JOB = 4
-CYCLES, CYCLES_PER_JOB = 1000, 20  # likewise: more of them come from a policy that turns in circles
+CYCLES, CYCLES_PER_JOB = 1000, 20  # likewise; a run with more cycles goes round in circles
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
-WIDEST_S = 7 * 86400.0  # a wider band is of no use, but of a start that is far off
-FURTHEST = 12.0  # the end of such a band, in times of its beginning
-EARLIEST_S = 86400.0  # who cannot be told a band is told from when on, where that is further off
+WIDEST_S = 7 * 86400.0  # a wider band is of no use unless the start is far off
+FURTHEST = 12.0  # then it may end at most this many times as far off as it begins
+EARLIEST_S = 86400.0  # without a band, an earliest start is told if it is further off than this
 
 HELD = "It is held, and starts some time after it is released."
 TOO_LATE = "In the runs that were tried it starts too late, or not at all, to tell when."
@@ -39,9 +39,12 @@ NO_TIME = "There was no time to work it out yet."
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """When a job starts, in seconds since the epoch: one in ten runs has it start before `p10`,
-    half before `p50`, one in ten after `p90`. `basis`: the least that is known of the run times
-    that it depends on, `words`: of its own."""
+    """When a job starts, in seconds since the epoch.
+
+    In one of ten runs the job starts before `p10`, in half of them before `p50`, in one of ten
+    after `p90`. `basis`: how most of the run times behind the band are known. `words`: how its own
+    is.
+    """
 
     p10: float
     p50: float
@@ -52,9 +55,12 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """`bands` by job, `none`: why there is none, by `runs` runs as of `now`. `vague`: of some of
-    the latter that did start in some runs, bands that nobody can go by; where these were too few,
-    they end with the last instant that was looked at."""
+    """The result of `runs` runs ahead as of `now`.
+
+    `bands`: by job; `none`: why a job has no band. `vague`: for some of the latter that started in
+    some runs, bands too wide to be told; if too few runs reached a start, they end with the last
+    instant that was looked at.
+    """
 
     now: float
     runs: int
@@ -73,9 +79,11 @@ def bands_of(
     enough: Callable[[], bool] = lambda: False,
     left: Callable[[], float] = lambda: math.inf,
 ) -> Bands:
-    """Run ahead at most so many times, and until there was `enough` after the least number. `left`:
-    how much time there is still, whatever its clock is. The runs share it: each goes as far as its
-    part lasts, so that starts that are near are told where there is no time for the others."""
+    """Run ahead at most `most` times, or until it is `enough` after the least number of runs.
+
+    `left`: returns how much time is left, by any clock. The runs share that time: each goes as far
+    as its part lasts, so that near starts are told even if there is no time for the others.
+    """
     outlook = Draws(ground, run_times)
     starts: list[dict[str, float]] = []
     never: dict[str, str] = {}
@@ -125,7 +133,7 @@ class _Group:
         )
 
     def chances(self, dice: Generator) -> Iterator[tuple[_OpenJob, float]]:
-        """Which of the run times that are longer than its age each job has, in 0..1."""
+        """Yield for each job which of its run times longer than its age is drawn, in 0..1."""
         for place, score in zip(self._places, self._succession.draw(dice), strict=True):
             if place >= 0:
                 one = self._jobs[place]
@@ -133,20 +141,22 @@ class _Group:
                 yield one, max(0.0, (share_of(score) - shorter) / max(1 - shorter, EDGE))
 
     def next(self, dice: Generator, submitted_at: float) -> float:
-        """The same of a job that comes next, then."""
+        """Return the same for the next job, which is submitted at that time."""
         return share_of(self._succession.next(dice, submitted_at))
 
 
 class _Errors:
-    """How far what is known of run times is wrong in one run ahead: of all that is like each other
-    by as much, so that it does not average out over many jobs."""
+    """How far what is known of run times is wrong in one run ahead.
+
+    All jobs that are like each other share the error, so that it does not average out over many.
+    """
 
     def __init__(self, dice: Generator) -> None:
         self._dice = dice
         self._of: dict[Kin, float] = {}
 
     def shifted(self, chance: float, doubt: Doubt) -> float:
-        """Which of the run times it is then, in 0..1."""
+        """Return which of the run times is drawn then, in 0..1."""
         if not doubt.off:
             return chance
         error = self._of.get(doubt.kin)
@@ -161,7 +171,7 @@ def _least(one: _OpenJob) -> float:
 
 
 class Draws:
-    """A scene and what is likely of each job in it."""
+    """A scene, and what is likely of each job in it."""
 
     def __init__(self, ground: Ground, run_times: RunTimes) -> None:
         self._ground = ground
@@ -188,7 +198,7 @@ class Draws:
     def ahead(
         self, dice: Generator, coming: Coming, late: Callable[[], bool] = lambda: False
     ) -> RunAhead:
-        """One run with run times and arrivals of its own, which stops when it is `late`."""
+        """Return a run with its own run times and arrivals, which stops when it is `late`."""
         far = dict(zip(self._words, dice.random(len(self._open)).tolist(), strict=True))
         errors = _Errors(dice)
         lasting = {
@@ -234,7 +244,7 @@ class Draws:
             yield Arrival(job, self._run_times.of(traits).draw(0.0, chance, far))
 
     def told(self, starts: list[dict[str, float]], never: dict[str, str], *, cut: bool) -> Bands:
-        """The bands of so many runs; `cut`: not all of them went on to their end."""
+        """Return the bands by these runs; `cut`: not all of them went on to their end."""
         found = Bands(self.scene.now, len(starts), {}, {job.id: HELD for job in self.scene.held})
         for job in self.scene.waiting:
             if job.id in never:
@@ -263,18 +273,20 @@ class Draws:
 
 
 def useful(band: Band, as_of: float) -> bool:
-    """Whether somebody can go by it: "in 5 to 20 days" says more than nothing, "in an hour or in
-    ten days" does not."""
+    """Return whether somebody can plan by the band.
+
+    "In 5 to 20 days" says something; "in an hour or in ten days" does not.
+    """
     return band.p90 - band.p10 <= WIDEST_S or band.p90 - as_of <= FURTHEST * (band.p10 - as_of)
 
 
 def earliest(band: Band, as_of: float) -> float | None:
-    """From when on a job may start whose band nobody can go by; None where that is soon."""
+    """Return the earliest start of a job whose band is of no use; None if that is soon."""
     return band.p10 if band.p10 - as_of >= EARLIEST_S else None
 
 
 def quantile(drawn: list[float], share: float) -> float:
-    """Of ascending draws the value below which this share of all further draws is expected."""
+    """Return the value of ascending draws below which this share of further draws is expected."""
     place = share * (len(drawn) + 1) - 1.0
     low = min(max(math.floor(place), 0), len(drawn) - 1)
     high = min(low + 1, len(drawn) - 1)
@@ -285,7 +297,7 @@ def quantile(drawn: list[float], share: float) -> float:
 
 
 def _least_known(of: list[Basis]) -> Basis:
-    """The basis of most of these run times."""
+    """Return the basis of most of these run times."""
     if not of:
         return Basis.PRIOR
     counts = np.bincount([list(Basis).index(one) for one in of], minlength=len(Basis))

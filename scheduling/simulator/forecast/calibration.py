@@ -1,19 +1,19 @@
-"""Bands that hold what they say, by how far earlier bands missed the starts (conformal bands).
+"""Widen or narrow bands by how far earlier bands missed the starts (conformal bands).
 
-What the runs ahead do not know (jobs of another kind that come, faults, people) makes their bands
-too narrow, narrow ones most: on recorded traces those whose ends differ by less than e held one of
-two starts, those that differ by more than e squared three of four. So what is not known is taken to
-be there from the first, beside the width of each band (`ROUGH`). How far the starts were from the
-middle, in such half-widths, tells by how much more bands are to be widened, or to be narrowed, on
-each side. Who still waits counts as late by at least what it waits already (product limit): else
-those who start early, which are known first, would make the bands seem too late. Jobs that were
-told at one instant are early or late together: so far as outcomes are of few instants, bands stay
-as they were.
+What the runs ahead do not know (other jobs that come, faults, people) makes their bands too narrow,
+narrow ones most. On recorded traces, bands whose ends differ by less than a factor of e held one of
+two starts; those whose ends differ by more than e squared held three of four. A fixed amount for
+what is unknown is therefore added to the width of each band from the beginning (`ROUGH`). How far
+starts were from the middle, in units of such half-widths, tells by how much to widen or narrow the
+bands on each side. Jobs that still wait count as late by at least what they have waited already
+(product limit). Otherwise early starts, which are known first, would make the bands seem too late.
+Jobs that were told at one instant are early or late together, so bands change little while the
+outcomes are from few instants.
 
-That would do if misses came evenly. They come in bursts, and drift: what was learned until then
-does not fit. So it is also counted how many starts were before and after the bands, as they were
-told. Where more than a tenth was missed on a side a band leaves out less there, and where less was,
-more (adaptive conformal inference).
+That would suffice if misses came evenly. But they come in bursts and drift, so that what was
+learned before does not fit. The calibration therefore also counts how many starts were before and
+after the bands as told. If more than a tenth was missed on a side, new bands leave out less there;
+if less was missed, they leave out more (adaptive conformal inference).
 """
 
 import math
@@ -26,18 +26,18 @@ from typing import NamedTuple
 from scheduling.simulator.forecast.bands import LOW, Band, Bands, earliest, useful
 from scheduling.simulator.forecast.run_times import Basis
 
-KEPT = 1500  # of the newest outcomes of a basis
+KEPT = 1500  # newest outcomes per basis
 ENOUGH = 40
-TRUST = 10.0  # so many instants count as much as the runs ahead themselves
+TRUST = 10.0  # how many instants count as much as the runs ahead themselves
 LEAST_LEFT_OUT = 0.005  # of the misses on a side
 SHORTEST_S = 1.0
-CLOSE_S = 1e-6  # from the end of a band is in it
-# Of the logarithm of the wait: what the runs ahead do not know, by what they know of run times.
+CLOSE_S = 1e-6  # a start this close to the end of a band is in it
+# What the runs ahead do not know, in logarithms of the wait, by what they know of run times.
 ROUGH = {Basis.DECLARED: 0.02, Basis.SHARE: 0.02, Basis.RUNS: 0.7, Basis.PRIOR: 0.7}
 
 
 class ToldBand(NamedTuple):
-    """A band as of an instant: as the `runs` ahead had it, and the ends that were told."""
+    """A band at an instant: as the `runs` ahead had it, and the ends that were told."""
 
     runs: Band
     p10: float
@@ -46,7 +46,7 @@ class ToldBand(NamedTuple):
 
 
 class Side(Enum):
-    """Where a start was, of the band that was told."""
+    """Where a start was, relative to the band that was told."""
 
     BEFORE = "before"
     WITHIN = "within"
@@ -54,9 +54,11 @@ class Side(Enum):
 
 
 class Miss(NamedTuple):
-    """How far a start was from the middle of a band told at `as_of`, in half-widths of that side;
-    below 0 it was early. Where it is `still` to come, it is by more. `side`: None as long as that
-    is open."""
+    """How far a start was from the middle of a band told at `as_of`.
+
+    `off`: in half-widths of that side; negative = early. `still`: the start is yet to come, so it
+    is off by more. `side`: None while that is open.
+    """
 
     off: float
     still: bool
@@ -65,7 +67,7 @@ class Miss(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Where a band is to end, in half-widths from its middle."""
+    """Where a band has to end, in half-widths from its middle."""
 
     low: float
     high: float
@@ -75,7 +77,7 @@ NOTHING_LEARNED = Ends(-1.0, 1.0)
 
 
 class Calibration:
-    """Outcomes by basis: what was told, how long the job then waited."""
+    """Outcomes by basis: what was told, and how long the job then waited."""
 
     def __init__(self) -> None:
         self._known: dict[Basis, deque[Miss]] = {}
@@ -83,14 +85,14 @@ class Calibration:
         self._ends: dict[Basis, Ends] = {}
 
     def started(self, told: ToldBand, started_at: float) -> None:
-        """A job that was told this has started then."""
+        """Note that a job that was told this has started."""
         basis = told.runs.basis
         misses = self._known.setdefault(basis, deque(maxlen=KEPT))
         misses.append(_miss(told, started_at, still=False))
         self._ends.pop(basis, None)
 
     def waiting(self, told: Iterable[ToldBand], now: float) -> None:
-        """These were told of jobs that still wait; replaces those of before."""
+        """Replace what was told of jobs that still wait."""
         self._still.clear()
         self._ends.clear()
         for one in told:
@@ -98,8 +100,7 @@ class Calibration:
             self._still.setdefault(one.runs.basis, []).append(miss)
 
     def told(self, found: Bands, job_id: str) -> tuple[Band | None, float | None]:
-        """What somebody is told of a waiting job: a band, else from when on it may start, else
-        neither."""
+        """Return what to tell of a waiting job: a band, or the earliest start, or neither."""
         raw = found.bands.get(job_id)
         known = raw or found.vague.get(job_id)
         if known is None:
@@ -110,12 +111,12 @@ class Calibration:
         return None, earliest(band, found.now)
 
     def as_told(self, runs: Band, as_of: float) -> ToldBand:
-        """The band of the runs ahead with the ends that are told."""
+        """Return the band of the runs ahead with the ends that are told."""
         band = self.fitted(runs, as_of)
         return ToldBand(runs, band.p10, band.p90, as_of)
 
     def fitted(self, band: Band, as_of: float) -> Band:
-        """The band as wide on each side as held so far."""
+        """Return the band, widened or narrowed on each side by what was learned."""
         ends = self._ends.get(band.basis)
         if ends is None:
             ends = self._ends[band.basis] = self._of(band.basis)
@@ -140,9 +141,12 @@ class Calibration:
 
 
 def asked(misses: Iterable[Miss]) -> tuple[float, float]:
-    """Which quantiles of the misses a band is to reach: it leaves out less than a tenth of a side,
-    by as much as more than a tenth of the bands that were told was missed there, and more by as
-    much as less was. So far as that is known of few instants, a tenth."""
+    """Return the quantiles of the misses that a band has to reach.
+
+    On a side where more than a tenth of the told bands was missed, the band leaves out less than a
+    tenth, by the same amount; where less was missed, more. While that is known of few instants
+    only, it leaves out about a tenth.
+    """
     settled = [miss for miss in misses if miss.side is not None]
     instants = len({miss.as_of for miss in settled})
     trust = instants / (instants + TRUST)
@@ -155,8 +159,10 @@ def asked(misses: Iterable[Miss]) -> tuple[float, float]:
 
 
 def quantiles(misses: Iterable[Miss], shares: Iterable[float]) -> list[float]:
-    """Below which so much of all misses is, by the product limit; the largest of all that are known
-    where those that are still to come do not tell."""
+    """Return the values below which these shares of all misses are, by the product limit.
+
+    If misses that are still open leave that unknown, the value is the largest miss known.
+    """
     ordered = sorted(misses, key=lambda miss: (miss.off, miss.still))
     found: list[float] = []
     for share in shares:
@@ -188,8 +194,10 @@ def _off(told: Band, as_of: float, at: float) -> float:
 
 
 def _halves(band: Band, as_of: float) -> tuple[float, float, float]:
-    """The middle of the wait, and how far its ends are from it with what is not known, in
-    logarithms of seconds."""
+    """Return the middle of the wait and the distances of its ends, with the unknown added.
+
+    All are logarithms of seconds.
+    """
     low, middle, high = (
         math.log(max(at - as_of, SHORTEST_S)) for at in (band.p10, band.p50, band.p90)
     )

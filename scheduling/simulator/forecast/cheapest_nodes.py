@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Set
 from typing import TypeVar
 
-J = TypeVar("J")  # how jobs are called
+J = TypeVar("J")  # the key of a job
 
 
 def cheapest_nodes(
@@ -13,11 +13,11 @@ def cheapest_nodes(
     cost: Mapping[J, float],
     used: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """`count` of the nodes, or all where there are not so many: one after the other, each the
-    cheapest beside those that are taken already, of equals the emptiest, then the first by name.
+    """Return `count` of the nodes, or all if there are fewer.
 
-    `on`: the jobs by node; `cost`: what each loses when a node of it is taken, once however many
-    are; `used`: GPU-milli by node.
+    They are taken one after the other: the cheapest given those taken already; of equals the
+    emptiest, then the first by name. `on`: node -> its jobs. `cost`: what each job loses if any of
+    its nodes is taken, counted once. `used`: GPU-milli by node.
     """
     left: dict[str, float] = {}
     nodes_of: dict[J, list[str]] = {}

@@ -1,10 +1,11 @@
 """Jobs that may come while others wait: like those that came before, in the same bursts.
 
-What comes in an hour is like what came last, what comes in a week is like any day of the last
-weeks. Jobs come in bursts on every scale, of minutes as of days. Drawn in many short pieces bursts
-average out over days, and drawn from the last hours alone a burst seems to go on for ever: both
-make bands of starts behind many jobs far too narrow. So pieces of what came are drawn one after the
-other, each longer than the one before, and each from as much longer a past.
+What comes in an hour is like what came last; what comes in a week is like any day of the last
+weeks. Jobs come in bursts on every scale, from minutes to days. Drawn in many short pieces, bursts
+would average out over days; drawn from the last hours alone, a burst would seem to go on for ever.
+Both would make bands of starts behind many jobs far too narrow. Pieces of the past are therefore
+drawn one after the other, each longer than the one before and from a past that is longer by as
+much.
 """
 
 from collections import deque
@@ -16,10 +17,10 @@ from numpy.random import Generator
 from scheduling.engine.types import JobRequest
 
 KEPT = 2000
-TOGETHER = 25  # so many that came after one another come so again, first
-LONGER = 1.5  # times as many in each next piece
-AMONG = 16  # a piece is one of the last so many times as many
-PREFIX = "~"  # of the ids of jobs that are only thought of
+TOGETHER = 25  # jobs in the first piece, which come one after the other as they did
+LONGER = 1.5  # the factor by which each piece is longer than the one before
+AMONG = 16  # a piece is drawn from the last jobs, this many times its length
+PREFIX = "~"  # of the ids of jobs that are only imagined
 
 
 class Coming:
@@ -32,12 +33,14 @@ class Coming:
         self._last.append((job, name))
 
     def after(self, now: float, dice: Generator) -> Iterator[tuple[JobRequest, str]]:
-        """Jobs and their names as they may come from `now` on, without end; none where fewer
-        than two came so far."""
+        """Yield jobs and their names as they may come from `now` on, without end.
+
+        Yields nothing if fewer than two jobs have come so far.
+        """
         last = list(self._last)
         if len(last) < 2 or now <= last[0][0].submitted_at:
             return
-        # What follows the newest is that nobody has come since, and then the first of the past.
+        # The newest job is followed by a pause in which nobody came, and then by the oldest again.
         pause = max(0.0, now - last[-1][0].submitted_at)
         at, number, piece = now - pause * float(dice.random()), 0, float(TOGETHER)
         while True:

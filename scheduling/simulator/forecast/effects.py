@@ -1,7 +1,7 @@
 """What a change does: the engine run ahead without it and with it, on the same run times.
 
-Both runs take every job to run for the middle of what is likely, and nobody else to come: what
-differs between them comes from the change alone.
+In both runs every job runs for the median of its likely run times and no further job comes, so that
+any difference comes from the change alone.
 """
 
 import math
@@ -31,17 +31,17 @@ from scheduling.simulator.forecast.run_times import RunTimes
 from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.model import TimedChange
 
-AHEAD_S = 14 * 86400.0  # what comes later will be changed by others first
-SOON_S = 900.0  # a job that stops later than that stops for other reasons, too
+AHEAD_S = 14 * 86400.0  # others will have changed what comes later
+SOON_S = 900.0  # a job that stops later has other reasons as well
 MIDDLE = 0.5
 OfJob = JobChanged | JobEnded | JobSubmitted
-# One that is no TimedChange is made at the scene's instant.
+# A change that is no TimedChange is made at the scene's instant.
 OfTenants = TenantsChanged | QueuesChanged | PolicyChanged | PastUse
 Change = NodeChanged | NodeRemoved | OfTenants | OfJob | TimedChange
 
 
 class Holder(NamedTuple):
-    """Whose quota of a GPU model is held, and whether by jobs that cannot be preempted."""
+    """Whose quota of a GPU model is held; `fixed`: by non-preemptible jobs."""
 
     tenant: str
     gpu_model: str
@@ -50,9 +50,11 @@ class Holder(NamedTuple):
 
 @dataclass(slots=True)
 class JobStop:
-    """A running job loses pods at `at`: `pods` of them, `whole`: it waits again, until `again`
-    (None = not before the run ahead ends). `by`: the job that preempts it, "" = its node is gone.
-    `lost_gpu_s`: GPU-seconds of work. Times in seconds since the epoch."""
+    """A running job loses `pods` pods at `at`. Times in seconds since the epoch.
+
+    `whole`: it loses all and waits again until `again` (None = not before the run ahead ends).
+    `by`: the job that preempts it; "" = its node is gone. `lost_gpu_s`: GPU-seconds of work.
+    """
 
     at: float
     pods: int
@@ -64,8 +66,10 @@ class JobStop:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """When a waiting job starts without the change and with it, in seconds since the epoch; None =
-    not as far as the runs ahead went."""
+    """When a waiting job starts without the change and with it, in seconds since the epoch.
+
+    None = not within the runs ahead.
+    """
 
     before: float | None
     after: float | None
@@ -73,10 +77,12 @@ class Shift:
 
 @dataclass(slots=True)
 class ResizeEffect:
-    """What becomes of a job that holds places and asks for another number of pods: `leave` pods
-    give theirs back; of `more` pods `at_once` get places at once, all of them at `all_at`, in
-    seconds since the epoch (None = not as far as was looked). `why`: they never get any, "" = they
-    may."""
+    """What becomes of a placed job whose number of pods is changed.
+
+    `leave` pods give their places back. Of `more` new pods, `at_once` get places at once, and all
+    have them at `all_at`, in seconds since the epoch (None = not within the run ahead). `why`: why
+    they never get any; "" = they may.
+    """
 
     leave: int = 0
     more: int = 0
@@ -87,11 +93,16 @@ class ResizeEffect:
 
 @dataclass(frozen=True, slots=True)
 class RunEffects:
-    """`starts`: jobs that start at once, and would not without the change; `delayed`: the other
-    way round. `stops`: by job, within `SOON_S` of the last change. `impossible`: why jobs can never
-    start any more; `possible`: jobs that can now. `shifts`: of all who wait with the change.
-    `held_before`, `held_after`: milli-GPU after the decisions of `now`. `until`: how far both runs
-    went. `resizes`: of jobs that hold places, which the change gives another number of pods."""
+    """The effects of a change.
+
+    - `starts`: jobs that start at once, and would not without the change; `delayed`: the reverse.
+    - `stops`: by job, within `SOON_S` of the last change.
+    - `impossible`: why jobs can never start any more; `possible`: jobs that can now.
+    - `shifts`: of all jobs that wait with the change.
+    - `held_before`, `held_after`: milli-GPU after the decisions of `now`.
+    - `until`: how far both runs went.
+    - `resizes`: of placed jobs that the change gives another number of pods.
+    """
 
     now: float
     until: float
@@ -107,7 +118,7 @@ class RunEffects:
 
 
 class Course(RunAhead):
-    """A run ahead that notes who stops, and what is held after the first instant."""
+    """A run ahead that notes which jobs stop, and what is held after the first instant."""
 
     def __init__(
         self,
@@ -125,7 +136,7 @@ class Course(RunAhead):
         self.stops: dict[str, JobStop] = {}
         self.held: Counter[Holder] = Counter()
         self.resizes: dict[str, ResizeEffect] = {}
-        self._wanted: dict[str, int] = {}  # by job that gets more pods, those without a place
+        self._wanted: dict[str, int] = {}  # job that gets more pods -> those without a place
         scene = self._scene = ground.scene
         self._ran = {fact.job.id for fact in scene.running}
         self._enough = enough
@@ -143,7 +154,7 @@ class Course(RunAhead):
                 self._wanted[delta.job.id] = more
 
     def _grows(self, part: Started, now: float) -> None:
-        """Some pods of a job that was given more of them got places."""
+        """Note that new pods of a job got places."""
         resize, wanted = self.resizes[part.job_id], self._wanted[part.job_id]
         got = min(wanted, len(part.placements))
         if now == self._scene.now:
@@ -177,7 +188,7 @@ class Course(RunAhead):
                 stop.again = now
         try:
             super()._carry_out(result, now)
-        finally:  # the run may be over with this
+        finally:  # this may have ended the run
             if now == self._scene.now:
                 self.held = self._holdings()
 
@@ -206,7 +217,7 @@ class Course(RunAhead):
         self._stops(job_id, len(gone), whole, "", milli / MILLI * (now - run.since))
 
     def _is_over(self) -> bool:
-        if not self.cycles:  # what happens at once is always told
+        if not self.cycles:  # what happens at once is always reported
             return False
         if self._enough() or self.cycles >= self._most_cycles:
             self.stopped_early = True
@@ -225,16 +236,17 @@ class Course(RunAhead):
 
 
 def soon_of(scene: Scene, change: Sequence[Change]) -> float:
-    """Until when a job that stops is taken to stop by the change, in seconds since the epoch."""
+    """Return until when stops are attributed to the change, in seconds since the epoch."""
     made = (one.at for one in change if isinstance(one, TimedChange))
     return max(scene.now, *made, scene.now) + SOON_S
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRun:
-    """How it goes on from `now` without a change, as far as `until`, where each job runs for so
-    long (`lasting`): the rest is as a `Course` has it. All changes of one state are held against
-    the same."""
+    """The course from `now` to `until` without a change, if each job runs for `lasting` seconds.
+
+    The other fields are as in `Course`. All changes of one state are compared with the same base.
+    """
 
     now: float
     until: float
@@ -248,7 +260,7 @@ class BaseRun:
 def base_of(
     ground: Ground, run_times: RunTimes, enough: Callable[[], bool] = lambda: False
 ) -> BaseRun:
-    """It goes no further when it is `enough`."""
+    """Run ahead without a change; stop early when it is `enough`."""
     lasting, far = _lasting(ground.scene, run_times), ground.scene.now + AHEAD_S
     run = Course(ground, lasting, (), until=far, most_cycles=_cycles(lasting), enough=enough)
     run.starts_all()
@@ -263,9 +275,11 @@ def effects_of(
     *,
     enough: Callable[[], bool] = lambda: False,
 ) -> RunEffects:
-    """What these changes do; `base`: of a ground that tells the same, at this instant or just
-    before. The run ahead goes as far as that one, or until it is `enough`; what happens at once is
-    told in any case."""
+    """Return what these changes do, compared with `base`.
+
+    `base`: of the same state, at this instant or just before. The run ahead goes as far as that, or
+    until it is `enough`; what happens at once is reported in any case.
+    """
     cycles, far = _cycles(base.lasting), max(base.until, ground.scene.now)
     after = Course(ground, base.lasting, change, until=far, most_cycles=cycles, enough=enough)
     after.starts_all()
@@ -278,7 +292,7 @@ def _cycles(lasting: Mapping[str, float]) -> int:
 
 
 def _waiting(scene: Scene, change: Sequence[Change]) -> set[str]:
-    """Who waits with the change: without those that it ends or holds, with those it releases."""
+    """Return who waits with the change: without jobs it ends or holds, with those it releases."""
     found = {job.id for job in scene.waiting}
     for one in change:
         if isinstance(one, JobEnded):
@@ -336,7 +350,7 @@ def _by(until: float, starts: Mapping[str, float], job: JobRequest) -> float | N
 
 
 def _lasting(scene: Scene, run_times: RunTimes) -> dict[str, float]:
-    """The middle of what is likely, of those who run on from their age."""
+    """Return by job the median of its likely run times; of running jobs, given their age."""
     ages = [(fact.job, max(0.0, scene.now - fact.started_at)) for fact in scene.running]
     run_times.going((traits_of(job, scene.name_of(job)), age) for job, age in ages)
     ages += [(job, 0.0) for job in (*scene.waiting, *scene.held)]

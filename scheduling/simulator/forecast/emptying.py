@@ -1,8 +1,8 @@
-"""Which partly used nodes to empty so that whole nodes are free, or that a gang starts, and at what
-price: the jobs on them are placed again elsewhere by the engine itself.
+"""Which partly used nodes to empty so that nodes are wholly free or a gang starts, and the price.
 
-What is tried is what a drain of these nodes does: nothing comes to them, all on them leave at
-once, and when the last is gone they take jobs again.
+The engine itself places the jobs on these nodes elsewhere. A trial does what a drain of the nodes
+does: nothing new comes to them, all their pods leave at once, and when the last is gone they take
+jobs again.
 """
 
 import math
@@ -19,16 +19,16 @@ from scheduling.simulator.forecast.ground import Ground
 from scheduling.simulator.forecast.scene import Scene
 from scheduling.simulator.model import TimedChange
 
-OPEN_AFTER_S = 1.0  # of simulated time, in which all who leave are placed again
+OPEN_AFTER_S = 1.0  # of simulated time, in which all that leave are placed again
 MOST_CYCLES = 100
 MOST_TRIALS = 12
-LASTING_S = 1e9  # nobody ends meanwhile
+LASTING_S = 1e9  # run time of all jobs, so that none ends meanwhile
 HYPER_NODE = "hyper-node"
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """So many whole nodes of a GPU model more than there are, or a job that waits started."""
+    """What to reach: `nodes` more whole nodes of a GPU model, or the start of a waiting `job`."""
 
     gpu_model: str
     nodes: int = 0
@@ -45,14 +45,16 @@ class NodeFigures:
 
     @property
     def gfr(self) -> float:
-        """GPU node fragmentation ratio, 0 to 1."""
+        """The GPU node fragmentation ratio, 0 to 1."""
         return self.fragmented / self.nodes if self.nodes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobMove:
-    """`pods` of a job leave nodes, all of it where `whole`, and are placed on `targets`.
-    `lost_gpu_s`: GPU-seconds of work that has to be done again."""
+    """`pods` of a job leave nodes and are placed on `targets`; `whole`: all of the job moves.
+
+    `lost_gpu_s`: GPU-seconds of work that have to be repeated.
+    """
 
     job: str
     pods: int
@@ -63,8 +65,11 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class EmptyingPlan:
-    """`nodes` are emptied by `moves`; `starts`: jobs that start then and would not else. `gained`:
-    how many more nodes are whole before these start. `reached`: that is the goal."""
+    """`nodes` are emptied by `moves`.
+
+    `starts`: jobs that start as a result. `gained`: how many more nodes are whole before these
+    start. `reached`: whether that is the goal.
+    """
 
     nodes: tuple[str, ...]
     moves: tuple[JobMove, ...]
@@ -80,7 +85,7 @@ class EmptyingPlan:
 
 
 class _EmptyingRun(Course):
-    """The instant in which nodes are emptied, and the one in which they take jobs again."""
+    """The instant at which nodes are emptied, and the one at which they take jobs again."""
 
     def __init__(self, ground: Ground, names: Collection[str], model: str) -> None:
         scene = ground.scene
@@ -131,8 +136,7 @@ def figures_of(cluster: ClusterState, model: str) -> NodeFigures:
 
 
 def plan_for(ground: Ground, goal: Goal, enough: Callable[[], bool]) -> EmptyingPlan:
-    """The cheapest plan that is found for the goal before it is `enough`; else the one that comes
-    nearest."""
+    """Return the cheapest plan found for the goal until it is `enough`, or the nearest to it."""
     scene = ground.scene
     base = _EmptyingRun(ground, (), goal.gpu_model)
     before = base.figures()
@@ -148,7 +152,7 @@ def plan_for(ground: Ground, goal: Goal, enough: Callable[[], bool]) -> Emptying
             trials += 1
             trial = _EmptyingRun(ground, frozenset(names), goal.gpu_model)
             homeless = [job for job, stop in trial.stops.items() if stop.again != scene.now]
-            if homeless:  # there is no room elsewhere for who is on these
+            if homeless:  # there is no room elsewhere for the jobs on these nodes
                 skipped.update(name for name in names if load.on[name].intersection(homeless))
                 continue
             found = _plan(base, trial, names, load, goal)
@@ -189,7 +193,7 @@ def _is_reached(goal: Goal, gained: int, starts: Collection[str]) -> bool:
 def _tries(
     scene: Scene, goal: Goal, load: "_Load", idle: int
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Among which nodes how many are emptied, what may do first."""
+    """Yield among which nodes how many are to be emptied, what may suffice first."""
     everywhere = sorted(load.on)
     job = next((job for job in scene.waiting if job.id == goal.job), None)
     if job is None:
@@ -206,8 +210,10 @@ def _tries(
 
 
 class _Load:
-    """What runs on partly used nodes of a GPU model from which all may leave: the jobs by node
-    (`on`), and what each would lose."""
+    """What runs on partly used nodes of a GPU model that can be emptied.
+
+    `on`: node -> its jobs. Also what each job would lose.
+    """
 
     def __init__(self, scene: Scene, model: str) -> None:
         self._jobs = {fact.job.id: fact.job for fact in scene.running}
@@ -236,20 +242,22 @@ class _Load:
         }
 
     def lost(self, job_id: str, gpu_s: float) -> float:
-        """Replicas have no work to lose."""
+        """Return the loss of a job; replicas have no work to lose."""
         job = self._jobs[job_id]
         return 0.0 if job.kind is JobKind.INFERENCE and not job.gang else gpu_s
 
     def cheapest(
         self, among: Iterable[str], count: int, skipped: Collection[str]
     ) -> tuple[str, ...]:
-        """So many of the nodes, those that cost least together."""
+        """Return `count` of the nodes, those that together cost least."""
         open_to = (name for name in among if name not in skipped)
         return cheapest_nodes(open_to, count, self.on, self._cost, self.used)
 
     def groups(self, scene: Scene, level: str, need: int) -> Iterator[tuple[Sequence[str], int]]:
-        """The groups of a network level that could hold so many whole nodes, the cheapest first,
-        and how many are to be emptied there."""
+        """Yield the groups of a network level that could hold `need` whole nodes, cheapest first.
+
+        Each as its nodes that can be emptied, and how many of them have to be.
+        """
         members: dict[str, list[Node]] = {}
         for node in self.nodes.values():
             group = _group_of(scene, node, level)

@@ -1,4 +1,4 @@
-"""The state of the engine that runs ahead begin with, each on a copy of its own."""
+"""The engine state with which runs ahead begin, each on a copy of its own."""
 
 from collections.abc import Iterable
 
@@ -10,19 +10,21 @@ from scheduling.simulator.forecast.scene import Scene
 
 
 class Ground:
-    """`state` knows what the scene tells, and has decided what is to be decided at its instant.
-    Where something comes of that it has decided nothing yet: the runs do, each with its change."""
+    """`state` knows what the scene tells, and has made the decisions of its instant.
+
+    If these would change anything outside, it has made none: each run makes them, with its change.
+    """
 
     def __init__(self, scene: Scene, state: SchedulerState) -> None:
         self.scene, self._state = scene, state
 
     def twin(self) -> SchedulerState:
-        """A state for one run."""
+        """Return a copy of the state for one run."""
         return to_run_ahead(self._state)
 
 
 def ground_of(scene: Scene) -> Ground:
-    """By a state that is made of the scene, which takes seconds on a large fleet."""
+    """Make the ground from a scene; that takes seconds on a large fleet."""
     state = _made_of(scene)
     if jobs_in(run_cycle(state, [], scene.now)):
         state = _made_of(scene)
@@ -30,7 +32,7 @@ def ground_of(scene: Scene) -> Ground:
 
 
 def jobs_in(result: CycleResult) -> set[str]:
-    """The jobs about which something was decided that is carried out elsewhere."""
+    """Return the jobs about which something was decided that has to be carried out."""
     found = {part.job_id for part in result.started}
     found.update(job for victim in result.preempted for job in (victim.job_id, victim.by) if job)
     found.update(move.job_id for move in result.moved)

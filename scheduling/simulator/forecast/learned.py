@@ -1,9 +1,9 @@
-"""How long open jobs that declare nothing are likely to run, as the engine is told it.
+"""How long open jobs that declare nothing are likely to run, as the engine is told.
 
-What waits is backfilled by the time in which most of its like are over, so that reserved starts
-hold; what runs is taken to end by the median of its like, and when it outlives that by the median
-of those that go on longer. Few numbers, made of the distribution that the forecast draws from, so
-that the live scheduler, the simulator and the forecast plan alike.
+Waiting jobs are backfilled by the time in which most jobs like them are over, so that reserved
+starts hold. Running jobs are taken to end at the median of jobs like them and, if they outlive
+that, at the median of those that go on longer. These few numbers come from the distribution that
+the forecast draws from, so that the live scheduler, the simulator and the forecast plan alike.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -36,16 +36,18 @@ from scheduling.simulator.forecast.neighbours import (
 from scheduling.simulator.forecast.run_times import RENEWED, Likely, RunTimes
 from scheduling.simulator.forecast.succession import EDGE, score_of, share_of
 
-WARM = 30  # runs that have ended before anything is told
-STEPS = 10  # who outlives them all is one of a thousand
+WARM = 30  # how many runs have to end before anything is told
+STEPS = 10  # one in a thousand outlives them all
 MOST = 0.7
-LOOKED_AT = 32  # of the jobs submitted the closest, for those that run
+LOOKED_AT = 32  # how many of the jobs submitted closest are checked for running ones
 _SCORES = [NormalDist().inv_cdf(share) for share in (MOST, *(1 - 0.5**n for n in range(1, STEPS)))]
 
 
 def times_of(likely: Likely, known: Normal = NOTHING_KNOWN) -> LearnedTime:
-    """What the engine is told of a job by the distribution of its like, and what is known of its
-    score among them."""
+    """Return what the engine is told of a job.
+
+    `likely`: the distribution of jobs like it; `known`: what is known of its score among them.
+    """
     shares = [share_of(known.mean + known.spread * score) for score in _SCORES]
     most = likely.at(shares[:1])[0]
     middles = dict.fromkeys(likely.at(shares[1:]))
@@ -53,17 +55,22 @@ def times_of(likely: Likely, known: Normal = NOTHING_KNOWN) -> LearnedTime:
 
 
 class _ByNeighbours(NamedTuple):
-    """What neighbours say of the score of a job. Runs that were submitted further from it than
-    `reach_s` and have ended do not count."""
+    """What neighbours say of the score of a job.
+
+    Ended runs that were submitted further away than `reach_s` do not count.
+    """
 
     score: Normal
     reach_s: float
 
 
 class LearnedTimes:
-    """What one engine is told of run times. `run_times`: what is known of ended runs. Unless it
-    `learns`, somebody else takes in those that end. Where they are `settled`, also those that go
-    on; who was told by whoever the engine is a copy of is not told again."""
+    """What one engine is told of run times.
+
+    `run_times`: what is known of ended runs. Without `learns`, somebody else adds the runs that
+    end. With `settled`, what is known of running jobs is not updated either, and jobs that the
+    original of this engine copy was told of are not told again.
+    """
 
     def __init__(
         self,
@@ -73,7 +80,7 @@ class LearnedTimes:
         learns: bool = True,
         settled: bool = False,
     ) -> None:
-        """`name_of`: a job, by its id."""
+        """`name_of`: the name of a job, by its id."""
         self.run_times = run_times
         self._name_of = name_of
         self._learns, self._settled = learns, settled
@@ -81,9 +88,9 @@ class LearnedTimes:
         self._open: dict[str, Traits] = {}
         self._told: dict[str, LearnedTime] = {}
         self._new: dict[str, None] = {}
-        self._next = float(WARM)  # ended runs
-        self._places: dict[Kin, list[tuple[float, str]]] = {}  # open jobs by their submission
-        self._at: dict[str, float] = {}  # when each was submitted
+        self._next = float(WARM)  # the number of ended runs at which all are told anew
+        self._places: dict[Kin, list[tuple[float, str]]] = {}  # open jobs by submission
+        self._at: dict[str, float] = {}  # when each open job was submitted
         self._known: dict[str, _ByNeighbours] = {}
 
     def follow(
@@ -92,7 +99,7 @@ class LearnedTimes:
         jobs: Mapping[str, JobRecord],
         now: float,
     ) -> list[Delta]:
-        """What the engine is to be told after these deltas. `jobs`: as it knows them before."""
+        """Return what to tell the engine after these deltas. `jobs`: as it knows them before."""
         if not self._began:
             self._began = True
             for record in jobs.values():
@@ -128,7 +135,7 @@ class LearnedTimes:
     def _plans(
         self, ids: Iterable[str], jobs: Mapping[str, JobRecord], now: float
     ) -> dict[str, LearnedTime]:
-        """What is to be told of these that was not told before; worked out once for all alike."""
+        """Return what is new to tell of these jobs; worked out once for all jobs alike."""
         alike: dict[int, LearnedTime] = {}
         found: dict[str, LearnedTime] = {}
         for job_id in ids:
@@ -144,7 +151,7 @@ class LearnedTimes:
         return found
 
     def _by_neighbours(self, job_id: str, jobs: Mapping[str, JobRecord], now: float) -> Normal:
-        """What neighbours say of the score of a job; it stands until one of them ends."""
+        """Return what neighbours say of the score of a job; it stands until one of them ends."""
         found = self._known.get(job_id)
         if found is None:
             found = self._known[job_id] = self._ask_neighbours(job_id, jobs, now)
@@ -173,15 +180,17 @@ class LearnedTimes:
         return _ByNeighbours(known_by(alike, ended, going), reach_s)
 
     def _near(self, kin: Kin, at: float, but: str) -> list[tuple[float, str]]:
-        """Open jobs of the size class, those that were submitted the closest to that first."""
+        """Return open jobs of the size class, those submitted closest to that time first."""
         places = self._places[kin]
         here = bisect_left(places, (at, but))
         some = places[max(0, here - LOOKED_AT) : here + LOOKED_AT + 1]
         return nearest(((since - at, other) for since, other in some if other != but), LOOKED_AT)
 
     def _knows(self, job: JobRequest) -> None:
-        """A job that is there; what of it was told before is told again, as the engine may know it
-        anew."""
+        """Note an open job.
+
+        What was told of it before is told again, because the job may be new to the engine.
+        """
         self._leaves(job.id)
         if job.declared_s is None and job.gang and job.kind is not JobKind.INFERENCE:
             traits = self._open[job.id] = traits_of(job, self._name_of(job.id))
@@ -190,7 +199,7 @@ class LearnedTimes:
             insort(self._places.setdefault(size_kin(traits), []), (job.submitted_at, job.id))
 
     def _leaves(self, job_id: str) -> Traits | None:
-        """It is not open any more; returns what is known of it."""
+        """Note that a job is no longer open; return its traits if it was."""
         self._told.pop(job_id, None)
         self._new.pop(job_id, None)
         self._known.pop(job_id, None)
@@ -210,7 +219,7 @@ class LearnedTimes:
         self.run_times.ended(traits, ran_s, record.job.submitted_at)
 
     def _news_for_neighbours(self, traits: Traits, record: JobRecord | None) -> None:
-        """A job of theirs has ended."""
+        """Have jobs asked anew that had the ended job as a neighbour."""
         if record is None or record.started_at is None:
             return
         at, places = record.job.submitted_at, self._places[size_kin(traits)]

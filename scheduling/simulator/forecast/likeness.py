@@ -9,7 +9,7 @@ _NUMBERED = re.compile(r"[-_.]?\d[\w.\-]*$")
 
 
 class Traits(NamedTuple):
-    """What earlier runs are known by. `declared_s`: seconds that the job declares; None = none."""
+    """What likeness is judged by. `declared_s`: the declared run time in seconds; None = none."""
 
     tenant: str
     user: str
@@ -19,13 +19,15 @@ class Traits(NamedTuple):
 
 
 def traits_of(job: JobRequest, name: str = "") -> Traits:
-    """Those of a job of this name."""
+    """Return the traits of a job with this name."""
     return Traits(job.tenant, job.user, name, job.gpu_milli, job.declared_s)
 
 
 class Kin(NamedTuple):
-    """A group of jobs that are like each other. "" and -1 = of any. `size`: of its GPUs, a power
-    of two is the most of each class."""
+    """A group of jobs that are like each other; "" and -1 = any.
+
+    `size`: the size class by GPUs; the largest of each class is a power of two.
+    """
 
     tenant: str
     user: str
@@ -37,23 +39,23 @@ EVERYBODY = Kin("", "", "", -1)
 
 
 def stem_of(name: str) -> str:
-    """What the names of repeated runs share: "train-17" and "train-18b" are runs of "train"."""
+    """Return what names of repeated runs share: "train-17" and "train-18b" give "train"."""
     return _NUMBERED.sub("", name)
 
 
 def size_of(gpu_milli: int) -> int:
-    """The class of so many GPUs: 0 for none, 1 for up to one, 2 for two, 3 for up to four, …"""
+    """Return the size class: 0 for no GPU, 1 for up to one, 2 for two, 3 for up to four, …"""
     gpus = -(-gpu_milli // MILLI)
     return (gpus - 1).bit_length() + 1 if gpus > 0 else 0
 
 
 def size_kin(job: Traits) -> Kin:
-    """All jobs of its size class."""
+    """Return the group of all jobs of its size class."""
     return Kin("", "", "", size_of(job.gpu_milli))
 
 
 def kin_of(job: Traits) -> tuple[Kin, ...]:
-    """The groups that a job belongs to, the most alike first."""
+    """Return the groups that a job belongs to, the most alike first."""
     stem, of_size = stem_of(job.name), size_kin(job)
     size = of_size.size
     found: list[Kin] = []
@@ -67,7 +69,7 @@ def kin_of(job: Traits) -> tuple[Kin, ...]:
 
 
 def in_words(kin: Kin, count: int) -> str:
-    """ "42 earlier runs of train-* by this user"."""
+    """Describe a group, for example "42 earlier runs of train-* by this user"."""
     runs = "1 earlier run" if count == 1 else f"{count} earlier runs"
     of = f" of {kin.stem}-*" if kin.stem else ""
     if kin.user:

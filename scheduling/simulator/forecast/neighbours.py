@@ -1,9 +1,10 @@
-"""How long a job is likely to run, by what was submitted shortly before and after it.
+"""How long a job is likely to run, judged by jobs submitted shortly before and after it.
 
-Runs that are submitted close together are alike (`succession.py`). So the score of a job among its
-like is normal, with what is known of its neighbours: the scores of those that have ended, and that
-those which run score more than their ages do. The latter are taken in one by one, each time by the
-normal distribution of the same mean and variance (assumed density filtering).
+Runs that are submitted close together are alike (`succession.py`). The score of a job among its
+like is therefore normally distributed, given its neighbours: the scores of those that have ended,
+and that the score of each running one exceeds what its age tells. The latter are taken in one by
+one, each time approximated by the normal distribution of the same mean and variance (assumed
+density filtering).
 """
 
 import math
@@ -13,31 +14,33 @@ from typing import NamedTuple, TypeVar
 
 from scheduling.simulator.forecast.succession import EDGE, Likeness
 
-WITHIN_S = 6 * 3600.0  # who was submitted further away is no neighbour
-ENDED, RUNNING = 8, 6  # of the nearest so many count
-_FAR = 6.0  # standard deviations: who is known to be beyond them is taken to be just there
+WITHIN_S = 6 * 3600.0  # jobs submitted further apart are no neighbours
+ENDED, RUNNING = 8, 6  # how many of the nearest count
+_FAR = 6.0  # standard deviations; a bound further out is taken to be here
 
 
 One = TypeVar("One")
 
 
 class Neighbour(NamedTuple):
-    """`gap_s`: when it was submitted, from the submission of the job that is asked about on.
-    `score`: of an ended run; of one that goes on it is the least."""
+    """A run that was submitted `gap_s` seconds after the job in question.
+
+    `score`: of an ended run its score; of a running one the least that it can be.
+    """
 
     gap_s: float
     score: float
 
 
 class Normal(NamedTuple):
-    """What is known of a score."""
+    """What is known of a score: its mean and standard deviation."""
 
     mean: float = 0.0
     spread: float = 1.0
 
     @property
     def tells(self) -> bool:
-        """Whether it is known better than that of any other run."""
+        """Whether more is known than for any run."""
         return self != NOTHING_KNOWN
 
 
@@ -45,7 +48,7 @@ NOTHING_KNOWN = Normal()
 
 
 def nearest(others: Iterable[tuple[float, One]], most: int) -> list[tuple[float, One]]:
-    """Of others, each with its gap, the neighbours that were submitted the closest."""
+    """Return the neighbours among others, each given with its gap: the closest, at most `most`."""
     near = [other for other in others if -WITHIN_S <= other[0] <= WITHIN_S]
     return nsmallest(most, near, key=_distance)
 
@@ -55,14 +58,14 @@ def _distance(other: tuple[float, object]) -> float:
 
 
 def known_by(alike: Likeness, ended: Sequence[Neighbour], going: Sequence[Neighbour]) -> Normal:
-    """The score of a job that has these neighbours."""
+    """Return what is known of the score of a job with these neighbours."""
     if not alike.part or not (ended or going):
         return NOTHING_KNOWN
     at = [0.0, *(one.gap_s for one in going), *(one.gap_s for one in ended)]
     means = [0.0] * len(at)
     together = _together(alike, at)
     last = 1 + len(going)
-    for which in range(len(at) - 1, last - 1, -1):  # what is settled is not looked at any more
+    for which in range(len(at) - 1, last - 1, -1):  # each is taken in and then left out
         _learn(means, together, which, ended[which - last].score, which)
     for which in range(last - 1, 0, -1):
         _learn_least(means, together, which, going[which - 1].score)
@@ -70,7 +73,7 @@ def known_by(alike: Likeness, ended: Sequence[Neighbour], going: Sequence[Neighb
 
 
 def _together(alike: Likeness, at: Sequence[float]) -> list[list[float]]:
-    """What scores of those that were submitted then have in common."""
+    """Return the covariances of scores of jobs submitted at these times."""
     found = [[1.0] * len(at) for _ in at]
     for i, one in enumerate(at):
         for j in range(i):
@@ -82,7 +85,7 @@ def _together(alike: Likeness, at: Sequence[float]) -> list[list[float]]:
 def _learn(
     means: list[float], together: list[list[float]], which: int, score: float, count: int
 ) -> None:
-    """The score of `which`, for the first `count`."""
+    """Condition the first `count` scores on the score of `which`."""
     own = together[which]
     if own[which] <= EDGE:
         return
@@ -95,7 +98,7 @@ def _learn(
 
 
 def _learn_least(means: list[float], together: list[list[float]], which: int, least: float) -> None:
-    """That the score of `which` is above `least`, for all before it."""
+    """Condition the scores before `which` on its score exceeding `least`."""
     own = together[which]
     if own[which] <= EDGE:
         return

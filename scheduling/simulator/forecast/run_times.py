@@ -1,10 +1,10 @@
-"""How long a job is likely to run, by what ended runs of its like took.
+"""How long a job is likely to run, judged by what ended runs of its like took.
 
-Of a job that declares a run time the share of it that its like used is drawn, of any other one the
-run time itself. Groups are mixed as in a back-off model: the runs of the group that is most alike
-count by their number against a fixed weight for all wider groups, and so on down to a prior. Who
-has outlived all of them goes on by a heavy tail (Tsafrir, Etsion and Feitelson: a prediction that
-is outlived is corrected, not kept).
+For a job that declares a run time, the share of it that jobs like it used is drawn; for any other
+job, the run time itself. Groups are mixed as in a back-off model: the runs of the group most alike
+count by their number against a fixed weight for all wider groups, and so on down to a prior. A job
+that has outlived all of them goes on by a heavy tail (Tsafrir, Etsion and Feitelson: a prediction
+that is outlived is corrected, not kept).
 """
 
 import math
@@ -29,22 +29,25 @@ from scheduling.simulator.forecast.neighbours import ENDED, Neighbour, nearest
 from scheduling.simulator.forecast.succession import EDGE, Likeness, score_of
 from scheduling.simulator.forecast.succession import LEAST as LEAST_ALIKE
 
-KEPT = 300  # of the newest runs of a group
+KEPT = 300  # newest runs kept per group
 WIDER = 8.0  # how many runs all wider groups together are worth
 PRIOR = 1.0  # how many runs the prior is worth beside all runs
-USUAL_S = 3600.0  # half of the runs of which nothing is known are shorter
+USUAL_S = 3600.0  # the median run time if nothing is known
 LONGEST_S = 90 * 86400.0
-RENEWED = 1.05  # what is found out of many runs is found anew when so many more have ended
-OUTLIVED = 1e-3  # of the prior: who outlives even that goes on by the tail
-ENOUGH = 5  # runs that are told of as what an estimate is by
+RENEWED = 1.05  # costly findings are renewed when the ended runs have grown by this factor
+OUTLIVED = 1e-3  # of the prior; a job that outlives even that goes on by the tail
+ENOUGH = 5  # from this many runs on they are named as what an estimate is based on
 
 Numbers = NDArray[np.float64]
 NO_NUMBERS: Numbers = np.zeros(0)
 
 
 class Basis(StrEnum):
-    """What a run time is estimated by. `declared`: by the declaration alone, `share`: and what
-    like jobs used of theirs; `runs`: by like jobs; `prior`: nothing is known."""
+    """What a run time is estimated by.
+
+    `declared`: by the declaration alone; `share`: also by what jobs like it used of theirs; `runs`:
+    by jobs like it; `prior`: nothing is known.
+    """
 
     DECLARED = "declared"
     SHARE = "share"
@@ -54,9 +57,11 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """A distribution of run times: `values` ascending, in units of `unit` seconds, with the sums of
-    their weights up to each; beside them `tail`, the weight of a Lomax distribution of scale 1.
-    `basis` and `words` say what it is by."""
+    """A distribution of run times.
+
+    `values`: ascending, in units of `unit` seconds; `sums`: the cumulated weights. `tail`: the
+    weight of an additional Lomax distribution of scale 1. `basis` and `words`: what it is based on.
+    """
 
     values: Numbers
     sums: Numbers
@@ -66,7 +71,7 @@ class Likely:
     words: str
 
     def draw(self, age_s: float, chance: float, far: float) -> float:
-        """A run time in seconds longer than `age_s`; both chances in 0..1 say which."""
+        """Return a run time in seconds longer than `age_s`; both chances in 0..1 select it."""
         age = age_s / self.unit
         first = int(np.searchsorted(self.values, age, side="right"))
         passed = float(self.sums[first - 1]) if first else 0.0
@@ -81,7 +86,7 @@ class Likely:
         return min(max(drawn, age) * self.unit, longest)
 
     def shorter(self, seconds: float) -> float:
-        """The share of run times, in 0..1, that are as short."""
+        """Return the share of run times, in 0..1, that are at most this long."""
         value = seconds / self.unit
         first = int(np.searchsorted(self.values, value, side="right"))
         passed = float(self.sums[first - 1]) if first else 0.0
@@ -89,7 +94,7 @@ class Likely:
         return (passed + self.tail * value / (1.0 + value)) / total
 
     def at(self, shares: Sequence[float]) -> list[float]:
-        """The run times in seconds than which these shares of all are shorter; ascending."""
+        """Return the run times in seconds at these ascending quantiles; ascending as well."""
         known = float(self.sums[-1]) if len(self.sums) else 0.0
         sought = np.array(shares, dtype=np.float64) * (known + self.tail)
         places = np.searchsorted(self.sums, sought, side="right").tolist()
@@ -105,7 +110,7 @@ class Likely:
         return found
 
     def at_unit(self, seconds: float) -> "Likely":
-        """The same where the unit is another."""
+        """Return the same distribution in another unit."""
         return Likely(self.values, self.sums, self.tail, seconds, self.basis, self.words)
 
 
@@ -118,8 +123,10 @@ class LateRun(NamedTuple):
 
 
 class Foregone(NamedTuple):
-    """Ended runs of a group in order of submission: when they were submitted, in seconds, and their
-    scores (`succession`)."""
+    """Ended runs of a group in order of submission.
+
+    `submitted`: when, in seconds; `scores`: see succession.py.
+    """
 
     kin: Kin
     alike: Likeness
@@ -127,7 +134,7 @@ class Foregone(NamedTuple):
     scores: tuple[float, ...]
 
     def in_common(self) -> float:
-        """The mean correlation of two of them, in 0..1."""
+        """Return the mean correlation of two of them, in 0..1."""
         if not self.alike.part:
             return 0.0
         times = np.array(self.submitted, dtype=np.float64)
@@ -139,15 +146,17 @@ NOTHING_FOREGONE = Foregone(EVERYBODY, Likeness(), (), ())
 
 
 class Doubt(NamedTuple):
-    """How far scores of all that is like a job may be wrong together, as a standard deviation.
-    `kin`: the group that tells most of it."""
+    """How far scores of all jobs like this one may be wrong together, as a standard deviation.
+
+    `kin`: the group that contributes most.
+    """
 
     kin: Kin
     off: float
 
 
 class RunTimes:
-    """What ended runs took, group by group; deterministic, and bounded by `KEPT` a group."""
+    """What ended runs took, group by group; deterministic, and bounded by `KEPT` per group."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[Kin, bool], deque[float]] = {}
@@ -164,7 +173,7 @@ class RunTimes:
         self.ended_runs = 0
 
     def ended(self, job: Traits, ran_s: float, submitted_at: float) -> None:
-        """Take in a run that has ended after so many seconds."""
+        """Take in a run that has ended after `ran_s` seconds."""
         self.ended_runs += 1
         self._forget()
         run = LateRun(job, submitted_at, ran_s)
@@ -178,7 +187,7 @@ class RunTimes:
                 self._note(kin, ran_s / job.declared_s, by_share=True)
 
     def going(self, runs: Iterable[tuple[Traits, float]]) -> None:
-        """These run now, for so many seconds already; replaces those of before."""
+        """Replace the runs that go on now, each with its age in seconds."""
         self._going.clear()
         self._nearly.clear()
         self._forget()
@@ -201,8 +210,10 @@ class RunTimes:
         runs.append(took)
 
     def succession(self, job: Traits) -> "Foregone":
-        """The ended runs that tell most of a job that is submitted after them: those of the group
-        in which one run is most alike to the next, by more than chance would have it."""
+        """Return the ended runs that tell most of a job submitted after them.
+
+        They are those of the group in which successive runs are most alike, beyond chance.
+        """
         groups = kin_of(job)
         found = self._foregone.get(groups[0])
         if found is None:
@@ -221,8 +232,10 @@ class RunTimes:
         return found
 
     def alike_in_size(self, job: Traits) -> Likeness:
-        """How much runs of its size class have in common with those submitted close to them, as of
-        a while ago."""
+        """Return how alike runs of its size class are to those submitted close to them.
+
+        The answer may be slightly out of date.
+        """
         self._renew()
         kin = size_kin(job)
         found = self._alike.get(kin)
@@ -231,7 +244,7 @@ class RunTimes:
         return found
 
     def ended_near(self, job: Traits, submitted_at: float) -> list[Neighbour]:
-        """The ended runs of its size class that were submitted the closest to that."""
+        """Return the ended runs of its size class that were submitted closest to that time."""
         self._renew()
         runs = self._lately.get(size_kin(job), ())
         found = nearest(((run.submitted_at - submitted_at, run) for run in runs), ENDED)
@@ -244,7 +257,7 @@ class RunTimes:
         return found
 
     def _renew(self) -> None:
-        """Scores, and how alike they are, are found anew when a part more runs have ended."""
+        """Drop scores and likenesses when the number of ended runs has grown by `RENEWED`."""
         if self.ended_runs >= self._renewed_at * RENEWED:
             self._renewed_at = max(self.ended_runs, 1)
             self._scores.clear()
@@ -252,8 +265,10 @@ class RunTimes:
             self._nearly.clear()
 
     def doubt(self, job: Traits) -> Doubt:
-        """By how many independent runs the distribution of the job is known: few, where those that
-        ended came in bursts."""
+        """Return how well the distribution of the job is known, by the number of independent runs.
+
+        These are few if the ended runs came in bursts.
+        """
         groups, by_share = kin_of(job), bool(job.declared_s)
         found = self._doubt.get((groups[0], by_share))
         if found is None:
@@ -271,7 +286,7 @@ class RunTimes:
         return Doubt(told_by, math.sqrt(variance))
 
     def _shares(self, groups: tuple[Kin, ...], by_share: bool) -> Iterator[tuple[Kin, float]]:
-        """How much the runs of each group that has any count."""
+        """Yield the weight of the runs of each group that has any."""
         left = 1.0
         for kin in groups:
             count = len(self._runs.get((kin, by_share), ()))
@@ -281,12 +296,15 @@ class RunTimes:
                 yield kin, share
 
     def of(self, job: Traits) -> Likely:
-        """How long the job is likely to run."""
+        """Return how long the job is likely to run."""
         return self._kept_in(self._likely, job)
 
     def nearly(self, job: Traits) -> Likely:
-        """The same as of a short while ago: who asks of many jobs whenever one ends need not know
-        it anew as long as no run of the group has ended that is most alike."""
+        """Return the same as of a short while ago.
+
+        It is for callers that ask about many jobs whenever one ends. The answer is new whenever a
+        run of the group most alike has ended.
+        """
         self._renew()
         return self._kept_in(self._nearly, job)
 
@@ -308,7 +326,7 @@ class RunTimes:
             left -= share
             if not words and len(runs) >= ENOUGH:
                 words = in_words(kin, len(runs))
-        if by_share:  # what is declared; and for who outlives that, half as much again
+        if by_share:  # exactly what is declared, or with a small weight half as much again
             parts.append((np.array([1.0, 1.5]), np.array([0.9 * left, 0.1 * left])))
             left *= OUTLIVED
         values = np.concatenate([NO_NUMBERS, *(took for took, _ in parts)])
@@ -325,7 +343,7 @@ class RunTimes:
 
 
 def _score_by(likely: Likely, run: LateRun) -> float:
-    """Among what was likely of it: in the middle of all that are as long."""
+    """Return the score of a run among what was likely of it; of equal run times, the middle."""
     longer = likely.shorter(run.ran_s)
     return score_of((likely.shorter(run.ran_s * (1 - EDGE)) + longer) / 2)
 
@@ -333,9 +351,12 @@ def _score_by(likely: Likely, run: LateRun) -> float:
 def survival(
     took: Sequence[float], going: Sequence[float], by_share: bool
 ) -> tuple[Numbers, Numbers]:
-    """Run times and their chances, which sum up to 1, by the product limit of runs that `took` so
-    long and of others that have been `going` on for so long. What has outlived all that ended is
-    taken to be half through, or as it declared where shares of declarations are counted."""
+    """Return run times and their chances, which add up to 1, by the product limit.
+
+    `took`: run times of ended runs; `going`: ages of runs that go on. A run that has outlived all
+    that ended is taken to be half through; if shares of declarations are counted, to end as
+    declared unless it has outlived that as well.
+    """
     at = np.array([*took, *going], dtype=np.float64)
     goes_on = np.arange(len(at)) >= len(took)
     order = np.lexsort((goes_on, at))

@@ -1,4 +1,4 @@
-"""A cluster at an instant, from which runs go on: what a scheduler is told at its start."""
+"""A cluster at an instant from which runs go on: what a scheduler is told at its start."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,11 @@ from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, Node, Policy
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`facts`: all but nodes and policy, in the order in which a scheduler is told them.
-    `waiting`: the jobs that may start, in the order of the facts; `held`: those that do not until
-    somebody releases them. `names` of jobs by id, as far as they have any."""
+    """`facts`: everything but nodes and policy, in the order in which a scheduler is told.
+
+    `waiting`: the jobs that may start, in that order. `held`: jobs that do not start until somebody
+    releases them. `names`: job id -> name, if it has one.
+    """
 
     now: float
     nodes: tuple[Node, ...]
@@ -42,7 +44,7 @@ def scene_of(
     names: Mapping[str, str] | None = None,
     levels: tuple[str, ...] = DEFAULT_LEVELS,
 ) -> Scene:
-    """A scene made of what a scheduler would be told; `now` in seconds since the epoch."""
+    """Make a scene of what a scheduler would be told; `now` in seconds since the epoch."""
     nodes: list[Node] = []
     policy = Policy()
     others: list[Delta] = []

@@ -1,16 +1,18 @@
 """Run times of jobs that are submitted close together are alike: sweeps, retries, one project.
 
-Drawn each by itself they would average out, and bands of starts behind many jobs would be far too
-narrow. So they are drawn together. How long a job runs among its like is a score (standard normal);
-scores of jobs in order of submission are a level that changes slowly, and what is a job's own. The
-level is likened by time, not by how many jobs lie between: on recorded traces scores of one size
-are correlated by 0.8 to 0.9 within a minute, 0.5 within an hour and 0.2 within six, whether the
-next job or the thirtieth is meant. Together that is an Ornstein-Uhlenbeck process seen through
-noise. The levels are drawn by forward filtering and backward sampling (Carter and Kohn 1994); what
-still runs is known only to score more than its age does, and is drawn before, one by one given all
-that was submitted before it, by particles (Kong, Liu and Wong 1994; Gordon, Salmond and Smith
-1993): drawn in turns with the levels, as by Gibbs, runs that are much alike would stay where they
-began.
+Drawn independently they would average out, and bands of starts behind many jobs would be far too
+narrow. They are therefore drawn together. How long a job runs among its like is a score (standard
+normal). The scores of jobs in order of submission consist of a level that changes slowly, and of a
+part of the job's own. The level changes with time, not with the number of jobs in between: on
+recorded traces scores of one size are correlated by 0.8 to 0.9 within a minute, 0.5 within an hour
+and 0.2 within six, whether that is the next job or the thirtieth. Together that is an
+Ornstein-Uhlenbeck process observed through noise.
+
+The levels are drawn by forward filtering and backward sampling (Carter and Kohn 1994). Of a running
+job it is only known that its score exceeds what its age tells. Such scores are drawn first, one by
+one, each given everything submitted before it, by particles (Kong, Liu and Wong 1994; Gordon,
+Salmond and Smith 1993). If they were drawn in turns with the levels, as by Gibbs sampling, runs
+that are much alike would stay where they began.
 """
 
 import math
@@ -23,9 +25,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-LEAST = 30  # ended runs from which is told how alike they are
-DOUBT = 2.0  # standard errors of a correlation that is none
-TRUST = 20.0  # so many runs count as much as that they are not alike at all
+LEAST = 30  # ended runs needed to tell how alike they are
+DOUBT = 2.0  # standard errors by which a correlation has to differ from none
+TRUST = 20.0  # how many runs count as much as the assumption that they are not alike
 APART = 30  # runs further apart in order are not compared
 LASTS_S = tuple(4.0**n for n in range(1, 11))  # seconds to twelve days
 MOST_PART = 0.98
@@ -39,8 +41,11 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """`part` of the variance of scores is the level's, of which after `lasts_s` seconds 1/e is
-    left. `surely`: so much at least one score is correlated to the next."""
+    """How alike successive runs are.
+
+    `part`: the share of the level in the variance of scores. `lasts_s`: the seconds after which 1/e
+    of the level is left. `surely`: a lower bound of the correlation of a score with the next.
+    """
 
     part: float = 0.0
     lasts_s: float = LASTS_S[0]
@@ -48,7 +53,7 @@ class Likeness:
 
     @classmethod
     def of(cls, scores: Sequence[float], submitted: Sequence[float]) -> "Likeness":
-        """Of scores of ended runs in order of submission, and when that was, in seconds."""
+        """Fit scores of ended runs in order of submission; `submitted`: when, in seconds."""
         count = len(scores)
         if count < LEAST:
             return cls()
@@ -68,25 +73,24 @@ class Likeness:
         return cls(min(part, MOST_PART) * count / (count + TRUST), lasts_s, surely)
 
     def keeps(self, gap_s: float) -> float:
-        """How much of the level is left after that."""
+        """Return how much of the level is left after that time."""
         return math.exp(-gap_s / self.lasts_s)
 
 
 def _fitted(products: Numbers, gaps: Numbers) -> tuple[float, float]:
-    """How long the level lasts, and its part, by least squares of what pairs of scores have in
-    common."""
+    """Return how long the level lasts, and its part, by least squares over pairs of scores."""
     best, found = -math.inf, (LASTS_S[0], 0.0)
     for lasts_s in LASTS_S:
         left = np.exp(-gaps / lasts_s)
         common, square = float(products @ left), float(left @ left)
-        # Of so few pairs that were submitted as close together nothing is told.
+        # Too few pairs were submitted so close together to tell anything.
         if common > 0.0 and square >= LEAST and common * common / square > best:
             best, found = common * common / square, (lasts_s, common / square)
     return found
 
 
 def score_of(share: float) -> float:
-    """Of a run that is longer than this share of its like."""
+    """Return the score of a run that is longer than this share of its like."""
     return _NORMAL.inv_cdf(min(max(share, EDGE), 1 - EDGE))
 
 
@@ -95,23 +99,27 @@ def share_of(score: float) -> float:
 
 
 class Succession:
-    """Runs of a group in order of submission: of ended ones the score, of others the least that it
-    is. Each draw goes on from the one before."""
+    """Runs of a group in order of submission; each draw goes on from the one before.
+
+    Ended runs have a score, others a lower bound of it.
+    """
 
     def __init__(
         self, alike: Likeness, runs: Sequence[tuple[float, bool]], submitted: Sequence[float]
     ) -> None:
-        """`runs`: scores, and whether the run has ended with it; else it scores more. `submitted`:
-        when each was, in seconds."""
+        """`runs`: (score, whether the run has ended with it); otherwise its score is higher.
+
+        `submitted`: when each run was submitted, in seconds.
+        """
         self._alike, self._part = alike, alike.part
         self._last = submitted[-1] if submitted else -math.inf
         gaps = [0.0, *(b - a for a, b in pairwise(submitted))]
         self._keeps = [alike.keeps(gap) for gap in gaps[: len(runs)]]
         self._runs = list(runs)
-        self._level, self._newest = 0.0, self._last  # of whoever is submitted last
+        self._level, self._newest = 0.0, self._last  # of the run submitted last
 
     def draw(self, dice: Generator) -> list[float]:
-        """A score for each run; each draw is independent of those before."""
+        """Draw a score for each run; each draw is independent of those before."""
         scores, means, spreads = self._imputed(dice)
         levels = self._levels(means, spreads, dice)
         weight, own = math.sqrt(self._part), math.sqrt(1 - self._part)
@@ -125,7 +133,7 @@ class Succession:
         ]
 
     def next(self, dice: Generator, submitted_at: float) -> float:
-        """The score of whoever is submitted then, and so on."""
+        """Draw the score of the next run, which is submitted at that time; may be repeated."""
         own, step = float(dice.standard_normal()), float(dice.standard_normal())
         keeps = self._alike.keeps(max(0.0, submitted_at - self._newest))
         self._newest = submitted_at
@@ -133,8 +141,11 @@ class Succession:
         return math.sqrt(self._part) * self._level + math.sqrt(1 - self._part) * own
 
     def _imputed(self, dice: Generator) -> tuple[list[float], list[float], list[float]]:
-        """Scores of all that runs or has ended, and with them what is known of the level at each
-        run from those up to it: the middle, and the variance."""
+        """Draw scores of all running and ended runs.
+
+        With them return what is known of the level at each run from the runs up to it: mean and
+        variance.
+        """
         count = len(self._runs)
         many = PARTICLES if self._part else 1
         weight, noise = math.sqrt(self._part), 1 - self._part
@@ -170,7 +181,7 @@ class Succession:
     def _levels(
         self, means: Sequence[float], spreads: Sequence[float], dice: Generator
     ) -> list[float]:
-        """The level at each run, from the last back to the first."""
+        """Draw the level at each run, from the last back to the first."""
         draws = dice.standard_normal(len(means)).tolist()
         levels = [0.0] * len(means)
         later: float | None = None
@@ -188,7 +199,7 @@ class Succession:
 
 
 def _weighed(chances: Numbers) -> Numbers:
-    """The same so that they sum up to 1; all alike where none is left."""
+    """Normalise the weights so that they add up to 1; equal weights if all are 0."""
     total = float(chances.sum())
     if total <= 0.0:
         return np.full(len(chances), 1 / len(chances))
@@ -199,7 +210,7 @@ def _weighed(chances: Numbers) -> Numbers:
 def _beyond(
     least: float, means: Numbers, spread: float, chances: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """A normal score above `least` about each of the means, and how likely one is above it."""
+    """Draw a normal score above `least` about each mean; return also how likely that is."""
     scores: list[float] = []
     more: list[float] = []
     for mean, chance in zip(means.tolist(), chances.tolist(), strict=True):

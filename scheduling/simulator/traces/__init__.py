@@ -1,7 +1,8 @@
 """Readers of recorded job traces: lines of text in, `TraceJob` values out, strict about every row.
 
 A wrong row is named by line and column. `jobs_of` chooses the reader by the header; `arrivals`
-makes jobs of the engine out of them. The format of Kant's own traces is in docs/traces.md.
+turns the jobs into arrivals for the engine. docs/traces.md describes the format of Kant's own
+traces.
 """
 
 from scheduling.simulator.traces.jobs import TENANTS, TraceJob, arrivals

@@ -15,11 +15,12 @@ TENANTS = 15  # as many as the generated workload has
 class TraceJob:
     """A recorded job. Times in seconds; `gpus` may be a fraction below one.
 
-    `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
-    `gpu_models`: acceptable models, () = any, None = not said: what the fleet has most of.
-    `cpu_milli`, `memory_mib`: of each pod. `after`: ids of jobs it waits for. `user`: who submitted
-    it, "" = not said. `queue`: of its tenant. `cluster`, `cluster_selector`, `cluster_labels`: as
-    of an `Arrival`.
+    - `pods`: pods of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
+    - `gpu_models`: acceptable models; () = any; None = not said: the model the fleet has most of.
+    - `cpu_milli`, `memory_mib`: per pod.
+    - `after`: ids of jobs that it waits for.
+    - `user`: who submitted it; "" = not said. `queue`: a queue of its tenant.
+    - `cluster`, `cluster_selector`, `cluster_labels`: as in `Arrival`.
     """
 
     id: str
@@ -52,8 +53,11 @@ def jobs_in(
     submitted_column: str,
     after_column: str = "",
 ) -> Iterator[TraceJob]:
-    """The jobs of a trace. A wrong row is one whose id stands twice, that waits for itself, or that
-    is submitted further than MOST_HOURS from the first."""
+    """Yield the jobs of a trace.
+
+    A row is wrong if its id occurs twice, if it waits for itself, or if it is submitted more than
+    MOST_HOURS from the first.
+    """
     seen: set[str] = set()
     first: float | None = None
 
@@ -78,10 +82,10 @@ def jobs_in(
 
 
 def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSetSpec, ...]:
-    """The pods of a recorded job on nodes of `per_node` GPUs; it must ask for GPUs.
+    """Return the pods of a recorded job, which must ask for GPUs, on nodes of `per_node` GPUs.
 
-    `gpu_models` are those of the fleet, the one it has most of first. Raises ValueError for GPUs
-    that do not divide by the pods.
+    `gpu_models`: those of the fleet, the most frequent first. Raises ValueError if the GPUs do not
+    divide by the pods.
     """
     accepted = gpu_models[:1] if job.gpu_models is None else job.gpu_models or gpu_models
 
@@ -112,7 +116,7 @@ def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple
 
 
 def dealt_to(number: int, tenants: int) -> str:
-    """The tenant of the job of this number that names none."""
+    """Return the tenant for job number `number`, which names none."""
     return f"tenant-{number % tenants + 1:02}"
 
 
@@ -123,11 +127,11 @@ def arrivals(
     per_node: int,
     tenants: int = TENANTS,
 ) -> Iterator[Arrival]:
-    """Arrivals of jobs in order of submission, starting at 0, one at a time.
+    """Yield arrivals of jobs in order of submission, starting at 0.
 
-    `gpu_models`: those of the fleet, the one it has most of first, on nodes of `per_node` GPUs.
-    Jobs without a tenant are dealt out in turn; jobs that ask for no GPU are left out. A
-    predecessor that has not arrived before its successor counts as ended.
+    `gpu_models`: those of the fleet, the most frequent first, on nodes of `per_node` GPUs. Jobs
+    without a tenant are dealt out in turn; jobs that ask for no GPU are left out. A predecessor
+    that has not arrived before its successor counts as ended.
     """
     start: float | None = None
     for number, job in enumerate(j for j in jobs if j.gpus > 0):

@@ -34,7 +34,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What a pod asks for: `gpus` GPUs of `gpu_milli` each, on one of `gpu_models`, () = any."""
+    """What a pod asks for: `gpus` GPUs of `gpu_milli` each, on one of `gpu_models`; () = any."""
 
     cpu_milli: int
     memory_mib: int
@@ -48,7 +48,7 @@ class Pod:
 
 
 def machines(lines: Iterable[str]) -> list[Machine]:
-    """The node list by name. Raises TraceFormatError, also for a name that stands twice."""
+    """Return the node list by name. Raises TraceFormatError, also for a name that occurs twice."""
 
     def read(row: Row) -> Machine:
         return Machine(
@@ -88,7 +88,7 @@ def _pod(row: Row) -> Pod:
 
 
 def pods(lines: Iterable[str]) -> list[Pod]:
-    """A pod list in its order. Raises TraceFormatError."""
+    """Return a pod list in its order. Raises TraceFormatError."""
     found = list(each(table(lines, POD_COLUMNS), _pod, BadRows()))
     if not found:
         raise TraceFormatError("line 2: the list has no pods")
@@ -96,9 +96,10 @@ def pods(lines: Iterable[str]) -> list[Pod]:
 
 
 def jobs(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """The pods of a list as jobs of one pod each, from their creation to their deletion.
+    """Yield the pods of a list as jobs of one pod each, from their creation to their deletion.
 
-    A pod that was never scheduled ran from its creation; one without GPUs is left out.
+    A pod that was never scheduled is taken to run from its creation; pods without GPUs are left
+    out.
     """
 
     def read(row: Row) -> TraceJob | None:

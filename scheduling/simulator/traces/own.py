@@ -1,7 +1,7 @@
 """Kant's own trace formats, CSV and JSON lines (docs/traces.md).
 
-Columns or keys: id, submitted_at, duration_s, gpus (of a pod), pods; optional: tenant, user,
-queue, gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON),
+Columns or keys: id, submitted_at, duration_s, gpus (per pod), pods. Optional: tenant, user, queue,
+gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON),
 cluster, cluster_selector, cluster_labels (label=value separated by blanks, an object in JSON).
 """
 
@@ -26,12 +26,12 @@ ENDS = {s.value: s for s in sorted(TERMINAL)}
 
 
 def own_csv(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """A CSV with a header of the columns above, and no others."""
+    """Read a CSV whose header has the columns above and no others."""
     return _jobs(table(lines, REQUIRED, KNOWN), bad)
 
 
 def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """One JSON object a line with the keys above."""
+    """Read one JSON object per line, with the keys above."""
 
     def rows() -> Iterator[Row]:
         for number, line in enumerate(lines, start=1):
@@ -53,14 +53,14 @@ def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
 
 
 def _decoded(line: str) -> Any:
-    """Numbers stay as they are written: `Row` reads them."""
+    """Decode a line; numbers stay as they are written, because `Row` reads them."""
     return json.loads(
         line, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_unique
     )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError for a name that stands twice: nobody knows which value is meant."""
+    """Raise ValueError for a name that occurs twice: nobody knows which value is meant."""
     found = dict(pairs)
     if len(found) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]

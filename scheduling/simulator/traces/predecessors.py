@@ -1,16 +1,19 @@
-"""The names in `after` of a trace that nobody can wait for: they count as ended."""
+"""The names in `after` of a trace that no job can wait for: they count as ended."""
 
 from scheduling.simulator.traces.jobs import TraceJob
 
-TOLD = 3  # names
+TOLD = 3  # how many names a remark shows
 
 
 class Predecessors:
-    """What the jobs of a trace wait for, as they are read. Of each job its name and time are kept,
-    and of each that waits for one that has not come the time."""
+    """What the jobs of a trace wait for, collected while they are read.
+
+    It keeps the id and time of each job, and the time of each job that waits for one that has not
+    come yet.
+    """
 
     def __init__(self) -> None:
-        self._submitted: dict[str, float] = {}  # those that ask for GPUs: the others are left out
+        self._submitted: dict[str, float] = {}  # jobs that ask for GPUs; others are left out
         self._open: list[tuple[str, float]] = []
 
     def read(self, job: TraceJob) -> None:
@@ -23,13 +26,13 @@ class Predecessors:
         self._submitted[job.id] = job.submitted_at
 
     def remark(self) -> str:
-        """How many of the names, and the first of them; "" where there are none."""
+        """Return a sentence with the number of names and the first ones; "" if there are none."""
         absent, later = dict[str, None](), dict[str, None]()
         for name, at in self._open:
             known = self._submitted.get(name)
             if known is None:
                 absent[name] = None
-            elif known >= at:  # where both come at once the file says which is first
+            elif known >= at:  # if both come at once, the file says which is first
                 later[name] = None
         told = [
             _told(names, one, many)

@@ -1,7 +1,7 @@
 """CSV traces as their publishers lay them out: ITP, Helios, Philly, Acme; and SWF.
 
 Each reader takes the lines of the file and yields jobs in the order of the file. Jobs that asked
-for no GPU are left out: they are not Kant's to place.
+for no GPU are left out, because Kant would not have placed them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,9 @@ ENDS = {
 class CsvLayout:
     """Which column of a published CSV holds what; "" = the trace does not say.
 
-    `required` are the columns the format is recognised by, in the order of LAYOUTS; those of the
-    tenant and of the user may be left out. `submitted` holds dates where `dated`, else seconds
-    since the start of the trace.
+    `required`: the columns by which the format is recognised, in the order of LAYOUTS; the columns
+    of tenant and user may be missing. `submitted` holds dates if `dated`, otherwise seconds since
+    the start of the trace.
     """
 
     required: tuple[str, ...]
@@ -47,7 +47,7 @@ class CsvLayout:
         if not gpus:
             return None
         ends = row.choice(self.ends, ENDS) if self.ends else JobState.SUCCEEDED
-        # Nothing is told of the run of a job that was cancelled while it waited: it had none.
+        # A job that was cancelled while it waited has no run, so the trace has no run time.
         never_ran = ends is JobState.CANCELLED and not row.text("start_time", "")
         return TraceJob(
             row.text(self.id),
@@ -132,10 +132,10 @@ SWF_ENDS = {
 
 
 def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """Standard Workload Format (Feitelson): 18 fields, -1 = unknown; processors count as GPUs.
+    """Read the Standard Workload Format (Feitelson): 18 fields, -1 = unknown.
 
-    The group is the tenant. Partial executions (status 2-4) and jobs of unknown run time or size
-    are left out, as the format asks.
+    Processors count as GPUs. The group is the tenant. Partial executions (status 2-4) and jobs of
+    unknown run time or size are left out, as the format asks.
     """
 
     def rows() -> Iterator[Row]:

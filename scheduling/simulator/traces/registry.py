@@ -1,4 +1,4 @@
-"""All formats by name, and the choice of one by the first line of a file."""
+"""All trace formats by name, and the choice of a format by the first line of a file."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -24,7 +24,7 @@ _COLUMNS = {
 
 
 def jobs_of(lines: Iterable[str], bad: BadRows, format_name: str = "") -> Iterator[TraceJob]:
-    """The jobs of a trace; the format is recognised by its first line unless it is named.
+    """Yield the jobs of a trace; the first line tells the format unless `format_name` does.
 
     Raises TraceFormatError for an empty trace, an unknown format, or a wrong row that `bad` does
     not skip (lazily, when the row is reached).

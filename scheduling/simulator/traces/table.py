@@ -1,4 +1,4 @@
-"""Strict reading of rows: every conversion that fails says line, column and what is allowed."""
+"""Strict reading of rows: a failed conversion says line, column and what is allowed."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -11,14 +11,14 @@ from scheduling.simulator.rows import filled_rows
 
 T = TypeVar("T")
 
-# As long as a run may be: simulated time costs samples, whether anything happens in it or not.
+# The longest run allowed: simulated time costs samples even if nothing happens in it.
 MOST_HOURS = 100_000
-# More than any fleet can have.
+# More GPUs than any fleet has.
 MOST_GPUS = 10_000_000
 
 
 class TraceFormatError(ValueError):
-    """A trace or a row of it that cannot be read; says where and what was expected."""
+    """A trace or row that cannot be read; the message says where, and what was expected."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class BadRows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table by column names; `surplus` fields more than there are columns."""
+    """One row of a table by column names; `surplus`: how many fields exceed the columns."""
 
     line: int
     values: Mapping[str, str]
@@ -53,7 +53,7 @@ class Row:
     def text(self, column: str, default: str | None = None) -> str:
         value = (self.values.get(column) or "").strip()
         if value:
-            # Of these no file could be written, nor a database filled.
+            # Such texts can be written neither to a file nor to the database.
             if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
                 raise self.wrong(column, "a text without NUL and halves of surrogate pairs")
             return value
@@ -70,7 +70,7 @@ class Row:
         default: float | None = None,
         expected: str = "",
     ) -> float:
-        """A finite number from `least` to `most`; `default` for an empty field."""
+        """Return a finite number from `least` to `most`; `default` for an empty field."""
         text = (self.values.get(column) or "").strip()
         if not text and default is not None:
             return default
@@ -79,14 +79,14 @@ class Row:
             value = float(text)
         except ValueError:
             raise self.wrong(column, expected) from None
-        # Python reads 1_0 as 10, and digits of all scripts, which nobody who writes traces means.
+        # Python reads 1_0 as 10, and the digits of all scripts; no author of a trace means that.
         plain = "_" not in text and text.isascii()
         if not (plain and math.isfinite(value) and least <= value <= most):
             raise self.wrong(column, expected)
         return value
 
     def seconds(self, column: str, *, least: float = 0.0, default: float | None = None) -> float:
-        """A length of time in seconds, at most MOST_HOURS."""
+        """Return a length of time in seconds, at most MOST_HOURS."""
         most = 3600 * MOST_HOURS
         expected = f"seconds {_range(least, most)} ({MOST_HOURS:,} hours)"
         return self.number(column, least=least, most=most, default=default, expected=expected)
@@ -101,7 +101,7 @@ class Row:
         return int(value)
 
     def instant(self, column: str) -> float:
-        """Seconds since the epoch of a date and time (UTC where no zone stands), or a number."""
+        """Return seconds since the epoch, from a date and time (UTC by default) or a number."""
         text = self.text(column)
         if "-" in text[1:] and ":" in text:
             with suppress(ValueError):
@@ -124,8 +124,10 @@ def _range(least: float, most: float) -> str:
 def table(
     lines: Iterable[str], required: Iterable[str], known: Collection[str] = ()
 ) -> Iterator[Row]:
-    """Rows of a CSV with a header line that has at least the required columns, and where it is
-    `known` which there are, no others."""
+    """Yield the rows of a CSV whose header line has at least the required columns.
+
+    If `known` is given, the header may have no other columns than these.
+    """
     rows = filled_rows(lines, TraceFormatError)
     line, cells = next(rows, (1, []))
     header = [c.strip() for c in cells]
@@ -142,13 +144,13 @@ def table(
     if len(set(header)) != len(header):
         raise TraceFormatError(f"line {line}: a column name stands twice")
     for line, cells in rows:
-        # A short row lacks its last columns; reading one of them names it.
+        # A short row lacks its last columns; reading one of these names it.
         surplus = max(0, len(cells) - len(header))
         yield Row(line, dict(zip(header, cells, strict=False)), surplus)
 
 
 def each(rows: Iterable[Row], read: Callable[[Row], T | None], bad: BadRows) -> Iterator[T]:
-    """Convert rows; a wrong one stops the reading or is counted, as `bad` says."""
+    """Convert rows; a wrong row stops the reading or is counted, as `bad` says."""
     for row in rows:
         try:
             if row.surplus:
