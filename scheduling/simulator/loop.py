@@ -126,8 +126,8 @@ class Simulation:
         for node in nodes:
             self._deltas.append(NodeChanged(node))
             self.observer.node_changed(node, start)
-        # Jobs beyond all quota, and why. They wait while tenants and quotas have changes to come,
-        # of which there are `_tenancies`.
+        # Jobs beyond all quota, and why. They wait as long as changes of tenants are to
+        # come (`_tenancies` of them).
         self._beyond_quota: dict[str, str] = {}
         self._tenancies = 0
         for change in changes:

@@ -95,8 +95,8 @@ class Settings:
       once at every event.
     - `bind_delay_s`: from a decision until the pods run.
     - `evict_s`: from a preemption until the victim's pods are gone; they do not work meanwhile.
-    - `checkpoint_s`: the interval at which running jobs save their work; None = never. The engine
-      is told of those of gangs.
+    - `checkpoint_s`: the interval at which running jobs save their work; None = never. The
+      engine hears of it from gangs.
     - `restart_s`: the time lost at every start after the first.
     - `sample_s`: the spacing of the sampled series; integrals are exact in any case.
     - `warm_up_s`: the time that the summary leaves out.

@@ -58,7 +58,7 @@ class _Never(Question):
         anew = self.work_out(state, subject, depends_on)
         if before is None or anew is None or before.reason is not anew.reason:
             return anew
-        return before  # the amount that is free is told with it, as of then
+        return before  # the verdict also says what was free, as of then
 
 
 class _ByQuota(Question):

@@ -4,8 +4,8 @@ Nodes are cordoned or out of service, GPUs are bad, pods of others are in the wa
 a node that rejected it. Or nodes are missing that an autoscaler may add.
 
 Nobody waits for such a job: others pass it as if those nodes had been removed. Its reason says what
-it lacks, and it has its position again when that comes back. Only this module decides whether a job
-is such a one.
+it lacks. When that comes back, the job has its position again. Only this module decides which jobs
+these are.
 """
 
 from collections import Counter

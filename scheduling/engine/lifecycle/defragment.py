@@ -113,7 +113,7 @@ def _cheapest(
 ) -> _Choice | None:
     """Return the moves that cost least per partly used node fewer.
 
-    Only GPU models count of which more nodes are partly used than the policy tolerates.
+    Only GPU models with more partly used nodes than the policy tolerates count.
     """
     best: _Choice | None = None
     for _, (count, nodes) in sorted(partly_used(state).items()):

@@ -1,7 +1,7 @@
 """Learned run times: reservations are planned by them for gangs that declare none.
 
 If a job outlives its learned run time, the next likely one replaces it (Tsafrir, Etsion and
-Feitelson), and every head is told a new start. Jobs that were backfilled by the shorter time stay
+Feitelson), and every head gets a new start. Jobs that were backfilled by the shorter time stay
 in the way of a head until they end, or until the overdue head preempts them if the policy has that.
 """
 

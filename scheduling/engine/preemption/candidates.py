@@ -48,8 +48,8 @@ class Victims:
       = never.
     - `soon_at`: when some units with a longer minimum run time have no more of it left than the
       policy's; inf = there are none.
-    - `just_started`: jobs that get places in this cycle. Nobody may take these places before the
-      one who carries out decisions has been told of them.
+    - `just_started`: jobs that get places in this cycle. Nobody may take these places before
+      the shell has been told of them.
     - `gone`: jobs to ignore.
     - `stops`: jobs have to stop, so that a limit of running jobs lets the preemptor start. The GPU
       models on which they run do not matter then.

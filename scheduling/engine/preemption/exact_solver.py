@@ -43,7 +43,7 @@ _Ways = dict[Counts, tuple[int, _Trail]]
 class WantedPods:
     """Pods of one set.
 
-    `asks`: what a pod needs. `level`: the number of the level of which one group has to hold all
+    `asks`: what a pod needs. `level`: the number of the level at which one group has to hold all
     pods, or each slice of `size` pods; -1 = they may be anywhere.
     """
 
@@ -80,7 +80,7 @@ class Spot:
 class Optimum:
     """The search for units of the least weight that make room for all pods.
 
-    `within`: the level of which one group has to hold all pod sets, -1 = none. `leaf_most`: how
+    `within`: the level at which one group has to hold all pod sets, -1 = none. `leaf_most`: how
     many pods of each set a group of the first level may hold.
     """
 

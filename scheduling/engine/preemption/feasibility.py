@@ -2,9 +2,9 @@
 
 A plan is costly, and a plan that fails would be made again at every event. Why it fails is mostly
 known without making it: jobs that may not be victims are on too many nodes, no node group has room
-for all pods, CPU or memory is short, or quota refuses whoever goes. The bound looks at each pod set
-alone, and ignores NICs and extended resources. It may let a plan be made that fails, but never
-prevents one that would succeed.
+for all pods, CPU or memory is short, or quota refuses the job whoever goes. The bound looks at each
+pod set alone, and ignores NICs and extended resources. It may let a plan be made that fails, but
+never prevents one that would succeed.
 """
 
 import math

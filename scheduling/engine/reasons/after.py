@@ -58,11 +58,10 @@ def ends_of(jobs: int, first: str) -> Verdict:
 def stands_in_the_way(
     job: JobRequest, jobs: int, first: str, stuck: Stuck, *, is_array: bool
 ) -> Verdict:
-    """Return the reason of a job that waits for `jobs` jobs, of which `first` does not end by
-    itself.
+    """Return the reason of a job that waits for `jobs` jobs, one of which does not end by itself.
 
-    Somebody has to act on `stuck`: the job `first` itself, a job of the array `first`, or one that
-    these wait for. `is_array`: whether `first` is an array.
+    That is `first`, a job or array. Somebody has to act on `stuck`: the job `first`
+    itself, a job of the array `first`, or one that these wait for. `is_array`: whether `first` is an array.
     """
     why = stuck.why
     if why.summary == ON_HOLD.summary:

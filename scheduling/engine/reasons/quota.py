@@ -79,7 +79,7 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
 def _owed(
     book: QuotaBook, tenant: str, refusal: Refusal, owing: Sequence[tuple[str, int]]
 ) -> Verdict:
-    """Return the reason of a request within the guarantee of which others have borrowed."""
+    """Return the reason of a request within a guarantee from which others have borrowed."""
     model = refusal.account.gpu_model
     own = book.account(tenant, model)
     who, milli = owing[0]

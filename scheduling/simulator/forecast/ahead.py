@@ -27,7 +27,7 @@ from scheduling.simulator.run import Run
 
 
 def held_in(told: QueuesChanged) -> set[tuple[str, str]]:
-    """Return the queues, as (tenant, name), of which nothing starts."""
+    """Return the held queues, as (tenant, name)."""
     return {(queue.tenant, queue.name) for queue in told.queues if queue.held}
 
 

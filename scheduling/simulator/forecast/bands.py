@@ -265,9 +265,7 @@ class Draws:
                 found.bands[job.id] = band
                 continue
             found.none[job.id] = TOO_LATE if beyond else TOO_WIDE
-            if (
-                ends[0] < math.inf
-            ):  # else it may wait for somebody to do something, who may do so soon
+            if ends[0] < math.inf:  # otherwise it may wait for somebody to act, who may do so soon
                 found.vague[job.id] = band
         return found
 

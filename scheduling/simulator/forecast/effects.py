@@ -292,7 +292,7 @@ def _cycles(lasting: Mapping[str, float]) -> int:
 
 
 def _waiting(scene: Scene, change: Sequence[Change]) -> set[str]:
-    """Return who waits with the change: without jobs it ends or holds, with those it releases."""
+    """Return the jobs that wait with the change: those it ends or holds do not."""
     found = {job.id for job in scene.waiting}
     for one in change:
         if isinstance(one, JobEnded):
