@@ -23,7 +23,7 @@ from scheduling.engine.statement import Statement
 
 # Seconds until a job is tried again for which no nodes would ever have room.
 IN_VAIN_S = 60.0
-# Limit of jobs of a queue for which nodes empty at once, because each of these nodes is partly idle
+# For at most this many jobs of a queue nodes empty at once: each such node is partly idle
 # meanwhile.
 MOST_AT_ONCE = 4
 
@@ -33,11 +33,11 @@ _End = tuple[float, str, list[tuple[int, int]]]  # when, the job, its pods that 
 def comes_before(
     state: SchedulerState, standings: Standings | None, record: JobRecord, by: JobRecord
 ) -> bool:
-    """Return whether places are kept for the job from the job `by`.
+    """Return whether Kant keeps places for the job from the job `by`.
 
-    They are if, where their branches of the tree part, the branch of `record` with the job has no
-    larger share than the branch of `by` has now. Without fair share (`standings` is None) only the
-    queues of one tenant are compared, not tenants.
+    Compare their branches at the point where their paths through the tree part: that of `record`,
+    together with the job, may hold no larger share than that of `by` holds now. Without fair share
+    (`standings` is None) only the queues of one tenant are compared, not tenants.
     """
     tenant = record.job.tenant
     if tenant == by.job.tenant and tenant in state.queues.ordered:

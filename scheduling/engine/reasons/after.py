@@ -60,8 +60,8 @@ def stands_in_the_way(
 ) -> Verdict:
     """Return the reason of a job that waits for `jobs` jobs, one of which does not end by itself.
 
-    That is `first`, a job or array. Somebody has to act on `stuck`: the job `first`
-    itself, a job of the array `first`, or one that these wait for. `is_array`: whether `first` is an array.
+    That is `first`, a job or array; `is_array` says which. Somebody has to act on `stuck`: the job
+    `first` itself, a job of the array `first`, or one that these wait for.
     """
     why = stuck.why
     if why.summary == ON_HOLD.summary:
