@@ -1,1 +1,1 @@
-"""What the nodes of a cluster are, what is free on them, and which of them a pod may use."""
+"""The nodes of a cluster, what is free on them, and which of them a pod may use."""

@@ -1,5 +1,7 @@
-"""Required node affinity: which nodes a pod may use by expressions over their labels and their name
-(core/v1 NodeSelectorTerm; of its terms any has to match, of a term's expressions all)."""
+"""Required node affinity: which nodes a pod may use, by expressions on their labels and names.
+
+Terms are those of core/v1 NodeSelectorTerm. One term must match, with all of its expressions.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +9,7 @@ from typing import Any
 
 from scheduling.engine.types import Node, NodeExpression, NodeTerm
 
-NAME = "metadata.name"  # the one field of nodes that Kubernetes has expressions for
+NAME = "metadata.name"  # the only node field for which Kubernetes has expressions
 BY_NAME = ("In", "NotIn")
 OPERATORS = (*BY_NAME, "Exists", "DoesNotExist", "Gt", "Lt")
 OPERATOR_WORDS = {
@@ -23,25 +25,27 @@ _PARTS = {"match_expressions": False, "match_fields": True}
 
 
 def matches(node: Node, terms: tuple[NodeTerm, ...]) -> bool:
-    """Whether the node is meant; no terms mean every node."""
+    """Whether the node matches one of the terms; no terms match every node."""
     return not terms or any(all(_holds(node, e) for e in term) for term in terms)
 
 
 def both(one: tuple[NodeTerm, ...], other: tuple[NodeTerm, ...]) -> tuple[NodeTerm, ...]:
-    """Terms that a node matches if it matches those of both; no terms mean every node."""
+    """Return terms that match a node if `one` and `other` both do; no terms match every node."""
     if not one or not other:
         return one or other
     return tuple(dict.fromkeys(a + b for a in one for b in other))
 
 
 def said(terms: Iterable[NodeTerm]) -> str:
-    """The terms as people read them: "zone in a, b and cores above 64 or name in n1"."""
+    """Format the terms for people: "zone in a, b and cores above 64 or name in n1"."""
     return " or ".join(" and ".join(map(_said, term)) for term in terms)
 
 
 def read_terms(documents: Iterable[Mapping[str, Any]]) -> tuple[NodeTerm, ...]:
-    """The terms of a job document, or of a row: `{"match_expressions": [{"key", "operator",
-    "values"}], "match_fields": …}` each. Raises ValueError for anything else."""
+    """Read the terms of a job document or of a row; raise ValueError for anything else.
+
+    Each is `{"match_expressions": [{"key", "operator", "values"}], "match_fields": …}`.
+    """
     try:
         return tuple(
             tuple(
@@ -59,7 +63,7 @@ def read_terms(documents: Iterable[Mapping[str, Any]]) -> tuple[NodeTerm, ...]:
 
 
 def write_terms(terms: Iterable[NodeTerm]) -> list[dict[str, Any]]:
-    """What `read_terms` reads."""
+    """Write the terms in the form that `read_terms` reads."""
     return [
         {
             part: [
@@ -74,11 +78,11 @@ def write_terms(terms: Iterable[NodeTerm]) -> list[dict[str, Any]]:
 
 
 def wrong_expression(expression: NodeExpression) -> str:
-    """What is wrong with its operator and values, as one sentence; "" when nothing is."""
+    """Say in a sentence what is wrong with the operator or values; "" if nothing is."""
     operator, values = expression.operator, expression.values
     if operator not in OPERATORS:
         return f"Choose one of {', '.join(OPERATORS)}."
-    if expression.of_name:  # claims for devices mean any number of nodes, also none
+    if expression.of_name:  # device claims may list any number of nodes, even none
         return "" if operator in BY_NAME else "The name of a node takes In or NotIn."
     if operator in ("In", "NotIn") and not values:
         return f"{operator} needs at least one value."

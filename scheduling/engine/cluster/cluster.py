@@ -1,8 +1,8 @@
 """ClusterState: the one mutable model of capacity and of what is placed where.
 
-Facts about a node sit in flat columns, one slot a node, so that booking or releasing a pod
-changes a handful of integers and a what-if `copy()` is a copy of flat lists. The live loop never
-copies the cluster (paper 3.4.3): it applies deltas.
+Facts about nodes are in flat columns, with one slot per node. So booking or releasing a pod changes
+a handful of integers, and a what-if `copy()` copies flat lists. The live loop never copies the
+cluster (paper 3.4.3); it applies deltas.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,32 +36,31 @@ from scheduling.engine.types import (
 __all__ = ["ClusterState", "PodKey"]
 
 
-# Placements after which the typical mix is learned anew at the latest.
+# Learn the typical mix again after at most this many placements.
 LEARN_EVERY: Final = 1000
-# Pods that were asked for, after which those so far count half.
+# After this many requested pods, the earlier ones count half.
 REMEMBER: Final = 20_000
-# What a pod asks for: CPU, GPUs, milli of each or else memory of one, and the models it accepts.
+# A pod's request: milli-CPU, GPUs, GPU-milli of each, MiB of GPU memory, and accepted models.
 Asked = tuple[int, int, int, int, tuple[str, ...]]
 
 _ANYWHERE: Final = -1
-# Beyond so many places where something was given back, the list of them begins anew.
+# How many releases to remember; at this number the list starts again.
 MAX_GAINED = 4096
 
 
-# The pod set that did not fit, whether places may have been missed, and what fits of a gang.
+# The pod set that did not fit, whether the search gave up, and `PlacementFailure.short`.
 Infeasible = tuple[int, bool, tuple[int, int] | None]
 
 
 class ClusterState(Columns):
-    """Nodes, what is free on them, and every placement, changed by small deltas only."""
+    """Nodes, what is free on them, and every placement; only small deltas change it."""
 
     def __init__(self, levels: tuple[str, ...] = DEFAULT_LEVELS) -> None:
         super().__init__(levels)
         self.version = 0
-        self.facts_version = 0  # grows when nodes or other people's pods change
-        # For readers that follow the bookings: each notes the jobs whose bookings changed, or the
-        # nodes on which they did, if only in a trial; and for those that follow the facts, the
-        # nodes that changed or have other pods of other people.
+        self.facts_version = 0  # grows when nodes or the pods of others change
+        # Sets in which followers collect changes: jobs whose bookings changed, nodes on which
+        # bookings changed (both also by trials), and nodes whose facts or pods of others changed.
         self.followers: list[set[str]] = []
         self.node_followers: list[set[str]] = []
         self.fact_followers: list[set[str]] = []
@@ -70,28 +69,28 @@ class ClusterState(Columns):
         self._bad: set[PodKey] = set()
         # Under "", what the strategy `fragmentation` learned to judge nodes by.
         self.typical: dict[str, Any] = {}
-        # What was asked for lately, and by how many pods; empty where nobody counts it.
+        # What was requested lately, and by how many pods; empty if nobody counts it.
         self.asked: dict[Asked, float] = {}
-        # Whether a share of a GPU was ever held: then what is left of GPUs matters to who packs.
+        # Whether a share of a GPU was ever held. From then on, packing must watch parts of GPUs.
         self.mixed = False
         self._asked_pods = 0
         self._committed, self._learn_at = 0, 1
-        # How often something was given back or changed for the better; a mark for `gained`.
+        # How often something was released or improved; a mark for `gained`.
         self.gains = 0
-        self._gained: list[int] = []  # where the last times, in order: slots, or _ANYWHERE
-        self._most: dict[int, int | None] = {}  # what `gained` answers, until anything changes
+        self._gained: list[int] = []  # where that happened last, in order: slots, or _ANYWHERE
+        self._most: dict[int, int | None] = {}  # answers of `gained`, until anything changes
         self.now = 0.0
-        # By running job, when it began and how long it said that it would run.
+        # By running job: when it began, and its declared run time in seconds.
         self.times: dict[str, tuple[float, float | None]] = {}
-        # By slot, how long its pods will stay; until they change.
+        # By slot: how long its pods will stay, until they change.
         self._outlooks: dict[int, NodeOutlook] = {}
         self.company = Company()
-        # Shapes found infeasible: the version at which they were, and why (place.py).
+        # Infeasible shapes: the version at which they were found, and why (place.py).
         self.infeasible: dict[object, tuple[int, Infeasible]] = {}
 
     # --- nodes ------------------------------------------------------------------------------
     def upsert_node(self, node: Node) -> tuple[PodKey, ...]:
-        """Add a node or replace its facts; returns the pods that newly lost node or device."""
+        """Add a node or replace its facts; return the pods that newly lost their device."""
         node = sane(node)
         slot = self.slot_of.get(node.name)
         if slot is None:
@@ -110,13 +109,13 @@ class ClusterState(Columns):
         return self._newly_bad(node)
 
     def remove_node(self, name: str) -> tuple[PodKey, ...]:
-        """Forget a node; returns the pods that were on it and were not reported before."""
+        """Forget a node; return the pods on it that were not reported as lost before."""
         slot = self.slot_of.get(name)
         if slot is None or self.facts[slot] is None:
             return ()
         self._facts_change(name)
         self.company.nodes_change()
-        self._index = None  # its labels may have told where others are
+        self._index = None  # its labels may have placed other nodes in the topology
         self._derive(slot, None)
         self._gain(_ANYWHERE)
         lost = tuple(key for key in self._on_node.get(name, ()) if key not in self._bad)
@@ -124,7 +123,10 @@ class ClusterState(Columns):
         return lost
 
     def neighbour(self, name: str, node: Node | None) -> None:
-        """A node of another scope, None = no longer: those on it count, nothing is placed there."""
+        """Note a node of another scope, None = it is none any more.
+
+        Rules count the pods on it, but nothing is placed there.
+        """
         if self.company.neighbour_is(name, node):
             self._gain(_ANYWHERE)
 
@@ -138,7 +140,7 @@ class ClusterState(Columns):
         extended: Mapping[str, int],
         rules: PodRules | None = None,
     ) -> None:
-        """Count what a pod of somebody else takes; a second call replaces the first."""
+        """Count what a pod of others takes; a second call for a `uid` replaces the first."""
         known = self._others.get(uid)
         pod = OtherPod(node, gpus, cpu_milli, memory_mib, extended, rules)
         if known == pod:
@@ -168,11 +170,11 @@ class ClusterState(Columns):
         self._gain(_ANYWHERE)
 
     def others_on(self, node: str) -> tuple[OtherPod, ...]:
-        """Other people's pods on a node."""
+        """Return the pods of others on a node."""
         return tuple(self._others[uid] for uid in self._others_on.get(node, ()))
 
     def take_facts(self, of: "ClusterState", name: str) -> None:
-        """Let a node, and the pods of others on it, be as another state knows them."""
+        """Copy a node, and the pods of others on it, from another state."""
         there = of._others_on.get(name, ())
         for uid in self._others_on.get(name, ()):
             if uid not in there:
@@ -192,11 +194,11 @@ class ClusterState(Columns):
 
     # --- placements -------------------------------------------------------------------------
     def book(self, job: JobRequest, p: PodPlacement) -> None:
-        """Note that a pod holds its place; a known pod moves to the new place."""
+        """Book a place for a pod and take its resources; a pod that has a place moves."""
         self.restore(job.id, p, job.pod_sets[p.pod_set])
 
     def restore(self, job_id: str, p: PodPlacement, pod_set: PodSetSpec) -> None:
-        """`book` for a job of which only the pod's own set is at hand."""
+        """Do the same as `book`, given only the pod set of the pod."""
         if (p.pod_set, p.ordinal) in self._jobs.get(job_id, ()):
             self.release(job_id, p.pod_set, p.ordinal)
         self.register(job_id, p, pod_set)
@@ -205,7 +207,7 @@ class ClusterState(Columns):
             self.take(slot, p, pod_set)
 
     def register(self, job_id: str, p: PodPlacement, pod_set: PodSetSpec) -> None:
-        """Note who holds what; the columns are changed by `take`."""
+        """Note which pod holds which place; `take` changes the columns."""
         held = self._jobs.get(job_id)
         if held is None:
             held = self._jobs[job_id] = {}
@@ -229,7 +231,7 @@ class ClusterState(Columns):
             self._outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
 
     def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
-        """Give a pod's place back; an unknown pod is nothing to give back."""
+        """Release the place of a pod; do nothing if it has none."""
         held = self._jobs.get(job_id)
         if held is None or (pod_set, ordinal) not in held:
             return
@@ -261,12 +263,15 @@ class ClusterState(Columns):
         self._gain(slot)
 
     def _in_company(self, node: str, rules: PodRules, sign: int) -> None:
-        """A pod that rules are about comes (+1) or goes (-1): others may be placed anywhere now."""
+        """Note that a pod that rules are about came (+1) or left (-1).
+
+        Either may open nodes anywhere for other pods.
+        """
         self.company.count(node, rules, sign)
         self._gain(_ANYWHERE)
 
     def follow_rules(self, job: JobRequest) -> None:
-        """What the pods of a job say of others, or others of them, is as its pod sets say now."""
+        """Update the rules of a job's booked pods to those of its pod sets."""
         for where, booking in tuple(self._jobs.get(job.id, {}).items()):
             p, spec = booking
             if where[0] >= len(job.pod_sets) or spec.rules == job.pod_sets[where[0]].rules:
@@ -282,7 +287,7 @@ class ClusterState(Columns):
                 self._in_company(p.node, rules, 1)
 
     def note(self, job_id: str) -> None:
-        """Tell the followers that what a job holds, or when it began, changed."""
+        """Tell the followers that what a job holds, or when it began, has changed."""
         for changed in self.followers:
             changed.add(job_id)
 
@@ -291,7 +296,7 @@ class ClusterState(Columns):
             self.release(job_id, pod_set, ordinal)
 
     def placements_of(self, job_id: str) -> tuple[PodPlacement, ...]:
-        """The places a job holds, by pod set and ordinal."""
+        """Return the places that a job holds, in order of pod set and ordinal."""
         held = self._jobs.get(job_id)
         if not held:
             return ()
@@ -301,29 +306,31 @@ class ClusterState(Columns):
         return self._jobs.get(key[0], {}).get((key[1], key[2]))
 
     def pods_on(self, node: str) -> tuple[PodKey, ...]:
-        """Kant's pods on a node, sorted."""
+        """Return Kant's pods on a node, sorted."""
         return tuple(sorted(self._on_node.get(node, ())))
 
     def held_by(self, job_id: str) -> Mapping[tuple[int, int], Booking]:
-        """(pod set, ordinal) -> booking of what a job holds; not to be changed by the caller."""
+        """Return the bookings of a job by (pod set, ordinal); callers must not change them."""
         return self._jobs.get(job_id, {})
 
     def left_of_device(self, node: str, device: int) -> int:
-        """GPU-milli of a healthy device that nobody has booked."""
+        """Return the unbooked GPU-milli of a healthy device."""
         slot = self.slot_of[node]
         if self.free_mask[slot] >> device & 1:
             return MILLI
         return self.partial[slot].get(device, 0)
 
     def beyond_milli(self, booking: Booking) -> int:
-        """What a pod takes, or took, of its device beyond its GPU-milli (columns.py)."""
+        """Return what a pod takes, or took, of its device beyond its GPU-milli (columns.py)."""
         p, spec = booking
         node = self.facts[self.slot_of[p.node]] if spec.gpu_memory_mib else None
         return 0 if node is None else beyond_milli(node, p, spec)
 
     def has_left(self, node: str, device: int, milli: int, beyond: int) -> bool:
-        """Whether nobody has booked so many GPU-milli of a healthy device and so much `beyond` them
-        (columns.py beyond_milli)."""
+        """Whether `milli` GPU-milli of a healthy device, and `beyond` them, are unbooked.
+
+        `beyond` is as in `beyond_milli`.
+        """
         slot = self.slot_of[node]
         facts, remainders = self.facts[slot], self.remainders.get(slot)
         left = self.left_of_device(node, device) - milli
@@ -334,15 +341,17 @@ class ClusterState(Columns):
 
     # --- run times --------------------------------------------------------------------------
     def began(self, job_id: str, at: float, declared_s: float | None) -> None:
-        """The job runs since then; what it declared may change later."""
+        """Note since when a job runs and its declared run time, which may change later."""
         self.times[job_id] = (at, declared_s)
         for p in self.held_by(job_id).values() if self._outlooks else ():
             self._outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
         self.note(job_id)
 
     def outlook(self, slot: int) -> NodeOutlook:
-        """How long Kant's pods on a node will stay (lifetimes.py), as of `now`. A pod of a job
-        that has not begun counts as one that begins now and declares nothing."""
+        """Return how long Kant's pods on a node will stay, as of `now` (lifetimes.py).
+
+        A pod of a job that has not started counts as starting now, with no declared run time.
+        """
         known = self._outlooks.get(slot)
         if known is not None and self.now < known.until:
             return known
@@ -356,28 +365,31 @@ class ClusterState(Columns):
         return tuple(sorted(model for model, pool in self._totals.items() if pool.capacity))
 
     def capacity_milli(self, model: str) -> int:
-        """GPU-milli installed in the pool."""
+        """Return the GPU-milli installed in the pool."""
         return self._totals[model].capacity if model in self._totals else 0
 
     def available_milli(self, model: str) -> int:
-        """GPU-milli of healthy schedulable nodes, and what is allocated elsewhere (metrics.md)."""
+        """Return the GPU-milli in service, plus what is allocated on other GPUs (docs/metrics.md).
+
+        In service are the healthy GPUs of schedulable nodes.
+        """
         return self._totals[model].available if model in self._totals else 0
 
     def allocated_milli(self, model: str) -> int:
         return self._totals[model].allocated if model in self._totals else 0
 
     def free_milli(self, model: str) -> int:
-        """GPU-milli that are available and not allocated."""
+        """Return the GPU-milli that are available and not allocated."""
         pool = self._totals.get(model)
         return pool.available - pool.allocated if pool is not None else 0
 
     def node(self, name: str) -> Node | None:
-        """The facts of a node as the engine uses them, `problems` included; None when unknown."""
+        """Return a node as the engine uses it, with `problems`; None if it is unknown."""
         slot = self.slot_of.get(name)
         return None if slot is None else self.facts[slot]
 
     def committed(self, pods: int) -> None:
-        """So many placements are final; from time to time what is typical is learned anew."""
+        """Note that `pods` placements are final; now and then, let the typical mix be relearned."""
         self._committed += pods
         self._most.clear()
         if self._committed >= self._learn_at:
@@ -385,7 +397,7 @@ class ClusterState(Columns):
             self.typical.clear()
 
     def asks(self, pod_sets: Iterable[PodSetSpec]) -> None:
-        """Count what the pods of a job ask for into what is typical."""
+        """Count the requests of a job's pods in the typical mix."""
         for s in pod_sets:
             if not s.gpus:
                 continue
@@ -398,15 +410,15 @@ class ClusterState(Columns):
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Differs when anything was given back, changed for the better, or placed."""
+        """A version that changes when anything was released, improved or placed."""
         return self.version, self._committed
 
     def widened(self) -> None:
-        """More may be possible anywhere than before, although nothing was given back."""
+        """Note that more may be possible anywhere, although nothing was released."""
         self._gain(_ANYWHERE)
 
     def _gain(self, slot: int) -> None:
-        """More may be possible than before, there; versions are never used twice."""
+        """Note that more may be possible at this slot; versions are never used twice."""
         self._clock += 1
         self.version = self._clock
         if len(self._gained) >= MAX_GAINED:
@@ -416,7 +428,7 @@ class ClusterState(Columns):
         self._most.clear()
 
     def forget_gains(self, version: int, gains: int) -> None:
-        """All that was given back since then is taken again."""
+        """Go back to these versions, because all that was released since is taken again."""
         undone = self.gains - gains
         if undone:
             del self._gained[-undone:]
@@ -424,9 +436,11 @@ class ClusterState(Columns):
         self._most.clear()
 
     def gained(self, since: int) -> int | None:
-        """The most wholly free GPUs on a node where something was given back since then; None:
-        that cannot be told. A request that did not fit then and needs more on each node does not
-        fit now."""
+        """Return the most wholly free GPUs on any node where something was released since the mark.
+
+        `since`: an earlier value of `gains`. None = unknown. A request that did not fit then, and
+        needs more free GPUs on each node, still does not fit.
+        """
         if since not in self._most:
             times, known = self.gains - since, len(self._gained)
             last = self._gained[known - times :] if times <= known else [_ANYWHERE]
@@ -435,7 +449,7 @@ class ClusterState(Columns):
         return self._most[since]
 
     def copy(self) -> "ClusterState":
-        """An independent what-if; facts and bookings are shared until one side changes them."""
+        """Return an independent what-if; both share facts and bookings until one changes them."""
         twin = ClusterState(self.levels)
         for column in (*COLUMNS, *REGISTRY):
             setattr(twin, column, copy(getattr(self, column)))
@@ -451,7 +465,7 @@ class ClusterState(Columns):
         return twin
 
     def without_pods(self) -> "ClusterState":
-        """An independent what-if in which none of Kant's pods is anywhere."""
+        """Return an independent what-if copy without any of Kant's pods."""
         twin = self.copy()
         held = twin._on_node
         twin._jobs, twin._on_node, twin._bad = {}, {}, set()
@@ -465,7 +479,7 @@ class ClusterState(Columns):
         return twin
 
     def _newly_bad(self, node: Node) -> tuple[PodKey, ...]:
-        """Pods on the node whose device went bad."""
+        """Return the pods on the node whose device went bad since the last report."""
         healthy = mask_of(tuple(d.index for d in node.devices if d.healthy))
         newly: list[PodKey] = []
         for key in self._on_node.get(node.name, ()):
@@ -480,12 +494,12 @@ class ClusterState(Columns):
 
 
 def place_in_layout(node: Node) -> tuple[object, ...]:
-    """The facts that the order and the domains of the index come from."""
+    """Return the facts that determine the order and the domains of the index."""
     devices = tuple((device.index, device.memory_mib) for device in node.devices)
     return node.gpu_model, node.topology, node.hyper_node, node.zone, devices
 
 
-# What a copy needs its own of beside the columns, and what it may share.
+# Besides the columns: what a copy must copy, and what it may share.
 REGISTRY = (
     "_jobs",
     "_on_node",

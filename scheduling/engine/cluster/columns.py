@@ -1,4 +1,4 @@
-"""What is free on every node, in flat columns: derived from the bookings, kept by deltas."""
+"""What is free on every node, in flat columns: derived from bookings, updated by deltas."""
 
 from array import array
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ PodKey = tuple[str, int, int]  # (job id, pod set, ordinal)
 
 
 class Booking(NamedTuple):
-    """A pod that holds its place, and the pod set it came from."""
+    """The place that a pod holds, and its pod set."""
 
     placement: PodPlacement
     pod_set: PodSetSpec
 
 
 class OtherPod(NamedTuple):
-    """What a pod that is not Kant's takes from its node; its devices are unknown."""
+    """What a pod of others takes from its node; its devices are unknown."""
 
     node: str
     gpus: int
@@ -31,7 +31,7 @@ class OtherPod(NamedTuple):
 
 
 class PoolTotals:
-    """GPU-milli of one GPU model; `free` is what is available and not allocated."""
+    """GPU-milli of one GPU model; what is available and not allocated is free."""
 
     __slots__ = ("allocated", "available", "capacity")
 
@@ -43,7 +43,7 @@ class PoolTotals:
 
 @lru_cache(maxsize=1 << 16)
 def mask_of(indices: tuple[int, ...]) -> int:
-    """The bit set of these indices."""
+    """Return the bit set of these indices."""
     mask = 0
     for index in indices:
         mask |= 1 << index
@@ -52,7 +52,7 @@ def mask_of(indices: tuple[int, ...]) -> int:
 
 @lru_cache(maxsize=1024)
 def advertised(nics: tuple[Nic, ...]) -> tuple[tuple[str, int], ...]:
-    """Which NICs are of which extended resource, as bit sets; () where pods ask for none."""
+    """Return the NICs of each extended resource as bit sets; () if pods request none of them."""
     masks: dict[str, int] = {}
     for nic in nics:
         if nic.resource:
@@ -61,8 +61,11 @@ def advertised(nics: tuple[Nic, ...]) -> tuple[tuple[str, int], ...]:
 
 
 def extended_of(node: Node, p: PodPlacement, spec: PodSetSpec) -> Mapping[str, int]:
-    """Extended resources that a pod asks for at its place: its own, and those of the NICs that it
-    got for itself; where it names these too, the larger amount is both."""
+    """Return the extended resources that a pod takes at its place.
+
+    They are those that it requests, and those of the NICs that it got for itself. If it requests
+    the resource of its NICs by name, too, the larger amount counts for both.
+    """
     if not (spec.nics and p.nics):
         return spec.extended
     amounts, mask = dict(spec.extended), mask_of(p.nics)
@@ -74,8 +77,11 @@ def extended_of(node: Node, p: PodPlacement, spec: PodSetSpec) -> Mapping[str, i
 
 
 def beyond_milli(node: Node, p: PodPlacement, spec: PodSetSpec) -> int:
-    """What a pod takes of its device beyond `milli` thousandths of it, in units of 1/(1000 x MiB of
-    the device); 0 unless it asks for a share by memory that is no whole number of thousandths."""
+    """Return what a pod takes of its device beyond `milli` thousandths.
+
+    The unit is 1/(1000 x MiB of the device). It is 0 unless the pod requests a share by memory that
+    is not a whole number of thousandths.
+    """
     memory = node.gpu_memory_mib
     if spec.gpu_memory_mib > memory:
         return 0
@@ -83,19 +89,21 @@ def beyond_milli(node: Node, p: PodPlacement, spec: PodSetSpec) -> int:
 
 
 class Columns:
-    """Slots and columns of a cluster, and who is booked where.
+    """The slots and columns of a cluster, and its bookings.
 
-    Columns, by slot (a node keeps its slot while its name is known):
-    `facts` the node, None when it is gone; `usable` whether new pods may go there at all;
-    `total` installed GPUs; `free_mask` devices that are healthy and hold nothing; `free` how many
-    of them pods may still get (pods of others take an unknown device each, as does each GPU out of
-    service that nothing names); `partial` what is left, in whole GPU-milli, of healthy devices that
-    are partly used; `remainders` what is left of them beside that, where it is not nothing, in
-    units of 1/(1000 x MiB of the device): shares by memory are exact; `cpu`, `memory`, `pods`,
-    `extended` what is left; `nic_mask` healthy NICs nobody holds alone, `nic_healthy` all healthy
-    ones; `allocated`, `available` GPU-milli; `small` GPU-milli of pods of less than the node;
-    `tables` the node's device tables, kept here by placement; `rails` of the nodes that have any,
-    which NICs are of which extended resource, as bit sets.
+    Columns by slot; a node keeps its slot as long as its name is known:
+    `facts`: the node; None = it is gone. `usable`: whether new pods may go there at all.
+    `total`: installed GPUs.
+    `free_mask`: healthy devices without bookings. `free`: how many of them pods may still get; GPUs
+    of other people's pods, and GPUs out of service that nothing names, take an unknown device each.
+    `partial`: what is left of healthy, partly used devices, in whole GPU-milli. `remainders`: what
+    is left besides, if anything, in units of 1/(1000 x MiB of the device); it makes shares by
+    memory exact.
+    `cpu`, `memory`, `pods`, `extended`: what is left.
+    `nic_mask`: healthy NICs that no pod has to itself. `nic_healthy`: all healthy NICs.
+    `allocated`, `available`: GPU-milli. `small`: GPU-milli of pods smaller than the node.
+    `tables`: the node's device tables, cached by placement.
+    `rails`: for nodes that have them, the NICs of each extended resource as bit sets.
     """
 
     def __init__(self, levels: tuple[str, ...]) -> None:
@@ -120,9 +128,9 @@ class Columns:
         self.allocated = array("q")
         self.available = array("q")
         self.small = array("q")
-        # Slots where what is booked contradicts the devices (a bad or missing device, one booked
-        # beyond its size, pods of others or unnamed faults on more devices than nobody has booked):
-        # what is given back there is derived again from the bookings.
+        # Slots where bookings contradict the devices: a faulty or missing device, one booked beyond
+        # its size, or more pods of others and unnamed faults than unbooked devices. There, every
+        # release derives the columns again from the bookings.
         self.irregular: set[int] = set()
         self._totals: dict[str, PoolTotals] = {}
         self._jobs: dict[str, dict[tuple[int, int], Booking]] = {}
@@ -133,7 +141,7 @@ class Columns:
 
     @property
     def index(self) -> CapacityIndex:
-        """The free-capacity index; built anew when nodes come or go, else kept by each change."""
+        """The free-capacity index; rebuilt when nodes come or go, else updated by each change."""
         if self._index is None:
             self._index = index_of(self)
         return self._index
@@ -161,7 +169,7 @@ class Columns:
             self._derive(slot, self.facts[slot])
 
     def _derive(self, slot: int, node: Node | None) -> None:
-        """Set every column of a slot from the facts and from all that is booked there."""
+        """Set all columns of a slot from the node's facts and the bookings on it."""
         before = self.facts[slot]
         if before is not None:
             pool = self._totals[before.gpu_model]
@@ -231,7 +239,7 @@ class Columns:
         if others + node.unnamed_unhealthy > unbooked:
             self.irregular.add(slot)
         others = min(others, unbooked)
-        # A fault that nothing names is taken to be on a GPU that nobody uses, while there is one.
+        # Assume that an unnamed fault is on an unused GPU, as long as there is one.
         unnamed = min(node.unnamed_unhealthy, unbooked - others)
         allocated += on_bad + others * MILLI
         self.usable[slot] = node.schedulable
@@ -323,9 +331,11 @@ class Columns:
     def _exactly(
         self, slot: int, p: PodPlacement, spec: PodSetSpec, left: int, sign: int
     ) -> tuple[int, int]:
-        """What is left of the device of a share by memory that is taken (+1) or given back (-1):
-        whole GPU-milli, `left` of them but for what the pod takes beyond its own, and the
-        remainder."""
+        """Return what is left of a device after taking (+1) or releasing (-1) a share by memory.
+
+        The result is whole GPU-milli and the remainder. `left`: the GPU-milli left before the
+        part that the pod takes beyond its own GPU-milli is counted.
+        """
         node = self.facts[slot]
         assert node is not None
         before = self.remainders.get(slot, {}).get(p.devices[0], 0)
@@ -346,7 +356,7 @@ class Columns:
             self.remainders.pop(slot, None)
 
     def _count(self, slot: int, p: PodPlacement, spec: PodSetSpec, sign: int) -> None:
-        """Book (+1) or give back (-1) everything of a pod that is a plain amount."""
+        """Book (+1) or release (-1) everything of a pod except its devices."""
         held = p.milli * len(p.devices)
         milli = sign * held
         self.allocated[slot] += milli
@@ -377,7 +387,7 @@ class Columns:
             self._index.refresh(self, slot)
 
 
-# What a copy of the state needs its own of.
+# The columns that a copy of the state must copy.
 COLUMNS = (
     "slot_of",
     "names",

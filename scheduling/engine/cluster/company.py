@@ -1,7 +1,7 @@
-"""Who is where, of the pods that rules are about: by group, by rule, by host port, by volume.
+"""Where the pods are that rules are about: by group, by rule, by host port, by volume.
 
-Kept beside the bookings for placement (`placement/pod_rules.py`). Pods without rules of which no
-rule speaks are not here.
+It is kept together with the bookings, for placement (`placement/pod_rules.py`). Pods that have no
+rules, and that no rule is about, are not in it.
 """
 
 import numpy as np
@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from scheduling.engine.cluster.index_layout import Ints
 from scheduling.engine.types import Apart, Node, PodRules
 
-Counts = dict[str, int]  # pods by node, or by what they have on one
+Counts = dict[str, int]  # pods by node, or, on one node, by address or volume
 MAX_QUESTIONS = 256
 
 
 class LabelDomains:
-    """The values of one label of nodes: `of` their numbers by slot, -1 = the node has none; `size`
-    how many values there are."""
+    """The values of one node label: their numbers `of` slots (-1 = none) and their count `size`."""
 
     def __init__(self, key: str, facts: list[Node | None]) -> None:
         numbers: dict[str, int] = {}
@@ -29,10 +28,14 @@ class LabelDomains:
 
 
 class Company:
-    """`version` grows with each change. `neighbours` are nodes of other scopes, None where one was:
-    pods count there by its labels. `members` of groups, `keepers`, pods that have a rule, and
-    `sole`, pods that have what only one may have, by node; `ports` that pods have by number and
-    protocol, node and address, and `volumes` by driver, node and volume."""
+    """Counts of the pods that rules are about.
+
+    `version` grows with each change. `neighbours`: nodes of other scopes (None = one that is gone);
+    pods there count by the labels of their node. By node: `members`, the pods of each group;
+    `keepers`, the pods with each `apart` rule; `sole`, the pods that have a thing that only one pod
+    may have. `ports`: by (number, protocol), node and address. `volumes`: by driver, node and
+    volume.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -48,7 +51,7 @@ class Company:
         self._nodes: dict[tuple[object, ...], NDArray[np.bool_]] = {}
 
     def count(self, node: str, rules: PodRules, sign: int) -> None:
-        """A pod comes to a node (+1), or leaves it (-1)."""
+        """Count a pod that comes to a node (+1) or leaves it (-1)."""
         self.version += 1
         for group in rules.groups:
             _change(self.members.setdefault(group, {}), node, sign)
@@ -76,7 +79,7 @@ class Company:
                 del self.sole[name]
 
     def neighbour_is(self, name: str, node: Node | None) -> bool:
-        """A node of another scope, None = no longer; returns whether that is news."""
+        """Note a node of another scope, None = it is none any more; return whether that is new."""
         at = self._neighbour_at.get(name)
         before = None if at is None else self.neighbours[at]
         if before == node:
@@ -91,30 +94,30 @@ class Company:
         return True
 
     def neighbour_at(self, name: str) -> int | None:
-        """Which of the neighbours has the name."""
+        """Return the index of the neighbour with this name; None if there is none."""
         at = self._neighbour_at.get(name)
         return None if at is None or self.neighbours[at] is None else at
 
     def of_nodes(self) -> "Company":
-        """One that knows the neighbours, and nobody."""
+        """Return a new company with the same neighbours and no pods."""
         twin = Company()
         twin.neighbours, twin._neighbour_at = list(self.neighbours), dict(self._neighbour_at)
         return twin
 
     def nodes_change(self) -> None:
-        """What was found out from what nodes say of themselves may be wrong now."""
+        """Forget everything that was derived from the facts of nodes."""
         if self._domains or self._nodes or self._limits:
             self._domains, self._nodes, self._limits = {}, {}, {}
 
     def domains(self, key: str, facts: list[Node | None]) -> LabelDomains:
-        """The values of a label on these nodes."""
+        """Return the values of a label on these nodes."""
         found = self._domains.get(key)
         if found is None:
             found = self._domains[key] = LabelDomains(key, facts)
         return found
 
     def limits(self, driver: str, facts: list[Node | None]) -> Ints:
-        """How many volumes of the driver each of these nodes can have, -1 = any number."""
+        """Return how many volumes of the driver can be attached to each node; -1 = no limit."""
         found = self._limits.get(driver)
         if found is None:
             given = [-1 if n is None else n.attach_limits.get(driver, -1) for n in facts]
@@ -122,7 +125,7 @@ class Company:
         return found
 
     def remembered(self, question: tuple[object, ...]) -> NDArray[np.bool_] | None:
-        """What was noted about the nodes, by slot, since any of them changed."""
+        """Return the nodes noted for this question, by slot; None if none, or if nodes changed."""
         return self._nodes.get(question)
 
     def note(self, question: tuple[object, ...], nodes: NDArray[np.bool_]) -> None:

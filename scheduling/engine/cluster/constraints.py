@@ -1,5 +1,8 @@
-"""Which nodes a pod may use at all: all that `NodeRules` mean (Kubernetes semantics), and whether
-they give shares of a GPU, or have GPUs where the pod is to take nothing from those."""
+"""Which nodes a pod may use at all.
+
+That follows from its `NodeRules` (Kubernetes semantics), from whether nodes give the shares that it
+needs, and from whether they have GPUs that it must leave alone.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +18,7 @@ from scheduling.engine.types import (
     Toleration,
 )
 
-# PreferNoSchedule is a wish, not a rule.
+# PreferNoSchedule only expresses a preference.
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 # https://kubernetes.io/docs/reference/labels-annotations-taints/
 PASSING = "node.kubernetes.io/"
@@ -33,7 +36,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def blocking_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
-    """The first taint that keeps a new pod away, or None."""
+    """Return the first taint that keeps a new pod away, or None."""
     for taint in taints:
         if taint.effect in BLOCKING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
             return taint
@@ -41,13 +44,15 @@ def blocking_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...])
 
 
 def lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """The taints without those by which Kubernetes itself marks a state that passes (not ready,
-    unreachable, under pressure, cordoned)."""
+    """Return the taints, except those by which Kubernetes marks a passing state.
+
+    Such states are: not ready, unreachable, under pressure, cordoned.
+    """
     return tuple(taint for taint in taints if not taint.key.startswith(PASSING))
 
 
 def in_order(node: Node) -> Node:
-    """The node when everything of it works, and the state that passes has passed."""
+    """Return the node as it would be if all its parts worked and passing states were over."""
     fine = node.schedulable and not node.unnamed_unhealthy and lasting(node.taints) == node.taints
     if fine and all(gpu.healthy for gpu in node.devices) and all(n.healthy for n in node.nics):
         return node
@@ -63,18 +68,20 @@ def in_order(node: Node) -> Node:
 
 
 def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is meant by this selector."""
+    """Whether the selector matches these labels of a node."""
     return all(labels.get(key) == value for key, value in selector.items())
 
 
 def admits(node: Node, pod_set: PodSetSpec) -> bool:
-    """Whether selector, affinity and taints let pods of this set onto the node, and it gives shares
-    if they need them, or has no GPUs if they are to avoid these."""
+    """Whether the node admits pods of this set: by selector, affinity, taints, shares and GPUs.
+
+    It must give shares if the pods need them, and have no GPUs if the pods must avoid them.
+    """
     return lets_in(node, node.taints, pod_set.nodes, pod_set.is_share, pod_set.avoids_gpus)
 
 
 def will_admit(node: Node, pod_set: PodSetSpec) -> bool:
-    """Whether they do, or will when the state of the node that passes has passed."""
+    """Whether the node admits the pods now, or will once passing states are over."""
     taints = lasting(node.taints)
     return lets_in(node, taints, pod_set.nodes, pod_set.is_share, pod_set.avoids_gpus)
 
@@ -82,8 +89,10 @@ def will_admit(node: Node, pod_set: PodSetSpec) -> bool:
 def lets_in(
     node: Node, taints: Iterable[Taint], rules: NodeRules, is_share: bool, avoids_gpus: bool
 ) -> bool:
-    """Whether a node with these taints lets in a pod of these rules, that needs a share of a GPU,
-    or has to avoid GPUs."""
+    """Whether the node, with these taints, admits a pod with these rules.
+
+    `is_share`: the pod needs a share of a GPU. `avoids_gpus`: it must not use nodes with GPUs.
+    """
     return (
         (node.gives_shares or not is_share)
         and (node.without_gpus or not avoids_gpus)
@@ -94,8 +103,11 @@ def lets_in(
 
 
 def barriers(node: Node, taints: Iterable[Taint], rules: NodeRules) -> Iterator[tuple[str, str]]:
-    """All that keeps pods of these rules from a node with these taints, by kind: each label
-    (`key=value`), the affinity (its terms), the first taint (`key=value:effect`)."""
+    """Yield (kind, name) of everything that keeps pods with these rules from the node.
+
+    That is each missing label (`key=value`), the affinity (its terms), and the first taint
+    (`key=value:effect`).
+    """
     for key, value in sorted(rules.node_selector.items()):
         if node.labels.get(key) != value:
             yield "label", f"{key}={value}"
@@ -107,17 +119,20 @@ def barriers(node: Node, taints: Iterable[Taint], rules: NodeRules) -> Iterator[
 
 
 def narrowed(rules: NodeRules, terms: tuple[NodeTerm, ...]) -> NodeRules:
-    """The same for those of the nodes that match one of the terms too."""
+    """Return the rules, restricted to nodes that also match one of the terms."""
     return replace(rules, node_affinity=both(rules.node_affinity, terms))
 
 
 def spread_over(rules: PodRules, nodes: NodeRules) -> PodRules:
-    """Pods are spread over the nodes that they name themselves, whatever else narrows these."""
+    """Make spread constraints count nodes by the pods' own affinity, whatever narrows it later."""
     return rules._replace(affinity=nodes.node_affinity)
 
 
 def counted_nodes(pod_set: PodSetSpec, by_affinity: bool) -> NodeRules:
-    """Over which nodes they are spread, where labels and affinity count and where not."""
+    """Return the rules for nodes that count for a spread constraint.
+
+    `by_affinity`: whether selector and affinity decide.
+    """
     if not by_affinity:
         return NodeRules(tolerations=pod_set.nodes.tolerations)
     own = pod_set.rules.affinity if pod_set.rules is not None else ()
@@ -125,13 +140,13 @@ def counted_nodes(pod_set: PodSetSpec, by_affinity: bool) -> NodeRules:
 
 
 def texts_of(rules: NodeRules) -> list[str]:
-    """The nodes that they mean, as people read it: a text for each label, one for the terms."""
+    """Describe the rules for people: one text for each label, and one for the affinity terms."""
     labels = [f"{key} = {value}" for key, value in rules.node_selector.items()]
     return [*labels, *filter(None, [said(rules.node_affinity)])]
 
 
 def wrong_rules(rules: NodeRules) -> str:
-    """What is wrong with them, as a clause; "" when nothing is."""
+    """Say in a clause what is wrong with the rules; "" if nothing is."""
     for term in rules.node_affinity:
         if not term:
             return "a term of its node affinity has no expression and matches no node; leave it out"

@@ -1,4 +1,4 @@
-"""Contradictory node facts made usable: what is wrong becomes a warning, never an exception."""
+"""Make contradictory node facts usable: mistakes become warnings, never exceptions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from scheduling.engine.types import Device, Nic, Node
 
-# MIG slices and replicas of shared GPUs: no kubelet runs more pods than that. Of NICs no server
-# has more than 16.
+# Devices may be MIG slices or replicas of shared GPUs, but no kubelet runs more pods than this. No
+# server has more NICs.
 MAX_GPUS, MAX_NICS = 256, 16
 # Amounts stay well inside 64-bit integers.
 MAX_AMOUNT = 1 << 52
@@ -16,7 +16,7 @@ Part = TypeVar("Part", Device, Nic)
 
 
 def sane(node: Node) -> Node:
-    """The node as the engine can use it; `problems` then names what was wrong with it."""
+    """Return the node with impossible facts corrected; `problems` names what was wrong."""
     problems: list[str] = []
     devices = _distinct(node.devices, "GPU", MAX_GPUS, problems)
     nics = _distinct(node.nics, "NIC", MAX_NICS, problems)
@@ -37,7 +37,7 @@ def sane(node: Node) -> Node:
 
 
 def bounded(amount: int) -> int:
-    """The nearest amount that a node can have: pods of others may ask for any, and add up."""
+    """Limit a sum of requests of other people's pods, which may be anything, to a sane range."""
     return min(max(amount, 0), MAX_AMOUNT)
 
 
@@ -49,7 +49,7 @@ def _amount(name: str, value: int, problems: list[str]) -> int:
 
 
 def _distinct(parts: Sequence[Part], noun: str, most: int, problems: list[str]) -> list[Part]:
-    """Parts with an index of their own below `most`."""
+    """Return the parts with distinct indices below `most`."""
     kept: dict[int, Part] = {}
     for part in parts:
         if not 0 <= part.index < most:

@@ -1,9 +1,9 @@
-"""The free-capacity index: which nodes of a pool have how much free, in constant time per change.
+"""The free-capacity index: the nodes of a pool by what they have free, constant time per change.
 
-It is a function of the columns (columns.py), so it can always be checked against a rebuild,
-and is kept beside them by `refresh` after every change of a slot. Sets of nodes and of leaf
-groups are integers (index_layout.py): and, or and "the first" on 12,500 nodes take a fraction of
-a microsecond, whatever selectors and taints leave of them.
+The index is a function of the columns (columns.py), so tests can compare it with a rebuild;
+`refresh` updates it after every change of a slot. Sets of nodes and of leaf groups are integers
+(index_layout.py): "and", "or" and "the first" on 12,500 nodes take a fraction of a microsecond,
+whatever selectors and taints leave of them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from scheduling.engine.types import MILLI, Node, NodeRules, PodSetSpec
 if TYPE_CHECKING:
     from scheduling.engine.cluster.columns import Columns
 
-# Of what kind pods are for which nodes: their rules, whether shares of a GPU are asked for, and
-# whether nodes with GPUs are out of the question.
+# What decides which nodes admit a pod: its node rules, whether it needs a share of a GPU, and
+# whether it must avoid nodes with GPUs.
 Constraint = tuple[NodeRules, bool, bool]
 MAX_CONSTRAINTS = 256
 
 
 class PoolIndex:
-    """One pool. `bits[f]`: usable nodes with f whole GPUs free. `shares[r]`: usable nodes whose
-    largest partly used GPU has r milli left, `share_keys` the r in use. `by_fill[f][l]`: leaf
-    groups that have a node of `bits[f]` and hold l GPUs of small pods (less than a whole node),
-    `fills[f]` the l in use; `file_leaves` brings both up to date, `filed[leaf]` is the l and the
-    set of f under which a leaf stands there. The rest is what was counted, by node number and by
-    leaf."""
+    """The index of one pool.
+
+    `bits[f]`: usable nodes with f whole GPUs free. `shares[r]`: usable nodes whose largest free
+    part of a used GPU is r milli; `share_keys`: the r in use. `by_fill[f][l]`: leaf groups that
+    have a node of `bits[f]` and hold l GPUs of small pods (less than a node); `fills[f]`: the l in
+    use; `filed[leaf]`: the l and the set of f under which a leaf is filed there. `file_leaves`
+    brings these three up to date. The other fields are counts by node number and by leaf.
+    """
 
     __slots__ = (
         "bits",
@@ -71,13 +73,16 @@ class PoolIndex:
         self.share_at = array("h", bytes(2 * layout.size))
         self.small_at = array("i", bytes(4 * layout.size))
         self.constraints: dict[Constraint, int] = {}
-        # Who follows the pool's nodes, and those that changed since it looked.
+        # The follower of the pool's nodes, and the nodes that changed since it last looked.
         self.gradient: object = None
         self.touched: set[int] = set()
 
     def refresh(self, number: int, free: int, share: int, small: int) -> None:
-        """Node `number` now has `free` whole GPUs (-1: not usable), `share` milli left on its
-        largest partly used GPU, and holds `small` milli of small pods."""
+        """Update a node of the pool.
+
+        `free`: whole GPUs free, -1 = not usable. `share`: the most GPU-milli left on one of its
+        partly used GPUs. `small`: GPU-milli that small pods hold.
+        """
         if self.gradient is not None:
             self.touched.add(number)
         if free != self.free_at[number]:
@@ -102,7 +107,7 @@ class PoolIndex:
         self.unfiled.add(leaf)
 
     def file_leaves(self) -> None:
-        """Follow the leaves that changed in `by_fill`, which is asked for far less often."""
+        """Bring `by_fill` up to date; it is read far less often than leaves change."""
         for leaf in self.unfiled:
             fill, old = self.filed[leaf]
             for free in range(self.top + 1):
@@ -117,7 +122,7 @@ class PoolIndex:
         self.unfiled.clear()
 
     def _toggle(self, free: int, fill: int, leaf: int) -> None:
-        """Put the leaf into, or take it out of, the groups of this free count and fill."""
+        """Add the leaf to, or remove it from, the groups of this free count and fill."""
         groups = self.by_fill[free]
         left = groups.get(fill, 0) ^ (1 << leaf)
         if left:
@@ -161,17 +166,17 @@ class PoolIndex:
 
 
 class CapacityIndex:
-    """The pools of a cluster by GPU model, and where each slot is in them."""
+    """The pools of a cluster by GPU model, and the position of each slot in them."""
 
     def __init__(
         self, pools: dict[str, PoolIndex], model_of: list[str | None], number_of: list[int]
     ) -> None:
         self.pools, self.model_of, self.number_of = pools, model_of, number_of
-        # What the strategy `fragmentation` keeps of all pools.
+        # The data of the strategy `fragmentation` on all pools.
         self.gradient: object = None
 
     def refresh(self, state: Columns, slot: int) -> None:
-        """Follow the columns of a slot."""
+        """Update the index from the columns of a slot."""
         model = self.model_of[slot]
         if model is None:
             return
@@ -184,8 +189,7 @@ class CapacityIndex:
             pool.refresh(self.number_of[slot], -1, 0, state.small[slot])
 
     def facts_changed(self, state: Columns, slot: int) -> None:
-        """Follow new labels and taints of a node, and whether it gives shares, in the remembered
-        constraints."""
+        """Update the remembered constraints after changed labels, taints or shares of a node."""
         model, node = self.model_of[slot], state.facts[slot]
         if model is None or node is None:
             return
@@ -195,8 +199,7 @@ class CapacityIndex:
             pool.constraints[key] = mask | bit if _admits(node, key) else mask & ~bit
 
     def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSetSpec) -> int:
-        """Nodes of the pool that the set's selector and affinity mean, whose taints it tolerates,
-        and that give shares if it needs them, or have no GPUs if it avoids these."""
+        """Return the nodes of the pool that admit the pod set (constraints.py)."""
         key = (pod_set.nodes, pod_set.is_share, pod_set.avoids_gpus)
         mask = pool.constraints.get(key)
         if mask is None:
@@ -216,7 +219,7 @@ class CapacityIndex:
 
 
 def index_of(state: Columns) -> CapacityIndex:
-    """The index of these columns, built from nothing."""
+    """Build the index of these columns from scratch."""
     known = ((slot, node) for slot, node in enumerate(state.facts) if node is not None)
     index = CapacityIndex({}, [None] * len(state.facts), [-1] * len(state.facts))
     for model, layout in layouts(known, len(state.levels)).items():

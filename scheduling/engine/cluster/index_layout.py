@@ -1,9 +1,9 @@
 """The order of a pool's nodes and its topology domains; changes only with the nodes themselves.
 
-A pool is all nodes of one GPU model (paper 3.4.1). Its nodes are numbered by topology, widest
-level first, then hyper-node, then name: the domains of every level are runs of consecutive
-numbers, neighbours in number are neighbours in the network, and "the first" is the written rule
-for ties. A set of nodes is one integer, bit i = node number i.
+A pool is all nodes of one GPU model (paper 3.4.1). Its nodes are numbered by topology, widest level
+first, then by hyper-node, then by name. So the domains of every level are runs of consecutive
+numbers, neighbours in number are neighbours in the network, and "the first" breaks ties
+deterministically. A set of nodes is one integer; bit i = node number i.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 class Domains:
-    """The groups of one level: `keys`, the group `of` each node (-1: in none), bit-set `masks`."""
+    """The groups of one level: `keys`, the group `of` each node (-1 = none), bit-set `masks`."""
 
     def __init__(self, key_of_node: Sequence[str]) -> None:
         ids: dict[str, int] = {}
@@ -38,7 +38,7 @@ class Domains:
 
 
 class Layout:
-    """One pool: `slots` by node number, its `levels` nearest first, hyper-nodes, the zone."""
+    """One pool: `slots` by node number, `levels` narrowest first, hyper-nodes, inference zone."""
 
     def __init__(self, model: str, members: Sequence[tuple[int, Node, tuple[str, ...]]]) -> None:
         self.model = model
@@ -60,19 +60,19 @@ class Layout:
                 self.zone |= 1 << number
             memory = node.gpu_memory_mib
             by_memory[memory] = by_memory.get(memory, 0) | 1 << number
-        # GPU memory in MiB, the smallest first, and the nodes that have it.
+        # (GPU memory in MiB, nodes that have it), smallest memory first.
         self.memory_sizes = sorted(by_memory.items())
 
 
 def paths_of(nodes: Iterable[Node], depth: int) -> dict[str, tuple[str, ...]]:
-    """Topology path of each node by name, nearest level first.
+    """Return the topology path of each node by name, narrowest level first.
 
-    A group has one parent, the one that the first node (by name) that has the label names. Where
-    a level is not known the path goes on with the narrower group alone: a node of unknown leaf is
-    a leaf of its own, so nothing is ever taken for near that is not known to be.
+    Each group has one parent: the one given by its first node (by name) that has the label. If a
+    level is unknown, the narrower group stands in for it; a node of unknown leaf is its own leaf.
+    So nodes only count as near if they are known to be.
     """
     ordered = sorted(nodes, key=lambda n: n.name)
-    # No label value starts with "=".
+    # "=" keeps these keys apart from label values, which never start with it.
     paths = {n.name: [_declared(n, 0) or "=" + n.name] for n in ordered}
     for at in range(1, depth):
         parents: dict[str, str] = {}
@@ -89,7 +89,7 @@ def _declared(node: Node, at: int) -> str:
 
 
 def layouts(slots: Iterable[tuple[int, Node]], depth: int) -> dict[str, Layout]:
-    """The layout of every pool by GPU model."""
+    """Return the layout of every pool, by GPU model."""
     members = list(slots)
     paths = paths_of((node for _, node in members), depth)
     pools: dict[str, list[tuple[int, Node, tuple[str, ...]]]] = {}

@@ -1,29 +1,33 @@
-"""How long a node will still be partly used: which partly used node a small pod does best to join.
+"""Estimate how long a node will stay partly used, to choose the best one for a small pod to join.
 
-A node counts as fragmented from its first small pod (of less than the node) to its last, except
-while pods fill it. A pod that outlives the others of its node lengthens that time; one that fills
-the node shortens it by as long as all of them stay. Run times are known to be guesses: jobs use a
-widely spread share of what they declare, and one that has run for long goes on for long. So each
-pod's end is taken for exponential, with a mean made of what it declared and has already used.
+A node counts as fragmented from its first small pod (smaller than the node) to its last, except
+while pods fill it. A pod that outlives the others on its node lengthens that time. A pod that fills
+the node shortens it by the time for which all of them stay. Declared run times are only guesses:
+jobs use widely different shares of them, and a job that has run for long tends to run on for long.
+So the remaining time of each pod is modelled as exponential, with a mean that depends on its
+declared run time and its age.
 """
 
 from collections.abc import Sequence
 from math import exp, fsum, inf
 from typing import Final, NamedTuple
 
-# Jobs use a third of their declared time at the median, and less of a long one.
+# The median job uses a third of its declared time; jobs that declare long times use less.
 USED_SHARE: Final = 0.25
 SHORTEST_S: Final = 60.0
-# Mean of what is left of a pod that declares nothing, when it starts.
+# Expected run time of a pod that declares none, when it starts.
 UNDECLARED_S: Final = 900.0
-# A node counts as worse by so many seconds for each GPU that would still be free on it: of two
-# nodes that are alike otherwise, the fuller one is filled sooner by others.
+# Penalty in seconds for each GPU that would stay free on the node: of two otherwise equal nodes,
+# other pods fill the fuller one sooner.
 LEFT_FREE_S: Final = 300.0
 
 
 class NodeOutlook(NamedTuple):
-    """What is to come on a node: mean seconds to its `last` end, `rate` of the next end (per
-    second); both hold until the instant `until`."""
+    """When the pods on a node are expected to end.
+
+    `last`: expected seconds until the last end. `rate`: rate of the next end, per second. Both hold
+    until the time `until`.
+    """
 
     last: float
     rate: float
@@ -31,13 +35,16 @@ class NodeOutlook(NamedTuple):
 
 
 def mean_left(declared_s: float | None, age_s: float) -> float:
-    """Mean seconds that a pod of this age goes on. The age counts by powers of two of a minute,
-    so that an outlook holds for a while; a pod that is overdue may end at any moment."""
+    """Return the expected seconds that a pod of this age still runs.
+
+    Ages are rounded down to powers of two of a minute, so that an outlook holds for a while. An
+    overdue pod may end at any moment.
+    """
     return _left(declared_s, age_s)[0]
 
 
 def outlook(pods: Sequence[tuple[float, float | None]], now: float) -> NodeOutlook:
-    """The outlook of a node whose pods began at these times and declared these run times."""
+    """Return the outlook of a node, from the start and declared run time of each pod."""
     if not pods:
         return NodeOutlook(0.0, 0.0, inf)
     seconds, until = [], inf
@@ -50,8 +57,11 @@ def outlook(pods: Sequence[tuple[float, float | None]], now: float) -> NodeOutlo
 
 
 def growth(mean_s: float, node: NodeOutlook, left_free: int) -> float:
-    """Expected seconds by which the node's time of being partly used grows when a pod of mean run
-    time `mean_s` joins it and `left_free` GPUs stay free; negative when the pod fills it."""
+    """Return by how many seconds the node's partly used time is expected to grow by another pod.
+
+    `mean_s`: expected run time of the pod. `left_free`: GPUs that stay free. Negative if the pod
+    fills the node.
+    """
     longer = mean_s * exp(-node.last / mean_s)
     if left_free:
         return longer + LEFT_FREE_S * left_free
@@ -59,10 +69,10 @@ def growth(mean_s: float, node: NodeOutlook, left_free: int) -> float:
 
 
 def _left(declared_s: float | None, age_s: float) -> tuple[float, float]:
-    """Mean seconds that a pod of this age goes on, and the age at which that changes next."""
+    """Return the expected remaining seconds of a pod, and the age at which that changes next."""
     age, doubled = 0.0, 60.0
     if age_s >= 60.0:
-        # The largest power of two of a minute that is no more than the age.
+        # The largest power of two of a minute that does not exceed the age.
         age = 60.0 * (1 << int(age_s / 60.0).bit_length() - 1)
         doubled = 2 * age
     if declared_s is None:

@@ -1,6 +1,9 @@
-"""The cluster as it would be if all that runs had ended: the nodes as they are, pods of others on
-them, and none of Kant's. Whether a job could start there is asked in out_of_service.py; and of the
-nodes in order, with nothing at all on them, in competing_pod_sets.py."""
+"""The cluster as it would be if all of Kant's pods had ended.
+
+The nodes are as they are, with the pods of others on them. out_of_service.py asks whether a job
+could start there. A `mended` variant has all nodes healthy and completely empty;
+competing_pod_sets.py uses it.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,28 +12,30 @@ from scheduling.engine.cluster.constraints import in_order
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.types import Node
 
-# Beyond so many changes the list of them begins anew.
+# How many changes to remember; at this number the list starts again.
 MAX_CHANGES = 4096
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Cleared:
-    """A copy of the cluster without pods of Kant, made when it is first asked for; it follows the
-    nodes and the pods of others. `changes`: how often any of that changed since. `mended`: all
-    nodes are in order there, and no pods of others on them."""
+    """A copy of the cluster without Kant's pods, made at first use.
+
+    It follows the nodes and the pods of others. `changes`: how often any of them changed since.
+    `mended`: in the copy, all nodes are healthy and open, with no pods of others.
+    """
 
     def __init__(self, cluster: ClusterState, *, mended: bool = False) -> None:
         self._true = cluster
         self._mended = mended
         self._world: ClusterState | None = None
         self._changed: set[str] = set()
-        # Nodes that are closed only while others run there, as they will be when these have ended.
+        # Nodes that are closed only while others run there, as they will be after that.
         self._opening: Mapping[str, Node] = {}
-        self._log: list[str] = []  # nodes that changed, the last of `changes`
+        self._log: list[str] = []  # the nodes of the last `changes`
         self.changes = 0
 
     def twin(self, cluster: ClusterState) -> "Cleared":
-        """An independent one that knows the same, of a copy of its cluster."""
+        """Return an independent copy of this, which follows a copy of the cluster."""
         twin = Cleared(cluster, mended=self._mended)
         twin._opening, twin._log, twin.changes = self._opening, self._log.copy(), self.changes
         if self._world is not None:
@@ -41,7 +46,7 @@ class Cleared:
         return twin
 
     def world(self) -> ClusterState:
-        """The copy, brought up to date. Whatever is tried on it is to be taken back."""
+        """Return the copy, up to date. Callers must roll back whatever they try on it."""
         true, world = self._true, self._world
         if world is None:
             world = ClusterState(true.levels) if self._mended else true.without_pods()
@@ -56,14 +61,14 @@ class Cleared:
         return world
 
     def open(self, nodes: Mapping[str, Node]) -> None:
-        """These nodes, and no others, are closed only while others run there: as they will be."""
+        """Set the nodes that are closed only while others run there, as they will be after that."""
         if self._world is not None:
             before, now = self._opening, nodes
             self._changed.update(n for n in {*before, *now} if before.get(n) != now.get(n))
         self._opening = dict(nodes)
 
     def unchanged(self, nodes: Iterable[str], since: int) -> bool:
-        """Whether none of these nodes has changed since then."""
+        """Whether none of these nodes has changed since `changes` was `since`."""
         missed = self.changes - since
         if not missed:
             return True

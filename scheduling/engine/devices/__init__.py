@@ -1,1 +1,1 @@
-"""The GPUs and NICs inside a node: which of them a pod gets, and how they are joined."""
+"""The GPUs and NICs inside a node: how they are connected, and which of them a pod gets."""

@@ -1,8 +1,8 @@
-"""How the GPUs of one node are joined: a matrix of link classes per node model.
+"""How the GPUs of a node are connected: a matrix of link classes per node model.
 
-A matrix is n × n: entry (i, j) is the class of the best path between GPUs i and j, in the words of
+A matrix is n × n; entry (i, j) is the class of the best path between GPUs i and j, in the terms of
 `nvidia-smi topo -m`. A node of up to 16 GPUs names its matrix (`Node.link_model`) or declares it in
-the same words: rows separated by ";", entries by ",", "X" on the diagonal, e.g.
+the same terms: rows separated by ";", entries by ",", "X" on the diagonal, e.g.
 "X,NV2,SYS,SYS;NV2,X,SYS,SYS;SYS,SYS,X,NV2;SYS,SYS,NV2,X". Paper 3.3.5, intra-node topology.
 """
 
@@ -13,14 +13,14 @@ MAX_DEVICES = 16
 
 
 class Link(IntEnum):
-    """Path between two GPUs; the value is its bandwidth in GB/s one way, rounded."""
+    """The path between two GPUs; the value is its one-way bandwidth in GB/s, rounded."""
 
     SYS = 8  # between NUMA nodes
     NODE = 16  # inside a NUMA node, between PCIe host bridges
     PHB = 18  # one PCIe host bridge
     PXB = 20  # several PCIe switches
     PIX = 24  # one PCIe switch
-    NV1 = 25  # n bonded NVLinks, counted as 25 GB/s each
+    NV1 = 25  # NVn: n bonded NVLinks, 25 GB/s each
     NV2 = 50
     NV3 = 75
     NV4 = 100
@@ -42,7 +42,7 @@ _HYBRID_CUBE_MESH = (
 
 
 def grouped(groups: Sequence[int], inside: Link, across: Link) -> LinkMatrix:
-    """Matrix of GPUs whose group numbers are `groups`; the diagonal is 0."""
+    """Return the matrix of GPUs with these group numbers; the diagonal is 0."""
     n = len(groups)
     return tuple(
         tuple(0 if i == j else int(inside if groups[i] == groups[j] else across) for j in range(n))
@@ -51,7 +51,7 @@ def grouped(groups: Sequence[int], inside: Link, across: Link) -> LinkMatrix:
 
 
 def parse_matrix(text: str) -> LinkMatrix:
-    """Read a declared matrix; ValueError names the row and the column that is wrong."""
+    """Read a declared matrix; raise ValueError that names the wrong row and column."""
     rows = [row.split(",") for row in text.split(";")]
     n = len(rows)
     if not 1 < n <= MAX_DEVICES:
@@ -85,10 +85,10 @@ LINK_MODELS: dict[str, LinkMatrix] = {
 
 
 def matrix_of(link_model: str, numa: Sequence[int]) -> LinkMatrix:
-    """Matrix of a node whose GPU i sits on NUMA node `numa[i]`.
+    """Return the matrix of a node whose GPU i is on NUMA node `numa[i]`.
 
-    "" = unknown: GPUs of one NUMA node count as joined better. ValueError when the model is
-    neither known nor a readable matrix, or is made for another number of GPUs.
+    "" = unknown model: GPUs on one NUMA node count as better connected. Raise ValueError if the
+    model is neither known nor a readable matrix, or is for another number of GPUs.
     """
     n = len(numa)
     if not link_model:

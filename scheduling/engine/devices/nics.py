@@ -1,4 +1,4 @@
-"""Which NICs of a node a pod gets: those nearest to its GPUs."""
+"""Choose the NICs of a node for a pod: those nearest to its GPUs."""
 
 from functools import lru_cache
 
@@ -7,11 +7,11 @@ from scheduling.engine.types import Node
 
 
 class NicTable:
-    """Nearest NICs for one layout of GPUs and NICs; answers are kept, so a repeat is a look-up.
+    """The nearest NICs for one layout of GPUs and NICs; answers are cached.
 
-    Nearest: same PCIe switch, then same NUMA node, then the lowest index. Kubernetes names no
-    PCIe switches, so GPUs and NICs are taken to be spread over them in index order, as in the
-    reference designs of GPU servers (NIC i beside GPU i where there are 8 of each).
+    Nearest means: same PCIe switch, then same NUMA node, then the lowest index. Kubernetes does not
+    report PCIe switches, so GPUs and NICs are assumed to be spread over them in index order, as in
+    the reference designs of GPU servers (with 8 of each, NIC i is next to GPU i).
     """
 
     def __init__(self, gpu_numa: tuple[int, ...], nic_numa: tuple[int, ...]) -> None:
@@ -29,18 +29,18 @@ class NicTable:
         self._pair = lru_cache(maxsize=4096)(self._search)
 
     def pair(self, devices: tuple[int, ...], usable: int, count: int = 0) -> tuple[int, ...] | None:
-        """NICs nearest to the GPUs `devices` among the mask `usable` (healthy ones), ascending.
+        """Return the NICs nearest to the GPUs `devices`, ascending; None if there are too few.
 
-        `count` == 0: NICs are not counted, each GPU shares its nearest one. `count` > 0: that
-        many NICs held by this pod alone, at first one per GPU; `usable` then holds only those
-        that no other pod has, and None says that they are too few.
+        `usable`: bit set of healthy NICs. `count` == 0: NICs are not counted; each GPU shares its
+        nearest one. `count` > 0: the pod gets that many NICs to itself, first one per GPU; then
+        `usable` must only contain NICs that no other pod has.
         """
         return self._pair(devices, usable, count)
 
     def _search(self, devices: tuple[int, ...], usable: int, count: int) -> tuple[int, ...] | None:
         paths = [(gpu, nic) for _, gpu, nic in self._paths if gpu in devices and usable >> nic & 1]
         if not count:
-            nearest = dict(reversed(paths))  # the nearest comes last and stays
+            nearest = dict(reversed(paths))  # the nearest comes last and wins
             return tuple(sorted(set(nearest.values())))
         if usable.bit_count() < count or not devices:
             return None
@@ -60,5 +60,5 @@ def _nic_table(gpu_numa: tuple[int, ...], nic_numa: tuple[int, ...]) -> NicTable
 
 
 def nics_for(node: Node) -> NicTable:
-    """The NIC table of a node, shared by all nodes of the same layout."""
+    """Return the NIC table of a node; nodes of the same layout share it."""
     return _nic_table(numa_by_index(node.devices), numa_by_index(node.nics))

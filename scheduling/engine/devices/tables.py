@@ -1,9 +1,9 @@
-"""Which GPUs of a node a pod gets: a table per node model, not a search (paper 3.3.5).
+"""Choose the GPUs of a node for a pod: a table per node model, not a search (paper 3.3.5).
 
-A set of GPUs is a bit mask, bit i = the GPU of index i. The choice among the free GPUs is, in
-this order: the largest sum of pair bandwidths inside the set, then of pairs on one NUMA node;
-the same two sums over what remains free; the lowest indices. Where a node has more devices than a
-server has GPUs, they are parts of GPUs that nothing joins: the lowest indices alone.
+A set of GPUs is a bit mask; bit i = the GPU with index i. Among the free GPUs, the choice goes by,
+in this order: the largest sum of pair bandwidths inside the set, then the most pairs on one NUMA
+node; the same two criteria for the GPUs that remain free; the lowest indices. If a node has more
+devices than a server has GPUs, they are parts of GPUs without links, and only the indices count.
 """
 
 from array import array
@@ -15,15 +15,15 @@ import numpy as np
 from scheduling.engine.devices.links import MAX_DEVICES, Link, LinkMatrix, matrix_of
 from scheduling.engine.types import MILLI, Device, Nic, Node
 
-# One more pair on a NUMA node must never outweigh 1 GB/s of link: at most 120 pairs of 16 GPUs.
+# NUMA pairs must never outweigh 1 GB/s of link bandwidth: 16 GPUs have at most 120 pairs.
 _LINK_WEIGHT = 128
 
 
 class DeviceTable:
-    """Best sets of GPUs for one node model: an entry per (free mask, number of GPUs).
+    """The best sets of GPUs for one node model: one entry per (free mask, number of GPUs).
 
-    Entries are filled when first asked for, so 16 GPUs (65,536 × 17 entries, 2 MB) cost as
-    little to set up as 8 (256 × 9).
+    Entries are filled on first use, so a table for 16 GPUs (65,536 × 17 entries, 2 MB) costs as
+    little to set up as one for 8 (256 × 9).
     """
 
     def __init__(self, matrix: LinkMatrix, numa: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class DeviceTable:
         self._best = array("H", bytes(2 * (self.size + 1) << self.size))
 
     def best(self, free: int, count: int) -> int:
-        """Mask of the best `count` of the GPUs in `free`; 0 when fewer are free."""
+        """Return the mask of the best `count` of the GPUs in `free`; 0 if fewer are free."""
         if not 0 < count <= free.bit_count():
             return 0
         at = free * (self.size + 1) + count
@@ -52,7 +52,7 @@ class DeviceTable:
 
 
 class FirstFree:
-    """The lowest free indices, for nodes of more devices than a table can have entries for."""
+    """Chooses the lowest free indices, on nodes with too many devices for a table."""
 
     def __init__(self, matrix: LinkMatrix, numa: Sequence[int]) -> None:
         self.size = len(numa)
@@ -60,7 +60,7 @@ class FirstFree:
         self.matrix = matrix
 
     def best(self, free: int, count: int) -> int:
-        """Mask of the first `count` of the devices in `free`; 0 when fewer are free."""
+        """Return the mask of the first `count` of the devices in `free`; 0 if fewer are free."""
         if not 0 < count <= free.bit_count():
             return 0
         rest = free
@@ -70,7 +70,7 @@ class FirstFree:
 
 
 def _scores(matrix: LinkMatrix, numa: tuple[int, ...]) -> np.ndarray:
-    """Joint score of every subset: int64 array of 2**n entries."""
+    """Return the score of every subset of GPUs: an int64 array of 2**n entries."""
     n = len(numa)
     scores = np.zeros(1 << n, np.int64)
     masks = np.arange(1 << n)
@@ -83,7 +83,7 @@ def _scores(matrix: LinkMatrix, numa: tuple[int, ...]) -> np.ndarray:
 
 @cache
 def _subsets_by_size(n: int) -> tuple[np.ndarray, ...]:
-    """All subsets of n GPUs by size, each with the lowest indices first (0,3 before 1,2)."""
+    """Return all subsets of n GPUs by size, those with lower indices first (0,3 before 1,2)."""
     masks = np.arange(1 << n)
     mirrored = sum(((masks >> i) & 1) << (n - 1 - i) for i in range(n))
     masks = masks[np.argsort(-np.asarray(mirrored), kind="stable")]
@@ -98,10 +98,9 @@ def _table(link_model: str, numa: tuple[int, ...]) -> DeviceTable | FirstFree:
 
 
 def table_for(node: Node) -> DeviceTable | FirstFree:
-    """The table of a node, shared by all nodes of its model.
+    """Return the device table of a node; nodes of the same model share it.
 
-    A link model that cannot be used (`link_problem`) counts as unknown: placement goes on by
-    NUMA facts.
+    An unusable link model (`link_problem`) counts as unknown; then placement goes by NUMA nodes.
     """
     numa = numa_by_index(node.devices)
     try:
@@ -111,7 +110,7 @@ def table_for(node: Node) -> DeviceTable | FirstFree:
 
 
 def link_problem(node: Node) -> str:
-    """Why the declared link model of a node cannot be used; "" when it can."""
+    """Return why the declared link model of a node cannot be used; "" if it can."""
     try:
         _table(node.link_model, numa_by_index(node.devices))
     except ValueError as wrong:
@@ -122,7 +121,7 @@ def link_problem(node: Node) -> str:
 def describe(
     node: Node, devices: Sequence[int], nics: Sequence[int] = (), milli: int = MILLI
 ) -> str:
-    """The choice in words: "GPUs 4-7, one NUMA node, NICs 4-7"."""
+    """Describe the choice in words: "GPUs 4-7, one NUMA node, NICs 4-7"."""
     gpus = _named("GPU", devices)
     parts = [gpus if milli == MILLI else f"{milli / MILLI:g} of {gpus}"]
     if len(devices) > 1:
@@ -138,7 +137,7 @@ def describe(
 
 
 def numa_by_index(parts: Sequence[Device] | Sequence[Nic]) -> tuple[int, ...]:
-    """NUMA node of every index; an index that no GPU (or NIC) has counts as on NUMA node 0."""
+    """Return the NUMA node of every index; indices without a GPU (or NIC) count as NUMA node 0."""
     numa = [0] * (max((part.index for part in parts), default=-1) + 1)
     for part in parts:
         numa[part.index] = part.numa
