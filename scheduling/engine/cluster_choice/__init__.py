@@ -1,1 +1,1 @@
-"""Which of several clusters a job goes to, and when it moves on (docs/decisions/0075)."""
+"""Choose one of several clusters for a job, and decide when it moves (docs/decisions/0075)."""

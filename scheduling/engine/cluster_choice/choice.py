@@ -1,6 +1,7 @@
-"""Which of several clusters a job goes to, and when it moves on (docs/decisions/0075). Pure.
+"""Choose one of several clusters for a job, and decide when it moves (docs/decisions/0075).
 
-Who asks tells of each cluster what is known of it for this job; what is not known is not guessed.
+Pure functions. The caller passes what is known of each cluster for this job; nothing unknown is
+guessed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,12 +9,13 @@ from dataclasses import dataclass
 
 from scheduling.engine.native import copied_by_fields
 
-# Starts that are this close to the first one are equal: topology and labels decide between them.
+# Starts this close to the first one count as equal: topology and labels decide between them.
 TIE_S = 60.0
-# A job that waits moves where that is worth so much, and this part of its wait.
+# A waiting job moves only if it starts sooner by this much, and by this share of its wait.
 MIN_GAIN_S = 120.0
 MIN_GAIN_SHARE = 0.25
-# It stays so long where it was sent, twice as long after each move, up to MOST_DOUBLED times.
+# A job stays at least this long on a cluster, and twice as long after each move, up to MOST_DOUBLED
+# doublings.
 MIN_STAY_S = 30.0
 MOST_DOUBLED = 6
 
@@ -22,13 +24,16 @@ MOST_DOUBLED = 6
 class ClusterOutlook:
     """What is known of a cluster for one job.
 
-    `starts_now`: within quota, and before nobody who waits there. `start_at`: else, when it is
-    expected to start, seconds since the epoch; None = not known. `why`: why not now. `silent`: why
-    nothing is known of the cluster now; "" = it was heard of. `refused`: why the job cannot run
-    there at all; "" = it can. `groups`: over how many groups of the network level that it prefers
-    its pods would be; 0 = it prefers none, or not known. `labels`: how many of the labels that it
-    prefers the cluster has. `room`: GPU-milli of its models that nobody holds or waits for, of a
-    job without GPUs milli-CPU.
+    `starts_now`: the job would start now, within quota and without passing a waiting job.
+    `start_at`: otherwise, its expected start (seconds since the epoch); None = unknown.
+    `why`: why it does not start now.
+    `silent`: why nothing is known of the cluster at present; "" = the cluster has reported.
+    `refused`: why the job cannot run there at all; "" = it can.
+    `groups`: over how many groups of its preferred network level the pods would be spread; 0 = it
+    prefers no level, or the number is unknown.
+    `labels`: how many of the job's preferred labels the cluster has.
+    `room`: GPU-milli of the job's models that nobody holds or waits for; for a job without GPUs,
+    milli-CPU.
     """
 
     name: str
@@ -44,7 +49,7 @@ class ClusterOutlook:
 
 @dataclass(frozen=True, slots=True)
 class ClusterChosen:
-    """Where a job goes, and why in a sentence."""
+    """The cluster that a job goes to, and why, in one sentence."""
 
     name: str
     summary: str
@@ -54,11 +59,11 @@ copied_by_fields(ClusterOutlook, ClusterChosen)
 
 
 def choose(outlooks: Sequence[ClusterOutlook], now: float) -> ClusterChosen | None:
-    """The cluster on which the job starts first; None where it can run on none.
+    """Return the cluster on which the job starts first; None if it can run on none.
 
-    A cluster that is silent is passed over while another one can be asked. Of equal starts the one
-    with fewer groups of the preferred level, then with more of the preferred labels, then with
-    more room, then the first by name.
+    Silent clusters are passed over as long as another one has reported. Among equal starts, the
+    choice goes by fewer groups of the preferred level, then more preferred labels, then more room,
+    then name.
     """
     able = sorted((o for o in outlooks if not o.refused), key=lambda o: o.name)
     heard = [o for o in able if not o.silent] or able
@@ -72,8 +77,10 @@ def choose(outlooks: Sequence[ClusterOutlook], now: float) -> ClusterChosen | No
 def gains(
     here: ClusterOutlook, there: ClusterOutlook, stayed_s: float, moves: int, now: float
 ) -> bool:
-    """Whether a job that waits `here` since `stayed_s` seconds is to wait `there` from now on.
-    `moves`: how often it has moved before."""
+    """Whether a job that has waited `here` for `stayed_s` seconds should move `there`.
+
+    `moves`: how often it has moved before.
+    """
     if there.refused or there.silent:
         return False
     if here.silent or here.refused:
@@ -97,7 +104,7 @@ def labels_in_common(labels: Mapping[str, str], preferred: Mapping[str, str]) ->
 
 
 def _first(heard: Sequence[ClusterOutlook]) -> list[ClusterOutlook]:
-    """Those on which it starts first, as far as that is known."""
+    """Return the clusters on which the job starts first, as far as that is known."""
     if at_once := [o for o in heard if o.starts_now]:
         return at_once
     starts = [o.start_at for o in heard if o.start_at is not None]
@@ -108,7 +115,7 @@ def _first(heard: Sequence[ClusterOutlook]) -> list[ClusterOutlook]:
 
 
 def _preference(o: ClusterOutlook) -> tuple[int, int, float, str]:
-    # Not known is worse than known, however many.
+    # An unknown number of groups is worse than any known number.
     return o.groups or 1_000_000, -o.labels, -o.room, o.name
 
 
@@ -133,7 +140,7 @@ def _summary(
 
 
 def _because(best: ClusterOutlook, equal: Sequence[ClusterOutlook]) -> str:
-    """What decided between equal starts."""
+    """Say what decided between equal starts."""
     nearest = min((o.groups for o in equal if o.groups), default=0)
     if best.groups and best.groups < (nearest or 1_000_000):
         groups = "1 network group" if best.groups == 1 else f"{best.groups} network groups"

@@ -1,7 +1,7 @@
-"""When a job would start on a cluster, by sums that cost little. Pure.
+"""Estimate when a job would start on a cluster, from cheap sums. Pure functions.
 
-It is judged before a scheduler has seen the job, so it may be wrong: what the engine says of the
-job later moves it (`services.cluster_choice.moves`).
+The estimate is made before any scheduler has seen the job, so it may be wrong. What the engine says
+about the job later can still move it (`services.cluster_choice.moves`).
 """
 
 from collections import Counter
@@ -14,7 +14,8 @@ from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.types import MILLI, PodSetSpec
 from scheduling.engine.verdict import Reason, counted, gpus
 
-# Who waits for places: others wait for quota, for a time or for people, and take none meanwhile.
+# Reasons of jobs that wait for places. Other jobs wait for quota, for a time or for people, and
+# take no places meanwhile.
 FOR_PLACES = (
     Reason.PENDING_EVALUATION,
     Reason.INSUFFICIENT_GPUS,
@@ -27,8 +28,11 @@ FOR_PLACES = (
 
 
 class FreeNodes(NamedTuple):
-    """What is free on equal nodes of one network group: `nodes` nodes with `free_gpus` GPUs each
-    that nobody holds, on all of them `milli` GPU-milli, `cpu_milli`. Without GPUs `model` is ""."""
+    """What is free on equal nodes of one network group: `nodes` nodes with `free_gpus` GPUs each.
+
+    `milli`, `cpu_milli`: free GPU-milli and milli-CPU of all these nodes. `model`: "" = nodes
+    without GPUs.
+    """
 
     model: str
     group: str
@@ -39,15 +43,17 @@ class FreeNodes(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """What jobs that go first wait to get: GPU-milli of one of `models`, () = of any; of jobs
-    without GPUs milli-CPU."""
+    """What waiting jobs that go first still need.
+
+    `amount`: GPU-milli of one of `models` (() = of any model); for jobs without GPUs, milli-CPU.
+    """
 
     models: tuple[str, ...]
     amount: int
 
 
 class ReturnedGpus(NamedTuple):
-    """GPU-milli of a model that running jobs give back at `at`, seconds since the epoch."""
+    """GPU-milli of a model that running jobs release at `at` (seconds since the epoch)."""
 
     model: str
     at: float
@@ -56,8 +62,11 @@ class ReturnedGpus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """What a cluster has for jobs of one kind now. `queued`: of jobs with GPUs, `cpu_queued`: of
-    those without."""
+    """What a cluster has now for jobs that may use these nodes, and what waits before them.
+
+    `queued`: what waiting jobs with GPUs need. `cpu_queued`: milli-CPU that waiting jobs without
+    GPUs need.
+    """
 
     rooms: tuple[FreeNodes, ...] = ()
     queued: tuple[Queued, ...] = ()
@@ -66,8 +75,11 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class PodsOfJob:
-    """What a job asks for. `level`: the network level of groups, "" = none; `within`: whether its
-    pods have to be within one."""
+    """What a job requests.
+
+    `level`: the network level whose groups matter to it, "" = none. `within`: whether its pods must
+    be inside one group.
+    """
 
     pod_sets: tuple[PodSetSpec, ...]
     gang: bool
@@ -77,9 +89,12 @@ class PodsOfJob:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`why` it does not start now, "" = it does. `groups`: see `ClusterOutlook`. `lacks`: {GPU
-    model: GPU-milli that have to come back first}, none where that alone is no start. `room`: what
-    is left of its models, GPU-milli or milli-CPU."""
+    """Whether a job would start now, and what it lacks.
+
+    `why`: why it does not start now; "" = it does. `groups`: as in `ClusterOutlook`. `room`: what
+    is left of its models, in GPU-milli, or milli-CPU. `lacks`: {GPU model: GPU-milli that must be
+    released first}; None if that alone would not let it start.
+    """
 
     why: str
     groups: int = 0
@@ -95,7 +110,10 @@ copied_by_fields(Supply, PodsOfJob, Estimate)
 
 
 def estimate(asked: PodsOfJob, supply: Supply, refused: Mapping[str, str]) -> Estimate:
-    """Whether it starts now. `refused`: why quota allows no more of a GPU model now."""
+    """Estimate whether the job starts now.
+
+    `refused`: by GPU model, why quota allows no more of it now.
+    """
     if not any(s.gpus for s in asked.pod_sets):
         return _without_gpus(asked, supply)
     left = _free(supply)
@@ -130,7 +148,7 @@ def estimate(asked: PodsOfJob, supply: Supply, refused: Mapping[str, str]) -> Es
 def refused_by(
     book: QuotaBook, tenant: str, asked: PodsOfJob, *, non_preemptible: bool
 ) -> dict[str, str]:
-    """Why quota allows the job no more of GPU models now, by model."""
+    """Return, by GPU model, why quota refuses the job now."""
     known = {account.gpu_model for account in book.accounts()}
     needs = Counter[str]()
     for s in asked.pod_sets:
@@ -145,7 +163,7 @@ def refused_by(
 
 
 def start_after(lacks: Mapping[str, int] | None, endings: Iterable[ReturnedGpus]) -> float | None:
-    """When running jobs have given back what is lacking, as they declare; None = nobody knows."""
+    """Return when running jobs will have released what is lacking, as declared; None = unknown."""
     if not lacks:
         return None
     missing, at = dict(lacks), 0.0
@@ -158,7 +176,7 @@ def start_after(lacks: Mapping[str, int] | None, endings: Iterable[ReturnedGpus]
 
 
 def _with_gpus(asked: PodsOfJob) -> list[PodSetSpec]:
-    """Those that must start: of a job that is no gang the first is enough."""
+    """Return the pod sets with GPUs that must start; if the job is no gang, the first suffices."""
     sets = [s for s in asked.pod_sets if s.gpus]
     return sets if asked.gang else sets[:1]
 
@@ -172,12 +190,12 @@ def _free(supply: Supply) -> dict[str, int]:
 
 
 def _fit(asked: PodsOfJob, s: PodSetSpec, rooms: Sequence[FreeNodes]) -> int:
-    """Over how few groups its pods fit now; 0 = they do not."""
+    """Return the fewest groups over which the pods fit now; 0 = they do not fit."""
     need = s.least if asked.gang else 1
     by_group = Counter[str]()
     for room in rooms:
         if s.is_share:
-            # A share given by memory may be small: any room is enough to be judged by the engine.
+            # A share by memory may be small, so assume that any room fits; the engine decides.
             by_group[room.group] += room.milli // (1 if s.gpu_memory_mib else s.milli_per_pod)
         else:
             by_group[room.group] += room.nodes * (room.free_gpus // s.gpus)

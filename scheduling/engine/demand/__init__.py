@@ -1,1 +1,1 @@
-"""What a waiting job asks for, in each way that it may start, and whether it ever could."""
+"""What a waiting job requests, in each way that it may start, and whether it ever could."""

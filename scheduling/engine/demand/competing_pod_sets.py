@@ -1,4 +1,4 @@
-"""Gangs whose pod sets, or slices, each fit, but never all of them together."""
+"""Find gangs whose pod sets, or slices, fit one by one but never all together."""
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.demand.shapes import beyond_choices, choices, narrowed
@@ -10,13 +10,16 @@ from scheduling.engine.verdict import Reason, Verdict, counted
 
 
 def compete(job: JobRequest) -> bool:
-    """Whether pod sets of the job, or slices of one, have to be placed at once."""
+    """Whether pod sets of the job, or slices of one set, may compete for the same nodes."""
     return job.gang and (len(job.pod_sets) > 1 or any(map(shares_leaves, job.pod_sets)))
 
 
 def never_together(job: JobRequest, mended: ClusterState, strategy: str) -> Verdict | None:
-    """Why the pod sets of a gang do not fit together though all nodes were empty and in order
-    (`mended`), on any GPU models that they accept; None when they do, or that is not sure."""
+    """Return why the pod sets of a gang cannot fit together, on any GPU models they accept.
+
+    None if they can, or if that is not certain. `mended`: the cluster with all nodes empty, healthy
+    and open.
+    """
     if not compete(job):
         return None
     known = tuple(m for m in mended.gpu_models() if m)

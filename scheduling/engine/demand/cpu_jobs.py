@@ -1,9 +1,8 @@
-"""Jobs without GPUs: on nodes without GPUs, whose CPU and memory no GPU needs, or, where the policy
-says so, on any node.
+"""Jobs without GPUs run on nodes without GPUs, or on any node if the policy allows it.
 
-Where they are kept off GPU nodes they compete with each other alone, for a pool of their own under
-the name NO_GPUS; else they are in nobody's way, as the pods without GPUs of other jobs. No quota is
-asked for, and nobody is preempted for them (docs/decisions/0038).
+If they are kept off GPU nodes, they compete only with each other, for a pool of their own under the
+name NO_GPUS. Otherwise they block no other job, like the pods without GPUs of other jobs. They need
+no quota and preempt nothing (docs/decisions/0038).
 """
 
 from dataclasses import replace
@@ -14,8 +13,10 @@ from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict, counted
 
 
 def kept_off_gpus(job: JobRequest, allowed: CpuJobs = CpuJobs.NEVER) -> JobRequest:
-    """The job as it is decided about: one without GPUs avoids the nodes that have any if it is not
-    allowed there, and preempts nobody; any other as it is."""
+    """Return the job as the engine decides about it; only jobs without GPUs change.
+
+    Such a job preempts nothing, and avoids nodes with GPUs unless the policy allows it there.
+    """
     if not job.without_gpus:
         return job
     models = (NO_GPUS,) if allowed is CpuJobs.NEVER else ()
@@ -24,8 +25,10 @@ def kept_off_gpus(job: JobRequest, allowed: CpuJobs = CpuJobs.NEVER) -> JobReque
 
 
 def too_large_without_gpus(job: JobRequest, pools: Pools) -> Verdict | None:
-    """Why a job without GPUs could not start though all nodes without GPUs were empty, as far as
-    their number and sums tell."""
+    """Return why a job without GPUs could not start even if all nodes without GPUs were empty.
+
+    It only looks at the number of these nodes and at the sums of their CPU and memory.
+    """
     nodes, cpu, memory = pools.without_gpus()
     if not nodes:
         return Verdict(

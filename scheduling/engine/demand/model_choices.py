@@ -1,7 +1,7 @@
-"""Joint choices of GPU models for gangs of many pod sets, pruned by count.
+"""Combinations of GPU models for gangs of many pod sets, pruned by GPU counts.
 
-Six pod sets that each accept four models can be combined in 4,096 ways. Most are out of the
-question because some model has too few GPUs, or too little quota, for the pod sets put on it.
+Six pod sets that each accept four models can be combined in 4,096 ways. Most of them are impossible
+because some model has too few GPUs, or too little quota, for the pod sets put on it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from scheduling.engine.demand.pools import Pools
 from scheduling.engine.types import JobRequest
 
-# Steps of one search, after which it is given up as incomplete.
+# Give up a search as incomplete after this many steps.
 MAX_STEPS = 20_000
 
-# GPU model and what the pod set takes of it: of `options_of` in billionths of a GPU-milli.
+# A GPU model and how much a pod set takes of it (`options_of`: in billionths of a GPU-milli).
 Option = tuple[str, int]
 
 
 class Search:
-    """Choices that fit by count, the preferred first: `fits` says of a GPU model and an amount
-    whether so much may be put on it, and of less if of more. `complete` is False once the search
-    was given up.
+    """Yields the combinations that fit by count, preferred ones first.
+
+    `fits` says whether an amount may be put on a GPU model; if it allows an amount, it must also
+    allow less. `complete` is False once the search was given up.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Search:
         self._options = options
         self._fits = fits
         self._steps = 0
-        # Pod sets put so far, and what is on the models by then: known to lead nowhere.
+        # Dead ends: (pod sets assigned so far, what is on each model by then).
         self._dead: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
@@ -61,7 +62,7 @@ class Search:
 def options_of(
     job: JobRequest, known: tuple[str, ...], least: tuple[int, ...], pools: Pools
 ) -> list[list[Option]]:
-    """What the least of each pod set takes of each model that it accepts and the pool can hold."""
+    """Return what `least` pods of each set take of each model that it accepts and could use."""
     options: list[list[Option]] = []
     for s, count in zip(job.pod_sets, least, strict=True):
         if not s.gpus:

@@ -1,4 +1,4 @@
-"""Jobs that could never run as they are: told so at once, and never in anybody's way."""
+"""Find jobs that can never run as they are; they are told so at once and never block others."""
 
 import math
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 def never(
     job: JobRequest, pools: Pools, book: QuotaBook, strategy: str, levels: tuple[str, ...]
 ) -> Verdict | None:
-    """Why the job can never start on this cluster with these quotas; None when it can.
+    """Return why the job can never start on this cluster with these quotas; None if it can.
 
-    `strategy` is the policy's for the job's kind, `levels` are the topology levels of the cluster.
+    `strategy`: the policy's strategy for the job's kind. `levels`: the cluster's topology levels.
     """
     if wrong := _misconfigured(job, book, strategy, levels):
         return wrong
@@ -33,8 +33,10 @@ def never(
 def demand_of(
     job: JobRequest, models: tuple[str, ...], counts: tuple[int, ...], pools: Pools
 ) -> dict[str, int]:
-    """GPU-milli by model of `counts` pods per pod set, each set on its model; shares by memory are
-    added up before they are rounded up."""
+    """Return the GPU-milli by model that quota counts for `counts` pods of each set.
+
+    `models`: the GPU model of each set. Shares by memory are added up exactly, then rounded up.
+    """
     asked: dict[str, int] = {}
     for s, model, count in zip(job.pod_sets, models, counts, strict=True):
         if s.gpus and count:
@@ -45,8 +47,10 @@ def demand_of(
 def needs_of(
     job: JobRequest, models: tuple[str, ...], counts: tuple[int, ...], pools: Pools
 ) -> dict[str, int]:
-    """GPU-milli by model that must be free for `counts` pods per pod set, each set on its model.
-    Not more than `demand_of`, which is what quota must allow wherever the pods go."""
+    """Return the GPU-milli by model that must at least be free for `counts` pods of each set.
+
+    This never exceeds `demand_of`, which is what quota must allow wherever the pods go.
+    """
     needed: dict[str, int] = {}
     for s, model, count in zip(job.pod_sets, models, counts, strict=True):
         if s.gpus and count:
@@ -70,7 +74,7 @@ def _misconfigured(
 
 
 def wrong_times(job: JobRequest) -> str:
-    """What is wrong with the times of the job, which its shape does not tell; "" if nothing."""
+    """Say what is wrong with the times of the job, which are not in its shape; "" if nothing is."""
     if not math.isfinite(job.submitted_at):
         return "the submission time is not a number; submit the job again"
     if job.declared_s is not None and not job.declared_s > 0:
@@ -105,14 +109,14 @@ def _too_large(job: JobRequest, pools: Pools, book: QuotaBook) -> Verdict | None
         verdict = too_many or _beyond_quota(job, demand_of(job, models, least, pools), book)
         if verdict is None:
             return None
-        # Of several choices, quota is the reason that somebody can do something about.
+        # Of several reasons, prefer quota: somebody can do something about it.
         if refused is None or refused.reason is Reason.EXCEEDS_CAPACITY:
             refused = verdict
     return refused
 
 
 def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: QuotaBook) -> bool:
-    """Whether any combination of GPU models is within capacity and quota, or may be."""
+    """Whether some combination of GPU models is within capacity and quota, or may be."""
 
     def fits(model: str, exactly: int) -> bool:
         milli = -(-exactly // BEYOND)
@@ -125,7 +129,7 @@ def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: Qu
 
 
 def _least(job: JobRequest) -> tuple[int, ...]:
-    """The fewest pods per pod set that make a start; one of any set when it is no gang."""
+    """Return the fewest pods per set with which the job starts; one pod if it is no gang."""
     wish = wish_of(job, tuple(s.count for s in job.pod_sets))
     if job.gang:
         return wish.least

@@ -1,4 +1,4 @@
-"""What the nodes of each GPU model could hold if they were empty: the ground of "never"."""
+"""What the nodes of each GPU model could hold if they were empty; `never` is based on it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,13 +7,15 @@ from typing import Any
 from scheduling.engine.cluster.constraints import lasting
 from scheduling.engine.types import BEYOND, MILLI, NO_GPUS, Node, PodSetSpec
 
-# What a node has for pods beside its GPUs: milli-CPU, MiB of memory, NICs, extended resources.
+# What a node has besides GPUs: milli-CPU, MiB of memory, NICs, extended resources.
 _Beside = tuple[int, int, int, tuple[tuple[str, int], ...]]
 
 
 class Pools:
-    """Sizes of the nodes of each GPU model, kept by deltas. `version` grows when sizes change, or
-    whom a node admits."""
+    """Sizes of the nodes of each GPU model, updated by deltas.
+
+    `version` grows when sizes change, or which pods a node admits.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -21,16 +23,16 @@ class Pools:
         self._models_at = -1
         self.model_of: dict[str, str] = {}
         self._size_of: dict[str, tuple[str, int, int, _Beside]] = {}
-        self._admits: dict[str, tuple[object, ...]] = {}  # by node, what decides whom it does
-        # Names of a node's groups: at each topology level, nearest first, then its hyper-node.
+        self._admits: dict[str, tuple[object, ...]] = {}  # by node: facts that decide admission
+        # Names of a node's groups: at each topology level, narrowest first, then its hyper-node.
         self.groups_of: dict[str, tuple[str, ...]] = {}
         self._in_group: dict[tuple[str, int], Counter[str]] = {}
-        self._sizes: dict[str, Counter[tuple[int, int]]] = {}  # (GPUs, memory of the largest)
+        self._sizes: dict[str, Counter[tuple[int, int]]] = {}  # (GPUs, MiB of the smallest GPU)
         self._beside: dict[str, Counter[_Beside]] = {}
         self._without_gpus: dict[str, _Beside] = {}  # by node
 
     def copy(self) -> "Pools":
-        """Independent ones that know the same."""
+        """Return an independent copy."""
         twin = Pools()
         twin.version, twin._models, twin._models_at = self.version, self._models, self._models_at
         twin.model_of, twin._size_of = self.model_of.copy(), self._size_of.copy()
@@ -72,7 +74,7 @@ class Pools:
         self.version += 1
 
     def remove(self, name: str) -> None:
-        """Forget a node. Its model stays known: what is booked there still counts against it."""
+        """Forget a node, but keep its `model_of`: bookings there still count against the model."""
         size = self._size_of.pop(name, None)
         if size is None:
             return
@@ -88,32 +90,34 @@ class Pools:
         self.version += 1
 
     def models(self) -> tuple[str, ...]:
-        """GPU models of the cluster, sorted; GPUs of which nobody knows the model are of none."""
+        """Return the GPU models of the cluster, sorted, without GPUs of unknown model."""
         if self._models_at != self.version:
             known = tuple(sorted(model for model in self._sizes if model != NO_GPUS))
             self._models_at, self._models = self.version, known
         return self._models
 
     def without_gpus(self) -> tuple[int, int, int]:
-        """Of the nodes without GPUs together: how many, milli-CPU, MiB of memory."""
+        """Return totals of the nodes without GPUs: their number, milli-CPU, MiB of memory."""
         beside = self._without_gpus.values()
         return len(beside), sum(b[0] for b in beside), sum(b[1] for b in beside)
 
     def capacity(self, model: str) -> int:
-        """GPUs installed."""
+        """Return the number of GPUs installed."""
         return sum(gpus * n for (gpus, _), n in self._sizes.get(model, {}).items())
 
     def largest_node(self, model: str) -> int:
-        """GPUs of the largest node."""
+        """Return the number of GPUs of the largest node."""
         return max((gpus for gpus, _ in self._sizes.get(model, ())), default=0)
 
     def largest_group(self, model: str, at: int) -> int:
-        """GPUs of the largest group at level number `at`."""
+        """Return the number of GPUs of the largest group at level number `at`."""
         return max(self._in_group.get((model, at), Counter()).values(), default=0)
 
     def most_beside(self, model: str) -> Mapping[str, int]:
-        """The most that any node has of each resource beside its GPUs, by the name of the field of
-        a pod set or of the extended resource."""
+        """Return the most that any node has of each resource besides GPUs.
+
+        Keys are names of fields of a pod set, or of extended resources.
+        """
         most: dict[str, int] = {}
         for cpu, memory, nics, extended in self._beside.get(model, ()):
             amounts = {"cpu_milli": cpu, "memory_mib": memory, "nics": nics, **dict(extended)}
@@ -121,15 +125,17 @@ class Pools:
         return most
 
     def milli_per_pod(self, s: PodSetSpec, model: str) -> int:
-        """GPU-milli that one pod takes, of a share by memory the whole ones in it on the smallest
-        GPU that can hold it; 0 when none can."""
+        """Return the GPU-milli that quota counts for one pod, rounded down.
+
+        A share by memory counts as on the smallest GPU that can hold it; 0 if none can.
+        """
         return self.exactly_per_pod(s, model) // BEYOND
 
     def exactly_per_pod(self, s: PodSetSpec, model: str) -> int:
-        """What quota counts for one pod, in billionths of a GPU-milli, rounded down.
+        """Return what quota counts for one pod, in billionths of a GPU-milli, rounded down.
 
         A share by memory counts as on the smallest GPU that can hold it, so that placement never
-        takes more than the check allows; 0 when none can.
+        takes more than quota has allowed; 0 if none can.
         """
         if not s.gpu_memory_mib:
             return s.milli_per_pod * BEYOND
@@ -139,8 +145,11 @@ class Pools:
         return max(s.gpu_memory_mib * MILLI * BEYOND // min(fitting), BEYOND)
 
     def least_per_pod(self, s: PodSetSpec, model: str) -> int:
-        """GPU-milli that must be free for one pod, of a share by memory the whole ones in it on the
-        largest GPU: what `milli_per_pod` says is enough, less may do."""
+        """Return the GPU-milli that must at least be free for one pod; 0 if no GPU can hold it.
+
+        A share by memory counts as on the largest GPU, rounded down. `milli_per_pod` always
+        suffices, but less may do.
+        """
         if not s.gpu_memory_mib:
             return s.milli_per_pod
         largest = max((m for _, m in self._sizes.get(model, ())), default=0)
@@ -149,13 +158,12 @@ class Pools:
         return max(s.gpu_memory_mib * MILLI // largest, 1)
 
     def unlike(self, model: str) -> bool:
-        """Whether GPUs of the model have unlike memory, so that a share by memory is more of one
-        than of another."""
+        """Whether GPUs of the model differ in memory, so that shares by memory differ, too."""
         sizes = self._sizes.get(model, ())
         return len(sizes) > 1 and len({memory for _, memory in sizes}) > 1
 
     def pods_at_most(self, s: PodSetSpec, model: str) -> int:
-        """Pods of the set that fit the empty pool, by GPU count alone."""
+        """Return how many pods of the set fit the empty pool, by GPUs alone."""
         sizes = self._sizes.get(model, Counter())
         if s.gpu_memory_mib:
             return sum(

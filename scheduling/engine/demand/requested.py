@@ -1,5 +1,7 @@
-"""What a job that waits asks for, by GPU model, in each way it may start: the same for all jobs
-of a class, so it is worked out once and not in every cycle."""
+"""What a waiting job requests, by GPU model, in each way that it may start.
+
+It is the same for all jobs of a class, so it is worked out once and not in every cycle.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +26,12 @@ Demand = Mapping[str, int]  # GPU-milli by GPU model
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The pod sets on these GPU models: GPU-milli that quota must allow for each least start and
-    for all missing pods, and GPU-milli that must be free for the least of a gang that holds nothing
-    yet and for each least start."""
+    """One choice of a GPU model for each pod set, with its demand in GPU-milli by model.
+
+    `starts`: what quota must allow for each smallest start; `most`: the same for all missing pods.
+    `needs`: what must be free for each smallest start; `gang`: the same for the smallest start of a
+    gang that holds nothing yet.
+    """
 
     models: tuple[str, ...]
     starts: tuple[Demand, ...]
@@ -37,13 +42,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`wish` in pods, the `ways` to start with the preferred first, and the pools they need.
+    """What a job requests: its `wish` in pods, the `ways` to start, preferred first, and its pools.
 
-    `gpus`: wholly free GPUs that a node must have to take any of the pods; 0 where some pods do
-    with less than one. `beyond`: where a gang has more combinations of GPU models than `ways`,
-    how many it has in all, and `options` names the models of each pod set with their GPU-milli.
-    `only`: the GPU model and GPU-milli of its least start, where there is but one; `whole`: and
-    that is all it asks for.
+    `gpus`: how many wholly free GPUs a node must have to take any of the pods; 0 if some pods need
+    less than one. `beyond`: the number of combinations of GPU models, if a gang has more of them
+    than `ways` lists, else 0; `options` then has the models of each pod set and what its least
+    takes (`Option`). `only`: GPU model and GPU-milli of the smallest start, if there is just one.
+    `whole`: that start is all that the job requests.
     """
 
     wish: Wish
@@ -60,7 +65,7 @@ copied_by_fields(Way, Ask)
 
 
 def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
-    """The ask of a job that misses so many pods of each pod set."""
+    """Work out the request of a job that misses these numbers of pods of each pod set."""
     known = pools.models()
     wish = wish_of(job, missing)
     starts = tuple(smallest_starts(job, missing))
@@ -98,7 +103,7 @@ def _only(ways: Sequence[Way]) -> tuple[str, int] | None:
 
 
 def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Pod counts of the least that may start: the gang's minimum, or any one missing pod."""
+    """Yield the pod counts of each smallest start: the gang's minimum, or any one missing pod."""
     if job.gang:
         yield wish_of(job, missing).least
         return

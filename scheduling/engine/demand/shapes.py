@@ -1,6 +1,6 @@
-"""Request shapes: jobs of one tenant that no check can tell apart wait in one class.
+"""Request shapes: jobs of one tenant that no check can tell apart wait in one equivalence class.
 
-A shape names everything that quota, dynamic admission and placement look at, so one failed
+A shape contains everything that quota, dynamic admission and placement look at. So one failed
 attempt answers for all jobs of the shape.
 """
 
@@ -15,12 +15,12 @@ from scheduling.engine.types import JobRequest, PodSetSpec
 
 Key = tuple[object, ...]
 
-# Several pod sets with several acceptable models each: how many joint choices are tried, without
-# a look at counts and, for gangs that have more, with one.
+# How many combinations of GPU models to try for several pod sets. A gang with more combinations
+# tries this many of those that fit by GPU counts (model_choices.py).
 MAX_CHOICES = 64
 
 
-# What tells jobs apart without mattering to whether they fit.
+# Fields that differ between jobs but do not matter to whether they fit.
 _NOT_SHAPE = {
     "id", "tenant", "submitted_at", "priority", "declared_s", "after", "after_ok",
     "array", "run_limit_s", "user", "queue",
@@ -29,13 +29,13 @@ _shape = attrgetter(*(f.name for f in fields(JobRequest) if f.name not in _NOT_S
 
 
 def shape_of(job: JobRequest) -> Key:
-    """What placement looks at; equal for jobs that fit or fail alike."""
+    """Return all that placement looks at; it is equal for jobs that fit or fail alike."""
     shape: Key = _shape(job)
     return shape
 
 
 def narrowed(job: JobRequest, models: tuple[str, ...]) -> JobRequest:
-    """The job with each pod set on one GPU model."""
+    """Return the job with each pod set restricted to one GPU model."""
     sets = job.pod_sets
     if len(sets) == 1 and sets[0].gpu_models == models:
         return job
@@ -51,13 +51,13 @@ def narrowed(job: JobRequest, models: tuple[str, ...]) -> JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How many pods of each pod set are still asked for, and the least that may start."""
+    """How many pods of each pod set are still wanted (`most`), and the fewest that may start."""
 
     least: tuple[int, ...]
     most: tuple[int, ...]
 
     def filled(self, extra: int) -> tuple[int, ...]:
-        """The least plus `extra` pods, given to the pod sets in their order."""
+        """Return the least plus `extra` pods, given to the pod sets in order."""
         counts = []
         for least, most in zip(self.least, self.most, strict=True):
             more = min(extra, most - least)
@@ -74,7 +74,7 @@ copied_by_fields(Wish)
 
 
 def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:
-    """A gang starts with `min_count` of each pod set or not at all, other jobs pod by pod."""
+    """Return the wish of a job: a gang needs `min_count` of each set, other jobs start any pod."""
     if not job.gang:
         return Wish((0,) * len(missing), missing)
     least = (min(s.least, n) for s, n in zip(job.pod_sets, missing, strict=True))
@@ -82,10 +82,10 @@ def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:
 
 
 def choices(job: JobRequest, known: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """One GPU model per pod set, the preferred combinations first; `known` are the cluster's.
+    """Yield combinations of one GPU model per pod set, preferred ones first.
 
-    The pods of a job that is no gang start one by one, so it is enough that every pod set comes
-    onto each of its models once. Of the combinations of a gang these are the first.
+    `known`: the models of the cluster. For a gang these are the first MAX_CHOICES combinations.
+    The pods of other jobs start one by one, so each pod set only needs each of its models once.
     """
     acceptable = _acceptable(job, known)
     if job.gang:
@@ -97,7 +97,7 @@ def choices(job: JobRequest, known: tuple[str, ...]) -> Iterator[tuple[str, ...]
 
 
 def beyond_choices(job: JobRequest, known: tuple[str, ...]) -> int:
-    """How many combinations a gang has in all, if more than `choices` names; else 0."""
+    """Return how many combinations a gang has, if more than `choices` yields; else 0."""
     in_all = prod(map(len, _acceptable(job, known)))
     return in_all if job.gang and in_all > MAX_CHOICES else 0
 
@@ -110,8 +110,10 @@ def _acceptable(job: JobRequest, known: tuple[str, ...]) -> list[tuple[str, ...]
 
 
 def pools_of(pod_sets: Iterable[PodSetSpec], known: tuple[str, ...]) -> frozenset[str]:
-    """GPU models whose pools the pod sets compete for, NO_GPUS being that of the nodes without
-    GPUs, for which only jobs without GPUs compete."""
+    """Return the GPU models whose pools the pod sets compete for.
+
+    NO_GPUS is the pool of nodes without GPUs; only jobs without GPUs compete for it.
+    """
     return frozenset(
         m
         for s in pod_sets

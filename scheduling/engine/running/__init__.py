@@ -1,1 +1,1 @@
-"""What is known of running jobs: what they hold, when they end, who of them may be preempted."""
+"""Running jobs: what they hold, when they end, and which of them may be preempted."""

@@ -1,9 +1,9 @@
-"""The cluster as it will be when running jobs have ended, as far as run times are known.
+"""Forecast the cluster after running jobs have ended, as far as their run times are known.
 
-One what-if copy of the cluster in which the first jobs to end have ended already. It follows the
-bookings of the real one by the jobs that changed, and moves along the row of ends to where a
-blocked job just fits: from one event to the next that is a step or none. A gang ends as one; the
-pods of any other job end each at its own time, as they began.
+The forecast is a what-if copy of the cluster in which the first jobs to end have already ended. It
+follows the real bookings by the jobs that changed, and moves along the list of ends to the point
+where a blocked job just fits; from one event to the next, that takes one step or none. A gang ends
+as a whole. The pods of any other job end one by one, in the order in which they began.
 """
 
 import math
@@ -19,21 +19,24 @@ from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest
 
-# After more changes than this, unread, a new copy costs less than following them.
+# With more pending changes than this, a new copy costs less than following them.
 MAX_UNREAD = 5000
 MAX_SEEN = 64
 
 Nodes = frozenset[str] | None
 Due = dict[tuple[int, int], float]  # by pod
-# The job, pods of each set, the strategy, nodes that it may not use.
+# The job, the number of pods of each set, the strategy, and nodes not to use.
 Request = tuple[JobRequest, tuple[int, ...], str, frozenset[str]]
-End = tuple[float, str]  # when, and the job whose pods that are due then end
+End = tuple[float, str]  # a time, and the job whose pods due at that time end
 _LAST = "\U0010ffff"  # after every job id
 
 
 class Forecast:
-    """`ends`: those of the jobs with a known time that hold GPUs of the models, in order; the
-    first `gone` of them have come to pass in the copy. `due`: when the pods of each job end."""
+    """A what-if copy of the cluster that can move to any of the expected ends.
+
+    `_ends`: the ends, in order, of jobs that hold GPUs of the `models` and have a known run time;
+    the first `_gone` of them have happened in the copy. `_due`: when the pods of each job end.
+    """
 
     def __init__(
         self, cluster: ClusterState, jobs: Mapping[str, JobRecord], models: frozenset[str]
@@ -52,18 +55,18 @@ class Forecast:
         self._ends: list[End] = sorted(
             {(at, name) for name, due in self._due.items() for at in due.values()}
         )
-        # What each end gives back, by GPU model, of jobs that have not changed since.
+        # What each end releases, by GPU model, for jobs that have not changed since.
         self._freed: dict[str, dict[float, dict[str, int]]] = {}
-        # Answers by what they depend on, where that is little; and all of the last question.
+        # Answers by what they depend on, if that is little; and the last question with its answer.
         self._seen: dict[object, Nodes] = {}
         self._last: tuple[object, Expected] | None = None
 
     def stale(self) -> bool:
-        """Whether the copy cannot or should not follow any more."""
+        """Whether the copy can no longer follow the cluster, or a new copy would be cheaper."""
         return self._facts != self._true.facts_version or len(self._changed) > MAX_UNREAD
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following the cluster."""
         followers = self._true.followers
         followers[:] = [changed for changed in followers if changed is not self._changed]
 
@@ -75,10 +78,12 @@ class Forecast:
         now: float,
         avoid: frozenset[str] = frozenset(),
     ) -> Expected | None:
-        """When the fewest running jobs have ended, in the order of their declared ends, after
-        which the job can be placed, and where it then is; None when that is never. Jobs past their
-        declared ends may end at any moment: a start that needs no others is told for the last of
-        those ends. `avoid`: nodes not to use."""
+        """Return when and where the job can first be placed as running jobs end; None = never.
+
+        Jobs end in the order of their expected ends, and as few as possible end. Jobs past their
+        expected ends may end at any moment; if only they have to end, the start is given as the
+        last of their expected ends. `avoid`: nodes not to use.
+        """
         self.follow()
         ends = self._ends
         if not ends:
@@ -117,10 +122,12 @@ class Forecast:
         avoid: frozenset[str] = frozenset(),
         known: Expected | None = None,
     ) -> Expected | None:
-        """When from `at` on, and not before `now`, the job can be placed, and where; None when that
-        is never. A start that only waits for what is past its declared end is told for the last of
-        those ends. At `at` itself on the nodes that are `known`, if those will do, else as far as
-        possible on such as have nothing free now."""
+        """Return when and where the job can be placed, not before `at` or `now`; None = never.
+
+        A start that only waits for jobs past their expected ends is given as the last of those
+        ends. For a start at `at`, prefer the nodes of the `known` start, then nodes without wholly
+        free GPUs now.
+        """
         self.follow()
         passed = bisect_right(self._ends, (max(at, now), _LAST))
         self._move(passed)
@@ -144,8 +151,10 @@ class Forecast:
         return Expected(at, nodes, next((end for end, _ in self._ends[passed:]), math.inf))
 
     def ends(self) -> Iterator[tuple[float, JobRecord, dict[str, int]]]:
-        """What is given back when, in order: the job and its GPU-milli by GPU model, whole ones.
-        The copy has to follow."""
+        """Yield (time, job, GPU-milli by GPU model, rounded down) of each end, in order.
+
+        Call `follow` before.
+        """
         for at, name in self._ends:
             record = self._jobs[name]
             freed = self._freed.get(name)
@@ -162,15 +171,15 @@ class Forecast:
         return found
 
     def _others(self, nodes: frozenset[str]) -> frozenset[str]:
-        """All other nodes of the models."""
+        """Return all other nodes of the models."""
         return frozenset(name for name, _ in self._free() if name not in nodes)
 
     def _partly_free(self) -> frozenset[str]:
-        """Nodes of the models that have whole GPUs free now."""
+        """Return the nodes of the models that have wholly free GPUs now."""
         return frozenset(name for name, free in self._free() if free)
 
     def _free(self) -> Iterator[tuple[str, int]]:
-        """Each node of the models, and its whole GPUs that are free now."""
+        """Yield each node of the models with the number of its wholly free GPUs now."""
         true = self._true
         for model in self._models:
             pool = true.index.pools.get(model)
@@ -189,7 +198,7 @@ class Forecast:
         return {pod: record.placed_at.get(pod, first) + planned_s for pod in record.pods}
 
     def follow(self) -> None:
-        """Bring the copy up to date with what is booked."""
+        """Bring the copy up to date with the real bookings."""
         for name in sorted(self._changed):
             self._freed.pop(name, None)
             for at in set(self._due.pop(name, {}).values()):
@@ -216,7 +225,7 @@ class Forecast:
         self._gone += place < self._gone
 
     def _book(self, name: str) -> None:
-        """Give a job the places that it holds and that have not ended in the copy."""
+        """Book the places of a job that have not ended in the copy."""
         due = self._due.get(name, {})
         last = self._ends[self._gone - 1] if self._gone else (-math.inf, "")
         for pod, (placement, pod_set) in self._true.held_by(name).items():
@@ -224,7 +233,7 @@ class Forecast:
                 self._copy.restore(name, placement, pod_set)
 
     def _move(self, count: int) -> None:
-        """Let the first `count` ends have come to pass, no others."""
+        """Move the copy to where exactly the first `count` ends have happened."""
         while self._gone < count:
             at, name = self._ends[self._gone]
             for pod in self._ending(at, name):
@@ -238,14 +247,14 @@ class Forecast:
         return [pod for pod, due in self._due[name].items() if due == at]
 
     def _again(self, at: float, name: str) -> None:
-        """The pods that end then run again."""
+        """Restore the pods that end at this time."""
         held = self._true.held_by(name)
         for pod in self._ending(at, name):
             self._copy.restore(name, *held[pod])
 
     # --- asking -------------------------------------------------------------------------------
     def _first_fit(self, request: Request, low: int) -> Nodes:
-        """Move to the first count above `low` at which the job fits; None when it never does."""
+        """Move to the first number of ends above `low` at which the job fits; None = never."""
         if low == len(self._ends):
             return None
         if self._gone <= low:
@@ -271,7 +280,7 @@ class Forecast:
         return found
 
     def _among_overdue(self, request: Request, overdue: int, found: frozenset[str]) -> Expected:
-        """Jobs past their declared ends may end now, in the order of their ids."""
+        """Return a start for which only overdue jobs must end, taken in the order of their ids."""
         late = sorted(self._ends[:overdue], key=lambda end: end[::-1])
         low, high = 0, overdue
         while high - low > 1:
@@ -290,7 +299,7 @@ class Forecast:
         return Expected(self._ends[overdue - 1][0], found, until)
 
     def _place(self, request: Request) -> Nodes:
-        """Nodes of the job in the copy; None when it does not fit."""
+        """Return the nodes on which the job fits in the copy; None if it does not fit."""
         job, counts, strategy, avoid = request
         if job.gang and not self._enough(job):
             return None
@@ -310,7 +319,7 @@ class Forecast:
         return nodes
 
     def _enough(self, job: JobRequest) -> bool:
-        """Whether by wholly free GPUs alone the least of each pod set might fit."""
+        """Whether the least of each pod set might fit, by wholly free GPUs alone."""
         held = self._copy.held_by(job.id)
         for s in job.pod_sets:
             if held or not s.gpus or s.gpu_milli != MILLI or s.gpu_memory_mib:
@@ -326,8 +335,10 @@ class Forecast:
         return True
 
     def _question(self, request: Request) -> object:
-        """All that the placement of the job depends on, where that is only how many GPUs are free
-        on each node (a gang of whole GPUs over several nodes, packed); else None."""
+        """Return all that the job's placement depends on, if that is only free GPUs per node.
+
+        That is so for a packed gang of whole GPUs over several nodes. For other jobs, return None.
+        """
         job, counts, strategy, avoid = request
         s = job.pod_sets[0]
         how = STRATEGIES.get(job.strategy or strategy)
@@ -347,13 +358,13 @@ class Forecast:
         if not simple:
             return None
         pool = self._copy.index.pools[s.gpu_models[0]]
-        # A job of known run time chooses among partly used nodes by the times of their pods.
+        # A job with a declared run time chooses partly used nodes by the times of their pods.
         by_times = job.declared_s is not None and s.gpus < pool.top
         if counts[0] * s.gpus <= pool.top or by_times or self._pods_are_short():
             return None
         return job.id, counts, strategy, *pool.bits[s.gpus :]
 
     def _pods_are_short(self) -> bool:
-        """Whether some node has fewer places for pods than free GPUs."""
+        """Whether some node has fewer pod slots left than free GPUs."""
         pods = np.frombuffer(self._copy.pods, np.int64)
         return bool((pods < np.frombuffer(self._copy.free, np.int64)).any())

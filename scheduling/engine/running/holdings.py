@@ -1,4 +1,4 @@
-"""What jobs hold on which node, pod by pod, in columns that are summed at once."""
+"""What jobs hold on which node, pod by pod, in columns that NumPy can sum."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 from scheduling.engine.cluster.index_layout import Ints
 from scheduling.engine.types import MILLI, PodPlacement, PodSetSpec
 
-_FEW = 16  # rows to begin with
+_FEW = 16  # initial number of rows
 
 
 class HeldPod(NamedTuple):
-    """One pod. `at`: from when on it may be taken, in seconds since the epoch; `slot`: of its node,
-    -1 where that is not known; `model`: its GPU model by number; `milli`: all GPU-milli that it
-    holds, be that `gpus` whole devices or a share of `device`, which is -1 else; milli-CPU and MiB
-    of memory; `by_memory`: 1 for a share by memory, which may hold up to a GPU-milli more."""
+    """The row of one pod.
+
+    `at`: from when on it may be taken (seconds since the epoch). `slot`: the slot of its node, -1 =
+    unknown. `model`: the number of its GPU model. `milli`: all GPU-milli that it holds. `gpus`: its
+    whole devices. `device`: the device of its share, -1 = it has none. `cpu`: milli-CPU. `memory`:
+    MiB. `by_memory`: 1 for a share by memory, which may hold up to one GPU-milli more.
+    """
 
     at: float
     slot: int
@@ -31,7 +34,7 @@ class HeldPod(NamedTuple):
 
 
 def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSetSpec) -> HeldPod:
-    """The row of a pod at its place."""
+    """Return the row of a pod at its place."""
     whole = p.milli == MILLI or not p.devices
     return HeldPod(
         at,
@@ -47,8 +50,10 @@ def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSetSpec) 
 
 
 class Freed(NamedTuple):
-    """What nodes would get back, by slot: whole GPUs, milli-CPU, MiB of memory and pods; and of
-    shares of GPUs their GPU-milli by slot and device, of each share by memory rounded up."""
+    """What nodes would get back, by slot: whole GPUs, milli-CPU, MiB of memory and pods.
+
+    `shares`: GPU-milli of shares of GPUs, by slot and device; each share by memory is rounded up.
+    """
 
     gpus: Ints
     cpu: Ints
@@ -58,8 +63,11 @@ class Freed(NamedTuple):
 
 
 class Holdings:
-    """Rows of jobs; `at` their times, `rest` their other fields below each other. A row that is
-    nobody's is at no time at all."""
+    """The rows of many jobs, as columns.
+
+    `at` has the times of the rows, `rest` one line for each other field. Unused rows have the time
+    NaN.
+    """
 
     def __init__(self) -> None:
         self.at: NDArray[np.float64] = np.full(_FEW, math.nan)
@@ -68,14 +76,14 @@ class Holdings:
         self._unused = list(range(_FEW))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Holdings":
-        """A rehearsal copies what a whole cluster holds; which rows a job has never changes."""
+        """Copy quickly, because rehearsals copy whole clusters; row lists are never changed."""
         twin = Holdings()
         twin.at, twin.rest = self.at.copy(), self.rest.copy()
         twin._rows_of, twin._unused = self._rows_of.copy(), self._unused.copy()
         return twin
 
     def put(self, job_id: str, rows: Iterable[HeldPod]) -> None:
-        """Let these be the rows of the job, instead of those it had."""
+        """Replace the rows of a job by these."""
         self.drop(job_id)
         mine: list[int] = []
         for row in rows:
@@ -98,14 +106,18 @@ class Holdings:
         self.rest = np.concatenate((self.rest, np.zeros_like(self.rest)), axis=1)
 
     def sums(self, by: float, models: int) -> Ints:
-        """GPU-milli by the number of the GPU model, of so many, that may be taken by then; of each
-        share by memory rounded up."""
+        """Return the GPU-milli that may be taken by then, by number of the GPU model.
+
+        `models`: how many models there are. Each share by memory is rounded up.
+        """
         _, model, milli, *_, by_memory = self.rest[:, self.at <= by]
         return _sums(model, milli + by_memory, models)
 
     def later(self, than: float) -> list[tuple[float, int, int]]:
-        """When how much of which GPU model may be taken: (when, its number, GPU-milli),
-        of each share by memory rounded up."""
+        """Return (when, number of the GPU model, GPU-milli) of all that may be taken after `than`.
+
+        Each share by memory is rounded up.
+        """
         some = self.at > than
         _, model, milli, *_, by_memory = self.rest[:, some]
         held = (milli + by_memory).tolist()
@@ -113,7 +125,10 @@ class Holdings:
 
 
 def freed(tables: Sequence[Holdings], by: float, slots: int) -> Freed:
-    """What so many nodes would get back without all of this that may be taken by then."""
+    """Return what nodes would get back if all that may be taken by then were gone.
+
+    `slots`: the number of slots of the cluster.
+    """
     ripe = [table.rest[:, (table.at <= by) & (table.rest[0] >= 0)] for table in tables]
     nothing = np.zeros((len(HeldPod._fields) - 1, 0), np.int64)
     slot, _, milli, gpus, device, cpu, memory, by_memory = np.concatenate((nothing, *ripe), axis=1)

@@ -1,4 +1,4 @@
-"""What is remembered of the last look for pods to move, and what moves may still cost."""
+"""The last search for pods to move, and the budget for moves."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,16 +11,21 @@ KEPT_S = 6 * 3600.0
 
 @dataclass(slots=True)
 class MoveBudget:
-    """GPU-seconds of work that moves may still lose (`left_gpu_s`): a share of those that jobs use,
-    at most what has come in `KEPT_S`. A new state begins with none, or with what those before it
-    left."""
+    """The GPU-seconds of work that moves may still lose (`left_gpu_s`).
+
+    The budget grows by a share of the GPU-seconds that jobs use, up to the income of `KEPT_S`
+    seconds. A new state starts with an empty budget, or with what earlier states left of it.
+    """
 
     left_gpu_s: float = 0.0
     used_milli: int = 0
     at: float | None = None
 
     def pass_time(self, now: float, used_milli: int, share: float) -> None:
-        """So much is used from now on; what was since the last time adds to the budget."""
+        """Add the income since the last call; from now on, jobs use `used_milli` GPU-milli.
+
+        `share`: the share of used GPU time that moves may lose.
+        """
         if self.at is not None:
             income = self.used_milli / MILLI * share
             self.left_gpu_s = min(self.left_gpu_s + income * (now - self.at), income * KEPT_S)
@@ -31,16 +36,21 @@ class MoveBudget:
 
     @classmethod
     def after(cls, before: MovesBefore, share: float) -> "MoveBudget":
-        """What those before left of it, as if it had been empty when what is known begins: they
-        may have had more."""
+        """Return the budget that earlier states left, assuming that it was empty to begin with.
+
+        They may really have had more, since their record covers only a limited time.
+        """
         return cls(max(0.0, before.used_gpu_s * share - before.lost_gpu_s))
 
 
 @dataclass(slots=True)
 class Look:
-    """`seen`: what was occupied after it (`Memo.occupied`); while that is the same, and nothing was
-    told of nodes and jobs, there is nothing to find before `again_at`, when the minimum run time of
-    a pod ends or more may be spent. Whatever happens, there is no other look before `next_at`."""
+    """When to search for moves again.
+
+    `seen`: what was occupied after the last search (`Memo.occupied`). While that is the same, and
+    no delta concerned nodes or jobs, another search finds nothing before `again_at`, when the min
+    runtime of a pod ends or the budget has grown. In any case, there is none before `next_at`.
+    """
 
     seen: tuple[int, int] | None = None
     again_at: float = math.inf

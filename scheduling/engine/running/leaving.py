@@ -1,7 +1,7 @@
 """Pods that were evicted and are not gone yet.
 
-Their places are booked anew at once, first of all for their preemptor. Until they are gone they
-still hold them on the node: who is placed there starts only then.
+Their places are free for new bookings at once, usually for their preemptor. But on the node they
+still hold these places until they are gone; a job that is placed there starts only then.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from scheduling.engine.types import JobRequest, PodPlacement
 
 
 class LeavingPods:
-    """What pods that leave still hold, by node."""
+    """What leaving pods still hold, by node."""
 
     def __init__(self) -> None:
         self._on: dict[str, dict[PodKey, Booking]] = {}
@@ -31,14 +31,17 @@ class LeavingPods:
         return frozenset(self._on)
 
     def is_on(self, node: str) -> bool:
-        """Whether any of them is still on the node."""
+        """Whether any leaving pod is still on the node."""
         return node in self._on
 
     def in_the_way(
         self, cluster: ClusterState, job: JobRequest, places: Iterable[PodPlacement]
     ) -> set[PodKey]:
-        """Pods without whose end the job cannot run on these places, which are booked for it: they
-        hold a device or a NIC of them, or the node has too little of all else for both."""
+        """Return the leaving pods that must be gone before the job can run on its booked places.
+
+        They hold a device or a NIC of these places, or the node has too little of anything else for
+        both.
+        """
         found: set[PodKey] = set()
         for p in places if self._on else ():
             on = self._on.get(p.node)
@@ -59,5 +62,5 @@ class LeavingPods:
 
 
 def _owns(booking: Booking) -> bool:
-    """Whether the pod has its NICs for itself."""
+    """Whether the pod has its NICs to itself."""
     return booking.pod_set.nics > 0

@@ -1,17 +1,19 @@
-"""When running jobs got their places: who may have passed a job that was blocked since."""
+"""When running jobs got their places; it tells which may have passed a job blocked since then."""
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Placements of jobs that have ended are remembered until there are so many.
+# Forget placements of ended jobs once entries exceed twice the running jobs by this many.
 MORE_PLACED = 1_000
 
 
 @dataclass(slots=True)
 class Placed:
-    """Times at which jobs got places, ascending, and who did at each; some of them have ended.
-    `count`: all that is noted."""
+    """The times at which jobs got places, ascending, and the jobs at each time.
+
+    Some of the jobs have ended. `count`: the number of entries.
+    """
 
     times: list[float] = field(default_factory=list)
     jobs_at: dict[float, list[str]] = field(default_factory=dict)
@@ -29,18 +31,20 @@ class Placed:
         self.count += 1
 
     def since(self, at: float) -> dict[str, None]:
-        """Jobs of which a pod may have got its place since then, the last first, those of one time
-        by their names."""
+        """Return the jobs of which a pod may have got its place since `at`, latest first.
+
+        Jobs of the same time are in descending order of their ids.
+        """
         found: dict[str, None] = {}
         for time in reversed(self.times[bisect_left(self.times, at) :]):
-            # Sorted when asked for: many jobs get places at one time, and few look for them.
+            # Sorted only on reading: many jobs may get places at one time, and few reads follow.
             jobs = self.jobs_at[time]
             jobs.sort(reverse=True)
             found.update(dict.fromkeys(jobs))
         return found
 
     def _forget_ended(self, running: Mapping[str, object]) -> None:
-        """Keep of each job that runs the last time."""
+        """Keep only the last time of each running job."""
         latest = {
             job_id: time
             for time in self.times

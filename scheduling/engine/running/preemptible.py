@@ -1,7 +1,7 @@
-"""What running jobs could lose to a preemptor, in sum.
+"""Sums of what running jobs could lose to a preemptor.
 
-Whether a preemption could suffice is asked far more often than it does: of every blocked job
-whenever something happens. The answer must not cost a look at every running job.
+Whether a preemption could make enough room is asked for every blocked job whenever something
+happens, and the answer is mostly no. So the answer must not cost a look at every running job.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -15,19 +15,22 @@ from scheduling.engine.types import JobRequest
 
 Whose = tuple[str, int]  # tenant and priority
 
-# Of so many groups and times it is remembered what nodes would get back.
+# How many answers of `PreemptibleIndex.freed` to remember.
 MAX_FREED = 16
 
 
 class Exposure(NamedTuple):
-    """GPU-milli by GPU model that have been held long enough to be taken, and those that will have
-    been: (when, GPU model, milli), the earliest first."""
+    """What the jobs of one group could lose, by min runtime.
+
+    `ripe`: GPU-milli by GPU model that may be taken now. `later`: (when, GPU model, GPU-milli) of
+    what may be taken later, earliest first.
+    """
 
     ripe: dict[str, int]
     later: list[tuple[float, str, int]]
 
     def by(self, then: float) -> dict[str, int]:
-        """GPU-milli by GPU model that may be taken by then."""
+        """Return the GPU-milli by GPU model that may be taken by this time."""
         found = self.ripe.copy()
         for at, model, milli in self.later:
             if at > then:
@@ -37,25 +40,25 @@ class Exposure(NamedTuple):
 
 
 class Protection(Protocol):
-    """What keeps places from being taken, beside priority and quota."""
+    """What protects places from preemption, besides priority and quota."""
 
     def at_preemption_limit(self, record: JobRecord) -> bool:
-        """Whether a job was preempted as often as it may be."""
+        """Whether the job has been preempted as often as it may be."""
 
     def min_runtime_of(self, job: JobRequest) -> float:
-        """For how many seconds a place of a job is its own."""
+        """Return the min runtime of the job in seconds."""
 
     def runs_from(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> float:
-        """From when on these seconds count for these pods."""
+        """Return when the min runtime of these pods begins."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class PreemptibleIndex:
-    """Exposures of the preemptible jobs that have started, by tenant and priority; not of those
-    that wait for places promised to them. More than may really be taken: who made room for whom
-    before is left out, and of a disruption budget all but whether it lets anything go.
+    """What the started preemptible jobs could lose, by tenant and priority.
 
-    Call `forget` when `protection` may answer otherwise than before.
+    Jobs that wait for nominated places are left out. The sums may exceed what can really be taken:
+    they ignore which job made room for which before, and use a disruption budget only to tell
+    whether it lets any pod go. Call `forget` whenever `protection` may answer differently.
     """
 
     def __init__(self, cluster: ClusterState, protection: Protection) -> None:
@@ -63,7 +66,7 @@ class PreemptibleIndex:
         self._protection = protection
         self._members: dict[Whose, dict[str, JobRecord]] = {}
         self._known: dict[Whose, Exposure] = {}
-        # What the groups hold that were asked for, and of whom it is to be read anew.
+        # What the requested groups hold, and the jobs to read again.
         self._held: dict[Whose, Holdings] = {}
         self._stale: dict[Whose, dict[str, JobRecord]] = {}
         self._numbers: dict[str, int] = {}  # of GPU models
@@ -76,7 +79,7 @@ class PreemptibleIndex:
         self._freed.clear()
 
     def leave(self, record: JobRecord) -> None:
-        """The job holds nothing any more, or is about to be another's."""
+        """Take a job out: it holds nothing any more, or is about to change tenant or priority."""
         whose = record.job.tenant, record.job.priority
         members = self._members.get(whose, {})
         if members.pop(record.job.id, None) is None:
@@ -92,7 +95,7 @@ class PreemptibleIndex:
             self._stale.pop(whose, None)
 
     def touch(self, record: JobRecord) -> None:
-        """What the job holds, since when, or how much of it may go, has changed."""
+        """Note that what a job holds, since when, or how much of it may go, has changed."""
         runs = record.started_at is not None and record.nomination is None and bool(record.pods)
         if not (runs and record.job.preemptible):
             self.leave(record)
@@ -121,7 +124,7 @@ class PreemptibleIndex:
         return known
 
     def freed(self, groups: tuple[Whose, ...], by: float) -> Freed:
-        """What the nodes would get back without all of it that may be taken by then."""
+        """Return what nodes would get back if all that may be taken by then were gone."""
         known, slots = self._freed.get((by, groups)), len(self._cluster.names)
         if known is None or len(known.pods) != slots:
             if len(self._freed) >= MAX_FREED:
@@ -131,19 +134,19 @@ class PreemptibleIndex:
         return known
 
     def _read(self, whose: Whose) -> Holdings:
-        """What a group holds, as it is now."""
+        """Return what a group holds, up to date."""
         if whose not in self._held:
             self._held[whose], self._stale[whose] = Holdings(), self._members[whose].copy()
         held, stale = self._held[whose], self._stale[whose]
         for job_id, record in list(stale.items()):
             rows = list(self._rows(record))
             held.put(job_id, rows)
-            if all(row.slot >= 0 for row in rows):  # else again, as its node may become known
+            if all(row.slot >= 0 for row in rows):  # otherwise read again: its node may appear
                 del stale[job_id]
         return held
 
     def _rows(self, record: JobRecord) -> Iterator[HeldPod]:
-        """The pods that may be taken at some time."""
+        """Yield the pods that may be taken at some time."""
         if self._protection.at_preemption_limit(record) or not record.may_lose:
             return
         wait, gang = self._protection.min_runtime_of(record.job), record.job.gang

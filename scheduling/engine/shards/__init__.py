@@ -1,1 +1,1 @@
-"""Dividing a cluster between several schedulers (docs/decisions/0003-shards.md)."""
+"""Divide a cluster between several schedulers (docs/decisions/0003-shards.md)."""

@@ -1,9 +1,9 @@
-"""Dividing one cluster between several schedulers (docs/decisions/0003-shards.md).
+"""Divide one cluster between several schedulers (docs/decisions/0003-shards.md).
 
-Every node belongs to one scope at any time: its home shard, or `WIDE` while it is lent to a job
-that fits into no shard. A scheduler loads only the nodes of the scopes it leads, so no two
-schedulers can give the same device. Pure functions; the session moves nodes between scopes with
-a guarded write under the lease of the scope that gives them up.
+Every node belongs to exactly one scope at any time: its home shard, or `WIDE` while it is lent to a
+job that fits into no shard. A scheduler loads only the nodes of the scopes it leads, so no two
+schedulers can assign the same device. These are pure functions; the session moves nodes between
+scopes with a guarded write, under the lease of the scope that gives them up.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ from scheduling.engine.types import NO_GPUS, CpuJobs, JobRequest, Node, Shard
 WIDE = "wide"
 WHOLE = ""  # the only scope of a cluster that is not divided
 
-# What the jobs of a shard that are not over ask for: (acceptable GPU models, GPU-milli); of jobs
-# without GPUs (WITHOUT_GPUS, milli-CPU).
+# What an open job of a shard requests: (acceptable GPU models, GPU-milli), or, without GPUs,
+# (WITHOUT_GPUS, milli-CPU).
 Demand = tuple[tuple[str, ...], int]
 WITHOUT_GPUS = (NO_GPUS,)
 
 
 def scopes_of(shards: Sequence[Shard]) -> tuple[str, ...]:
-    """The scopes of a cluster, in order of declaration."""
+    """Return the scopes of a cluster, in order of declaration."""
     return (*(shard.name for shard in shards), WIDE) if shards else (WHOLE,)
 
 
 def declaration_problems(shards: Sequence[Shard]) -> list[tuple[int, str, str]]:
-    """What is wrong with a declaration: (number of the shard, its field, why and what helps)."""
+    """Return what is wrong with a declaration: (shard number, field, reason and remedy)."""
     found: list[tuple[int, str, str]] = []
     names = [shard.name for shard in shards]
     last = len(shards) - 1
@@ -53,7 +53,7 @@ def declaration_problems(shards: Sequence[Shard]) -> list[tuple[int, str, str]]:
 
 
 def home_of(node: Node, shards: Sequence[Shard]) -> str:
-    """The first declared shard that holds the node; the last one takes what no other does."""
+    """Return the first declared shard that holds the node; the last shard takes all other nodes."""
     if not shards:
         return WHOLE
     return next((shard.name for shard in shards if shard.holds(node)), shards[-1].name)
@@ -66,13 +66,15 @@ def route(
     strategy: str,
     cpu_jobs: CpuJobs = CpuJobs.NEVER,
 ) -> str:
-    """The scope whose scheduler decides about the job: the shard that could hold all of it when
-    empty and has most room, the first declared of equals; `WIDE` when none could.
+    """Return the scope whose scheduler decides about the job.
 
-    `shards`: the nodes of every shard that are at home there, without any pod, in order of
-    declaration. `asked`: what the open jobs of each shard ask for. `strategy`: the policy's for
-    the kind of job, `cpu_jobs` its rule for jobs without GPUs. A job that could never run anywhere
-    stays in the first shard, which says why.
+    Among the shards that could hold all of the job when empty, it is the one with the most room,
+    ties by order of declaration. If no shard could, it is `WIDE`. A job that could never run
+    anywhere goes to the first shard, which says why.
+
+    `shards`: for every shard, in order of declaration, the nodes at home there, without any pods.
+    `asked`: what the open jobs of each shard request. `strategy`: the policy's strategy for the
+    kind of job. `cpu_jobs`: its rule for jobs without GPUs.
     """
     able = []
     for name, state in shards.items():
@@ -93,7 +95,7 @@ def able_to_hold(
     strategy: str,
     cpu_jobs: CpuJobs = CpuJobs.NEVER,
 ) -> list[str]:
-    """The shards that could hold all of the job, as `route` takes them."""
+    """Return the shards that could hold all of the job when empty, as in `route`."""
     kept = kept_off_gpus(job, cpu_jobs)
     return [name for name, state in shards.items() if _holds_all(state, kept, strategy)]
 
@@ -101,7 +103,7 @@ def able_to_hold(
 def without_nodes(
     shards: Mapping[str, ClusterState], names: Collection[str]
 ) -> dict[str, ClusterState]:
-    """The same shards without these nodes."""
+    """Return the shards without these nodes."""
     found = {}
     for name, state in shards.items():
         gone = [node for node in names if state.node(node) is not None]
@@ -112,8 +114,10 @@ def without_nodes(
 
 
 def with_company(shards: Mapping[str, ClusterState], company: Company) -> dict[str, ClusterState]:
-    """The same shards, each with its pods that rules are about and the other shards as neighbours.
-    `company`: of the whole cluster."""
+    """Return the shards with the pods that rules are about, and other shards' nodes as neighbours.
+
+    `company`: the company of the whole cluster.
+    """
     found = {}
     for name, state in shards.items():
         twin = state.copy()
@@ -132,8 +136,11 @@ def room(
     asked: Iterable[Demand],
     cpu_jobs: CpuJobs = CpuJobs.NEVER,
 ) -> int:
-    """GPU-milli of the models that the job accepts which nobody asks for, of a job without GPUs
-    milli-CPU of the nodes that it may use; below 0 = jobs wait."""
+    """Return how much of what the job can use is not requested by any open job.
+
+    The unit is GPU-milli of the models that the job accepts; for a job without GPUs, milli-CPU of
+    the nodes that it may use. Below 0 = jobs wait.
+    """
     if job.without_gpus:
         return _cpu_for_cpu_jobs(state, cpu_jobs) - _cpu_asked(asked)
     wanted = {model for s in job.pod_sets for model in s.gpu_models}
@@ -144,7 +151,7 @@ def room(
 
 
 def demand_of(job: JobRequest) -> list[Demand]:
-    """What one job asks for."""
+    """Return what one job requests."""
     if job.without_gpus:
         return [(WITHOUT_GPUS, sum(s.count * s.cpu_milli for s in job.pod_sets))]
     return [(s.gpu_models, s.count * s.milli_per_pod) for s in job.pod_sets]
@@ -153,7 +160,7 @@ def demand_of(job: JobRequest) -> list[Demand]:
 def is_overfull(
     state: ClusterState, asked: Sequence[Demand], cpu_jobs: CpuJobs = CpuJobs.NEVER
 ) -> bool:
-    """Whether more GPUs are asked for than there are, or by jobs without GPUs more CPU."""
+    """Whether open jobs request more GPUs, or jobs without GPUs more CPU, than the shard has."""
     cpu = _cpu_asked(asked)
     gpus = sum(amount for _, amount in asked) - cpu
     installed = sum(state.available_milli(model) for model in state.gpu_models())
@@ -165,14 +172,14 @@ def _cpu_asked(asked: Iterable[Demand]) -> int:
 
 
 def _cpu_for_cpu_jobs(state: ClusterState, cpu_jobs: CpuJobs) -> int:
-    """Milli-CPU of the usable nodes on which jobs without GPUs may be."""
+    """Return the milli-CPU of the usable nodes that jobs without GPUs may use."""
     nodes = ((slot, state.facts[slot]) for slot in range(len(state.facts)) if state.usable[slot])
     anywhere = cpu_jobs is CpuJobs.FREELY
     return sum(state.cpu[slot] for slot, node in nodes if node and (anywhere or node.without_gpus))
 
 
 def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | None:
-    """Whether all of the job fits on the empty shard; None when it fits nowhere as written."""
+    """Whether all of the job fits on the empty shard; None if it is misconfigured."""
     for models in choices(job, state.gpu_models()):
         statement = Statement(state)
         found = place_job(statement, narrowed(job, models), strategy=strategy)
@@ -188,11 +195,11 @@ def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | No
 def regrouped(
     scope: str, homes: Mapping[str, str], jobs: Mapping[str, Iterable[str]]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What leaves `scope` when a declaration changes: {node: its new scope}, {job: its new scope}.
+    """Return what leaves `scope` when the declaration changes: {node: new scope}, {job: new scope}.
 
     `homes`: the home of each node of the scope by the new declaration. `jobs`: the nodes of each
-    job that holds places here. Nodes that share a job go together: home when that is one and the
-    same, else to `WIDE`, and the job with them.
+    job that holds places here. Nodes that share a job move together, and the job with them: to
+    their home if they all have the same, else to `WIDE`.
     """
     parts: dict[str, set[str]] = {name: {name} for name in homes}
     for names in jobs.values():

@@ -1,7 +1,7 @@
-"""Which nodes the wide scope asks its shards for (docs/decisions/0003-shards.md).
+"""Decide which nodes the wide scope requests from its shards (docs/decisions/0003-shards.md).
 
-The engine itself is asked: what would start if the nodes that stand empty in the shards were
-here? Queueing, quota, order and placement are then those of every other decision.
+The engine itself answers: what would start if the wide scope had the empty nodes of the shards? So
+queueing, quota, order and placement are the same as for any other decision.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -21,30 +21,30 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.types import JobRequest, Node
 
-FIRST = 8  # nodes that are tried first beside the empty ones, then twice as many, and so on
+FIRST = 8  # how many nodes to try first besides the empty ones; each further step doubles it
 
 
 class WideOutlook:
-    """All nodes of a cluster, as the wide scope would see them if they were its own.
+    """All nodes of a cluster, as the wide scope would see them if it owned them.
 
-    Nodes are kept from one question to the next, and only what changed of them is told to the
-    engine; jobs are given with each question and forgotten after it.
+    Nodes are kept from one question to the next, and the engine is told only what changed. Jobs
+    are passed with each question and forgotten at the next.
     """
 
     def __init__(self) -> None:
         self._state = SchedulerState()
-        self._nodes: dict[str, tuple[Node, bool]] = {}  # with whether it is closed
+        self._nodes: dict[str, tuple[Node, bool]] = {}  # the node, and whether it is closed
         self._others: set[str] = set()
         self._jobs: list[str] = []
 
     def what_if(
         self, known: Sequence[Delta], nodes: Mapping[str, Node], taken: Collection[str], now: float
     ) -> CycleResult:
-        """The cycle that would run with all nodes, where nothing more may be placed on `taken`.
+        """Return the cycle that would run with all nodes, placing nothing more on those `taken`.
 
-        `known`: tenants, policy, pods of others, what the wide scope runs and what waits in it.
-        The reasons of jobs that do not start are those that hold for the whole cluster. Gangs that
-        run and would grow are left out: they grow on what the wide scope has.
+        `known`: tenants, policy, pods of others, and the running and waiting jobs of the wide
+        scope. Reasons of jobs that do not start are those for the whole cluster. Starts of running
+        gangs that would grow are left out: they only grow on the nodes of the wide scope.
         """
         deltas: list[Delta] = [JobEnded(job_id) for job_id in self._jobs]
         deltas += self._forget_pods({d.uid for d in known if isinstance(d, OtherPodChanged)})
@@ -62,10 +62,10 @@ class WideOutlook:
         taken: Mapping[str, int],
         now: float,
     ) -> frozenset[str]:
-        """Nodes on which the job could start once they are empty; none when it never could.
+        """Return nodes on which the job could start once they are empty; none if it never could.
 
-        `taken`: GPU-milli by node that jobs of the shards hold. Those that hold least are tried
-        first: they are likely to be empty soonest, and cost the shards least.
+        `taken`: GPU-milli that jobs of the shards hold, by node. The nodes with the least are tried
+        first, because they are likely to be empty soonest and cost the shards least.
         """
         by_load = sorted(taken, key=lambda name: (taken[name], name))
         opened, more = 0, FIRST
@@ -95,5 +95,5 @@ class WideOutlook:
 
 
 def closed(node: Node) -> Node:
-    """The node while nothing more may be placed on it."""
+    """Return the node with scheduling disabled."""
     return replace(node, schedulable=False)
