@@ -242,8 +242,7 @@ class InstantOutlook:
         self._state: SchedulerState | None = None
 
     def outlook(self, run: Run) -> ClusterOutlook:
-        """Return the outlook of a job from elsewhere: by sums, and by the engine if these say
-        "now"."""
+        """Return the outlook of a job from elsewhere: by sums; if they say "now", by the engine."""
         found = self.member.outlook(run.arrival)
         if not found.starts_now:
             return found

@@ -80,8 +80,7 @@ def queue_is_full(job: JobRequest, no: Beyond) -> Verdict:
 
 
 def _beyond(state: SchedulerState, record: JobRecord) -> Beyond | None:
-    """Return what keeps the job from its first way to start, if every way is too much for its
-    queue."""
+    """Return why its queue refuses the first way to start if it refuses every way."""
     ask = ask_of(state, record)
     found: Beyond | None = None
     for way in ask.ways if not ask.beyond else ():

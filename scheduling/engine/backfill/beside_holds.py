@@ -110,8 +110,7 @@ def _in_front(
 def _until(
     heads: Sequence[Head], times: Iterable[float | None], first_at: float, now: float
 ) -> float:
-    """Return the first time from which one of these run times no longer ends before a head
-    starts."""
+    """Return from when on one of these run times no longer ends before a head starts."""
     starts = [first_at, *[head.hold.at for head in heads if head.hold is not None]]
     over = [at - planned_s for planned_s in times if planned_s is not None for at in starts]
     return min([until for until in over if until >= now], default=math.inf)

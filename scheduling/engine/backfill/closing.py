@@ -49,8 +49,7 @@ def close_quota(
 
 
 def close_queues(walk: Walk, eq_class: EquivalenceClass, record: JobRecord) -> None:
-    """Close pools to queues of the tenant that had too much while the job's queue had too
-    little."""
+    """Close pools to queues of the tenant that had too much while this queue had too little."""
     lines = queues_to_close(walk, eq_class)
     if lines:
         walk.way.queues.update(dict.fromkeys(lines, record.job.id))

@@ -1,5 +1,4 @@
-"""Heads: jobs that are the first blocked in a pool, or the first to wait for quota; their
-starts."""
+"""Heads, the first jobs blocked in a pool or the first to wait for quota, and their starts."""
 
 from typing import NamedTuple
 
@@ -51,8 +50,8 @@ def lead(walk: Walk, record: JobRecord, wanted: frozenset[str]) -> None:
 def plan(walk: Walk, record: JobRecord, reach: frozenset[str]) -> bool:
     """Return whether it is known when quota, limits and places will let the job start.
 
-    Only asked of the first job to wait for some quota or limit. If the start is known, what the job
-    will need is kept for it.
+    False for a job that is not the first to wait for some quota or limit. If the start is known,
+    what the job will need is kept for it.
     """
     way = walk.way
     waits = news_of(walk.state, way, record)

@@ -75,8 +75,7 @@ def planned_start(
 def smallest(
     state: SchedulerState, record: JobRecord, closed: frozenset[str]
 ) -> Iterator[Candidate]:
-    """Yield the smallest starts of each way outside the closed pools that quota could ever
-    allow."""
+    """Yield the smallest starts of each way in open pools that quota could ever allow."""
     job, book = record.job, state.book
     starts = list(smallest_starts(job, record.missing()))
     for way in ask_of(state, record).ways:

@@ -44,7 +44,7 @@ class MovingPod(NamedTuple):
 
 
 def partly_used(state: SchedulerState) -> dict[str, tuple[int, list[PartlyUsed]]]:
-    """Return by GPU model the number of nodes that take pods, and the partly used ones of them.
+    """Return by GPU model how many nodes with GPUs take pods, and which are partly used.
 
     A node is partly used if some but not all of its GPUs are.
     """

@@ -189,8 +189,7 @@ class JobRecord:
 
     @property
     def planned_s(self) -> float | None:
-        """The run time it is planned with, in seconds from its start: as declared, otherwise as
-        learned.
+        """The planned run time in seconds from its start: as declared, otherwise as learned.
 
         None: nothing is known.
         """

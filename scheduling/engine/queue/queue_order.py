@@ -170,8 +170,8 @@ class OrderByQueues(Merge):
     def put_off(self, eq_class: EquivalenceClass) -> bool:
         """Let all other classes go first, once.
 
-        Classes that were put off then come in their former order, even where another class has
-        changed its shares. Return False if all others have gone already.
+        Classes that were put off then come in the order in which they stood, whichever others
+        were skipped. Return False if all others have gone already.
         """
         if not self._second:
             assert self._at is not None

@@ -306,8 +306,7 @@ class QuotaBook:
         return borrowing.awaited([(self.chain(tenant, m), asked[m]) for m in asked], no)
 
     def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
-        """Return whether the request would borrow of what is `kept`, whether that is free or
-        not."""
+        """Return whether the request would borrow of what is `kept`, be that free or not."""
         return any(
             borrowing.wants(self.chain(tenant, model), milli, kept)
             for model, milli in asked.items()
